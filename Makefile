@@ -1,0 +1,50 @@
+# The one list of commands: people and .ci/run call these targets by the same names.
+PYTHON ?= python3
+PROMPTS ?=
+BIN    := .venv/bin
+READY  := .venv/.codespec-ready
+export PYTHON
+
+# A venv that was made in another folder (the checkout was moved or copied) is made again.
+ifneq ($(shell cat $(READY) 2>/dev/null),$(shell pwd -P))
+$(READY): remake
+endif
+
+.PHONY: help demo test test-full e2e lint clean check-python remake
+.DEFAULT_GOAL := help
+
+help: ## list the targets
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
+
+demo: $(READY) ## complete real code with the starter pair, show drafted and accepted text and the speed-up
+	@$(BIN)/python -m codespec.cli.demo
+
+test: lint ## lint and tests; lists every skip at the end
+	@$(BIN)/python -m pytest -q -m "not full"
+
+test-full: $(READY) ## the large runs: make test-full [PROMPTS=FILE.jsonl[.gz]]; JSON under docs/
+	@CODESPEC_PROMPTS="$(PROMPTS)" $(BIN)/python -m pytest -q -m full
+
+e2e: check-python ## the README's commands and bad input, in a fresh clone of HEAD
+	@tests/e2e/run.sh
+
+lint: $(READY) ## ruff, mypy, import-linter
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check --quiet . || { echo "format: run $(BIN)/ruff format ."; exit 1; }
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo
+
+clean: ## remove .venv and all caches
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(READY): pyproject.toml constraints.txt tools/make_venv.py | check-python
+	@$(PYTHON) -m tools.make_venv
+
+check-python:
+	@command -v $(PYTHON) >/dev/null 2>&1 || \
+	  { echo "codespec needs Python 3.11 or newer, and there is no '$(PYTHON)' here: install one, or say make PYTHON=/path/to/python3." >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "codespec needs Python 3.11 or newer, and '$(PYTHON)' is older: install one, or say make PYTHON=/path/to/python3.11." >&2; exit 1; }
+
+remake:

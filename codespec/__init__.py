@@ -1,0 +1,74 @@
+"""codespec's public surface: completing code with a drafter and a target.
+
+Knows where each public name lives and loads it late: `import codespec` loads neither torch nor transformers,
+so that an editor's machine and `codespec --help` pay nothing for the engine. Does not know what a name does.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from codespec.engine.engine import Engine
+    from codespec.errors import (
+        CodespecError,
+        ConfigError,
+        ModelError,
+        PairError,
+        RequestError,
+        TokenizerError,
+    )
+    from codespec.types import (
+        Completion,
+        CompletionRequest,
+        Counts,
+        DoneEvent,
+        Event,
+        RoundEvent,
+        Snippet,
+        Stats,
+        TextEvent,
+    )
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CodespecError",
+    "Completion",
+    "CompletionRequest",
+    "ConfigError",
+    "Counts",
+    "DoneEvent",
+    "Engine",
+    "Event",
+    "ModelError",
+    "PairError",
+    "RequestError",
+    "RoundEvent",
+    "Snippet",
+    "Stats",
+    "TextEvent",
+    "TokenizerError",
+]
+
+_ERRORS = {"CodespecError", "ConfigError", "ModelError", "PairError", "RequestError", "TokenizerError"}
+
+
+def _home(name: str) -> str:
+    """The module that holds a public name."""
+    if name == "Engine":
+        return "codespec.engine.engine"
+    return "codespec.errors" if name in _ERRORS else "codespec.types"
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'codespec' has no attribute {name!r}")
+    value = getattr(import_module(_home(name)), name)
+    globals()[name] = value  # the next use is an ordinary attribute
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

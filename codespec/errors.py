@@ -1,0 +1,44 @@
+"""Every error a user can meet; knows the sentences' shape (what is wrong, and the mend), not where they are shown.
+
+CodespecError
+├── ConfigError       an option or a configuration key that cannot be used
+├── RequestError      a request that cannot be served; `field` names the part at fault
+├── ModelError        a model folder that is missing, broken or not supported
+│   └── TokenizerError    a tokenizer whose text does not survive bytes → ids → bytes
+├── PairError         a target and a drafter that cannot work together
+└── TrainingError     a corpus, a checkpoint or a disk that stops a training run
+"""
+
+from __future__ import annotations
+
+
+class CodespecError(Exception):
+    """Base of all errors that carry one sentence for the user; the command line exits 2 on it."""
+
+
+class ConfigError(CodespecError):
+    """An option or a configuration key that cannot be used."""
+
+
+class RequestError(CodespecError):
+    """A request that cannot be served. `field` is the request's field at fault."""
+
+    def __init__(self, message: str, field: str = "") -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class ModelError(CodespecError):
+    """A model folder that is missing, broken or not supported."""
+
+
+class TokenizerError(ModelError):
+    """A tokenizer whose text does not survive bytes → ids → bytes."""
+
+
+class PairError(CodespecError):
+    """A target and a drafter that cannot work together."""
+
+
+class TrainingError(CodespecError):
+    """A corpus, a checkpoint or a disk that stops a training run."""

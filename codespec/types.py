@@ -1,0 +1,165 @@
+"""The values that cross the house's doors: requests in, completions and events out. Knows no model and no tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal
+
+FinishReason = Literal["stop", "length", "deadline", "cancelled"]
+Shape = Literal["raw", "auto", "line", "block"]
+Mode = Literal["exact", "fast"]
+
+
+@dataclass(frozen=True, slots=True)
+class Snippet:
+    """A piece of another file, put before the prompt."""
+
+    path: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompletionRequest:
+    """What to complete and how. Text is `str`; sizes are target tokens; times are milliseconds.
+
+    `shape="raw"` gives the target's tokens only (what Hugging Face `generate` gives); `line`/`block`/`auto` cut it
+    where an editor would. `heal` backs a prompt that ends inside a token up to the last stable boundary.
+    `speculate=None` takes the engine's setting. `n` asks for that many alternatives of one prompt.
+    """
+
+    prefix: str
+    suffix: str = ""
+    path: str = ""
+    snippets: tuple[Snippet, ...] = ()
+    max_tokens: int = 64
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    seed: int = 0
+    n: int = 1
+    stop: tuple[str, ...] = ()
+    deadline_ms: float | None = None
+    speculate: bool | None = None
+    shape: Shape = "raw"
+    heal: bool = False
+
+
+@dataclass(slots=True)
+class Counts:
+    """Draft tokens of one proposer in one context, in target tokens; the bonus token is in neither number."""
+
+    drafted: int = 0
+    accepted: int = 0
+
+
+@dataclass(slots=True)
+class Stats:
+    """What one completion (or a sum of them) cost. Counting is DESIGN.md's: drafted and accepted exclude the bonus
+    token, committed includes it, rounds include those without a draft. Times are milliseconds of wall clock; a
+    batched step's time is counted in full for each request in it.
+    """
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    rounds: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    committed: int = 0
+    rounds_full: int = 0
+    rounds_partial: int = 0
+    rounds_none: int = 0
+    by_source: dict[str, Counts] = field(default_factory=dict)
+    prefill_ms: float = 0.0
+    draft_ms: float = 0.0
+    retokenize_ms: float = 0.0
+    verify_ms: float = 0.0
+    other_ms: float = 0.0
+    first_piece_ms: float = 0.0
+    total_ms: float = 0.0
+    notes: list[str] = field(default_factory=list)
+
+    def count_round(self, source: str, drafted: int, accepted: int) -> None:
+        """Adds one verified round; `source` is "" where nothing was drafted."""
+        self.rounds += 1
+        self.drafted += drafted
+        self.accepted += accepted
+        if not drafted:
+            return
+        counts = self.by_source.setdefault(source, Counts())
+        counts.drafted += drafted
+        counts.accepted += accepted
+        if accepted == drafted:
+            self.rounds_full += 1
+        elif accepted:
+            self.rounds_partial += 1
+        else:
+            self.rounds_none += 1
+
+    def add(self, other: Stats) -> None:
+        """Adds another request's numbers to this sum; notes are kept once each."""
+        for item in fields(self):
+            value = getattr(other, item.name)
+            if isinstance(value, (int, float)):
+                setattr(self, item.name, getattr(self, item.name) + value)
+        for source, counts in other.by_source.items():
+            mine = self.by_source.setdefault(source, Counts())
+            mine.drafted += counts.drafted
+            mine.accepted += counts.accepted
+        self.notes.extend(note for note in other.notes if note not in self.notes)
+
+    def as_dict(self) -> Mapping[str, Any]:
+        """The same as plain JSON values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One finished text. `token_ids` are the target's, from the first one generated; `alternatives` holds choices
+    1…n-1.
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    finish_reason: FinishReason
+    stats: Stats
+    choice: int = 0
+    alternatives: tuple[Completion, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TextEvent:
+    """A piece of text that no later round takes back."""
+
+    choice: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class RoundEvent:
+    """One verify: what was drafted (`draft`, text), how much of it the target agreed with, what it wrote after.
+
+    `accepted_text` is the agreed part, `target_text` the correction or bonus; lengths are target tokens.
+    """
+
+    choice: int
+    source: str
+    drafted: int
+    accepted: int
+    draft: str
+    accepted_text: str
+    target_text: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class DoneEvent:
+    """The end of one choice."""
+
+    choice: int
+    completion: Completion
+
+
+Event = TextEvent | RoundEvent | DoneEvent

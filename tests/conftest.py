@@ -1,0 +1,33 @@
+"""What holds for every test: no downloads, no hypothesis deadline, each skip is told at the end."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# Before any test module imports transformers: tests make their own models and fetch none.
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+# Shared cores make single examples slow by chance; that is no property of the code.
+settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("house")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Lists every skipped test with its reason, one a line; `-rs` would fold them."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    terminalreporter.section("skipped")
+    for line in _reasons(skipped):
+        terminalreporter.write_line(line)
+    left = len(terminalreporter.stats.get("deselected", []))
+    terminalreporter.write_line(f"{len(skipped)} skipped, {left} left out by -m or -k")
+
+
+def _reasons(skipped: list[pytest.TestReport]) -> Iterator[str]:
+    for report in skipped:
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        yield f"{report.nodeid}: {reason.removeprefix('Skipped: ')}"

@@ -1,0 +1,96 @@
+"""The import contracts of pyproject.toml: a toy tree keeps them, planted imports break them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FLOORS = ("bench", "server", "training", "engine", "control", "proposers", "verify", "models", "text", "cli")
+LAYERS = "Imports run only downwards"
+TORCH_FREE = "Text, lengths and values know no model"
+CONTROL = "How far to guess is decided without models"
+LSP = "The language server takes"
+GRAMMARS = "Grammars are a leaf"
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for package in (
+        "codespec",
+        "codespec_lsp",
+        "codespec_grammars",
+        *(f"codespec/{name}" for name in FLOORS),
+    ):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").touch()
+    for module in ("types", "errors", "config"):
+        (tmp_path / "codespec" / f"{module}.py").touch()
+    (tmp_path / "pyproject.toml").write_bytes((ROOT / "pyproject.toml").read_bytes())
+    return tmp_path
+
+
+def broken(tree: Path) -> list[str]:
+    """The contracts that do not hold, by the start of their names."""
+    code = "from importlinter.cli import lint_imports_command as run; run()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "--no-cache", "--no-logo"],
+        cwd=tree,
+        env={"PYTHONPATH": str(tree), "PATH": "", "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    found = [line for line in done.stdout.splitlines() if line.endswith(" BROKEN")]
+    assert bool(found) == bool(done.returncode), done.stdout + done.stderr
+    names = (LAYERS, TORCH_FREE, CONTROL, LSP, GRAMMARS)
+    return [name for name in names if any(line.startswith(name) for line in found)]
+
+
+def plant(tree: Path, module: str, line: str) -> None:
+    path = tree / module
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(line + "\n")
+
+
+def test_allowed_imports_hold(tree: Path) -> None:
+    plant(tree, "codespec/text/a.py", "import codespec.types, codespec.errors, tokenizers")
+    plant(tree, "codespec/proposers/a.py", "import torch, codespec.models, codespec.text, codespec.verify")
+    plant(tree, "codespec/verify/a.py", "import codespec.models, codespec.text")
+    plant(tree, "codespec/engine/a.py", "import codespec.proposers, codespec.verify, codespec.control")
+    plant(tree, "codespec/cli/a.py", "import codespec.engine, codespec.bench, codespec.server")
+    plant(
+        tree,
+        "codespec_lsp/a.py",
+        "import codespec.types, codespec.errors, codespec.config, codespec_grammars",
+    )
+    assert broken(tree) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "line", "contracts"),
+    [
+        ("codespec/types.py", "import codespec.text", [LAYERS]),
+        ("codespec/models/a.py", "import codespec.engine", [LAYERS]),
+        ("codespec/engine/a.py", "import codespec.server", [LAYERS]),
+        ("codespec/server/a.py", "import codespec.bench", [LAYERS]),
+        ("codespec/server/a.py", "import codespec.training", [LAYERS]),
+        ("codespec/proposers/a.py", "import codespec.control", [LAYERS]),
+        ("codespec/attic.py", "", [LAYERS]),
+        ("codespec/text/a.py", "import torch", [TORCH_FREE]),
+        ("codespec/text/a.py", "def late():\n    from transformers import AutoTokenizer", [TORCH_FREE]),
+        ("codespec/control/a.py", "from torch.nn import Module", [TORCH_FREE]),
+        ("codespec/control/a.py", "import codespec.verify", [CONTROL]),
+        ("codespec_lsp/a.py", "import codespec.text", [LSP]),
+        ("codespec_lsp/a.py", "from codespec import Engine", [LSP]),
+        ("codespec_lsp/a.py", "import torch", [LSP]),
+        ("codespec_grammars/a.py", "import codespec.types", [GRAMMARS]),
+        ("codespec_grammars/a.py", "import transformers", [GRAMMARS]),
+    ],
+)
+def test_planted_import_is_caught(module: str, line: str, contracts: list[str], tree: Path) -> None:
+    plant(tree, module, line)
+    assert broken(tree) == contracts

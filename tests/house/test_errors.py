@@ -1,0 +1,82 @@
+"""Errors are one sentence with the mend: the messages of codespec's errors are read from the source."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from codespec import errors
+
+ROOT = Path(__file__).resolve().parents[2]
+TREE = {name for name, value in vars(errors).items() if isinstance(value, type)}
+# `wrong: mend`, `wrong; mend`, or a sentence that names what is allowed.
+MEND = re.compile(r"[:;,] |must be|is not (one of|true or false|x\.$)")
+WRAPPED = re.compile(r"x \(")  # another function's sentence, and a detail
+
+
+def literal(node: ast.expr) -> str | None:
+    """The text of a plain or formatted string, values as `x`; None where it is made elsewhere."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if isinstance(node, ast.JoinedStr):
+        return "".join(str(part.value) if isinstance(part, ast.Constant) else "x" for part in node.values)
+    return None
+
+
+def messages(source: str) -> Iterator[tuple[int, str]]:
+    """Line and text of each literal message given to an error of the tree."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and node.args and getattr(node.func, "id", "") in TREE:
+            text = literal(node.args[0])
+            if text is not None and not WRAPPED.match(text):
+                yield node.lineno, text
+
+
+def faults(text: str) -> list[str]:
+    """What keeps a message from being one sentence that says how to mend it."""
+    found = []
+    if "\n" in text or re.search(r"[.!?]\s+[A-Z]", text):
+        found.append("more than one sentence")
+    if len(text.split()) < 4:
+        found.append("too short to say what is wrong and how to mend it")
+    if not MEND.search(text):
+        found.append("no mend: write `what is wrong: how to mend it`")
+    return found
+
+
+def test_every_message_is_one_sentence_with_the_mend() -> None:
+    bad = [
+        f"{path.relative_to(ROOT)}:{line}: {', '.join(faults(text))}: {text}"
+        for path in sorted((ROOT / "codespec").rglob("*.py"))
+        for line, text in messages(path.read_text(encoding="utf-8"))
+        if faults(text)
+    ]
+    assert not bad, "\n".join(bad)
+
+
+@pytest.mark.parametrize(
+    ("text", "good"),
+    [
+        ("x holds no tokenizer.json: give a complete model folder", True),
+        ("The corpus x is empty; run `codespec train corpus` first.", True),
+        ("Bad value. Try again: use 3.", False),
+        ("it failed: \nmend it somehow", False),
+        ("no: bad", False),
+        ("x must be above 0.", True),
+        ("x = x is not a number.", False),
+        ("the folder x cannot be read", False),
+    ],
+)
+def test_the_rule_itself(text: str, good: bool) -> None:
+    source = f"def f(path):\n    raise ModelError(f{text.replace('x', '{path}')!r})"
+    assert [not faults(found) for _, found in messages(source)] == [good]
+
+
+def test_all_errors_are_of_one_tree_and_drawn() -> None:
+    for name in TREE:
+        assert issubclass(getattr(errors, name), errors.CodespecError)
+        assert name in (errors.__doc__ or "")

@@ -1,0 +1,128 @@
+"""The set-up's states: what a second make believes after a finished, a failed and an interrupted one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tools import make_venv
+from tools.make_venv import SetupError, Venv, build, check_python, pinned
+
+
+class FakeSteps:
+    """Stands in for every process that the set-up starts; `stop` says where it fails or is cut off."""
+
+    def __init__(self, venv: Venv) -> None:
+        self.venv = venv
+        self.done: list[str] = []
+        self.stop: dict[str, BaseException] = {}
+
+    def __call__(self, command: list[str | Path], what: str) -> None:
+        self.done.append(what)
+        if what in self.stop:
+            raise self.stop[what]
+        if what == "building .venv":
+            self.venv.python.parent.mkdir(parents=True, exist_ok=True)
+            self.venv.python.symlink_to(sys.executable)
+
+
+@pytest.fixture
+def steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSteps:
+    (tmp_path / "constraints.txt").write_text("# pins\nhatchling==1\ntorch==2.13.0\ntorchaudio==9\n")
+    steps = FakeSteps(Venv(tmp_path))
+    monkeypatch.setattr(steps.venv, "_run", steps)
+    monkeypatch.setattr(make_venv, "announce", announced("torch==2.13.0: 200 MB"))
+    return steps
+
+
+def announced(size: str) -> Callable[..., str]:
+    return lambda *_: size
+
+
+def test_first_set_up_runs_every_step_and_is_ready(steps: FakeSteps, capsys: pytest.CaptureFixture[str]) -> None:
+    build(steps.venv)
+    assert steps.done[:2] == ["building .venv", "installing torch==2.13.0"]
+    assert steps.done[-2:] == [
+        "installing .[engine,dev]",
+        "importing torch, transformers, tokenizers, codespec",
+    ]
+    assert steps.venv.ready.read_text().strip() == str(steps.venv.root)
+    assert not steps.venv.unfinished.exists()
+    assert "downloading torch==2.13.0: 200 MB" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt(), SetupError("no network")])
+@pytest.mark.parametrize(
+    "at",
+    ["building .venv", "installing torch==2.13.0", "installing hatchling==1", "installing .[engine,dev]"],
+)
+def test_stopped_set_up_begins_afresh(at: str, stop: BaseException, steps: FakeSteps) -> None:
+    steps.stop[at] = stop
+    with pytest.raises(type(stop)):
+        build(steps.venv)
+    assert not steps.venv.ready.exists()
+    steps.stop.clear()
+    (steps.venv.path / "half-written").touch()
+    build(steps.venv)
+    assert steps.venv.ready.exists() and not (steps.venv.path / "half-written").exists()
+
+
+def test_finished_set_up_is_completed_in_place(steps: FakeSteps) -> None:
+    build(steps.venv)
+    (steps.venv.path / "kept").touch()
+    steps.done.clear()
+    build(steps.venv)
+    assert steps.done[0] == "finding the pinned packages" and "building .venv" not in steps.done
+    assert (steps.venv.path / "kept").exists()
+
+
+def test_update_without_network_leaves_the_venv_whole(steps: FakeSteps) -> None:
+    build(steps.venv)
+    steps.stop["finding the pinned packages"] = SetupError("no network")
+    with pytest.raises(SetupError):
+        build(steps.venv)
+    assert steps.venv.ready.exists() and not steps.venv.unfinished.exists()
+
+
+def test_venv_of_another_folder_is_made_again(steps: FakeSteps) -> None:
+    build(steps.venv)
+    steps.venv.ready.write_text("elsewhere\n")
+    steps.done.clear()
+    build(steps.venv)
+    assert steps.done[0] == "building .venv"
+
+
+def test_venv_with_a_python_that_is_gone_is_made_again(steps: FakeSteps) -> None:
+    build(steps.venv)
+    steps.venv.python.unlink()
+    steps.venv.python.symlink_to("no-such-python")
+    steps.done.clear()
+    build(steps.venv)
+    assert steps.done[0] == "building .venv"
+
+
+def test_a_failed_process_is_one_sentence(tmp_path: Path) -> None:
+    venv = Venv(tmp_path)
+    venv.path.mkdir()
+    with pytest.raises(SetupError, match=r"set-up: building \.venv failed"):
+        venv._run([sys.executable, "-c", "raise SystemExit(3)"], "building .venv")
+
+
+@pytest.mark.parametrize("module", ["venv", "ensurepip"])
+def test_missing_module_is_named(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def find(name: str) -> Any:
+        return None if name == module else object()
+
+    monkeypatch.setattr(make_venv.importlib.util, "find_spec", find)
+    with pytest.raises(SetupError, match=f"no `{module}`.*python3-venv"):
+        check_python()
+
+
+def test_pin_is_the_packages_own(steps: FakeSteps) -> None:
+    assert pinned("torch", steps.venv.constraints) == "torch==2.13.0"
+    with pytest.raises(SetupError, match="pins no numpy"):
+        pinned("numpy", steps.venv.constraints)

@@ -1,0 +1,82 @@
+"""The Makefile's own words: its list of targets, and one sentence where Python is missing or too old."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TARGETS = ["help", "demo", "test", "test-full", "e2e", "lint", "clean"]
+
+
+def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    kept = {name: value for name, value in os.environ.items() if name[:4] != "MAKE" and name != "PYTHON"}
+    return subprocess.run(["make", *arguments], cwd=folder, env=kept, capture_output=True, text=True, timeout=60)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """What make looks at, with a set-up that only says that it ran."""
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools" / "__init__.py").touch()
+    (tmp_path / "tools" / "make_venv.py").write_text(
+        "import pathlib\n"
+        "pathlib.Path('.venv/bin').mkdir(parents=True, exist_ok=True)\n"
+        "python = pathlib.Path('.venv/bin/python')\n"
+        "python.write_text('#!/bin/sh\\necho ran \"$@\"\\n')\n"
+        "python.chmod(0o755)\n"
+        "pathlib.Path('.venv/.codespec-ready').write_text(str(pathlib.Path.cwd()) + '\\n')\n"
+        "print('set up')\n"
+    )
+    return tmp_path
+
+
+def test_help_is_the_default_and_lists_every_target(checkout: Path) -> None:
+    done = make(checkout)
+    assert [line.split()[1] for line in done.stdout.splitlines()] == TARGETS
+
+
+def test_set_up_runs_once_and_again_when_the_pins_change(checkout: Path) -> None:
+    assert make(checkout, "demo").stdout == "set up\nran -m codespec.cli.demo\n"
+    assert make(checkout, "demo").stdout == "ran -m codespec.cli.demo\n"
+    pins = checkout / "constraints.txt"
+    later = (checkout / ".venv" / ".codespec-ready").stat().st_mtime + 5
+    os.utime(pins, (later, later))
+    assert make(checkout, "demo").stdout.startswith("set up\n")
+
+
+def test_moved_checkout_is_set_up_again(checkout: Path, tmp_path: Path) -> None:
+    make(checkout, "demo")
+    (checkout / ".venv" / ".codespec-ready").write_text("elsewhere\n")
+    assert make(checkout, "demo").stdout.startswith("set up\n")
+
+
+def test_failed_set_up_runs_nothing(checkout: Path) -> None:
+    (checkout / "tools" / "make_venv.py").write_text("raise SystemExit(1)")
+    done = make(checkout, "demo")
+    assert done.returncode == 2 and "ran" not in done.stdout
+
+
+@pytest.mark.parametrize(("script", "words"), [(None, "there is no"), ("#!/bin/sh\nexit 1\n", "is older")])
+def test_unfit_python_is_one_sentence(script: str | None, words: str, checkout: Path) -> None:
+    python = checkout / "python9"
+    if script:
+        python.write_text(script)
+        python.chmod(0o755)
+    for target in ("demo", "test", "e2e"):
+        done = make(checkout, target, f"PYTHON={python}")
+        said = [line for line in done.stderr.splitlines() if not line.startswith("make:")]
+        assert done.returncode == 2 and len(said) == 1 and words in said[0]
+
+
+def test_prompts_reach_the_full_run(checkout: Path) -> None:
+    make(checkout, "demo")
+    (checkout / ".venv" / "bin" / "python").write_text('#!/bin/sh\necho "$CODESPEC_PROMPTS" "$@"\n')
+    done = make(checkout, "test-full", "PROMPTS=some file.jsonl")
+    assert done.stdout == "some file.jsonl -m pytest -q -m full\n"

@@ -1,0 +1,61 @@
+"""The rules of the tree that no linter knows: sizes, docstrings, words to avoid, nothing of one machine."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = [path for name in ("codespec", "lsp", "grammars", "tools") for path in sorted((ROOT / name).rglob("*.py"))]
+TESTS = [path for path in sorted((ROOT / "tests").rglob("*.py"))]
+MAX_FILE, MAX_FUNCTION = 300, 50
+BANNED_MODULES = {"utils", "util", "helpers", "helper", "common", "misc"}
+BANNED_NAME = re.compile(r"Manager|Helper|^Base[A-Z]|Utils?$")
+# Split so that this line is none itself.
+MACHINE = re.compile(r"(?<![\w.])/(?:" + "|".join(["wo" + "rk", "ro" + "ot", "ho" + "me", "tm" + "p"]) + r")/\w")
+# Allowed only with its reason on the same line.
+BROAD_EXCEPT = re.compile(r"except\s*(?:BaseException|Exception)?\s*(?:as \w+)?:(?!  # \w+ \w+ )")
+
+
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_module(path: Path) -> None:
+    text, tree = path.read_text(encoding="utf-8"), parse(path)
+    assert ast.get_docstring(tree), "a module opens with what it knows and what it does not know"
+    assert path.stem not in BANNED_MODULES
+    assert not MACHINE.search(text), "a path of one machine"
+    assert not BROAD_EXCEPT.search(text), "a broad except without its reason"
+    classes = [node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    assert not [name for name in classes if BANNED_NAME.search(name)]
+    if any(isinstance(node, ast.FunctionDef | ast.ClassDef) for node in tree.body):
+        assert "from __future__ import annotations" in text
+
+
+@pytest.mark.parametrize("path", SOURCES + TESTS, ids=name_of)
+def test_sizes(path: Path) -> None:
+    lines = path.read_text(encoding="utf-8").count("\n")
+    assert lines <= MAX_FILE, f"{lines} lines: split it by noun"
+    for node in ast.walk(parse(path)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or 0) - node.lineno + 1
+            assert length <= MAX_FUNCTION, f"{node.name} is {length} lines long"
+
+
+def test_median_function_is_small() -> None:
+    lengths = sorted(
+        (node.end_lineno or 0) - node.lineno + 1
+        for path in SOURCES
+        for node in ast.walk(parse(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
+    assert lengths[len(lengths) // 2] <= 10

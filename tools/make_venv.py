@@ -1,0 +1,138 @@
+"""Builds `.venv` for the Makefile: pinned packages, torch first with its size told, codespec editable.
+
+Knows how far a set-up got: `.venv/.codespec-unfinished` lies there from the first to the last step, so that
+an interrupted set-up is begun afresh; `.venv/.codespec-ready` names the folder it was made for and is written
+last. Does not know what is run inside.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tools.torch_size import announce
+
+ROOT = Path(__file__).resolve().parent.parent
+EXTRAS = "engine,dev"
+MISSING = (
+    "set-up: this Python has no `{}`, which building .venv needs; "
+    "install it (on Debian and Ubuntu: apt-get install python3-venv), then run make again."
+)
+
+
+class SetupError(Exception):
+    """One sentence on what stopped the set-up."""
+
+
+class Venv:
+    """The virtual environment of one checkout."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.path = root / ".venv"
+        self.python = self.path / "bin" / "python"
+        self.unfinished = self.path / ".codespec-unfinished"
+        self.ready = self.path / ".codespec-ready"
+        self.constraints = root / "constraints.txt"
+
+    def begin(self) -> None:
+        """Marks the set-up as under way, in a working venv: the one that is there, or a new one."""
+        if self._usable():
+            self._rehearse()
+        elif self.path.exists():
+            print("set-up: .venv is unfinished or broken, building it afresh", flush=True)
+            shutil.rmtree(self.path)
+        self.path.mkdir(exist_ok=True)
+        self.unfinished.touch()
+        self.ready.unlink(missing_ok=True)
+        if not self.python.exists():
+            self._run([sys.executable, "-m", "venv", self.path], "building .venv")
+
+    def finish(self) -> None:
+        """Marks the venv as ready. The order matters: stopped in between, it counts as not ready."""
+        self.unfinished.unlink()
+        self.ready.write_text(f"{self.root}\n")
+
+    def install(self, *what: str | Path) -> None:
+        """pip with our pins; its own progress and messages are shown."""
+        self._run([*self._pip, "-c", self.constraints, *what], f"installing {what[-1]}")
+
+    def _rehearse(self) -> None:
+        """Fails while a working venv is still whole, where a pinned version cannot be had."""
+        self._run([*self._pip, "-qq", "--dry-run", "-r", self.constraints], "finding the pinned packages")
+
+    @property
+    def _pip(self) -> list[str | Path]:
+        return [self.python, "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
+
+    def can_import(self, *modules: str) -> None:
+        """Fails where an installed package does not load on this machine."""
+        self._run([self.python, "-c", "import " + ", ".join(modules)], f"importing {', '.join(modules)}")
+
+    def _usable(self) -> bool:
+        """Whether the venv can be completed in place: not half done, of this folder, Python and pip run."""
+        if self.unfinished.exists() or not self.python.exists():
+            return False
+        if self.ready.exists() and self.ready.read_text().strip() != str(self.root):
+            return False
+        probe = "import sys, pip; sys.exit(sys.version_info < (3, 11))"
+        return subprocess.run([self.python, "-c", probe], capture_output=True, check=False).returncode == 0
+
+    def _run(self, command: list[str | Path], what: str) -> None:
+        if subprocess.run(command, cwd=self.root, check=False).returncode:
+            raise SetupError(
+                f"set-up: {what} failed (the message is above); mend it (network? pip's index? disk?) "
+                "and run make again."
+            )
+
+
+def check_python() -> None:
+    """Raises where this Python cannot build a venv."""
+    for module in ("venv", "ensurepip"):
+        if importlib.util.find_spec(module) is None:
+            raise SetupError(MISSING.format(module))
+
+
+def pinned(package: str, constraints: Path) -> str:
+    """The package's own line of the constraints file, such as `torch==2.13.0`."""
+    for line in constraints.read_text().splitlines():
+        if line.startswith(f"{package}=="):
+            return line.strip()
+    raise SetupError(f"set-up: {constraints.name} pins no {package}; add the line `{package}==…`.")
+
+
+def build(venv: Venv) -> None:
+    """The whole set-up, in the order that a user should see it."""
+    check_python()
+    print("set-up: building .venv (once; a minute or two and the download)", flush=True)
+    venv.begin()
+    torch = pinned("torch", venv.constraints)
+    size = announce(venv.python, torch, venv.constraints)
+    if size:
+        print(f"set-up: downloading {size}", flush=True)
+    venv.install(torch)
+    venv.install("-q", pinned("hatchling", venv.constraints))
+    venv.install("-q", "--no-build-isolation", "-e", f".[{EXTRAS}]")
+    venv.can_import("torch", "transformers", "tokenizers", "codespec")
+    venv.finish()
+    print("set-up: .venv is ready", flush=True)
+
+
+def main() -> int:
+    """Exit code 0 when ready, 1 with one sentence when not, 130 when interrupted."""
+    try:
+        build(Venv(ROOT))
+    except SetupError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\nset-up: interrupted; run make again to start it afresh.", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
