@@ -1,0 +1,97 @@
+"""Which vocabulary entries are control tokens and not text: by what is declared, and by how they are spelled.
+
+Knows spellings and the configuration files beside a tokenizer. Knows nothing of encoding.
+Qwen declares its FIM tokens as ordinary added tokens; GPT-NeoX and Gemma declare runs of spaces and HTML tags
+the same way; only the spelling tells the first from the second.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from codespec.errors import TokenizerError
+
+Json = Mapping[str, Any]
+
+_MARKER = re.compile(
+    r"""
+      <[|\uff5c][^\s<>]*[|\uff5c]>                                  # <|fim_prefix|>, DeepSeek's wide bars
+    | </?(?:fim|file|repo|gh|issue|jupyter|commit|empty)[-_]\w+>     # <fim_prefix>  <fim-suffix>  <file_sep>
+    | <(?:reponame|filename|eos|bos|pad|unk|mask|s|/s|eot)>
+    | <\[[\w-]+\]>                                                   # <[fim-prefix]>
+    | ▁?<(?:PRE|SUF|MID|EOT)>
+    | \[/?(?:PREFIX|SUFFIX|MIDDLE|INST|TOOL_CALLS|PAD|UNK|CLS|SEP|MASK)\]
+    | </?(?:think|tool_\w+|start_of_turn|end_of_turn)>
+    | <unused\d+>
+    """,
+    re.VERBOSE,
+)
+_NAMED = ("bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token", "mask_token")
+
+
+def is_marker(content: str) -> bool:
+    """True for strings that are spelled as control tokens are in the field."""
+    return _MARKER.fullmatch(content.strip()) is not None
+
+
+def is_control(content: str, *, declared: bool) -> bool:
+    """True if an added token stands for control and not for text; white space is always text."""
+    return bool(content.strip()) and (declared or is_marker(content))
+
+
+def control_ids(document: Json, vocabulary: Mapping[str, int], config: Json) -> frozenset[int]:
+    """The ids that stand for no text: control-like tokens, added or not, and the unknown token."""
+    added = {token["content"]: bool(token.get("special")) for token in document.get("added_tokens") or ()}
+    names = {name for name in vocabulary if is_marker(name)}
+    names |= {name for name, declared in added.items() if is_control(name, declared=declared)}
+    names |= {name for name in named_tokens(config) if is_control(name, declared=name in added)}
+    names |= set(_unknown_token(document.get("model") or {}))
+    return frozenset(vocabulary[name] for name in names if name in vocabulary)
+
+
+def named_tokens(config: Json) -> Iterable[str]:
+    """The special tokens a tokenizer_config.json names."""
+    for name in _NAMED:
+        content = token_content(config.get(name))
+        if content:
+            yield content
+
+
+def token_content(value: Any) -> str:
+    """The text of a token given as a string or as an object with `content`; "" if absent."""
+    if isinstance(value, Mapping):
+        return str(value.get("content", ""))
+    return value if isinstance(value, str) else ""
+
+
+def declared_eos_ids(generation: Json, model: Json, eos_id: int | None) -> frozenset[int]:
+    """What ends `generate`: the generation config's ids, else the model's, else the tokenizer's."""
+    for source in (generation, model, model.get("text_config") or {}):
+        value = source.get("eos_token_id")
+        if value is not None:
+            return frozenset([value] if isinstance(value, int) else value)
+    return frozenset() if eos_id is None else frozenset({eos_id})
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file, {} where there is none; raises TokenizerError where it cannot be read."""
+    if not path.is_file():
+        return {}
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise TokenizerError(f"{path} cannot be read as JSON: fetch the model again") from error
+    if not isinstance(value, dict):
+        raise TokenizerError(f"{path} holds no JSON object: fetch the model again")
+    return value
+
+
+def _unknown_token(model: Json) -> Iterable[str]:
+    if isinstance(model.get("unk_token"), str):
+        yield model["unk_token"]
+    if isinstance(model.get("unk_id"), int):
+        yield model["vocab"][model["unk_id"]][0]

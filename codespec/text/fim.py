@@ -1,0 +1,149 @@
+"""The prompt of a completion: template, budgets and token healing put together into ids.
+
+Knows where prefix, suffix and other files' snippets go and how much room each gets. Knows no model and no
+requests. Source text is always text: marker-like strings in it never become control tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from codespec.errors import RequestError
+from codespec.text.fim_templates import FimMissing, FimTemplate, find_template
+from codespec.text.heal import Held, held_vocabulary, stable_boundary
+from codespec.text.tokenizer import TextTokenizer
+from codespec.text.windows import MOST_CHARS, Window, prefix_window, suffix_window
+
+__all__ = ["FimMissing", "FimTemplate", "Prompt", "build_prompt", "find_template"]
+
+_SUFFIX_SHARE = 4  # of the budget, a quarter each at most
+_SNIPPET_SHARE = 4
+_LEAST = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """Ids to prefill, and what the engine must know of them.
+
+    `context` is the prefix's text in the prompt without `held`, the bytes that healing gave back and that
+    the completion must spell first. `continues` says whether the ids end with the prefix, so that the
+    completion runs on from it. `prefix_start` is the character of the prefix the window begins at: the
+    anchor of the next prompt.
+    """
+
+    ids: list[int]
+    context: bytes
+    held: bytes
+    continues: bool
+    prefix_start: int
+    trimmed: bool
+    notes: tuple[str, ...] = ()
+
+
+def build_prompt(
+    tokenizer: TextTokenizer,
+    template: FimTemplate | None,
+    *,
+    prefix: str,
+    suffix: str = "",
+    path: str = "",
+    snippets: Sequence[tuple[str, str]] = (),
+    budget: int,
+    anchor: int | None = None,
+    heal: bool = False,
+) -> Prompt:
+    """At most `budget` ids for a cursor between `prefix` and `suffix`.
+
+    Without a template or a suffix the prompt is the plain prefix, and equals the model's own encoding of
+    it. What does not fit is cut: the suffix to a quarter of the budget, snippets (path, text) to another,
+    the prefix to what is left. Raises RequestError if the budget leaves no room.
+    """
+    if template is None or not suffix:
+        plain_notes = ("snippets are left out: they need a fill-in-the-middle prompt",) if snippets else ()
+        return _plain(tokenizer, prefix, budget, anchor, heal, plain_notes)
+    room = _demand_room(budget - len(tokenizer.bos_ids) - 3)
+    extra, notes = _snippet_ids(tokenizer, template, path, snippets, room // _SNIPPET_SHARE)
+    before, behind = _windows(tokenizer, template, prefix, suffix, room - len(extra), anchor)
+    held = stable_boundary(held_vocabulary(tokenizer), before.ids) if heal else Held()
+    body = _arrange(template, before.ids[: len(before.ids) - held.count], behind.ids)
+    ids = [*tokenizer.bos_ids, *extra, *body]
+    continues = template.order == "spm" or (template.order == "suffix_first" and template.middle_id is None)
+    return _prompt(ids, before, held, continues, before.cut or behind.cut, notes)
+
+
+def _plain(
+    tokenizer: TextTokenizer, prefix: str, budget: int, anchor: int | None, heal: bool, notes: tuple[str, ...]
+) -> Prompt:
+    room = _demand_room(budget - len(tokenizer.bos_ids))
+    before = prefix_window(tokenizer, prefix, room, anchor)
+    # One id stays in the prompt: a forward without any has no logits.
+    givable = before.ids if tokenizer.bos_ids else before.ids[1:]
+    held = stable_boundary(held_vocabulary(tokenizer), givable) if heal else Held()
+    ids = [*tokenizer.bos_ids, *before.ids[: len(before.ids) - held.count]]
+    return _prompt(ids, before, held, True, before.cut, notes)
+
+
+def _prompt(
+    ids: list[int], before: Window, held: Held, continues: bool, trimmed: bool, notes: tuple[str, ...]
+) -> Prompt:
+    text = before.text.encode("utf-8")
+    context = text[: max(0, len(text) - len(held.data))]  # a dummy prefix may be among the held bytes
+    return Prompt(ids, context, held.data, continues, before.start, trimmed, notes)
+
+
+def _demand_room(room: int) -> int:
+    if room < _LEAST:
+        raise RequestError(f"max_tokens leaves room for {max(0, room)} prompt tokens: lower it", "max_tokens")
+    return room
+
+
+def _windows(
+    tokenizer: TextTokenizer, template: FimTemplate, prefix: str, suffix: str, room: int, anchor: int | None
+) -> tuple[Window, Window]:
+    """Prefix and suffix whole if they fit together, else the suffix in its share, the prefix in the rest."""
+    encode = tokenizer.encode if template.suffix_begins else tokenizer.encode_inside
+    if len(prefix) + len(suffix) <= room * MOST_CHARS:
+        before, behind = tokenizer.encode(prefix), encode(suffix)
+        if len(before) + len(behind) <= room:
+            return Window(before, prefix, 0, False), Window(behind, suffix, 0, False)
+    after = suffix_window(encode, tokenizer.token_bytes, suffix, room // _SUFFIX_SHARE)
+    return prefix_window(tokenizer, prefix, room - len(after.ids), anchor), after
+
+
+def _arrange(template: FimTemplate, before: list[int], behind: list[int]) -> list[int]:
+    middle = [] if template.middle_id is None else [template.middle_id]
+    if template.order == "psm":
+        return [template.prefix_id, *before, template.suffix_id, *behind, *middle]
+    if template.order == "spm":
+        return [template.prefix_id, template.suffix_id, *behind, *middle, *before]
+    return [template.suffix_id, *behind, template.prefix_id, *before, *middle]
+
+
+def _snippet_ids(
+    tokenizer: TextTokenizer,
+    template: FimTemplate,
+    path: str,
+    snippets: Sequence[tuple[str, str]],
+    budget: int,
+) -> tuple[list[int], tuple[str, ...]]:
+    """Each snippet behind a separator and its path, then the separator and path of the file itself."""
+    if not snippets:
+        return [], ()
+    if template.separator_id is None:
+        return [], ("snippets are left out: the model's vocabulary has no file separator",)
+    names = [*(name for name, _ in snippets), path]
+    heads = [_file_head(tokenizer, template.separator_id, name) for name in names]
+    ids: list[int] = []
+    for place, (_, text) in enumerate(snippets):
+        room = budget - len(ids) - len(heads[place]) - len(heads[-1])
+        if room < _LEAST:
+            dropped = f"{len(snippets) - place} of {len(snippets)} snippets are left out: they do not fit"
+            return [*ids, *heads[-1]] if ids else [], (dropped,)
+        window = suffix_window(tokenizer.encode_inside, tokenizer.token_bytes, text, room)
+        ids += [*heads[place], *window.ids]
+    return [*ids, *heads[-1]], ()
+
+
+def _file_head(tokenizer: TextTokenizer, separator_id: int, path: str) -> list[int]:
+    return [separator_id, *tokenizer.encode_inside(f"{path}\n" if path else "")]

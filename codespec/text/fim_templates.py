@@ -1,0 +1,131 @@
+"""Fill-in-the-middle templates, found from a tokenizer's vocabulary and never from a model's name.
+
+Knows the spellings of the families in the field and the order of their parts. Knows no budgets and no
+prompts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from codespec.text.control_tokens import token_content
+from codespec.text.tokenizer import TextTokenizer
+
+Order = Literal["psm", "spm", "suffix_first"]
+_BAR = "\uff5c"  # DeepSeek's wide bar
+_GAP = "\u2581"  # and its wide underscore, which is SentencePiece's space as well
+
+
+@dataclass(frozen=True, slots=True)
+class FimTemplate:
+    """How one model takes a prefix p and a suffix s, with the ids of its markers P, S and M.
+
+    `psm`: P p S s M, `spm`: P S s M p, `suffix_first`: S s P p and M if there is one. `separator_id` stands
+    before each file of several. `suffix_begins` says that the suffix was encoded like a text of its own in
+    training, with a dummy prefix. `end_ids` end a middle.
+    """
+
+    family: str
+    order: Order
+    prefix_id: int
+    suffix_id: int
+    middle_id: int | None
+    separator_id: int | None = None
+    suffix_begins: bool = False
+
+    @property
+    def end_ids(self) -> frozenset[int]:
+        """The template's own tokens; none belongs into a middle."""
+        ids = (self.prefix_id, self.suffix_id, self.middle_id, self.separator_id)
+        return frozenset(number for number in ids if number is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class FimMissing:
+    """Why a model cannot fill in: one clause, to be shown as it is."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Family:
+    name: str
+    prefix: str
+    suffix: str
+    middle: str
+    separator: str = ""
+    marks: tuple[str, ...] = ()  # what else must be in the vocabulary
+    order: Order = "psm"
+    suffix_begins: bool = False
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        return tuple(name for name in (self.prefix, self.suffix, self.middle) if name)
+
+
+_PIPED = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
+_PLAIN = ("<fim_prefix>", "<fim_suffix>", "<fim_middle>")
+_DEEPSEEK = (f"<{_BAR}fim{_GAP}begin{_BAR}>", f"<{_BAR}fim{_GAP}hole{_BAR}>", f"<{_BAR}fim{_GAP}end{_BAR}>")
+# The first family whose spellings and marks are all there is taken.
+_FAMILIES = (
+    _Family("qwen", *_PIPED, separator="<|file_sep|>", marks=("<|file_sep|>", "<|repo_name|>")),
+    _Family("codegemma", *_PIPED, separator="<|file_separator|>", marks=("<|file_separator|>",)),
+    _Family("granite4", *_PIPED, marks=("<|end_of_text|>",)),
+    _Family("codespec", *_PIPED, separator="<|file_sep|>", marks=("<|file_sep|>",), suffix_begins=True),
+    _Family("piped", *_PIPED),
+    _Family("codeqwen", *_PLAIN, separator="<file_sep>", marks=("<file_sep>", "<reponame>")),
+    _Family("starcoder2", *_PLAIN, separator="<file_sep>", marks=("<file_sep>",)),
+    _Family("granite", *_PLAIN, marks=("<reponame>",)),
+    _Family("starcoder", *_PLAIN),
+    _Family("santacoder", "<fim-prefix>", "<fim-suffix>", "<fim-middle>"),
+    _Family("deepseek", *_DEEPSEEK),
+    _Family("codellama", f"{_GAP}<PRE>", f"{_GAP}<SUF>", f"{_GAP}<MID>"),
+    _Family("codestral", "[PREFIX]", "[SUFFIX]", "", order="suffix_first"),
+    _Family("glm", "<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"),
+    _Family("seed-coder", "<[fim-prefix]>", "<[fim-suffix]>", "<[fim-middle]>", order="suffix_first"),
+    _Family("falcon-h1", "<|prefix|>", "<|suffix|>", "<|middle|>"),
+)
+
+
+def find_template(tokenizer: TextTokenizer) -> FimTemplate | FimMissing:
+    """The template of a vocabulary, or the reason there is none.
+
+    The keys `fim_prefix`, `fim_suffix` and `fim_middle` of tokenizer_config.json override the search.
+    Suffix-prefix- middle order is taken where the model is known to have learned it: `"codespec_fim_order":
+    "spm"`, or `"spm"` among `codespec_fim_orders`; it lets typing append to the prompt.
+    """
+    families = _declared(tokenizer) or _FAMILIES
+    for family in families:
+        if all(name in tokenizer.vocab for name in (*family.needed, *family.marks)):
+            return _template(tokenizer, family)
+    return FimMissing(_reason(tokenizer, families))
+
+
+def _declared(tokenizer: TextTokenizer) -> tuple[_Family, ...]:
+    prefix, suffix, middle = (
+        token_content(tokenizer.config.get(key)) for key in ("fim_prefix", "fim_suffix", "fim_middle")
+    )
+    return (_Family("declared", prefix, suffix, middle),) if prefix and suffix and middle else ()
+
+
+def _template(tokenizer: TextTokenizer, family: _Family) -> FimTemplate:
+    config, vocab = tokenizer.config, tokenizer.vocab
+    knows_spm = config.get("codespec_fim_order") == "spm" or "spm" in config.get("codespec_fim_orders", ())
+    return FimTemplate(
+        family=family.name,
+        order="spm" if family.order == "psm" and knows_spm else family.order,
+        prefix_id=vocab[family.prefix],
+        suffix_id=vocab[family.suffix],
+        middle_id=vocab.get(family.middle),
+        separator_id=vocab.get(family.separator),
+        suffix_begins=family.suffix_begins,
+    )
+
+
+def _reason(tokenizer: TextTokenizer, families: tuple[_Family, ...]) -> str:
+    for family in families:
+        missing = [name for name in family.needed if name not in tokenizer.vocab]
+        if len(missing) < len(family.needed):
+            return f"the vocabulary lacks {' and '.join(missing)}, so the model cannot fill in"
+    return "the vocabulary holds no fill-in-the-middle tokens"

@@ -1,0 +1,96 @@
+"""Token healing: a prompt that ends inside a token is backed up, and what follows must spell the held bytes.
+
+Knows the vocabulary sorted by bytes; knows no model and no logits. Without healing, a model that has learned
+"return" as one token meets "retu" as two pieces it was hardly ever trained on (Lundberg 2023, guidance).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+from codespec.text.tokenizer import TextTokenizer
+
+_VOCABULARIES: WeakKeyDictionary[TextTokenizer, HeldVocabulary] = WeakKeyDictionary()
+_FURTHEST = 4  # tokens; more is never one word
+_CACHED = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What healing gives back: the last `count` ids of a prompt, and the bytes they spell."""
+
+    count: int = 0
+    data: bytes = b""
+
+
+class HeldVocabulary:
+    """One vocabulary, sorted by bytes, so that the ids consistent with held bytes are found by bisection."""
+
+    def __init__(self, tokenizer: TextTokenizer) -> None:
+        table = tokenizer.token_bytes
+        self.token_bytes = table
+        self._ids = sorted((number for number, data in enumerate(table) if data), key=table.__getitem__)
+        self._bytes = [table[number] for number in self._ids]
+        self._allowed: OrderedDict[bytes, list[int]] = OrderedDict()
+
+    def has_longer(self, start: bytes) -> bool:
+        """True if some token begins with `start` and goes on."""
+        first, stop = self._range(start)
+        return first < stop and len(self._bytes[stop - 1]) > len(start)
+
+    def allowed_ids(self, held: bytes) -> list[int]:
+        """The ids that agree with held bytes: they begin with them, or spell their beginning. Ascending."""
+        if held not in self._allowed:
+            self._allowed[held] = sorted({*self._beginning_with(held), *self._within(held)})
+            if len(self._allowed) > _CACHED:
+                self._allowed.popitem(last=False)
+        self._allowed.move_to_end(held)
+        return self._allowed[held]
+
+    def _beginning_with(self, start: bytes) -> list[int]:
+        first, stop = self._range(start)
+        return self._ids[first:stop]
+
+    def _within(self, held: bytes) -> list[int]:
+        found: list[int] = []
+        for end in range(1, len(held)):
+            place = bisect_left(self._bytes, held[:end])
+            while place < len(self._bytes) and self._bytes[place] == held[:end]:
+                found.append(self._ids[place])
+                place += 1
+        return found
+
+    def _range(self, start: bytes) -> tuple[int, int]:
+        """Where tokens that begin with `start` stand in byte order."""
+        rest = start.rstrip(b"\xff")
+        behind = rest[:-1] + bytes([rest[-1] + 1]) if rest else None
+        stop = len(self._bytes) if behind is None else bisect_left(self._bytes, behind)
+        return bisect_left(self._bytes, start), stop
+
+
+def held_vocabulary(tokenizer: TextTokenizer) -> HeldVocabulary:
+    """The sorted vocabulary of a tokenizer, built once."""
+    if tokenizer not in _VOCABULARIES:
+        _VOCABULARIES[tokenizer] = HeldVocabulary(tokenizer)
+    return _VOCABULARIES[tokenizer]
+
+
+def stable_boundary(vocabulary: HeldVocabulary, ids: Sequence[int]) -> Held:
+    """How much of a prompt's tail to give back.
+
+    Back to the earliest boundary, at most four tokens away, behind which some token spells the rest of the
+    prompt and more. Control tokens are never given back.
+    """
+    held = Held()
+    data = b""
+    for count, number in enumerate(reversed(ids[-_FURTHEST:]), start=1):
+        if not vocabulary.token_bytes[number]:
+            break
+        data = vocabulary.token_bytes[number] + data
+        if vocabulary.has_longer(data):
+            held = Held(count, data)
+    return held

@@ -1,0 +1,242 @@
+"""Bytes ↔ ids of one model, without any clean-up.
+
+Knows one vocabulary: the bytes of every id, which ids are control tokens, and how ordinary text is encoded.
+Knows no model, no prompt template and no other vocabulary.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from codespec.errors import TokenizerError
+from codespec.text.control_tokens import control_ids, declared_eos_ids, read_json, token_content
+from codespec.text.speller import Speller, any_of, trouble_pattern
+from codespec.text.token_bytes import missing_bytes, token_bytes_table
+from codespec.text.tokenizer_json import Document, Kind, private_copy, read_facts
+
+_PROBES = (
+    "def f(x):\n\treturn x != 1\n",
+    "a = 1\r\n\r\nb = 2\r\n",
+    "if x:\n        y  =   [ 1 , 2 ]    # two  \n\n\n",
+    "  leading and trailing  ",
+    "Caf\u00e9 Cafe\u0301 \uff26\uff35\uff2c\uff2c \ufb01 \u00b2 \u212b",  # NFC, NFD and what NFKC would fold
+    "Upper LOWER Stra\u00dfe \u0130",
+    "\U0001f469\u200d\U0001f469\u200d\U0001f467 \u65e5\u672c\u8a9e don 't ' s . , !",
+    "\u00a0\u2009x\u3000\ufeff",
+)
+
+
+class TextTokenizer:
+    """One model's tokenizer, byte for byte.
+
+    token_bytes   what each id spells, b"" for control tokens and ids no token has
+    vocab, vocab_size         token string → id; the largest id + 1
+    special_ids   all control tokens, marker-like added tokens included
+    bos_ids       what stands before a text
+    model_eos_ids what ends Hugging Face `generate`
+    eos_ids       what ends a completion: those and every control token, since none spells text
+    kind, dummy_prefix, byte_fallback, normalizer, trims_offsets, notes      for the pair report
+    config        tokenizer_config.json
+    """
+
+    def __init__(
+        self, document: Document, *, config: Mapping[str, Any], eos_ids: frozenset[int] | None = None
+    ) -> None:
+        facts = read_facts(document)
+        backend = _load_backend(document)
+        self.config = config
+        self.vocab: dict[str, int] = backend.get_vocab(with_added_tokens=True)
+        self.special_ids = control_ids(document, self.vocab, config)
+        self.token_bytes = token_bytes_table(self.vocab, document, facts, self.special_ids)
+        self.vocab_size = len(self.token_bytes)
+        named_eos = self.vocab.get(token_content(config.get("eos_token")))
+        self.model_eos_ids = declared_eos_ids({}, {}, named_eos) if eos_ids is None else eos_ids
+        self.bos_ids = _find_bos_ids(backend, document, self.vocab, config)
+        self.kind: Kind = facts.kind
+        self.dummy_prefix = facts.dummy_prefix != "never"
+        self.byte_fallback = facts.byte_fallback
+        self.normalizer = facts.normalizer
+        self.trims_offsets = facts.trims_offsets
+        self._facts = facts
+        self._speller = Speller(backend, self.token_bytes, trouble_pattern(facts, self._control_names))
+        self.notes = self._find_notes()
+        self._refuse_if_lossy()
+
+    @classmethod
+    def from_folder(cls, path: Path) -> TextTokenizer:
+        """Reads a Hugging Face folder; raises TokenizerError if it is missing, broken or cannot keep text."""
+        file = path / "tokenizer.json"
+        if not file.is_file():
+            raise TokenizerError(f"{path} holds no tokenizer.json: give a complete Hugging Face model folder")
+        config = {**read_json(path / "special_tokens_map.json"), **read_json(path / "tokenizer_config.json")}
+        tokenizer = cls(read_json(file), config=config)
+        named_eos = tokenizer.vocab.get(token_content(config.get("eos_token")))
+        generation, model = read_json(path / "generation_config.json"), read_json(path / "config.json")
+        tokenizer.model_eos_ids = declared_eos_ids(generation, model, named_eos)
+        return tokenizer
+
+    @classmethod
+    def from_backend(
+        cls,
+        backend: Tokenizer,
+        *,
+        eos_ids: frozenset[int] = frozenset(),
+        config: Mapping[str, Any] | None = None,
+    ) -> TextTokenizer:
+        """From a tokenizer in memory, which is copied and left as it is.
+
+        `eos_ids` becomes `model_eos_ids`; `config` is what its tokenizer_config.json would hold.
+        """
+        return cls(json.loads(backend.to_str()), config=config or {}, eos_ids=eos_ids)
+
+    @property
+    def eos_ids(self) -> frozenset[int]:
+        """What ends a completion: what ends the model's own generation, and every control token."""
+        return self.special_ids | self.model_eos_ids
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of ordinary text at the start of a sequence; markers are text, no special token is added.
+
+        Equal to the model's own encoding, NFC and marker strings apart. Raises TokenizerError where the
+        vocabulary has no token for a character.
+        """
+        return self.encode_batch([text])[0]
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """`encode` of several texts in one call."""
+        return self._spell_whole([self._with_dummy_prefix(text) for text in texts])
+
+    def spell(self, pieces: Sequence[bytes]) -> list[list[int]]:
+        """The ids of pieces as they stand inside a longer text: no dummy prefix, nothing raised, one call.
+
+        Any bytes will do: what is no UTF-8 is spelled by single bytes. Where the vocabulary has no token
+        for something, the ids end before it: their bytes are always a prefix of the piece, and none is a
+        control token.
+        """
+        return self._speller.spell(pieces)
+
+    def encode_inside(self, text: str) -> list[int]:
+        """The ids of ordinary text that something else precedes: `encode` without a dummy prefix."""
+        return self._spell_whole([text])[0]
+
+    def encode_with_specials(self, text: str) -> list[int]:
+        """The ids of a ready-made prompt: control tokens written in it are parsed, none is added."""
+        if not self._control_spellings:
+            return self.encode(text)
+        pieces = any_of(self._control_spellings).split(text)
+        spelled = self._spell_whole([self._with_dummy_prefix(pieces[0]), *pieces[2::2]])
+        ids = spelled[0]
+        for name, following in zip(pieces[1::2], spelled[1:], strict=True):
+            ids += [self._control_spellings[name], *following]
+        return ids
+
+    def decode_bytes(self, ids: Iterable[int], *, at_start: bool = False) -> bytes:
+        """The bytes of ids, control tokens left out; `at_start` drops the dummy prefix's space of a whole
+        text.
+
+        A Metaspace tokenizer encodes "x" and " x" alike at a text's start; this answers the first.
+        """
+        data = b"".join([self.token_bytes[number] for number in ids])
+        return data[1:] if at_start and self.dummy_prefix and data.startswith(b" ") else data
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of the ids' bytes and the control tokens; equal ones share a vocabulary."""
+        digest = hashlib.sha256(json.dumps([len(data) for data in self.token_bytes]).encode())
+        digest.update(b"".join(self.token_bytes))
+        digest.update(json.dumps(sorted((self.vocab[name], name) for name in self._control_names)).encode())
+        return digest.hexdigest()
+
+    @cached_property
+    def _control_names(self) -> list[str]:
+        return [name for name, number in self.vocab.items() if number in self.special_ids]
+
+    @cached_property
+    def _control_spellings(self) -> dict[str, int]:
+        """Control tokens as prompts write them; SentencePiece's leading marker may be left out."""
+        spellings = {name: self.vocab[name] for name in self._control_names}
+        bare = {name.removeprefix("\u2581"): number for name, number in spellings.items()}
+        return {**bare, **spellings}
+
+    def _with_dummy_prefix(self, text: str) -> str:
+        scheme = self._facts.dummy_prefix
+        starts_with_space = text.startswith((" ", self._facts.marker or " "))
+        if not text or scheme == "never" or (scheme == "unless_space" and starts_with_space):
+            return text
+        return " " + text
+
+    def _spell_whole(self, texts: Sequence[str]) -> list[list[int]]:
+        pieces = [_to_bytes(text) for text in texts]
+        spelled = self.spell(pieces)
+        for piece, ids in zip(pieces, spelled, strict=True):
+            end = sum([len(self.token_bytes[number]) for number in ids])
+            if end != len(piece):
+                raise TokenizerError(
+                    f"the tokenizer cannot spell {_character_at(piece, end)!r}: leave it out, or use a model "
+                    "that has byte tokens"
+                )
+        return spelled
+
+    def _find_notes(self) -> tuple[str, ...]:
+        notes = []
+        if "NFC" in self.normalizer:
+            notes.append("the NFC normalizer is left out, so that text that is not NFC keeps its bytes")
+        missing = len(missing_bytes(self.token_bytes))
+        if missing:
+            notes.append(f"{missing} bytes that UTF-8 text can hold have no token: text with them is refused")
+        return tuple(notes)
+
+    def _refuse_if_lossy(self) -> None:
+        probes = [probe.encode("utf-8") for probe in _PROBES]
+        for probe, ids in zip(probes, self.spell(probes), strict=True):
+            end = len(self.decode_bytes(ids))
+            if end != len(probe):
+                raise TokenizerError(
+                    f"text does not survive this tokenizer, which loses {_character_at(probe, end)!r}: "
+                    "use a model whose tokenizer covers all bytes"
+                )
+
+
+def _find_bos_ids(
+    backend: Tokenizer, document: Document, vocab: Mapping[str, int], config: Mapping[str, Any]
+) -> tuple[int, ...]:
+    """The ids put before a text: by tokenizer_config.json where it says so, else by the post-processor."""
+    if "add_bos_token" in config or "add_eos_token" in config:
+        bos_id = vocab.get(token_content(config.get("bos_token")))
+        return (bos_id,) if config.get("add_bos_token") and bos_id is not None else ()
+    if document.get("post_processor") is None:
+        return ()
+    plain: list[int] = backend.encode("x", add_special_tokens=False).ids
+    framed: list[int] = backend.encode("x", add_special_tokens=True).ids
+    starts = (start for start in range(len(framed)) if framed[start : start + len(plain)] == plain)
+    return tuple(framed[: next(starts, 0)])
+
+
+def _to_bytes(text: str) -> bytes:
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise TokenizerError(
+            f"the text has half a surrogate pair at character {error.start}: send whole Unicode characters"
+        ) from error
+
+
+def _character_at(data: bytes, start: int) -> str:
+    """The first whole character at or after a byte offset."""
+    return data[start : start + 7].decode("utf-8", errors="ignore")[:1]
+
+
+def _load_backend(document: Document) -> Tokenizer:
+    try:
+        backend = Tokenizer.from_str(private_copy(document))
+    except Exception as error:  # the wheel has no narrower type for a document it cannot read
+        raise TokenizerError(f"tokenizer.json cannot be loaded ({error}): fetch the model again") from error
+    backend.encode_special_tokens = True
+    return backend

@@ -1,0 +1,1 @@
+"""Tests of the text layer: real tokenizers of every supported kind, no model."""

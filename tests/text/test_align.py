@@ -1,0 +1,201 @@
+"""Retokenization and resynchronisation keep every byte, whatever the kind of tokenizer and wherever text is cut."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from codespec.text.align import (
+    byte_ends,
+    common_prefix_length,
+    complete_utf8_length,
+    resync,
+    retokenize,
+    retokenize_batch,
+    tail_window,
+)
+from codespec.text.tokenizer import TextTokenizer
+from tests.text.strategies import code_text, loose_bytes
+from tests.toy_tokenizers import KINDS, held_out_texts, toy_tokenizer
+
+kinds = st.sampled_from(sorted(KINDS))
+
+
+@settings(max_examples=200, deadline=None)
+@given(kind=kinds, text=code_text, data=st.data())
+def test_ids_spell_the_draft_up_to_an_incomplete_character(kind: str, text: str, data: st.DataObject) -> None:
+    tokenizer = toy_tokenizer(kind)
+    whole = text.encode()
+    end = data.draw(st.integers(0, len(whole)))
+    cut = data.draw(st.integers(0, end))  # both may fall inside a character
+    window, draft = whole[:cut], whole[cut:end]
+    ids = retokenize(tokenizer, window, draft)
+    assert tokenizer.decode_bytes(ids) == draft[: max(0, complete_utf8_length(whole[:end]) - cut)]
+    assert not tokenizer.special_ids.intersection(ids)
+
+
+@settings(max_examples=100, deadline=None)
+@given(kind=kinds, pairs=st.lists(st.tuples(loose_bytes, loose_bytes), max_size=4))
+def test_a_batch_equals_one_by_one_for_any_bytes(kind: str, pairs: list[tuple[bytes, bytes]]) -> None:
+    tokenizer = toy_tokenizer(kind)
+    together = retokenize_batch(tokenizer, pairs)
+    assert together == [retokenize(tokenizer, window, draft) for window, draft in pairs]
+    for ids, (_, draft) in zip(together, pairs, strict=True):
+        spelled = tokenizer.decode_bytes(ids)
+        assert draft.startswith(spelled) and len(draft) - len(spelled) <= 3
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_a_perfect_drafter_keeps_the_targets_own_tokens(kind: str) -> None:
+    """Drafts of the true text are spelled with the ids that the target itself would choose."""
+    tokenizer = toy_tokenizer(kind)
+    kept, drafted = 0, 0
+    for window, draft, canonical in true_continuations(tokenizer, tokens=8, count=150):
+        ids = retokenize(tokenizer, window, draft)
+        drafted += len(canonical)
+        kept += next((n for n, (a, b) in enumerate(zip(ids, canonical, strict=False)) if a != b), len(ids))
+    assert kept / drafted >= 0.97
+
+
+def test_a_dummy_prefix_does_not_spoil_the_draft() -> None:
+    """Encoding the draft as a text of its own puts a space before it, and nothing is ever accepted."""
+    tokenizer = toy_tokenizer("llama2")
+    assert tokenizer.decode_bytes(tokenizer.encode("name")) == b" name"
+    assert tokenizer.decode_bytes(retokenize(tokenizer, b"self.", b"name")) == b"name"
+    assert tokenizer.decode_bytes(retokenize(tokenizer, b"", b"name")) == b"name"
+
+
+def test_without_a_boundary_the_draft_is_spelled_alone() -> None:
+    tokenizer = toy_tokenizer("gpt2")
+    assert len(tokenizer.spell([b" return"])[0]) == 1  # no boundary inside
+    assert retokenize(tokenizer, b"x ret", b"urn") == tokenizer.spell([b"urn"])[0]
+
+
+def test_an_emoji_is_finished_byte_by_byte() -> None:
+    emoji = "\U0001f600".encode()
+    for kind in sorted(KINDS):
+        tokenizer = toy_tokenizer(kind)
+        assert tokenizer.decode_bytes(retokenize(tokenizer, b"x" + emoji[:2], emoji[2:] + b" y")) == emoji[2:] + b" y"
+        assert retokenize(tokenizer, b"x" + emoji[:1], emoji[1:3]) == []
+        assert tokenizer.decode_bytes(retokenize(tokenizer, b"x", b"y" + emoji[:3])) == b"y"
+
+
+class TestTailWindow:
+    def test_begins_behind_a_line_break_or_before_a_space(self) -> None:
+        assert tail_window(b"a" * 90 + b"\n" + b"b" * 70) == b"b" * 70
+        assert tail_window(b"a" * 90 + b" " + b"b" * 70) == b" " + b"b" * 70
+        assert tail_window(b"short") == b"short"
+
+    @settings(max_examples=100, deadline=None)
+    @given(text=code_text, size=st.integers(1, 40))
+    def test_is_a_tail_of_whole_characters(self, text: str, size: int) -> None:
+        data = text.encode()
+        window = tail_window(bytearray(data), size)
+        assert data.endswith(window) and window.decode() is not None
+        assert min(size, len(data)) <= len(window) <= 2 * size + 3
+
+
+@settings(max_examples=200, deadline=None)
+@given(kind=kinds, before=code_text, guess=loose_bytes, truth=loose_bytes, data=st.data())
+def test_resync_spells_the_true_text(
+    kind: str, before: str, guess: bytes, truth: bytes, data: st.DataObject
+) -> None:
+    tokenizer = toy_tokenizer(kind)
+    common = before.encode()
+    ids = [*tokenizer.bos_ids, *tokenizer.spell([common + guess])[0]]
+    known = data.draw(st.integers(0, len(common)))
+    text = common + truth
+    step = resync(tokenizer, ids, byte_ends(tokenizer, ids), text, known=known)
+    assert tokenizer.decode_bytes([*ids[: step.kept], *step.new_ids]) == text
+    assert step.end == len(text) and step.kept >= len(tokenizer.bos_ids)
+
+
+@pytest.mark.parametrize("kind", ["llama2", "metaspace-first", "unigram"])
+def test_resync_counts_a_dummy_prefix_before_the_text(kind: str) -> None:
+    tokenizer = toy_tokenizer(kind)
+    text = b"import os\nx = "
+    ids = [*tokenizer.bos_ids, *tokenizer.encode(text.decode())]
+    ends = byte_ends(tokenizer, ids, length=len(text))
+    assert ends[-1] == len(text)
+    step = resync(tokenizer, ids, ends, text + b"os.path")
+    together = [*ids[: step.kept], *step.new_ids]
+    assert tokenizer.decode_bytes(together, at_start=True) == text + b"os.path"
+    assert together == [*tokenizer.bos_ids, *tokenizer.encode((text + b"os.path").decode())]
+
+
+def test_resync_keeps_what_agrees_and_rolls_back_the_rest() -> None:
+    tokenizer = toy_tokenizer("gpt2")
+    text = b"def f(self):\n    return self.value\n"
+    ids = tokenizer.spell([text])[0]
+    ends = byte_ends(tokenizer, ids)
+    assert resync(tokenizer, ids, ends, text) == resync(tokenizer, ids, ends, text, known=len(text))
+    shorter = resync(tokenizer, ids, ends, text[: ends[5]])
+    assert (shorter.kept, shorter.new_ids) == (6, [])
+
+
+def test_resync_spells_the_joint_as_the_tokenizer_would() -> None:
+    """The target commits half a word, then the other half: the drafter reads one word."""
+    tokenizer = toy_tokenizer("gpt2")
+    ids = tokenizer.spell([b"    retu"])[0]
+    step = resync(tokenizer, ids, byte_ends(tokenizer, ids), b"    return x")
+    assert [*ids[: step.kept], *step.new_ids] == tokenizer.spell([b"    return x"])[0]
+
+
+def test_resync_looks_only_at_what_changed() -> None:
+    tokenizer = toy_tokenizer("gpt2")
+    text = held_out_texts()[0].encode()
+    ids = tokenizer.spell([text])[0]
+    ends = byte_ends(tokenizer, ids)
+    spoiled = b"#" * 100 + text[100:]  # a difference before `known` is not looked for
+    step = resync(tokenizer, ids, ends, spoiled + b"x = 1\n", known=len(text) - 20)
+    assert step.kept > len(ids) - 12 and len(step.new_ids) < 20
+
+
+@settings(max_examples=200, deadline=None)
+@given(a=st.binary(max_size=40), b=st.binary(max_size=40), shared=st.integers(0, 10_000))
+def test_common_prefix_length(a: bytes, b: bytes, shared: int) -> None:
+    head = bytes(shared % 251 for _ in range(shared))
+    naive = next((n for n, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    assert common_prefix_length(head + a, head + b) == shared + naive
+    assert common_prefix_length(head + a, head + b, start=shared) == shared + naive
+
+
+@settings(max_examples=200, deadline=None)
+@given(text=code_text, cut=st.integers(0, 60))
+def test_complete_utf8_length(text: str, cut: int) -> None:
+    data = text.encode()[:cut]
+    end = complete_utf8_length(data)
+    assert data[:end].decode() == text.encode()[:end].decode() and len(data) - end <= 3
+    assert end == len(data) or not is_utf8(data)
+
+
+def test_bytes_that_never_become_a_character_are_complete() -> None:
+    assert complete_utf8_length(b"a\xff") == 2
+    assert complete_utf8_length(b"a\x80\x80") == 3
+    assert complete_utf8_length(b"a\xf0\x9f\x98") == 1
+
+
+def true_continuations(
+    tokenizer: TextTokenizer, *, tokens: int, count: int
+) -> list[tuple[bytes, bytes, list[int]]]:
+    """(window, draft, the target's own ids for the draft) from held-out source, cut at token boundaries."""
+    text = held_out_texts()[1]
+    ids = tokenizer.encode(text)[: 20 * count]
+    data = tokenizer.decode_bytes(ids, at_start=True)
+    dummy = len(tokenizer.decode_bytes(ids)) - len(data)
+    ends = [end - dummy for end in accumulate(len(tokenizer.token_bytes[number]) for number in ids)]
+    places = range(tokens, len(ids) - tokens, max(1, len(ids) // count))
+    return [
+        (tail_window(data[: ends[p]]), data[ends[p] : ends[p + tokens]], ids[p + 1 : p + 1 + tokens]) for p in places
+    ]
+
+
+def is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

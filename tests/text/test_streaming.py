@@ -1,0 +1,97 @@
+"""Streams show whole characters only, and stops cut where a reader byte by byte would cut."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from codespec.text.streaming import StopFinder, Utf8Stream
+from tests.text.strategies import code_text
+
+letters = st.text(alphabet="ab\n\u00e9", min_size=1, max_size=4).map(str.encode)
+sizes = st.lists(st.integers(1, 5), min_size=1, max_size=40)
+
+
+def chunks(data: bytes, sizes: list[int]) -> list[bytes]:
+    """The data in pieces of these sizes, the last one taking the rest."""
+    pieces = []
+    for size in sizes:
+        pieces.append(data[:size])
+        data = data[size:]
+    return [*pieces, data]
+
+
+@settings(max_examples=200, deadline=None)
+@given(text=code_text, sizes=sizes)
+def test_pieces_add_up_and_never_hold_half_a_character(text: str, sizes: list[int]) -> None:
+    stream = Utf8Stream()
+    shown = [stream.push(piece) for piece in chunks(text.encode(), sizes)]
+    assert "\ufffd" not in "".join(shown)
+    assert "".join(shown) + stream.finish() == text
+
+
+def test_half_a_character_is_dropped_at_the_end_and_bad_bytes_are_marked() -> None:
+    stream = Utf8Stream()
+    assert stream.push(b"a\xff b\xf0\x9f") == "a\ufffd b"
+    assert stream.finish() == ""
+    assert stream.push(b"c") == "c"
+
+
+@settings(max_examples=300, deadline=None)
+@given(text=st.text(alphabet="ab\n\u00e9", max_size=40), stops=st.lists(letters, min_size=1, max_size=3), sizes=sizes)
+def test_a_stop_cuts_alike_whatever_the_rounds_brought(text: str, stops: list[bytes], sizes: list[int]) -> None:
+    data = text.encode()
+    finder = StopFinder(tuple(stops))
+    assert first_cut(finder, chunks(data, sizes)) == first_cut(finder, [bytes([byte]) for byte in data])
+    assert first_cut(finder, [data]) == first_cut(finder, [bytes([byte]) for byte in data])
+
+
+def first_cut(finder: StopFinder, pieces: list[bytes]) -> int | None:
+    """The cut found as the text grows by these pieces."""
+    text = b""
+    for piece in pieces:
+        start = len(text)
+        text += piece
+        cut = finder.find(text, start)
+        if cut is not None:
+            return cut
+    return None
+
+
+def test_the_stop_completed_first_counts() -> None:
+    assert StopFinder((b"xabc", b"ab")).find(b"-xabc") == 2
+    assert StopFinder((b"b", b"aab")).find(b"-aab") == 1
+    assert StopFinder().find(b"anything") is None
+
+
+def test_a_stop_across_rounds_is_found_once() -> None:
+    finder = StopFinder((b"\n\n",))
+    assert finder.find(b"x\n", 1) is None
+    assert finder.find(b"x\n\n", 2) == 1
+    assert finder.find(b"\n\ny", 2) is None  # completed before: not new
+
+
+@settings(max_examples=300, deadline=None)
+@given(text=st.text(alphabet="ab\n\u00e9", max_size=30), stops=st.lists(letters, min_size=1, max_size=3), sizes=sizes)
+def test_what_was_shown_is_never_taken_back(text: str, stops: list[bytes], sizes: list[int]) -> None:
+    finder = StopFinder(tuple(stops))
+    stream = Utf8Stream(finder)
+    data = text.encode()
+    cut = first_cut(finder, [data])
+    shown, grown = "", b""
+    for piece in chunks(data, sizes):
+        start = len(grown)
+        grown += piece
+        end = finder.find(grown, start)
+        shown += stream.push(grown[start:end] if end is None or end > start else b"")
+        assert data[: len(data) if cut is None else cut].startswith(shown.encode())
+        if end is not None:
+            break
+
+
+def test_held_back_is_the_longest_beginning_of_a_stop() -> None:
+    finder = StopFinder((b"\n\ndef", b"```"))
+    assert finder.held_back(b"x\n\nde") == 4
+    assert finder.held_back(b"x``") == 2
+    assert finder.held_back(b"x") == 0
+    assert finder.held_back(bytearray(b"\n")) == 1
