@@ -1,0 +1,127 @@
+"""`codespec complete FILE:LINE:COL`: completes one place in one file, streamed to the terminal.
+
+Knows files, positions and terminals; the engine knows the rest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from codespec.cli.options import add_engine_options, load_engine
+from codespec.cli.paint import Painter
+from codespec.errors import RequestError
+from codespec.types import CompletionRequest, DoneEvent, Event, RoundEvent, TextEvent
+
+
+def add_parser(commands: Any) -> None:
+    """Adds the command and its flags."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "complete",
+        help="complete one place in a file",
+        description="Completes FILE at LINE:COL (both from 1).",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "place", metavar="FILE:LINE:COL", help="COL counts characters; COL = length + 1 is the line's end"
+    )
+    parser.add_argument("--max-tokens", type=int, default=64, metavar="N")
+    parser.add_argument("--temperature", type=float, default=0.0, metavar="T", help="0 is greedy")
+    parser.add_argument("--seed", type=int, default=0, metavar="N")
+    parser.add_argument("--shape", choices=("auto", "line", "block", "raw"), default="auto", help="where it ends")
+    parser.add_argument("--no-heal", action="store_true", help="do not back up when the cursor is inside a token")
+    parser.add_argument("--no-speculation", action="store_true", help="the target alone: the same text, later")
+    parser.add_argument("--show-draft", action="store_true", help="colour accepted, rejected and the target's own text")
+    parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
+    add_engine_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Completes and prints; returns 0."""
+    request = read_request(options)
+    engine = load_engine(options, **({"speculate": False} if options.no_speculation else {}))
+    for note in engine.notes:
+        print(f"codespec: {note}", file=sys.stderr)
+    painter = Painter(sys.stdout, colour=sys.stdout.isatty())
+    for event in engine.stream(request):
+        if options.json:
+            if isinstance(event, DoneEvent):
+                print(json.dumps(as_json(event), ensure_ascii=False))
+        else:
+            show(event, painter, options.show_draft)
+    return 0
+
+
+def read_request(options: argparse.Namespace) -> CompletionRequest:
+    """The request for the place named on the command line."""
+    file, line, column = parse_place(options.place)
+    prefix, suffix = split_at(read_source(file), line, column)
+    return CompletionRequest(
+        prefix=prefix,
+        suffix=suffix,
+        path=file.name,
+        max_tokens=options.max_tokens,
+        temperature=options.temperature,
+        seed=options.seed,
+        shape=options.shape,
+        heal=not options.no_heal,
+    )
+
+
+def parse_place(place: str) -> tuple[Path, int, int]:
+    """FILE:LINE:COL; RequestError if it is not that."""
+    parts = place.rsplit(":", 2)
+    if len(parts) != 3 or not parts[0] or not all(part.isascii() and part.isdigit() for part in parts[1:]):
+        raise RequestError(f"{place!r} is not FILE:LINE:COL, for example src/app.py:12:8.", "place")
+    return Path(parts[0]), int(parts[1]), int(parts[2])
+
+
+def read_source(file: Path) -> str:
+    """The file's text, line ends untouched."""
+    try:
+        return file.read_bytes().decode("utf-8")
+    except OSError as error:
+        raise RequestError(f"{file} can't be read ({error.strerror}): check the path.", "place") from error
+    except UnicodeDecodeError as error:
+        raise RequestError(f"{file} is not UTF-8 text (byte {error.start}): convert it first.", "place") from error
+
+
+def split_at(text: str, line: int, column: int) -> tuple[str, str]:
+    """Text before and after the place; RequestError names the file's own limits if it lies outside."""
+    lines = text.split("\n")
+    if not 1 <= line <= len(lines):
+        raise RequestError(f"Line {line} is outside the file: it has {len(lines)} lines.", "place")
+    length = len(lines[line - 1].removesuffix("\r"))
+    if not 1 <= column <= length + 1:
+        raise RequestError(f"Column {column} is outside line {line}: choose 1 to {length + 1}.", "place")
+    offset = sum(len(part) + 1 for part in lines[: line - 1]) + column - 1
+    return text[:offset], text[offset:]
+
+
+def show(event: Event, painter: Painter, drafts: bool) -> None:
+    """Prints one event as it comes."""
+    if isinstance(event, TextEvent) and not drafts:
+        painter.plain(event.text)
+    elif isinstance(event, RoundEvent) and drafts:
+        painter.round(event)
+    elif isinstance(event, DoneEvent):
+        painter.end()
+        for note in event.completion.stats.notes:
+            print(f"codespec: {note}", file=sys.stderr)
+        if drafts:
+            painter.summary(event.completion)
+
+
+def as_json(event: DoneEvent) -> dict[str, Any]:
+    """What --json prints."""
+    done = event.completion
+    return {
+        "text": done.text,
+        "finish_reason": done.finish_reason,
+        "token_ids": list(done.token_ids),
+        "stats": done.stats.as_dict(),
+    }

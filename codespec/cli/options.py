@@ -1,0 +1,62 @@
+"""Flags that several commands share, and how they become an engine. Knows flags and settings, no models."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from codespec.config import CHOICES, resolve
+from codespec.errors import ConfigError
+
+if TYPE_CHECKING:
+    from codespec.engine.engine import Engine
+
+SETTINGS = (
+    "target", "drafter", "device", "dtype", "drafter_dtype", "mode", "proposers", "policy",
+    "draft_tokens", "min_confidence", "warmup", "context", "threads",
+)  # fmt: skip
+
+
+def add_engine_options(parser: argparse.ArgumentParser) -> None:
+    """--target, --drafter and what else an engine can be told; defaults come from the configuration."""
+    group = parser.add_argument_group("models and speculation (also CODESPEC_* variables and --config)")
+    group.add_argument("--config", type=Path, metavar="FILE", help="a TOML file with these settings")
+    group.add_argument("--target", metavar="PATH|HUB_ID", help="the model that decides (default: the starter pair's)")
+    group.add_argument("--drafter", metavar="PATH|HUB_ID|none", help="the model that guesses")
+    group.add_argument("--device", help="auto, cpu or cuda (default cpu)")
+    group.add_argument("--dtype", choices=CHOICES["dtype"], help="the target's number format (default float32)")
+    group.add_argument("--drafter-dtype", choices=CHOICES["dtype"], help="the drafter's (default: the target's)")
+    group.add_argument("--mode", choices=CHOICES["mode"], help="exact: bit for bit; fast: up to near-ties")
+    group.add_argument(
+        "--proposers",
+        choices=CHOICES["proposers"],
+        help="who guesses (default chain: suffix, then the drafter)",
+    )
+    group.add_argument("--policy", choices=CHOICES["policy"], help="how the draft length is set (default confidence)")
+    group.add_argument("--draft-tokens", type=int, metavar="N", help="the longest draft in target tokens (default 8)")
+    group.add_argument("--min-confidence", type=float, metavar="P", help="where the drafter stops (default 0.4)")
+    group.add_argument("--warmup", type=int, metavar="N", help="tokens of context before drafting (default 100)")
+    group.add_argument("--context", type=int, metavar="N", help="target tokens of prompt and completion together")
+    group.add_argument("--threads", type=int, metavar="N", help="CPU threads (default 1)")
+
+
+def load_engine(options: argparse.Namespace, **overrides: Any) -> Engine:
+    """An engine by the flags given; says in one sentence what is missing in an editor-only installation."""
+    flags = {name: getattr(options, name) for name in SETTINGS}
+    if flags["dtype"] and not flags["drafter_dtype"]:
+        flags["drafter_dtype"] = flags["dtype"]
+    config = resolve({**flags, **overrides}, options.config)
+    require_torch()
+    from codespec.engine.load import build_engine
+
+    return build_engine(config)
+
+
+def require_torch() -> None:
+    """Raises ConfigError where the engine's packages are not installed."""
+    try:
+        import torch  # noqa: F401
+        import transformers  # noqa: F401
+    except ImportError as error:
+        raise ConfigError(f"{error.name} is not installed: run `pip install codespec[engine]`.") from error

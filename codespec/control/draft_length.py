@@ -1,0 +1,61 @@
+"""How far to guess. Knows counts and confidences, no text and no model.
+
+Today's policies: a fixed length, and a length that stops where the drafter is unsure. The cost rule and the syntax
+prior join behind the same interface.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+from typing import Protocol
+
+from codespec.sequence import Candidates, Cap, Sequence, Verdict
+
+
+class DraftLengthPolicy(Protocol):
+    """Sets caps before drafting, trims across the batch after retokenization, and learns from what the target said."""
+
+    name: str
+
+    def caps(self, sequences: collections.abc.Sequence[Sequence]) -> list[Cap]:
+        """How far each sequence may guess; the engine lowers it to what the request still needs."""
+        ...
+
+    def trim(self, candidates: list[Candidates]) -> list[Candidates]:
+        """The candidates worth verifying, one entry a sequence."""
+        ...
+
+    def observe(self, sequence: Sequence, candidates: Candidates, verdict: Verdict) -> None:
+        """Learns from one verified draft."""
+        ...
+
+
+class FixedLength:
+    """Always `tokens` target tokens."""
+
+    name = "fixed"
+
+    def __init__(self, tokens: int, min_confidence: float = 0.0) -> None:
+        self.cap = Cap(tokens, min_confidence)
+
+    def caps(self, sequences: collections.abc.Sequence[Sequence]) -> list[Cap]:
+        """The same cap for all."""
+        return [self.cap] * len(sequences)
+
+    def trim(self, candidates: list[Candidates]) -> list[Candidates]:
+        """Everything drafted is verified."""
+        return candidates
+
+    def observe(self, sequence: Sequence, candidates: Candidates, verdict: Verdict) -> None:
+        """Nothing is learned."""
+
+
+class ConfidenceStopped(FixedLength):
+    """Up to `tokens`, but a drafter stops before the first unit it gives less than `threshold` (HF's default is
+    0.4).
+    """
+
+    name = "confidence"
+
+    def __init__(self, tokens: int, threshold: float = 0.4) -> None:
+        super().__init__(tokens, threshold)

@@ -1,0 +1,118 @@
+"""What a verdict does to a sequence: tokens become text, text is shown, and the end is found. Decided per committed
+token and byte, so no draft and no round can move it. Knows one sequence; knows no model.
+"""
+
+from __future__ import annotations
+
+from codespec.sequence import Candidates, Draft, Sequence, Verdict
+from codespec.text.shape import find_cut
+from codespec.types import Completion, DoneEvent, FinishReason, RoundEvent, TextEvent
+
+
+def commit(
+    sequence: Sequence, candidates: Candidates, verdict: Verdict, draft: Draft, token_bytes: list[bytes]
+) -> None:
+    """Appends the committed tokens up to the first that ends the text, counts the round, and shows what is certain."""
+    begin, first_byte = len(sequence.ids), len(sequence.generated)
+    for token in verdict.committed:
+        _append(sequence, token, token_bytes[token])
+        sequence.finish_reason = _ending(sequence, token)
+        if sequence.finish_reason:
+            break
+    committed = sequence.ids[begin:]
+    accepted = min(verdict.accepted, len(committed))
+    sequence.stats.count_round(candidates.source, len(candidates.ids), accepted)
+    sequence.stats.committed += len(committed)
+    if sequence.listening:
+        middle = first_byte + sum(len(token_bytes[token]) for token in committed[:accepted])
+        spelled = b"".join(token_bytes[token] for token in candidates.ids) or draft.text
+        _tell_round(sequence, candidates, accepted, spelled, (first_byte, middle))
+    _show(sequence, sequence.cut if sequence.cut is not None else _certain(sequence))
+
+
+def conclude(sequence: Sequence, reason: FinishReason) -> None:
+    """Shows the rest and closes the sequence."""
+    sequence.finish_reason = reason
+    _show(sequence, len(sequence.generated) if sequence.cut is None else sequence.cut)
+    _tell(sequence, sequence.stream.finish())
+    if sequence.listening:
+        sequence.events.append(DoneEvent(sequence.choice, completion_of(sequence)))
+
+
+def completion_of(sequence: Sequence) -> Completion:
+    """The finished value of a sequence."""
+    assert sequence.finish_reason is not None
+    ids = tuple(sequence.ids[len(sequence.prompt_ids) :])
+    return Completion("".join(sequence.pieces), ids, sequence.finish_reason, sequence.stats, sequence.choice)
+
+
+def _append(sequence: Sequence, token: int, spelled: bytes) -> None:
+    sequence.ids.append(token)
+    sequence.generated += spelled
+    sequence.silent = 0 if spelled else sequence.silent + 1
+    sequence.last_size = len(spelled)
+
+
+def _ending(sequence: Sequence, token: int) -> FinishReason | None:
+    """Whether the text ends with this token, and where (`cut`)."""
+    if token in sequence.eos_ids:
+        sequence.cut = len(sequence.generated) - sequence.last_size
+        return "stop"
+    held = len(sequence.held)
+    text = bytes(sequence.generated[held:])
+    cuts = [
+        sequence.stops.find(text, max(0, len(text) - sequence.last_size)),
+        find_cut(sequence.shape, sequence.context + sequence.held, text),
+    ]
+    found = [cut for cut in cuts if cut is not None]
+    if found:
+        sequence.cut = held + min(found)
+        return "stop"
+    return "length" if sequence.remaining == 0 else None
+
+
+def _certain(sequence: Sequence) -> int:
+    """How many bytes no later token can take back: not the beginning of a stop, not spaces before a possible cut."""
+    text = bytes(sequence.generated)
+    certain = len(text) - sequence.stops.held_back(text)
+    if sequence.shape != "raw":
+        certain = min(certain, len(text.rstrip()))
+    return certain
+
+
+def _show(sequence: Sequence, end: int) -> None:
+    if end > sequence.shown:
+        data = bytes(sequence.generated[sequence.shown : end])
+        sequence.shown = end
+        _tell(sequence, sequence.stream.push(data))
+
+
+def _tell(sequence: Sequence, text: str) -> None:
+    if text:
+        sequence.pieces.append(text)
+        if sequence.listening:
+            sequence.events.append(TextEvent(sequence.choice, text))
+
+
+def _tell_round(
+    sequence: Sequence, candidates: Candidates, accepted: int, draft: bytes, bounds: tuple[int, int]
+) -> None:
+    """Tells who wrote which bytes: `bounds` are where the accepted and the target's own begin.
+
+    Held bytes stood in the prompt already and are left out, and so is what the end of the text cut away.
+    """
+    first, middle = (max(bound, len(sequence.held)) for bound in bounds)
+    end = len(sequence.generated) if sequence.cut is None else sequence.cut
+    text = sequence.generated
+    sequence.events.append(
+        RoundEvent(
+            choice=sequence.choice,
+            source=candidates.source,
+            drafted=len(candidates.ids),
+            accepted=accepted,
+            draft=draft[first - bounds[0] :].decode("utf-8", "replace"),
+            accepted_text=text[first : min(middle, end)].decode("utf-8", "replace"),
+            target_text=text[middle : max(middle, end)].decode("utf-8", "replace"),
+            reason=candidates.reason,
+        )
+    )

@@ -1,0 +1,100 @@
+"""Builds an engine from settings: loads the models, sizes the caches, tries the arithmetic, wires proposers and
+policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from codespec.config import STARTER, EngineConfig, resolve
+from codespec.control.draft_length import ConfidenceStopped, DraftLengthPolicy, FixedLength
+from codespec.engine.engine import Engine
+from codespec.errors import ModelError
+from codespec.models.exactness import LENGTH, find_variance
+from codespec.models.language_model import LanguageModel
+from codespec.models.loader import load_model
+from codespec.proposers.base import Proposer
+from codespec.proposers.chain import ChainProposer
+from codespec.proposers.draft_model import DraftModel
+from codespec.proposers.suffix import SuffixProposer
+
+DEFAULT_CONTEXT = 2048
+
+
+def load_engine(settings: Mapping[str, Any]) -> Engine:
+    """An engine by keyword settings (see `EngineConfig`); unknown ones raise ConfigError."""
+    values = dict(settings)
+    if "drafter" in values and values["drafter"] is None:
+        values["drafter"] = "none"
+    for name in ("target", "drafter"):
+        if isinstance(values.get(name), Path):
+            values[name] = str(values[name])
+    if "dtype" in values and values.get("drafter_dtype") is None:
+        values["drafter_dtype"] = values["dtype"]
+    return build_engine(resolve(values))
+
+
+def build_engine(config: EngineConfig) -> Engine:
+    """Loads what the configuration names and wires it together."""
+    torch.set_num_threads(config.threads)
+    target = load_model(_shipped(config.target), device=config.device, dtype=config.dtype, exact=config.mode == "exact")
+    drafter = None
+    if config.drafter != "none" and config.proposers in ("chain", "draft_model"):
+        drafter = load_model(_shipped(config.drafter), device=config.device, dtype=config.drafter_dtype)
+    return assemble(target, drafter, config)
+
+
+def assemble(target: LanguageModel, drafter: LanguageModel | None, config: EngineConfig) -> Engine:
+    """Wires loaded models into an engine; allocates their slots."""
+    context = min(target.spec.max_length, config.context or DEFAULT_CONTEXT)
+
+    target.allocate(max(2, config.max_batch), max(LENGTH, context))
+    notes = [*target.spec.notes]
+    if config.mode == "exact":
+        variance = find_variance(target)
+        if variance:
+            target.exact = False
+            notes.append(f"exact mode does not hold here ({variance}): fast mode is used, near-ties may differ")
+    return Engine(
+        target,
+        _proposer(target, drafter, config),
+        _policy(config),
+        context=context,
+        max_batch=config.max_batch,
+        prefill_chunk=config.prefill_chunk,
+        warmup=config.warmup,
+        speculate=config.speculate,
+        notes=notes,
+    )
+
+
+def _policy(config: EngineConfig) -> DraftLengthPolicy:
+    if config.policy == "fixed":
+        return FixedLength(config.draft_tokens)
+    return ConfidenceStopped(config.draft_tokens, config.min_confidence)
+
+
+def _proposer(target: LanguageModel, drafter: LanguageModel | None, config: EngineConfig) -> Proposer | None:
+    parts: list[Proposer] = []
+    if config.proposers in ("chain", "suffix"):
+        parts.append(SuffixProposer())
+    if drafter is not None:
+        context = min(drafter.spec.max_length, DEFAULT_CONTEXT if not config.context else config.context)
+        drafter.allocate(config.max_batch, context + 1)
+        parts.append(DraftModel(drafter, context, config.max_batch, shares_ids_with=target.tokenizer))
+    if not parts:
+        return None
+    return parts[0] if len(parts) == 1 else ChainProposer(parts)
+
+
+def _shipped(name: str) -> str:
+    """Names a missing starter pair for what it is, instead of as a strange folder."""
+    if name.startswith(str(STARTER)) and not Path(name).is_dir():
+        raise ModelError(
+            "The starter pair is not in this installation: reinstall codespec, or give --target and --drafter."
+        )
+    return name

@@ -1,0 +1,86 @@
+"""Who takes part in a step: which requests get a slot, and how many of their ids the target sees. Knows slots and
+lengths, no drafts and no logits.
+
+Everything that decodes takes part in every step; prompts share what is left of the step's budget, oldest first, so
+that a long prompt never stalls another request's stream for longer than one chunk.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from codespec.models.language_model import LanguageModel
+from codespec.models.slots import SlotPool
+from codespec.sequence import Sequence
+
+
+class Scheduler:
+    """Continuous batching over the target's slots."""
+
+    def __init__(self, target: LanguageModel, max_batch: int, prefill_chunk: int) -> None:
+        self.target = target
+        self.prefill_chunk = prefill_chunk
+        self.waiting: deque[Sequence] = deque()
+        self.running: list[Sequence] = []
+        self._pool = SlotPool(max_batch)
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to do."""
+        return not (self.waiting or self.running)
+
+    def add(self, sequence: Sequence) -> None:
+        """Queues a sequence."""
+        self.waiting.append(sequence)
+
+    def schedule(self) -> list[tuple[Sequence, int]]:
+        """The sequences of this step, each with how many pending ids it feeds (all of them, when it decodes)."""
+        self._admit()
+        budget = self.prefill_chunk
+        step = []
+        for sequence in self.running:
+            feed = sequence.num_pending if sequence.num_pending == 1 else min(sequence.num_pending, budget)
+            if sequence.num_pending > 1:
+                budget -= feed
+            if feed:
+                step.append((sequence, feed))
+        return step
+
+    def remove(self, sequence: Sequence) -> None:
+        """Takes a sequence out and frees its slot, which keeps its keys and values for whoever begins alike."""
+        if sequence in self.waiting:
+            self.waiting.remove(sequence)
+            return
+        self.running.remove(sequence)
+        length = min(sequence.cached, len(sequence.ids))
+        self.target.rollback(sequence.slot, length)
+        self._pool.release(sequence.slot, sequence.ids[:length], self._rotary_key(sequence))
+
+    def _admit(self) -> None:
+        blocked = []
+        while self.waiting and self._pool.num_free:
+            sequence = self.waiting.popleft()
+            if not self._start(sequence):
+                blocked.append(sequence)
+        self.waiting.extendleft(reversed(blocked))
+
+    def _start(self, sequence: Sequence) -> bool:
+        """Gives a sequence its slot; False while it waits for the prefill it shares."""
+        parent, shared = sequence.parent, len(sequence.prompt_ids) - 1
+        sharing = parent is not None and parent in self.running
+        if parent is not None and (parent in self.waiting or (sharing and parent.cached < shared)):
+            return False
+        slot, cached = self._pool.acquire(sequence.prompt_ids, self._rotary_key(sequence))
+        cached = min(cached, shared)  # the last prompt id is always computed: its row makes the first choice
+        self.target.admit(slot, sequence.length_limit, cached)
+        if parent is not None and sharing and cached < shared:
+            assert self.target.cache is not None
+            self.target.cache.fork(parent.slot, slot, shared)
+            cached = shared
+        sequence.slot, sequence.cached = slot, cached
+        sequence.stats.cached_tokens = cached
+        self.running.append(sequence)
+        return True
+
+    def _rotary_key(self, sequence: Sequence) -> int:
+        return self.target.rotary_key(sequence.length_limit)

@@ -1,0 +1,200 @@
+"""The one attention function under every model. Knows slots, positions, windows, softcaps and sinks; knows no layer's
+weights, no tokens and no requests.
+
+A forward is flat: all rows (tokens) of all sequences lie behind one another in a batch of one, so no row is padding.
+`Step` says which rows belong to which slot. Grouped heads are folded into query rows instead of expanding K and V.
+In `exact` mode a head's query rows come in multiples of `QUERY_ROWS` and its keys in multiples of `KEY_BLOCK`. Measured
+on a CPU (0 of 1,700 comparisons differ, float32 and bfloat16, head sizes 32-128): one to three rows take other kernels,
+and a float32 product over more than 192 keys splits its sum by the number of keys, so a row's bits would depend on how
+much text follows it in the same forward.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import gcd
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad, scaled_dot_product_attention
+from transformers import AttentionInterface
+
+from codespec.models.cache import CAPACITY_UNIT, KVCache, LayerShape
+
+NAME = "codespec"
+QUERY_ROWS = 4
+EAGER_ROWS = 16
+KEY_BLOCK = CAPACITY_UNIT
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The rows begin…end-1 of a flat forward belong to `slot`, at positions start, start+1, …"""
+
+    slot: int
+    start: int
+    begin: int
+    end: int
+
+    @property
+    def rows(self) -> int:
+        """How many rows the span has."""
+        return self.end - self.begin
+
+
+@dataclass(slots=True)
+class Step:
+    """One forward: its spans, the cache they write to (None while shapes are probed), and masks made once for all
+    layers.
+    """
+
+    spans: list[Span]
+    cache: KVCache | None
+    exact: bool = True
+    shapes: dict[int, LayerShape] = field(default_factory=dict)
+    inverse_frequencies: Tensor | None = None  # [rows, rotary_dim / 2], for rotary variants chosen per request
+    rotary_scale: Tensor | None = None  # [rows, 1]
+    masks: dict[tuple[int, int, int, int], Tensor] = field(default_factory=dict)
+
+    def mask(
+        self, index: int, groups: int, rows: int, keys: int, window: int, dtype: torch.dtype, device: Any
+    ) -> Tensor:
+        """Additive mask [groups * rows, keys] of span `index`; finite, so that a wholly masked block can't give NaN."""
+        key = (index, groups, keys, window)
+        found = self.masks.get(key)
+        if found is None:
+            span = self.spans[index]
+            row = torch.arange(span.start, span.start + rows, device=device).clamp(max=span.start + span.rows - 1)
+            column = torch.arange(keys, device=device)
+            hidden = column > row[:, None]
+            if window:
+                hidden |= column <= row[:, None] - window
+            found = torch.zeros(rows, keys, dtype=dtype, device=device)
+            found = found.masked_fill_(hidden, torch.finfo(dtype).min).repeat(groups, 1)
+            self.masks[key] = found
+        return found
+
+
+class Seam:
+    """What every attention module of one model holds: the step under way."""
+
+    def __init__(self) -> None:
+        self.step: Step | None = None
+
+    def attach(self, model: nn.Module) -> int:
+        """Gives itself to every attention module; returns how many there are."""
+        modules = [m for m in model.modules() if isinstance(getattr(m, "layer_idx", None), int)]
+        for module in modules:
+            module.codespec_seam = self  # type: ignore[assignment]
+        return len(modules)
+
+
+def attend(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    **_: object,
+) -> tuple[Tensor, None]:
+    """Writes K and V [1, kv_heads, N, size] into the slots and attends each row of query [1, heads, N, size] over its
+    own sequence. Returns [1, N, heads, value_size], as transformers expects.
+    """
+    assert attention_mask is None, "transformers built a mask although none is registered"
+    seam: Seam = module.codespec_seam  # type: ignore[assignment]
+    step = seam.step
+    assert step is not None
+    layer: int = module.layer_idx  # type: ignore[assignment]
+    heads, kv_heads = query.shape[1], key.shape[1]
+    step.shapes[layer] = (kv_heads, key.shape[3], value.shape[3])
+    scale = scaling if scaling is not None else query.shape[3] ** -0.5
+    out = query.new_empty(1, query.shape[2], heads, value.shape[3])
+    for index, span in enumerate(step.spans):
+        rows = slice(span.begin, span.end)
+        keys, values = key[0, :, rows], value[0, :, rows]
+        if step.cache is not None:
+            step.cache.write(layer, span.slot, span.start, keys, values)
+            end = span.start + span.rows
+            keys, values = step.cache.read(layer, span.slot, end + -end % KEY_BLOCK if step.exact else end)
+        grouped = query[0, :, rows].reshape(kv_heads, heads // kv_heads, span.rows, -1)
+        attended = _span(step, index, grouped, keys, values, scale, sliding_window or 0, softcap, s_aux)
+        out[0, rows] = attended.reshape(heads, span.rows, -1).transpose(0, 1)
+    return out, None
+
+
+def _span(
+    step: Step,
+    index: int,
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    scale: float,
+    window: int,
+    softcap: float | None,
+    sinks: Tensor | None,
+) -> Tensor:
+    """One span: query [kv_heads, groups, T, size] over keys [kv_heads, L, size] -> [kv_heads, groups, T,
+    value_size].
+    """
+    kv_heads, groups, rows, size = query.shape
+    eager = softcap is not None or sinks is not None
+    padded = _padded_rows(step.exact, eager, groups, rows)
+    if padded > rows:
+        query = torch.cat([query, query[:, :, -1:].expand(-1, -1, padded - rows, -1)], dim=2)
+    flat = query.reshape(kv_heads, groups * padded, size)
+    count = keys.shape[1]
+    if step.exact and (missing := -count % KEY_BLOCK):
+        keys, values = pad(keys, (0, 0, 0, missing)), pad(values, (0, 0, 0, missing))
+    mask = step.mask(index, groups, padded, keys.shape[1], window, query.dtype, query.device)
+    if eager:
+        attended = _eager(flat, keys, values, mask, scale, softcap, sinks)
+    else:
+        attended = scaled_dot_product_attention(flat[None], keys[None], values[None], attn_mask=mask, scale=scale)[0]
+    return attended.reshape(kv_heads, groups, padded, -1)[:, :, :rows]
+
+
+def _padded_rows(exact: bool, eager: bool, groups: int, rows: int) -> int:
+    """Rows a head is given: enough that all groups together are a multiple of what the kernels like."""
+    if not exact:
+        return rows
+    unit = (EAGER_ROWS if eager else QUERY_ROWS) // gcd(groups, QUERY_ROWS)
+    return rows + -rows % unit
+
+
+def _eager(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    mask: Tensor,
+    scale: float,
+    softcap: float | None,
+    sinks: Tensor | None,
+) -> Tensor:
+    """Attention by hand, for soft-capped scores (Gemma 2) and for sinks (gpt-oss): [kv_heads, R, size] -> the same."""
+    scores = torch.matmul(query, keys.transpose(1, 2)).float() * scale
+    if softcap is not None:
+        scores = torch.tanh(scores / softcap) * softcap
+    scores = scores + mask.float()
+    if sinks is not None:
+        groups = sinks.numel() // query.shape[0]
+        sink = sinks.float().reshape(query.shape[0], groups, 1).expand(-1, -1, query.shape[1] // groups)
+        scores = torch.cat([sink.reshape(query.shape[0], -1, 1), scores], dim=2)
+        weights = torch.softmax(scores, dim=2)[:, :, 1:]
+    else:
+        weights = torch.softmax(scores, dim=2)
+    weights = weights.to(values.dtype)
+    out = torch.matmul(weights[:, :, :KEY_BLOCK], values[:, :KEY_BLOCK])
+    for start in range(KEY_BLOCK, values.shape[1], KEY_BLOCK):  # block by block: the sum's order is fixed
+        block = slice(start, start + KEY_BLOCK)
+        out += torch.matmul(weights[:, :, block], values[:, block])
+    return out
+
+
+def register() -> None:
+    """Makes the seam known to transformers. No mask function is registered, so that it builds no mask of its own."""
+    AttentionInterface.register(NAME, attend)

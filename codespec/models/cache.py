@@ -1,0 +1,77 @@
+"""Key/value slots of one model. Knows positions and lengths; knows nothing of tokens, requests or attention.
+
+A slot holds one sequence's keys and values at their own positions, so rolling back is setting a length: what lies
+beyond it is overwritten before it is ever read. Buffers are zeroed once (a masked NaN would still poison a product)
+and sized by the token budget, not by the model's maximum.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from codespec.errors import ModelError
+
+CAPACITY_UNIT = 512  # exact attention reads whole blocks of this many keys
+LayerShape = tuple[int, int, int]  # kv heads, key size, value size
+
+
+class KVCache:
+    """`slots` sequences of up to `capacity` positions, for every layer. Capacity is rounded up to whole key blocks."""
+
+    def __init__(
+        self,
+        shapes: dict[int, LayerShape],
+        slots: int,
+        capacity: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        self.slots = slots
+        self.capacity = capacity = capacity + -capacity % CAPACITY_UNIT
+        self.lengths = [0] * slots
+        self.keys: dict[int, Tensor] = {}  # layer -> [slots, kv_heads, capacity, key_size]
+        self.values: dict[int, Tensor] = {}
+        try:
+            for layer, (heads, key_size, value_size) in shapes.items():
+                self.keys[layer] = torch.zeros(slots, heads, capacity, key_size, dtype=dtype, device=device)
+                self.values[layer] = torch.zeros(slots, heads, capacity, value_size, dtype=dtype, device=device)
+        except (RuntimeError, MemoryError) as error:
+            size = cache_bytes(shapes, slots, capacity, dtype) / 2**20
+            raise ModelError(
+                f"{size:.0f} MiB for {slots} cache slots of {capacity} tokens do not fit in memory: "
+                "lower max_batch or context."
+            ) from error
+
+    def write(self, layer: int, slot: int, start: int, keys: Tensor, values: Tensor) -> None:
+        """Puts keys [kv_heads, T, key_size] and values at positions start…start+T-1."""
+        end = start + keys.shape[1]
+        self.keys[layer][slot, :, start:end] = keys
+        self.values[layer][slot, :, start:end] = values
+
+    def read(self, layer: int, slot: int, end: int) -> tuple[Tensor, Tensor]:
+        """Views of the first `end` positions: [kv_heads, end, size] each; no copy."""
+        return self.keys[layer][slot, :, :end], self.values[layer][slot, :, :end]
+
+    def rollback(self, slot: int, length: int) -> None:
+        """Forgets everything from position `length` on."""
+        assert 0 <= length <= self.capacity
+        self.lengths[slot] = length
+
+    def fork(self, source: int, target: int, length: int) -> None:
+        """Copies the first `length` positions of one slot to another, so that alternatives share a prefill."""
+        for layer in self.keys:
+            self.keys[layer][target, :, :length] = self.keys[layer][source, :, :length]
+            self.values[layer][target, :, :length] = self.values[layer][source, :, :length]
+        self.lengths[target] = length
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all slots together."""
+        return sum(t.numel() * t.element_size() for part in (self.keys, self.values) for t in part.values())
+
+
+def cache_bytes(shapes: dict[int, LayerShape], slots: int, capacity: int, dtype: torch.dtype) -> int:
+    """Bytes that a cache of these shapes would take."""
+    per_position = sum(heads * (key_size + value_size) for heads, key_size, value_size in shapes.values())
+    return per_position * slots * capacity * dtype.itemsize

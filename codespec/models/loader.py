@@ -1,0 +1,220 @@
+"""Loads a model folder (or hub id) behind the seam, and refuses what would be silently wrong. Knows transformers'
+loading; knows nothing of requests.
+
+Safetensors only, no remote code. An architecture that ignores the attention interface would run with its own, unrolled
+cache; so the loader runs a ragged forward of three sequences against three single ones and demands equality.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging as transformers_logging
+
+from codespec.errors import ModelError
+from codespec.models.attention import NAME, Seam, register
+from codespec.models.language_model import LanguageModel, ModelSpec, Rows
+from codespec.models.linear import can_pack, pack_linears
+from codespec.models.rotary import replace_rotary
+from codespec.text.tokenizer import TextTokenizer
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+RAGGED_TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.1, torch.float16: 0.05}
+RECURRENT = ("mamba", "linear_attention", "recurrent", "conv", "rwkv", "gated_delta")
+
+
+def load_model(name: str, *, device: str = "cpu", dtype: str = "float32", exact: bool = True) -> LanguageModel:
+    """Loads `name` (a local folder in the Hugging Face layout, or a hub id); slots are allocated later.
+
+    Raises ModelError with one sentence for everything a user can meet: a missing or truncated folder, an architecture
+    that does not pass the ragged check, an unknown dtype or device.
+    """
+    if dtype not in DTYPES:
+        raise ModelError(f"dtype {dtype!r} is not known: use one of {', '.join(DTYPES)}.")
+    where = _device(device)
+    folder = Path(name).expanduser()
+    if looks_local(name):
+        _check_folder(folder)
+    register()
+    config = _config(name)
+    network = _network(name, config, DTYPES[dtype])
+    model = wrap(network, _tokenizer(name, folder), name, device=where, dtype=DTYPES[dtype], exact=exact)
+    return model
+
+
+def wrap(
+    network: nn.Module,
+    tokenizer: TextTokenizer,
+    name: str,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    exact: bool,
+) -> LanguageModel:
+    """Puts a transformers model (loaded with our attention) behind the seam, packed and checked."""
+    register()
+    config: Any = network.config
+    seam = Seam()
+    seam.attach(network)
+    rotary = replace_rotary(network, seam)
+    parameters = sum(p.numel() for p in network.parameters())
+    notes: list[str] = []
+    packed = False
+    if device.type == "cpu":
+        problem = can_pack(dtype)
+        if problem:
+            notes.append(f"{problem}: plain products are used, slower and not row-invariant")
+        else:
+            packed = pack_linears(network, exact) > 0
+    network.eval().requires_grad_(False).to(device)
+    limit = getattr(config.get_text_config(), "max_position_embeddings", None) or 2**31
+    spec = ModelSpec(
+        name,
+        type(network).__name__,
+        parameters,
+        config.get_text_config().vocab_size,
+        limit,
+        str(dtype)[6:],
+        packed,
+        tuple(notes),
+    )
+    model = LanguageModel(network, seam, rotary, tokenizer, spec, device=device, dtype=dtype, exact=exact)
+    _check_ragged(model)
+    return model
+
+
+def looks_local(name: str) -> bool:
+    """Whether `name` means a folder rather than a hub id (`owner/model`)."""
+    return (
+        Path(name).expanduser().exists() or name.startswith((".", "/", "~")) or name.count("/") > 1 or "/" not in name
+    )
+
+
+def _device(device: str) -> torch.device:
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise ModelError("No CUDA device is at hand: use --device cpu.")
+    try:
+        return torch.device(device)
+    except RuntimeError as error:
+        raise ModelError(f"device {device!r} is not known: use auto, cpu or cuda.") from error
+
+
+def _check_folder(folder: Path) -> None:
+    if not folder.is_dir():
+        raise ModelError(f"There is no model folder {folder}: give a folder in the Hugging Face layout or a hub id.")
+    if not (folder / "config.json").is_file():
+        raise ModelError(f"{folder} has no config.json: give a folder in the Hugging Face layout.")
+    weights = sorted(folder.glob("*.safetensors"))
+    if not weights:
+        raise ModelError(f"{folder} has no *.safetensors weights: convert the model (pickled weights are not read).")
+    for file in weights:
+        try:
+            with safe_open(file, framework="pt"):
+                pass
+        except (SafetensorError, OSError) as error:
+            raise ModelError(f"{file} is truncated or corrupt ({error}): fetch or export the model again.") from error
+
+
+def _config(name: str) -> Any:
+    try:
+        config = AutoConfig.from_pretrained(name, trust_remote_code=False)
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelError(
+            f"The configuration of {name} can't be read ({_first_line(error)}): check the folder or hub id."
+        ) from error
+    text = config.get_text_config()
+    kinds = set(getattr(text, "layer_types", None) or ()) | {text.model_type}
+    recurrent = sorted(k for k in kinds if any(word in k for word in RECURRENT))
+    if recurrent:
+        raise ModelError(
+            f"{name} has recurrent layers ({', '.join(recurrent)}), whose state can't be rolled back yet: "
+            "choose an attention-only model."
+        )
+    return config
+
+
+def _network(name: str, config: Any, dtype: torch.dtype) -> nn.Module:
+    level = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    try:
+        loader: Any = AutoModelForCausalLM
+        network, report = loader.from_pretrained(
+            name,
+            config=config,
+            dtype=dtype,
+            attn_implementation=NAME,
+            trust_remote_code=False,
+            use_safetensors=True,
+            output_loading_info=True,
+        )
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        raise ModelError(
+            f"The model {name} can't be loaded ({_first_line(error)}): check the folder or choose another model."
+        ) from error
+    finally:
+        transformers_logging.set_verbosity(level)
+    missing = sorted(report["missing_keys"])
+    if missing:
+        raise ModelError(
+            f"The weights of {name} lack {len(missing)} tensors (first: {missing[0]}): fetch or export the model again."
+        )
+    loaded: nn.Module = network
+    return loaded
+
+
+def _tokenizer(name: str, folder: Path) -> TextTokenizer:
+    if (folder / "tokenizer.json").is_file():
+        return TextTokenizer.from_folder(folder)
+    try:
+        slow = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        raise ModelError(
+            f"The tokenizer of {name} can't be loaded ({_first_line(error)}): add a tokenizer.json to the folder."
+        ) from error
+    backend = getattr(slow, "backend_tokenizer", None)
+    if backend is None:
+        raise ModelError(f"The tokenizer of {name} has no fast form: add a tokenizer.json to the folder.")
+    eos = frozenset(() if slow.eos_token_id is None else (slow.eos_token_id,))
+    return TextTokenizer.from_backend(backend, eos_ids=eos)
+
+
+def _check_ragged(model: LanguageModel) -> None:
+    """Three sequences in one forward must give what each gives alone, and a cached continuation what a whole prefill
+    gives.
+    """
+    sample = [(7 * i + 3) % max(8, min(model.spec.vocab_size, 900)) for i in range(24)]
+    lengths = (5, 12, 9)
+    try:
+        model.forward([Rows(0, 0, sample[:4])], cached=False)
+        if not model.shapes:
+            raise ModelError(_ignores(model))
+        model.allocate(3, 32)
+        alone = torch.cat([model.forward([Rows(0, 0, sample[i : i + n])]) for i, n in enumerate(lengths)])
+        model.forward([Rows(i, 0, sample[i : i + n - 3]) for i, n in enumerate(lengths)])
+        ragged = model.forward([Rows(i, n - 3, sample[i + n - 3 : i + n]) for i, n in enumerate(lengths)])
+    except (TypeError, AttributeError, RuntimeError, AssertionError, ValueError) as error:
+        raise ModelError(f"{_ignores(model)} ({_first_line(error)})") from error
+    gap = (alone - ragged).abs().max().item() / max(1.0, alone.abs().max().item())
+    if not gap <= RAGGED_TOLERANCE[model.dtype]:
+        raise ModelError(f"{_ignores(model)} (a ragged forward differs by {gap:.2g})")
+    model.cache = None
+
+
+def _ignores(model: LanguageModel) -> str:
+    return (
+        f"{model.spec.architecture} does not run correctly through codespec's attention interface, so its cache "
+        "could not be rolled back: choose another architecture (Llama, Qwen, Mistral, Gemma, GPT-NeoX, Phi-3, "
+        "StarCoder2 … work)"
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

@@ -1,0 +1,147 @@
+"""A small language model that guesses, with its own tokens, its own cache and its own (perhaps shorter) context.
+
+Only bytes come in and go out. After each commit the drafter is cut back to the longest common byte prefix of what it
+guessed and what was written, and only the rest is encoded anew. Where both models share a vocabulary, ids pass straight
+through. Knows nothing of how the target checks.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from codespec.models.language_model import LanguageModel, Rows
+from codespec.models.slots import SlotPool
+from codespec.proposers.base import NOTHING, budget_bytes
+from codespec.proposers.drafter_text import DrafterText, open_text
+from codespec.sequence import Cap, Draft, Sequence
+from codespec.text.fim import FimMissing, find_template
+from codespec.text.tokenizer import TextTokenizer
+from codespec.verify.sampling import Place, Sampler
+
+MAX_UNITS_A_TOKEN = 3  # a drafter token may spell less than a target token
+
+
+@dataclass(slots=True, eq=False)
+class Guess:
+    """One draft in the making; `held` bytes are certain and stand before it."""
+
+    place: int  # index in the batch that asked
+    sequence: Sequence
+    text: DrafterText
+    cap: Cap
+    budget: int
+    held: bytes
+    drafted: bytearray = field(default_factory=bytearray)
+    ids: list[int] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+    confidences: list[float] = field(default_factory=list)
+
+    def rows(self) -> Rows:
+        """What the drafter has not seen yet."""
+        pending = self.text.pending
+        return Rows(self.text.slot, self.text.cached, pending)
+
+    def draft(self, source: str) -> Draft:
+        """The finished draft."""
+        if not self.ids:
+            return NOTHING
+        ids = tuple(self.ids) if self.text.shared else None
+        return Draft(self.held + bytes(self.drafted), source, tuple(self.ends), tuple(self.confidences), ids)
+
+
+class DraftModel:
+    """Any causal language model as a proposer, batched over sequences; `context` is in its own tokens."""
+
+    name = "draft_model"
+
+    def __init__(
+        self, model: LanguageModel, context: int, max_batch: int, shares_ids_with: TextTokenizer | None = None
+    ) -> None:
+        self.model = model
+        self.context = context
+        template = find_template(model.tokenizer)
+        self.template = None if isinstance(template, FimMissing) else template
+        self.shared = shares_ids_with is not None and shares_ids_with.fingerprint == model.tokenizer.fingerprint
+        self._sampler = Sampler(model.token_bytes, model.device)
+        self._slots = SlotPool(max_batch)
+        self._texts: dict[Sequence, DrafterText] = {}
+
+    @torch.inference_mode()
+    def propose(
+        self, sequences: collections.abc.Sequence[Sequence], caps: collections.abc.Sequence[Cap]
+    ) -> list[Draft]:
+        """Drafts for all sequences with a cap, one token of each a forward."""
+        drafts = [NOTHING] * len(sequences)
+        guesses = [self._open(i, s, cap) for i, (s, cap) in enumerate(zip(sequences, caps, strict=True)) if cap.tokens]
+        going = started = [guess for guess in guesses if guess is not None]
+        while going:
+            logits = self.model.forward([guess.rows() for guess in going])
+            for guess in going:
+                guess.text.cached = guess.text.length
+            going = [guess for guess, row in zip(going, logits, strict=True) if self._extend(guess, row)]
+        for guess in started:
+            drafts[guess.place] = guess.draft(self.name)
+        return drafts
+
+    def commit(self, sequence: Sequence) -> None:
+        """Nothing yet: the next proposal reads what was committed."""
+
+    def release(self, sequence: Sequence) -> None:
+        """Frees the drafter's slot; what it holds may serve the next prompt that begins alike."""
+        text = self._texts.pop(sequence, None)
+        if text is not None:
+            held = [*text.head, *text.ids][: text.cached]
+            self._slots.release(text.slot, held, self.model.rotary_key(self.context))
+
+    def _open(self, place: int, sequence: Sequence, cap: Cap) -> Guess | None:
+        """Brings the drafter up to the sequence's text; None where it can't guess from there."""
+        text = self._texts.get(sequence)
+        units = MAX_UNITS_A_TOKEN * cap.tokens
+        if text is None:
+            text = self._texts[sequence] = self._read(sequence)
+        in_step = text.sync(self.model.tokenizer, sequence)
+        if in_step and text.length + units > self.context:
+            if text.shared:
+                return None
+            text = self._texts[sequence] = self._read(sequence, text)
+            in_step = text.sync(self.model.tokenizer, sequence)
+        if not in_step or text.length + units > self.context:
+            return None
+        held = sequence.known[len(sequence.generated) :]
+        return Guess(place, sequence, text, cap, budget_bytes(sequence, cap), held)
+
+    def _read(self, sequence: Sequence, old: DrafterText | None = None) -> DrafterText:
+        """Lays the text out anew, in the slot that already holds the longest beginning of it."""
+        if old is not None:
+            self._slots.release(old.slot, [*old.head, *old.ids][: old.cached], self.model.rotary_key(self.context))
+        if self.shared and not sequence.held and sequence.length_limit <= self.context:
+            text = DrafterText(-1, ids=list(sequence.ids), shared=True)
+        else:
+            text = open_text(self.model.tokenizer, self.template, sequence, -1, self.context)
+        text.slot, text.cached = self._slots.acquire([*text.head, *text.ids], self.model.rotary_key(self.context))
+        self.model.admit(text.slot, self.context, text.cached)
+        return text
+
+    def _extend(self, guess: Guess, logits: Tensor) -> bool:
+        """Adds one drafter token to a guess; says whether it goes on."""
+        request, sequence = guess.sequence.request, guess.sequence
+        offset = len(sequence.generated) + len(guess.held) + len(guess.drafted)
+        place = Place(offset, before=guess.text.ids if request.repetition_penalty != 1.0 else ())
+        confidences = logits.softmax(dim=0)
+        token = self._sampler.choose(logits[None].clone(), request, sequence.choice, [place])[0]
+        confidence = float(confidences[token])
+        spelled = self.model.token_bytes[token]
+        if not spelled:
+            return False
+        guess.text.append(token, spelled)
+        guess.drafted += spelled
+        guess.ids.append(token)
+        guess.ends.append(len(guess.held) + len(guess.drafted))
+        guess.confidences.append(confidence)
+        enough = len(guess.ids) >= guess.cap.tokens if guess.text.shared else len(guess.drafted) >= guess.budget
+        sure = confidence >= guess.cap.min_confidence  # an unsure unit is drafted too: a rejected tail costs one row
+        return sure and not enough and len(guess.ids) < MAX_UNITS_A_TOKEN * guess.cap.tokens

@@ -1,0 +1,95 @@
+"""Guesses that the text goes on as it did before: the longest suffix of the text that occurs earlier in the prompt, the
+text right of the cursor, the snippets, or recent completions. No model, no tokens, no prefill.
+
+Works on bytes with the C search of `bytes` (`rfind`) instead of a suffix automaton: the longest match is found by
+bisection in a few scans, nothing is built per request and nothing has to be kept in step with rollbacks. Lookup
+decoding after Saxena 2023 (prompt lookup) and Oliaro et al. 2024 (SuffixDecoding).
+"""
+
+from __future__ import annotations
+
+import collections.abc
+from collections import deque
+
+from codespec.proposers.base import NOTHING, budget_bytes
+from codespec.sequence import Cap, Draft, Sequence
+
+MIN_MATCH = 8  # bytes: shorter matches are mostly chance
+MAX_MATCH = 96
+RECENT = 16
+SPACE = b" \t"
+
+
+class SuffixProposer:
+    """Longest-suffix lookup over what is at hand; `min_match` is in bytes."""
+
+    name = "suffix"
+
+    def __init__(self, min_match: int = MIN_MATCH) -> None:
+        self.min_match = min_match
+        self._recent: deque[bytes] = deque(maxlen=RECENT)
+
+    def propose(
+        self, sequences: collections.abc.Sequence[Sequence], caps: collections.abc.Sequence[Cap]
+    ) -> list[Draft]:
+        """What followed the longest match, up to each cap."""
+        return [self._draft(s, cap) if cap.tokens else NOTHING for s, cap in zip(sequences, caps, strict=True)]
+
+    def commit(self, sequence: Sequence) -> None:
+        """Nothing is kept per sequence: its text is read afresh."""
+
+    def release(self, sequence: Sequence) -> None:
+        """Remembers the finished text as a source for others."""
+        if len(sequence.generated) > self.min_match:
+            self._recent.append(sequence.context[-MAX_MATCH:] + bytes(sequence.generated))
+
+    def _draft(self, sequence: Sequence, cap: Cap) -> Draft:
+        known = sequence.known
+        own = sequence.context + known
+        held = known[len(sequence.generated) :]  # certain, but not committed yet
+        length, continuation = self._longest(own, self._sources(sequence))
+        if length < self.min_match:
+            return NOTHING
+        text = held + end_after_spaces(continuation, budget_bytes(sequence, cap))
+        confidence = min(0.95, length / (length + 12))
+        if not text or confidence < cap.min_confidence:
+            return NOTHING
+        return Draft(text, self.name, (len(text),), (confidence,))
+
+    def _sources(self, sequence: Sequence) -> list[bytes]:
+        texts = [sequence.request.suffix.encode()]
+        texts.extend(snippet.text.encode() for snippet in sequence.request.snippets)
+        texts.extend(reversed(self._recent))
+        return [text for text in texts if text]
+
+    def _longest(self, own: bytes, sources: list[bytes]) -> tuple[int, bytes]:
+        length, place = longest_match(own, own, len(own) - 1)
+        best = own[place + length :] if length else b""
+        for text in sources:
+            found, place = longest_match(text, own, len(text))
+            if found > length:
+                length, best = found, text[place + found :]
+        return length, best
+
+
+def longest_match(text: bytes, own: bytes, end: int) -> tuple[int, int]:
+    """Longest suffix of `own` (at most MAX_MATCH bytes) that occurs in text[:end]; returns (length, where its last
+    occurrence begins). A suffix of an occurring suffix occurs too, so bisection finds the longest.
+    """
+    low, high, place = 0, min(MAX_MATCH, len(own)), 0
+    while low < high:
+        middle = (low + high + 1) // 2
+        found = text.rfind(own[len(own) - middle :], 0, end)
+        if found < 0:
+            high = middle - 1
+        else:
+            low, place = middle, found
+    return low, place
+
+
+def end_after_spaces(text: bytes, size: int) -> bytes:
+    """The first `size` bytes, longer where that would cut a run of spaces: a cut inside an indent is a sure miss."""
+    end = min(size, len(text))
+    while 0 < end < len(text) and text[end - 1 : end] in (b" ", b"\t", b"\n") and text[end : end + 1] in (b" ", b"\t"):
+        end += 1
+    return text[:end]

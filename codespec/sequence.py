@@ -1,0 +1,137 @@
+"""One text being written: the single mutable object that travels through a step, and the frozen values it is given.
+
+It lies below proposers, verifier and engine because all of them read it (the floor plan of DESIGN.md had it inside the
+engine, where proposers could not import it). Knows target ids, bytes and lengths; knows no model and no tokenizer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from codespec.text.align import tail_window
+from codespec.text.shape import Resolved
+from codespec.text.streaming import StopFinder, Utf8Stream
+from codespec.types import CompletionRequest, Event, FinishReason, Stats
+
+
+@dataclass(frozen=True, slots=True)
+class Cap:
+    """How far a proposer may guess: in target tokens after retokenization, and down to which confidence of a unit."""
+
+    tokens: int
+    min_confidence: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A guess as text. `ends[i]` is the byte behind unit i, `confidences[i]` the proposer's probability for it.
+
+    `ids` are target ids where drafter and target share a vocabulary; then nothing is retokenized.
+    """
+
+    text: bytes = b""
+    source: str = ""
+    ends: tuple[int, ...] = ()
+    confidences: tuple[float, ...] = ()
+    ids: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """A draft in the target's own tokens, ready to be verified; `reason` says why it is as long as it is."""
+
+    ids: tuple[int, ...] = ()
+    source: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the target said of a sequence's candidates: how many it agrees with, and what to commit (those and one
+    more).
+    """
+
+    accepted: int
+    committed: tuple[int, ...]
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """A request (one choice of it) under way.
+
+    `ids` are the target's, prompt first. `generated` are the bytes since the prompt's last token; they begin with
+    `held`, the bytes that healing gave back. `context` is the text before them (prefix without the held bytes), and
+    `continues` says whether the target's own tokens run on from it (they do not in prefix-suffix-middle order).
+    """
+
+    request: CompletionRequest
+    choice: int
+    prompt_ids: list[int]
+    context: bytes
+    held: bytes
+    continues: bool
+    eos_ids: frozenset[int]
+    stops: StopFinder
+    shape: Resolved = "raw"
+    listening: bool = False  # someone reads `events`
+    slot: int = -1
+    cached: int = 0  # how many of `ids` have keys and values in the target's slot
+    ids: list[int] = field(default_factory=list)
+    generated: bytearray = field(default_factory=bytearray)
+    silent: int = 0  # committed tokens without bytes since the last one with
+    last_size: int = 0  # bytes of the last committed token
+    cut: int | None = None  # where the text ends, in bytes of `generated`; None while it grows
+    finish_reason: FinishReason | None = None
+    deadline: float | None = None  # seconds on the engine's clock
+    started: float = 0.0
+    parent: Sequence | None = None  # the choice whose prefill this one shares
+    stream: Utf8Stream = field(default_factory=Utf8Stream)
+    shown: int = 0  # bytes of `generated` handed to the stream
+    pieces: list[str] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    stats: Stats = field(default_factory=Stats)
+
+    def __post_init__(self) -> None:
+        self.ids = list(self.prompt_ids)
+        self.shown = len(self.held)
+
+    @property
+    def num_generated(self) -> int:
+        """Target tokens committed so far."""
+        return len(self.ids) - len(self.prompt_ids)
+
+    @property
+    def num_pending(self) -> int:
+        """Ids that the target has not seen yet; 1 while decoding, more while prefilling."""
+        return len(self.ids) - self.cached
+
+    @property
+    def length_limit(self) -> int:
+        """Target tokens it may grow to, prompt included."""
+        return len(self.prompt_ids) + self.request.max_tokens
+
+    @property
+    def remaining(self) -> int:
+        """Tokens that may still be committed."""
+        return self.request.max_tokens - self.num_generated
+
+    @property
+    def held_left(self) -> bytes:
+        """Held bytes that the next tokens must still spell."""
+        return self.held[len(self.generated) :]
+
+    @property
+    def known(self) -> bytes:
+        """The bytes after `context` that are certain: what was generated, or the held bytes while those are longer."""
+        return bytes(self.generated) if len(self.generated) >= len(self.held) else self.held
+
+    def window(self, size: int) -> bytes:
+        """About the last `size` bytes that the target's next token follows, for retokenization."""
+        tail = bytes(self.generated[-2 * size :])
+        if len(tail) < 2 * size and self.continues:
+            tail = self.context[len(tail) - 2 * size :] + tail
+        return tail_window(tail, size)
+
+    def bytes_per_token(self) -> float:
+        """Running ratio of bytes to target tokens in what was generated; 3 until there is enough to tell."""
+        return len(self.generated) / self.num_generated if self.num_generated >= 8 and self.generated else 3.0

@@ -1,0 +1,99 @@
+"""One batched target forward over what every sequence brings, and the verdict on each draft.
+
+Row j of a sequence is the target's view after j candidates; its choice is compared with candidate j. Prefill is the
+same thing with more pending ids and no candidates, so there is one kind of step. Knows ids and logits, no drafters.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from codespec.models.language_model import LanguageModel, Rows
+from codespec.sequence import Candidates, Sequence, Verdict
+from codespec.text.heal import held_vocabulary
+from codespec.verify.acceptance import AcceptanceRule
+from codespec.verify.sampling import Place, Sampler
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What one sequence does in a step: how many pending ids it feeds, and the candidates behind them (if it feeds
+    all).
+    """
+
+    sequence: Sequence
+    feed: int
+    candidates: Candidates
+
+    @property
+    def decides(self) -> bool:
+        """Whether the target chooses a token for this sequence in this step."""
+        return self.feed == self.sequence.num_pending
+
+
+class Verifier:
+    """The target's side of a round."""
+
+    def __init__(self, target: LanguageModel, rule: AcceptanceRule) -> None:
+        self.target = target
+        self.rule = rule
+        self.sampler = Sampler(target.token_bytes, target.device)
+        self._held = held_vocabulary(target.tokenizer)
+
+    @torch.inference_mode()
+    def verify(self, turns: collections.abc.Sequence[Turn]) -> list[Verdict | None]:
+        """Runs all turns in one forward, rolls rejected positions back, and returns a verdict for those that decide."""
+        logits = self.target.forward([self._rows(turn) for turn in turns])
+        verdicts: list[Verdict | None] = []
+        row = 0
+        for turn in turns:
+            count = len(turn.candidates.ids) + 1 if turn.decides else 0
+            verdicts.append(self._judge(turn, logits[row : row + count]) if count else None)
+            row += count
+        for turn, verdict in zip(turns, verdicts, strict=True):
+            self._settle(turn, verdict)
+        return verdicts
+
+    def _rows(self, turn: Turn) -> Rows:
+        sequence = turn.sequence
+        ids = sequence.ids[sequence.cached : sequence.cached + turn.feed]
+        if not turn.decides:
+            return Rows(sequence.slot, sequence.cached, ids, keep=0)
+        return Rows(sequence.slot, sequence.cached, [*ids, *turn.candidates.ids], keep=len(turn.candidates.ids) + 1)
+
+    def _judge(self, turn: Turn, logits: Tensor) -> Verdict:
+        sequence, candidates = turn.sequence, turn.candidates.ids
+        choices = self.sampler.choose(logits, sequence.request, sequence.choice, self._places(sequence, candidates))
+        accepted = self.rule.accept(candidates, choices)
+        return Verdict(accepted, (*candidates[:accepted], choices[accepted]))
+
+    def _settle(self, turn: Turn, verdict: Verdict | None) -> None:
+        """The cache keeps what was fed and accepted; the last committed token's keys come with the next step."""
+        sequence = turn.sequence
+        sequence.cached += turn.feed + (verdict.accepted if verdict else 0)
+        self.target.rollback(sequence.slot, sequence.cached)
+
+    def _places(self, sequence: Sequence, candidates: tuple[int, ...]) -> list[Place]:
+        token_bytes = self.target.token_bytes
+        penalized = sequence.request.repetition_penalty != 1.0
+        offset, silent = len(sequence.generated), sequence.silent
+        before = list(sequence.ids) if penalized else []
+        places = []
+        for candidate in (*candidates, None):
+            places.append(Place(offset, silent, tuple(before), self._allowed(sequence.held[offset:])))
+            if candidate is None:
+                break
+            spelled = token_bytes[candidate]
+            offset, silent = offset + len(spelled), 0 if spelled else silent + 1
+            if penalized:
+                before.append(candidate)
+        return places
+
+    def _allowed(self, held: bytes) -> Tensor | None:
+        if not held:
+            return None
+        return torch.tensor(self._held.allowed_ids(held), device=self.target.device)
