@@ -1,0 +1,28 @@
+"""Which parts of the standard library and of the corpus venv never enter training; constants only.
+
+Benchmarks and tests cut their prompts from these parts, so the list must only ever grow.
+"""
+
+from __future__ import annotations
+
+# Packages of the standard library kept for evaluation.
+HELD_OUT_STDLIB = ("asyncio", "email", "xml", "unittest")
+
+# Distributions kept whole for evaluation, where somebody installs them next to the corpus.
+HELD_OUT_DISTRIBUTIONS = ("flask", "httpx", "click")
+
+# Parts of the standard library that are tests, tables or generated text rather than code worth learning.
+SKIPPED_STDLIB = (
+    "site-packages",
+    "test",
+    "tests",
+    "idlelib",
+    "lib2to3",
+    "encodings",
+    "pydoc_data",
+    "turtledemo",
+    "__pycache__",
+    "ensurepip",
+    "config-3",
+    "tkinter",
+)

@@ -1,0 +1,195 @@
+"""A small Llama for training: knows shapes and the forward pass, not data, optimizers or files.
+
+Parameter names and arithmetic are those of transformers' `LlamaForCausalLM` with tied embeddings, so that
+weights move over by name; this module only skips what training does not need (caches, masks, hooks).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from codespec.training.cross_entropy import head_loss
+
+
+@dataclass(frozen=True, slots=True)
+class LlamaShape:
+    """Sizes of a model. Widths are counted in features; `theta` is the rotary base."""
+
+    vocab_size: int
+    hidden_size: int
+    layers: int
+    query_heads: int
+    kv_heads: int
+    mlp_size: int
+    head_size: int = 64
+    max_positions: int = 2048
+    theta: float = 10000.0
+    norm_epsilon: float = 1e-5
+
+    def to_config(self) -> dict[str, Any]:
+        """The same sizes under the names that `transformers.LlamaConfig` uses."""
+        return {
+            "vocab_size": self.vocab_size,
+            "hidden_size": self.hidden_size,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.query_heads,
+            "num_key_value_heads": self.kv_heads,
+            "intermediate_size": self.mlp_size,
+            "head_dim": self.head_size,
+            "max_position_embeddings": self.max_positions,
+            "rms_norm_eps": self.norm_epsilon,
+            "tie_word_embeddings": True,
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for a checkpoint."""
+        return asdict(self)
+
+
+def rotary_table(shape: LlamaShape, length: int) -> tuple[Tensor, Tensor]:
+    """Cosines and sines by position, each [length, head_size] (Su et al. 2021, half-split layout)."""
+    exponents = torch.arange(0, shape.head_size, 2, dtype=torch.float32) / shape.head_size
+    angles = torch.outer(torch.arange(length, dtype=torch.float32), 1.0 / shape.theta**exponents)
+    angles = torch.cat((angles, angles), dim=-1)
+    return angles.cos(), angles.sin()
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Turn each half-split pair of features by its position's angle; x is [B, heads, T, head_size]."""
+    first, second = x.chunk(2, dim=-1)
+    return x * cos + torch.cat((-second, first), dim=-1) * sin
+
+
+class Norm(nn.Module):
+    """Root-mean-square norm (Zhang and Sennrich 2019)."""
+
+    def __init__(self, size: int, epsilon: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size))
+        self.epsilon = epsilon
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.rms_norm(x, (x.shape[-1],), self.weight.to(x.dtype), self.epsilon)
+
+
+class Attention(nn.Module):
+    """Causal attention with grouped heads."""
+
+    def __init__(self, shape: LlamaShape) -> None:
+        super().__init__()
+        self.head_size = shape.head_size
+        self.groups = shape.query_heads // shape.kv_heads
+        kv_size = shape.kv_heads * shape.head_size
+        self.q_proj = nn.Linear(shape.hidden_size, shape.query_heads * shape.head_size, bias=False)
+        self.k_proj = nn.Linear(shape.hidden_size, kv_size, bias=False)
+        self.v_proj = nn.Linear(shape.hidden_size, kv_size, bias=False)
+        self.o_proj = nn.Linear(shape.query_heads * shape.head_size, shape.hidden_size, bias=False)
+
+    def _heads(self, x: Tensor) -> Tensor:
+        heads: Tensor = x.unflatten(-1, (-1, self.head_size))
+        return heads.transpose(1, 2)
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        q = rotate(self._heads(self.q_proj(x)), cos, sin)
+        k = rotate(self._heads(self.k_proj(x)), cos, sin)
+        v = self._heads(self.v_proj(x))
+        k, v = k.repeat_interleave(self.groups, dim=1), v.repeat_interleave(self.groups, dim=1)
+        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        projected: Tensor = self.o_proj(mixed.transpose(1, 2).flatten(2))
+        return projected
+
+
+class Mlp(nn.Module):
+    """Gated feed-forward with SiLU (Shazeer 2020)."""
+
+    def __init__(self, shape: LlamaShape) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(shape.hidden_size, shape.mlp_size, bias=False)
+        self.up_proj = nn.Linear(shape.hidden_size, shape.mlp_size, bias=False)
+        self.down_proj = nn.Linear(shape.mlp_size, shape.hidden_size, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        projected: Tensor = self.down_proj(functional.silu(self.gate_proj(x)) * self.up_proj(x))
+        return projected
+
+
+class Layer(nn.Module):
+    """Attention and feed-forward, each behind a norm and added to the stream."""
+
+    def __init__(self, shape: LlamaShape) -> None:
+        super().__init__()
+        self.input_layernorm = Norm(shape.hidden_size, shape.norm_epsilon)
+        self.self_attn = Attention(shape)
+        self.post_attention_layernorm = Norm(shape.hidden_size, shape.norm_epsilon)
+        self.mlp = Mlp(shape)
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        x = x + self.self_attn(self.input_layernorm(x), cos, sin)
+        mixed: Tensor = x + self.mlp(self.post_attention_layernorm(x))
+        return mixed
+
+
+class Backbone(nn.Module):
+    """Embedding, layers and the last norm."""
+
+    def __init__(self, shape: LlamaShape) -> None:
+        super().__init__()
+        self.embed_tokens = nn.Embedding(shape.vocab_size, shape.hidden_size)
+        self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.layers))
+        self.norm = Norm(shape.hidden_size, shape.norm_epsilon)
+
+    def forward(self, ids: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        x: Tensor = self.embed_tokens(ids)
+        if torch.is_autocast_enabled(x.device.type):
+            # A float32 stream would be cast once more before every product.
+            x = x.to(torch.get_autocast_dtype(x.device.type))
+        for layer in self.layers:
+            x = layer(x, cos, sin)
+        normed: Tensor = self.norm(x)
+        return normed
+
+
+class TinyLlama(nn.Module):
+    """A causal language model whose output head is its embedding."""
+
+    cos: Tensor
+    sin: Tensor
+
+    def __init__(self, shape: LlamaShape, *, seed: int = 0) -> None:
+        super().__init__()
+        self.shape = shape
+        self.model = Backbone(shape)
+        cos, sin = rotary_table(shape, shape.max_positions)
+        self.register_buffer("cos", cos, persistent=False)
+        self.register_buffer("sin", sin, persistent=False)
+        self._initialise(seed)
+
+    def _initialise(self, seed: int) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        residual = 0.02 / (2 * self.shape.layers) ** 0.5
+        for name, weight in self.named_parameters():
+            if weight.ndim == 2:
+                last = name.endswith(("o_proj.weight", "down_proj.weight"))
+                nn.init.normal_(weight, std=residual if last else 0.02, generator=generator)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Logits [B, T, vocab] for ids [B, T]."""
+        length = ids.shape[1]
+        hidden = self.model(ids, *self._angles(length, ids))
+        logits: Tensor = functional.linear(hidden, self.model.embed_tokens.weight)
+        return logits
+
+    def _angles(self, length: int, ids: Tensor) -> tuple[Tensor, Tensor]:
+        kind = ids.device.type
+        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else self.cos.dtype
+        return self.cos[:length].to(dtype), self.sin[:length].to(dtype)
+
+    def loss(self, ids: Tensor, labels: Tensor) -> Tensor:
+        """Mean cross-entropy in nats over labels that are not `IGNORED`; both [B, T]."""
+        hidden = self.model(ids, *self._angles(ids.shape[1], ids))
+        return head_loss(hidden.flatten(0, 1), self.model.embed_tokens.weight, labels.flatten())

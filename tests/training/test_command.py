@@ -1,0 +1,63 @@
+"""`codespec train` from arguments to model folders, with tiny shapes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from codespec.errors import TrainingError
+from codespec.training import command, pair
+from codespec.training.llama import LlamaShape
+from codespec.training.pretrain import Recipe
+from codespec.training.schedule import Budget
+from codespec.training.sources import Package, held_out_files
+
+
+def run(*words: str) -> int:
+    parser = argparse.ArgumentParser()
+    command.add_train_arguments(parser)
+    return command.run_train(parser.parse_args(words))
+
+
+@pytest.fixture
+def tiny_world(monkeypatch: pytest.MonkeyPatch, shape: LlamaShape, recipe: Recipe) -> None:
+    """A corpus of a dozen files, tiny shapes, three steps a model."""
+    files = tuple(held_out_files()[:12])
+    monkeypatch.setattr(command, "stdlib_package", lambda: Package("stdlib", "3", "PSF-2.0", files))
+    monkeypatch.setattr(command, "header_package", lambda: Package("headers", "3", "PSF-2.0", ()))
+    for name in pair.SHAPES:
+        monkeypatch.setitem(pair.SHAPES, name, shape)
+
+    def make(name: str, budget: Budget, *, seed: int, device: str) -> Recipe:
+        return replace(recipe, name=name, budget=Budget(steps=3), seed=seed, device=device)
+
+    monkeypatch.setattr(command, "make_recipe", make)
+
+
+@pytest.mark.usefixtures("tiny_world")
+def test_all_makes_two_folders_that_transformers_loads(tmp_path: Path) -> None:
+    assert run("--work", str(tmp_path / "work"), "all", "--out", str(tmp_path / "out"), "--threads", "1") == 0
+    for name in ("target", "drafter"):
+        for folder in (tmp_path / "out" / name, tmp_path / "work" / "preview" / name):
+            model = AutoModelForCausalLM.from_pretrained(folder)
+            tokenizer = AutoTokenizer.from_pretrained(folder)
+            done = model.generate(**tokenizer("def f(", return_tensors="pt"), max_new_tokens=3, do_sample=False)
+            assert done.shape[1] > 3
+        card = (tmp_path / "out" / name / "README.md").read_text(encoding="utf-8")
+        assert "bits per byte" in card and "PSF-2.0: 1" in card and "unmeasured" not in card
+        config = json.loads((tmp_path / "out" / name / "tokenizer_config.json").read_text(encoding="utf-8"))
+        assert config["codespec_fim_orders"] == ["psm", "spm"]
+    assert (tmp_path / "work" / "preview" / "READY").exists()
+    assert run("--work", str(tmp_path / "work"), "export", "target", "--out", str(tmp_path / "again")) == 0
+    first, again = (tmp_path / place / "target" / "model.safetensors" for place in ("out", "again"))
+    assert first.read_bytes() == again.read_bytes()
+
+
+def test_pretraining_without_a_corpus_says_what_to_run(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="run `codespec train corpus` first"):
+        run("--work", str(tmp_path), "pretrain", "drafter", "--minutes", "1")

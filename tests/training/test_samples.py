@@ -1,0 +1,137 @@
+"""Tokenizer recipes, fill-in-the-middle layouts and the stream of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+from transformers import AutoTokenizer
+
+from codespec.training.corpus import Document
+from codespec.training.cross_entropy import IGNORED
+from codespec.training.samples import Cut, SampleStream, Spelling, choose_cut, fim_ids
+from codespec.training.vocabularies import SPECIALS, save_tokenizer
+
+TEXT = "def grüße(self, x):\n        return x.name(1234)  # 漢字\n\n\tif a:\r\n    pass\n"
+FUSS = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def spelled(tokenizer: Tokenizer, ids: list[int], *, start: bool) -> str:
+    """Text of ids, by a decoder that drops the dummy space only at a piece's start."""
+    if start or not ids:
+        return str(tokenizer.decode(ids, skip_special_tokens=False))
+    anchor = Spelling(tokenizer).start("\n")
+    return str(tokenizer.decode([*anchor, *ids], skip_special_tokens=False))[1:]
+
+
+def split_at(ids: list[int], marks: Sequence[int]) -> list[list[int]]:
+    """The parts between marks, which must occur once each, in this order, the first of them first."""
+    places = [ids.index(mark) for mark in marks]
+    assert places[0] == 0 and places == sorted(places) and all(ids.count(mark) == 1 for mark in marks)
+    return [ids[a + 1 : b] for a, b in pairwise([*places, len(ids)])]
+
+
+def test_the_two_tokenizers_differ_and_lose_nothing(tokenizers: dict[str, Tokenizer]) -> None:
+    target, drafter = tokenizers["target"], tokenizers["drafter"]
+    for tokenizer in (target, drafter):
+        assert tokenizer.decode(tokenizer.encode(TEXT, add_special_tokens=False).ids) == TEXT
+        assert [tokenizer.token_to_id(token) for token in SPECIALS] == list(range(len(SPECIALS)))
+        assert tokenizer.get_vocab_size() == 512
+    assert "ĊĠĠĠĠĠĠĠĠ" in target.encode("x:\n        y").tokens
+    assert drafter.encode("def:\n        y").tokens == ["▁def", ":", "\n", "▁▁▁▁▁▁▁▁", "y"]
+    assert "<0xE6>" in drafter.encode("漢").tokens
+
+
+def test_transformers_reads_the_tokenizer_as_it_is(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    save_tokenizer(tokenizer, tmp_path, 2048)
+    loaded = AutoTokenizer.from_pretrained(tmp_path)
+    assert loaded(TEXT)["input_ids"] == tokenizer.encode(TEXT, add_special_tokens=False).ids
+    assert loaded.eos_token == "<|endoftext|>"
+    assert loaded.decode(loaded(TEXT)["input_ids"]) == TEXT
+
+
+def test_marker_like_source_text_stays_text(tokenizer: Tokenizer) -> None:
+    spelling = Spelling(tokenizer)
+    for ids in (spelling.start("a <|fim_middle|> b"), spelling.inside("a <|endoftext|> b")):
+        assert not set(ids) & set(range(len(SPECIALS)))
+
+
+@FUSS
+@given(first=st.integers(0, len(TEXT)), second=st.integers(0, len(TEXT)), joint=st.booleans())
+def test_both_layouts_give_their_text_back(tokenizer: Tokenizer, first: int, second: int, joint: bool) -> None:
+    a, b = sorted((first, second))
+    cut, spelling = Cut(TEXT[:a], TEXT[a:b], TEXT[b:]), Spelling(tokenizer)
+    psm = fim_ids(cut, spelling, 1000, order="psm", joint=joint)
+    spm = fim_ids(cut, spelling, 1000, order="spm", joint=joint)
+    assert psm is not None and spm is not None
+    prefix, suffix, middle, rest = split_at(psm, (spelling.prefix, spelling.suffix, spelling.middle, spelling.end))
+    assert not rest
+    assert (spelled(tokenizer, prefix, start=True), spelled(tokenizer, suffix, start=True)) == (
+        cut.prefix,
+        cut.suffix,
+    )
+    assert spelled(tokenizer, middle, start=False) == cut.middle
+    empty, suffix, both, rest = split_at(spm, (spelling.prefix, spelling.suffix, spelling.middle, spelling.end))
+    assert not empty and not rest
+    assert spelled(tokenizer, suffix, start=True) == cut.suffix
+    assert spelled(tokenizer, both, start=bool(cut.prefix) or joint) == cut.prefix + cut.middle
+
+
+@FUSS
+@given(cut=st.integers(0, 2000), room=st.integers(60, 400), psm=st.booleans())
+def test_a_sample_fits_and_keeps_its_middle_and_the_text_next_to_it(
+    tokenizer: Tokenizer, long_text: str, cut: int, room: int, psm: bool
+) -> None:
+    text, spelling = long_text, Spelling(tokenizer)
+    whole = Cut(text[:cut], text[cut : cut + 30], text[cut + 30 :])
+    ids = fim_ids(whole, spelling, room, order="psm" if psm else "spm", joint=False)
+    assert ids is not None and len(ids) <= room
+    middle = spelling.inside(whole.middle)
+    assert ids[-1 - len(middle) : -1] == middle
+    after = ids[ids.index(spelling.suffix) + 1 : ids.index(spelling.middle)]
+    assert after == spelling.start(whole.suffix)[: len(after)] and len(after) >= (room - 4 - len(middle)) // 4
+    if not psm:
+        before = ids[ids.index(spelling.middle) + 1 : -1 - len(middle)]
+        assert before == spelling.start(whole.prefix)[len(spelling.start(whole.prefix)) - len(before) :]
+
+
+def test_a_middle_too_long_for_its_room_is_no_sample(tokenizer: Tokenizer) -> None:
+    assert fim_ids(Cut("a", TEXT * 10, "b"), Spelling(tokenizer), 60, order="psm", joint=False) is None
+
+
+def test_cuts_end_lines_mostly_and_start_inside_words(long_text: str) -> None:
+    rng, text = np.random.default_rng(0), long_text[:2000]
+    cuts = [choose_cut(text, rng) for _ in range(400)]
+    assert all(c.prefix + c.middle + c.suffix == text for c in cuts)
+    assert sum(c.suffix.startswith("\n") or not c.suffix for c in cuts) >= 280
+    assert sum(c.prefix[-1:].isalnum() and c.middle[:1].isalnum() for c in cuts) >= 100
+
+
+def test_rows_depend_on_their_index_alone(documents: list[Document], tokenizer: Tokenizer) -> None:
+    ordered = SampleStream(documents, tokenizer, seed=3)
+    rows = [ordered.row(index, 65) for index in range(300)]
+    late = SampleStream(documents, tokenizer, seed=3)
+    assert [late.row(index, 65) for index in (299, 0, 150)] == [rows[299], rows[0], rows[150]]
+    assert SampleStream(documents, tokenizer, seed=4).row(0, 65) != rows[0]
+
+
+def test_a_batch_is_shifted_by_one_and_pads_are_not_learned(documents: list[Document], tokenizer: Tokenizer) -> None:
+    stream, spelling = SampleStream(documents, tokenizer, seed=0), Spelling(tokenizer)
+    ids, labels = stream.batch(0, 16, 64)
+    assert ids.shape == labels.shape == (16, 64)
+    assert (labels != spelling.pad).all()
+    known = labels[:, :-1] != IGNORED
+    assert (ids[:, 1:][known] == labels[:, :-1][known]).all() and known.float().mean() > 0.8
+    kinds = (ids == spelling.prefix).any(1).float().mean()
+    assert 0.1 < kinds < 0.95
+
+
+def test_both_orders_occur(documents: list[Document], tokenizer: Tokenizer) -> None:
+    stream, spelling = SampleStream(documents, tokenizer, seed=0), Spelling(tokenizer)
+    orders = [b == spelling.suffix for i in range(60) for a, b in pairwise(stream.row(i, 129)) if a == spelling.prefix]
+    assert 10 < sum(orders) < len(orders) - 10
