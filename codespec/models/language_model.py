@@ -38,7 +38,8 @@ class ModelSpec:
     vocab_size: int
     max_length: int
     dtype: str
-    packed: bool
+    lean: bool = False
+    packed: bool = False
     notes: tuple[str, ...] = ()
 
 

@@ -7,6 +7,7 @@ cache; so the loader runs a ragged forward of three sequences against three sing
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from transformers.utils import logging as transformers_logging
 from codespec.errors import ModelError
 from codespec.models.attention import NAME, Seam, register
 from codespec.models.language_model import LanguageModel, ModelSpec, Rows
+from codespec.models.lean import make_lean
 from codespec.models.linear import can_pack, pack_linears
 from codespec.models.rotary import replace_rotary
 from codespec.text.tokenizer import TextTokenizer
@@ -55,37 +57,48 @@ def wrap(
     device: torch.device,
     dtype: torch.dtype,
     exact: bool,
+    lean: bool = True,
 ) -> LanguageModel:
-    """Puts a transformers model (loaded with our attention) behind the seam, packed and checked."""
+    """Puts a transformers model (loaded with our attention) behind the seam, packed and checked.
+
+    `lean=False` keeps transformers' layers where the lean ones would be chosen.
+    """
     register()
-    config: Any = network.config
     seam = Seam()
     seam.attach(network)
     rotary = replace_rotary(network, seam)
-    parameters = sum(p.numel() for p in network.parameters())
-    notes: list[str] = []
-    packed = False
-    if device.type == "cpu":
-        problem = can_pack(dtype)
-        if problem:
-            notes.append(f"{problem}: plain products are used, slower and not row-invariant")
-        else:
-            packed = pack_linears(network, exact) > 0
     network.eval().requires_grad_(False).to(device)
-    limit = getattr(config.get_text_config(), "max_position_embeddings", None) or 2**31
-    spec = ModelSpec(
-        name,
-        type(network).__name__,
-        parameters,
-        config.get_text_config().vocab_size,
-        limit,
-        str(dtype)[6:],
-        packed,
-        tuple(notes),
-    )
-    model = LanguageModel(network, seam, rotary, tokenizer, spec, device=device, dtype=dtype, exact=exact)
+    spec = _describe(network, name, dtype)
+    slim = make_lean(network, seam) if lean and rotary is None else None
+    running = slim if slim is not None else network
+    packed, notes = _pack(running, device, dtype, exact)
+    spec = replace(spec, lean=slim is not None, packed=packed, notes=notes)
+    model = LanguageModel(running, seam, rotary, tokenizer, spec, device=device, dtype=dtype, exact=exact)
     _check_ragged(model)
     return model
+
+
+def _describe(network: nn.Module, name: str, dtype: torch.dtype) -> ModelSpec:
+    config: Any = network.config
+    text = config.get_text_config()
+    return ModelSpec(
+        name=name,
+        architecture=type(network).__name__,
+        parameters=sum(p.numel() for p in network.parameters()),
+        vocab_size=text.vocab_size,
+        max_length=getattr(text, "max_position_embeddings", None) or 2**31,
+        dtype=str(dtype)[6:],
+    )
+
+
+def _pack(network: nn.Module, device: torch.device, dtype: torch.dtype, exact: bool) -> tuple[bool, tuple[str, ...]]:
+    """Packs a CPU model's products; says whether it did, and why not."""
+    if device.type != "cpu":
+        return False, ()
+    problem = can_pack(dtype)
+    if problem:
+        return False, (f"{problem}: plain products are used, slower and not row-invariant",)
+    return pack_linears(network, exact) > 0, ()
 
 
 def looks_local(name: str) -> bool:

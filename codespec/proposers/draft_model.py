@@ -82,7 +82,11 @@ class DraftModel:
             logits = self.model.forward([guess.rows() for guess in going])
             for guess in going:
                 guess.text.cached = guess.text.length
-            going = [guess for guess, row in zip(going, logits, strict=True) if self._extend(guess, row)]
+            tokens = self._choose(going, logits)
+            chances = (
+                logits.softmax(dim=1).gather(1, torch.tensor(tokens, device=logits.device)[:, None])[:, 0].tolist()
+            )
+            going = [g for g, token, p in zip(going, tokens, chances, strict=True) if self._extend(g, token, p)]
         for guess in started:
             drafts[guess.place] = guess.draft(self.name)
         return drafts
@@ -126,14 +130,20 @@ class DraftModel:
         self.model.admit(text.slot, self.context, text.cached)
         return text
 
-    def _extend(self, guess: Guess, logits: Tensor) -> bool:
+    def _choose(self, guesses: list[Guess], logits: Tensor) -> list[int]:
+        """The drafter's next token for each guess: its best, or under sampling the one that the target's luck favours."""
+        if all(g.sequence.request.temperature == 0.0 and g.sequence.request.repetition_penalty == 1.0 for g in guesses):
+            return logits.argmax(dim=1).tolist()
+        chosen = []
+        for guess, row in zip(guesses, logits, strict=True):
+            request, sequence = guess.sequence.request, guess.sequence
+            offset = len(sequence.generated) + len(guess.held) + len(guess.drafted)
+            place = Place(offset, before=guess.text.ids if request.repetition_penalty != 1.0 else ())
+            chosen += self._sampler.choose(row[None].clone(), request, sequence.choice, [place])
+        return chosen
+
+    def _extend(self, guess: Guess, token: int, confidence: float) -> bool:
         """Adds one drafter token to a guess; says whether it goes on."""
-        request, sequence = guess.sequence.request, guess.sequence
-        offset = len(sequence.generated) + len(guess.held) + len(guess.drafted)
-        place = Place(offset, before=guess.text.ids if request.repetition_penalty != 1.0 else ())
-        confidences = logits.softmax(dim=0)
-        token = self._sampler.choose(logits[None].clone(), request, sequence.choice, [place])[0]
-        confidence = float(confidences[token])
         spelled = self.model.token_bytes[token]
         if not spelled:
             return False

@@ -33,8 +33,7 @@ def retokenize_batch(tokenizer: TextTokenizer, pairs: Sequence[tuple[bytes, byte
     drafts = [_whole_characters(window, draft) for window, draft in pairs]
     joined = [window + draft if draft else b"" for (window, _), draft in zip(pairs, drafts, strict=True)]
     cuts = [
-        _after(tokenizer, ids, len(window))
-        for ids, (window, _) in zip(tokenizer.spell(joined), pairs, strict=True)
+        _after(tokenizer, ids, len(window)) for ids, (window, _) in zip(tokenizer.spell(joined), pairs, strict=True)
     ]
     alone = [place for place, cut in enumerate(cuts) if cut is None and drafts[place]]
     if alone:
@@ -81,9 +80,7 @@ def byte_ends(tokenizer: TextTokenizer, ids: Sequence[int], *, length: int | Non
     return [max(0, end - surplus) for end in ends]
 
 
-def resync(
-    tokenizer: TextTokenizer, ids: Sequence[int], ends: Sequence[int], text: bytes, *, known: int = 0
-) -> Resync:
+def resync(tokenizer: TextTokenizer, ids: Sequence[int], ends: Sequence[int], text: bytes, *, known: int = 0) -> Resync:
     """Compares what `ids` spell (up to their byte `ends`) with the true `text` and says what to change.
 
     Ids that end at or before byte `known` are taken as right, so the work grows with what changed, not with
@@ -94,7 +91,7 @@ def resync(
     covered = ends[agreeing - 1] if agreeing else 0
     if covered == len(text):
         return Resync(agreeing, [], covered)
-    first = _rejoin_from(tokenizer, ids, ends, text, agreeing)
+    first = _rejoin_from(tokenizer, ids, agreeing)
     base = ends[first - 1] if first else 0
     spelled = tokenizer.spell([text[base:]])[0]
     bounds = list(accumulate((len(tokenizer.token_bytes[number]) for number in spelled), initial=base))
@@ -138,9 +135,7 @@ def _after(tokenizer: TextTokenizer, ids: list[int], head: int) -> list[int] | N
     return [] if length == head else None
 
 
-def _count_agreeing(
-    tokenizer: TextTokenizer, ids: Sequence[int], ends: Sequence[int], text: bytes, known: int
-) -> int:
+def _count_agreeing(tokenizer: TextTokenizer, ids: Sequence[int], ends: Sequence[int], text: bytes, known: int) -> int:
     """How many leading ids spell the beginning of the text."""
     count = bisect_right(ends, known)
     start = ends[count - 1] if count else 0
@@ -153,25 +148,16 @@ def _count_agreeing(
     return count
 
 
-def _rejoin_from(
-    tokenizer: TextTokenizer, ids: Sequence[int], ends: Sequence[int], text: bytes, agreeing: int
-) -> int:
-    """The first kept id that may be spelled anew: a few back, at a character, behind any control token."""
+def _rejoin_from(tokenizer: TextTokenizer, ids: Sequence[int], agreeing: int) -> int:
+    """The first kept id that may be spelled anew: a few back, behind any control token."""
     first = agreeing
-    while first and tokenizer.token_bytes[ids[first - 1]]:
-        near = agreeing - first < _REJOIN
-        if not near and not _inside_character(text, ends[first - 1]):
-            break
+    while first and agreeing - first < _REJOIN and tokenizer.token_bytes[ids[first - 1]]:
         first -= 1
     return first
 
 
-def _inside_character(text: bytes, offset: int) -> bool:
-    return offset < len(text) and text[offset] & 0xC0 == 0x80
-
-
 def _character_start(text: bytes, offset: int) -> int:
-    while offset and _inside_character(text, offset):
+    while offset and offset < len(text) and text[offset] & 0xC0 == 0x80:
         offset -= 1
     return offset
 

@@ -46,10 +46,12 @@ def is_control(content: str, *, declared: bool) -> bool:
 def control_ids(document: Json, vocabulary: Mapping[str, int], config: Json) -> frozenset[int]:
     """The ids that stand for no text: control-like tokens, added or not, and the unknown token."""
     added = {token["content"]: bool(token.get("special")) for token in document.get("added_tokens") or ()}
-    names = {name for name in vocabulary if is_marker(name)}
+    model = document.get("model") or {}
+    names = {name for name in vocabulary if is_marker(name) and name not in added}
+    names -= _learned(model, names)
     names |= {name for name, declared in added.items() if is_control(name, declared=declared)}
-    names |= {name for name in named_tokens(config) if is_control(name, declared=name in added)}
-    names |= set(_unknown_token(document.get("model") or {}))
+    names |= set(named_tokens(config)) & added.keys()
+    names |= set(_unknown_token(model))
     return frozenset(vocabulary[name] for name in names if name in vocabulary)
 
 
@@ -88,6 +90,14 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise TokenizerError(f"{path} holds no JSON object: fetch the model again")
     return value
+
+
+def _learned(model: Json, names: set[str]) -> set[str]:
+    """Which of these names text itself becomes, because a merge makes them: words of the corpus, no control tokens."""
+    if not names or model.get("ignore_merges"):
+        return names
+    pairs = (pair.split(" ", 1) if isinstance(pair, str) else pair for pair in model.get("merges") or ())
+    return names & {"".join(pair) for pair in pairs}
 
 
 def _unknown_token(model: Json) -> Iterable[str]:

@@ -31,10 +31,7 @@ class Speller:
         batch: list[str] = []
         plans = [self._plan(piece.decode("utf-8", "surrogateescape"), batch) for piece in pieces]
         encoded = [item.ids for item in self._backend.encode_batch_fast(batch, add_special_tokens=False)]
-        return [
-            self._matching(self._assemble(plan, encoded), piece)
-            for plan, piece in zip(plans, pieces, strict=True)
-        ]
+        return [self._matching(self._assemble(plan, encoded), piece) for plan, piece in zip(plans, pieces, strict=True)]
 
     def _plan(self, text: str, batch: list[str]) -> list[int | bytes]:
         """A text as places in `batch`, which is encoded, and as bytes to spell one by one.

@@ -46,9 +46,7 @@ class TextTokenizer:
     config        tokenizer_config.json
     """
 
-    def __init__(
-        self, document: Document, *, config: Mapping[str, Any], eos_ids: frozenset[int] | None = None
-    ) -> None:
+    def __init__(self, document: Document, *, config: Mapping[str, Any], eos_ids: frozenset[int] | None = None) -> None:
         facts = read_facts(document)
         backend = _load_backend(document)
         self.config = config

@@ -48,9 +48,7 @@ def prefix_window(tokenizer: TextTokenizer, text: str, budget: int, anchor: int 
     return Window(tokenizer.encode(text[start:]), text[start:], start, True)
 
 
-def suffix_window(
-    encode: Callable[[str], list[int]], token_bytes: list[bytes], text: str, budget: int
-) -> Window:
+def suffix_window(encode: Callable[[str], list[int]], token_bytes: list[bytes], text: str, budget: int) -> Window:
     """The beginning of a text, at most `budget` tokens, cut behind a line where there is one."""
     kept = text[: budget * MOST_CHARS]
     ids = encode(kept)

@@ -74,6 +74,14 @@ def test_without_a_boundary_the_draft_is_spelled_alone() -> None:
     assert retokenize(tokenizer, b"x ret", b"urn") == tokenizer.spell([b"urn"])[0]
 
 
+def test_the_window_gives_the_draft_the_splits_of_the_running_text() -> None:
+    """Behind a bracket and a quote, Llama 3's split takes the dot alone; at a text's start, with the word."""
+    tokenizer = toy_tokenizer("llama3")
+    ids = retokenize(tokenizer, b'    x = ("[{0}]"', b".format(y)")
+    assert tokenizer.token_bytes[ids[0]] == b"."
+    assert tokenizer.token_bytes[tokenizer.spell([b".format(y)"])[0][0]] == b".format"
+
+
 def test_an_emoji_is_finished_byte_by_byte() -> None:
     emoji = "\U0001f600".encode()
     for kind in sorted(KINDS):
@@ -100,9 +108,7 @@ class TestTailWindow:
 
 @settings(max_examples=200, deadline=None)
 @given(kind=kinds, before=code_text, guess=loose_bytes, truth=loose_bytes, data=st.data())
-def test_resync_spells_the_true_text(
-    kind: str, before: str, guess: bytes, truth: bytes, data: st.DataObject
-) -> None:
+def test_resync_spells_the_true_text(kind: str, before: str, guess: bytes, truth: bytes, data: st.DataObject) -> None:
     tokenizer = toy_tokenizer(kind)
     common = before.encode()
     ids = [*tokenizer.bos_ids, *tokenizer.spell([common + guess])[0]]
@@ -144,6 +150,15 @@ def test_resync_spells_the_joint_as_the_tokenizer_would() -> None:
     assert [*ids[: step.kept], *step.new_ids] == tokenizer.spell([b"    return x"])[0]
 
 
+def test_resync_never_spells_across_a_control_token() -> None:
+    tokenizer = toy_tokenizer("gpt2")
+    middle = tokenizer.vocab["<|fim_middle|>"]
+    ids = [*tokenizer.spell([b" re"])[0], middle, *tokenizer.spell([b"tu"])[0]]
+    step = resync(tokenizer, ids, byte_ends(tokenizer, ids), b" return x")
+    assert ids[: step.kept].count(middle) == 1
+    assert tokenizer.decode_bytes([*ids[: step.kept], *step.new_ids]) == b" return x"
+
+
 def test_resync_looks_only_at_what_changed() -> None:
     tokenizer = toy_tokenizer("gpt2")
     text = held_out_texts()[0].encode()
@@ -178,9 +193,7 @@ def test_bytes_that_never_become_a_character_are_complete() -> None:
     assert complete_utf8_length(b"a\xf0\x9f\x98") == 1
 
 
-def true_continuations(
-    tokenizer: TextTokenizer, *, tokens: int, count: int
-) -> list[tuple[bytes, bytes, list[int]]]:
+def true_continuations(tokenizer: TextTokenizer, *, tokens: int, count: int) -> list[tuple[bytes, bytes, list[int]]]:
     """(window, draft, the target's own ids for the draft) from held-out source, cut at token boundaries."""
     text = held_out_texts()[1]
     ids = tokenizer.encode(text)[: 20 * count]

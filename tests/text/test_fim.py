@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -90,6 +91,18 @@ def test_suffix_prefix_middle_order_only_where_declared() -> None:
     assert template_of(starcoder).order == "spm"
     assert template_of(with_tokens((*PLAIN, "<file_sep>"))).order == "psm"
     assert template_of(with_tokens(FAMILIES["codestral"][0], codespec_fim_order="spm")).order == "suffix_first"
+
+
+def test_a_dummy_prefix_stands_before_the_prefix_and_before_our_own_suffix_only() -> None:
+    backend = Tokenizer.from_str(toy_backend("llama2").to_str())
+    backend.add_special_tokens(["\u2581<PRE>", "\u2581<SUF>", "\u2581<MID>"])
+    markers = {"fim_prefix": "\u2581<PRE>", "fim_suffix": "\u2581<SUF>", "fim_middle": "\u2581<MID>"}
+    theirs = TextTokenizer.from_backend(backend, config=markers)
+    prompt = build_prompt(theirs, template_of(theirs), prefix="p", suffix="s", budget=100)
+    assert spelled(theirs, prompt) == "<s>\u2581<PRE> p\u2581<SUF>s\u2581<MID>"
+    ours = toy_tokenizer("llama2")
+    prompt = build_prompt(ours, template_of(ours), prefix="p", suffix="s", budget=100)
+    assert spelled(ours, prompt) == "<s><|fim_prefix|> p<|fim_suffix|> s<|fim_middle|>"
 
 
 def test_the_config_overrides_the_search() -> None:
@@ -200,7 +213,7 @@ class TestBudgets:
             starts.append(prompt.prefix_start)
             assert len(prompt.ids) > 400
         assert starts == sorted(starts)
-        moves = [b - a for a, b in zip(starts, starts[1:], strict=False) if b != a]
+        moves = [b - a for a, b in pairwise(starts) if b != a]
         assert 3 <= len(moves) <= 16 and min(moves) > 200
 
     def test_an_anchor_is_kept_when_the_text_before_it_moves(self) -> None:
@@ -267,9 +280,7 @@ class TestSnippets:
     def test_they_are_left_out_with_a_note_where_the_model_has_no_place_for_them(self) -> None:
         tokenizer = with_tokens(DEEPSEEK)
         snippets = [("b.py", "x = 1\n")]
-        prompt = build_prompt(
-            tokenizer, template_of(tokenizer), prefix="p", suffix="s", snippets=snippets, budget=400
-        )
+        prompt = build_prompt(tokenizer, template_of(tokenizer), prefix="p", suffix="s", snippets=snippets, budget=400)
         assert "no file separator" in prompt.notes[0] and b"x = 1" not in tokenizer.decode_bytes(prompt.ids)
         plain = build_prompt(tokenizer, None, prefix="p", snippets=snippets, budget=400)
         assert "snippets are left out" in plain.notes[0]

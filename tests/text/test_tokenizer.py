@@ -95,6 +95,25 @@ def test_markers_that_qwen_declares_as_text_are_control_and_runs_of_spaces_are_t
     assert run in neox.encode("x" + " " * 8 + "y")
 
 
+def test_a_learned_word_that_looks_like_a_marker_is_text() -> None:
+    document = json.loads(toy_backend("bytes").to_str())
+    vocab = document["model"]["vocab"]
+    vocab |= {"<s": len(vocab), "<s>": len(vocab) + 1, "</s>": len(vocab) + 2}
+    document["model"]["merges"] = [["<", "s"], ["<s", ">"]]
+    document["pre_tokenizer"]["use_regex"] = False
+    tokenizer = TextTokenizer(document, config={})
+    assert tokenizer.encode("<s>") == [vocab["<s>"]] and vocab["<s>"] not in tokenizer.special_ids
+    assert vocab["</s>"] in tokenizer.special_ids  # no merge makes it
+
+
+def test_an_added_token_that_swallows_spaces_is_kept_from_it() -> None:
+    backend = Tokenizer.from_str(toy_backend("gpt2").to_str())
+    backend.add_tokens([AddedToken("@@", lstrip=True, rstrip=True)])
+    assert len(backend.encode("a  @@  b", add_special_tokens=False).ids) == 3
+    tokenizer = TextTokenizer.from_backend(backend)
+    assert tokenizer.decode_bytes(tokenizer.encode("a  @@  b")) == b"a  @@  b"
+
+
 def test_every_control_token_ends_a_completion_but_only_declared_ones_end_generate() -> None:
     tokenizer = toy_tokenizer("llama2")
     assert tokenizer.model_eos_ids == {tokenizer.vocab["<|endoftext|>"]}
@@ -102,7 +121,9 @@ def test_every_control_token_ends_a_completion_but_only_declared_ones_end_genera
 
 
 def test_text_that_is_not_nfc_keeps_its_bytes() -> None:
-    assert toy_tokenizer("qwen").decode_bytes(toy_tokenizer("qwen").encode("e\u0301 \u212b")) == "e\u0301 \u212b".encode()
+    tokenizer, text = toy_tokenizer("qwen"), "e\u0301 \u212b"
+    assert tokenizer.decode_bytes(tokenizer.encode(text)) == text.encode()
+    assert "e\u0301" not in toy_backend("qwen").decode(toy_backend("qwen").encode(text).ids)
 
 
 def test_a_character_without_token_is_named() -> None:
@@ -156,7 +177,7 @@ class TestFolder:
         text = "one two three four five six seven"
         assert TextTokenizer.from_folder(tmp_path).encode(text) == toy_tokenizer("gpt2").encode(text)
 
-    @pytest.mark.parametrize("content", ["", "{", "[]", '{"model": {"type": "BPE", "merges": [["a", "b"]]}}', "\x00\xff"])
+    @pytest.mark.parametrize("content", ["", "{", "[]", '{"model": {"type": "BPE", "merges": [["a"]]}}', "\x00\xff"])
     def test_broken_files_are_one_sentence(self, tmp_path: Path, content: str) -> None:
         (tmp_path / "tokenizer.json").write_text(content, encoding="latin-1")
         with pytest.raises(TokenizerError, match="fetch the model again"):

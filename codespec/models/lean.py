@@ -1,0 +1,169 @@
+"""The Llama-shaped block without the ceremony: the same weights, fused projections, the same attention seam and cache.
+
+transformers spends 0.2-0.3 ms of Python a layer and token, more than a small model's arithmetic (DEPS.md §2). Here a
+layer is four products, two norms and one attention. Chosen by itself where the architecture is known and a probe
+agrees with transformers' layers; everything else runs on transformers. Knows weights and shapes, no requests.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import rms_norm, silu
+
+from codespec.models.attention import Seam, Span, Step, attend
+
+ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
+HEAD_NORMS = ("q_norm", "k_norm")  # Qwen3's
+PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj")
+KNOWN = {  # a block with any other part is not this block
+    "": {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"},
+    "self_attn": {*PROJECTIONS, *HEAD_NORMS},
+    "mlp": {"gate_proj", "up_proj", "down_proj", "act_fn"},
+}
+PROBE_ROWS = 6
+TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.1, torch.float16: 0.05}
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What a forward returns, in transformers' words: logits [1, kept rows, vocabulary]."""
+
+    logits: Tensor
+
+
+class LeanBlock(nn.Module):
+    """One layer. `attention` is transformers' module: the seam hangs on it, and its numbers are read from it."""
+
+    def __init__(self, layer: Any) -> None:
+        super().__init__()
+        self.attention: Any = layer.self_attn
+        self.qkv = fuse(self.attention.q_proj, self.attention.k_proj, self.attention.v_proj)
+        self.out = self.attention.o_proj
+        self.gate_up = fuse(layer.mlp.gate_proj, layer.mlp.up_proj)
+        self.down = layer.mlp.down_proj
+        self.before = Norm(layer.input_layernorm)
+        self.after = Norm(layer.post_attention_layernorm)
+        norms = (getattr(self.attention, name, None) for name in HEAD_NORMS)
+        self.head_norms = nn.ModuleList(Norm(norm) for norm in norms if norm is not None)
+        self.size: int = self.attention.head_dim
+        self.kv_heads = self.attention.k_proj.out_features // self.size
+        self.heads = self.attention.q_proj.out_features // self.size
+        self.inner = layer.mlp.gate_proj.out_features
+        windowed = self.attention if hasattr(self.attention, "sliding_window") else self.attention.config
+        self.window: int | None = getattr(windowed, "sliding_window", None)
+
+    def forward(self, rows: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+        """[N, hidden] -> [N, hidden]; cosine and sine are [N, 1, size]."""
+        count, q, k = rows.shape[0], self.heads, self.kv_heads
+        mixed = self.qkv(self.before(rows)).view(count, q + 2 * k, self.size)
+        turned = mixed[:, : q + k]
+        if self.head_norms:
+            turned = torch.cat([self.head_norms[0](turned[:, :q]), self.head_norms[1](turned[:, q:])], dim=1)
+        turned = rotate(turned, cosine, sine).transpose(0, 1)[None]
+        values = mixed[:, q + k :].transpose(0, 1)[None]
+        seen, _ = attend(
+            self.attention, turned[:, :q], turned[:, q:], values, None, self.attention.scaling, self.window
+        )
+        rows = rows + self.out(seen.reshape(count, q * self.size))
+        both = self.gate_up(self.after(rows))
+        fed: Tensor = self.down(silu(both[:, : self.inner]) * both[:, self.inner :])
+        return rows + fed
+
+
+class LeanNetwork(nn.Module):
+    """A whole model of such blocks, called like transformers' own."""
+
+    def __init__(self, network: Any) -> None:
+        super().__init__()
+        self.config = network.config
+        self.embed = network.model.embed_tokens
+        self.rotary = network.model.rotary_emb
+        self.blocks = nn.ModuleList()
+        for layer in network.model.layers:
+            self.blocks.append(LeanBlock(layer))
+            for name in PROJECTIONS:  # the fused copies are the only ones kept
+                delattr(layer.self_attn, name)
+            delattr(layer, "mlp")
+        self.norm = Norm(network.model.norm)
+        self.head = network.lm_head
+
+    def forward(self, input_ids: Tensor, position_ids: Tensor, logits_to_keep: Tensor, use_cache: bool) -> Output:
+        """ids and positions [1, N] -> logits of the kept rows."""
+        rows = self.embed(input_ids[0])
+        cosine, sine = self.rotary(rows, position_ids)
+        cosine, sine = cosine[0, :, None], sine[0, :, None]
+        for block in self.blocks:
+            rows = block(rows, cosine, sine)
+        return Output(self.head(self.norm(rows[logits_to_keep]))[None])
+
+
+class Norm(nn.Module):
+    """Root-mean-square norm with transformers' weight and eps (Zhang and Sennrich 2019)."""
+
+    def __init__(self, norm: Any) -> None:
+        super().__init__()
+        self.weight = norm.weight
+        self.eps: float = norm.variance_epsilon
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Over the last dimension."""
+        return rms_norm(rows, self.weight.shape, self.weight, self.eps)
+
+
+def make_lean(network: nn.Module, seam: Seam) -> LeanNetwork | None:
+    """The lean form of a model, which takes its weights over; None where the block is another one or disagrees."""
+    whole: Any = network
+    if type(network).__name__ not in ARCHITECTURES or whole.config.hidden_act not in ("silu", "swish"):
+        return None
+    layers = whole.model.layers
+    if not all(_is_known(layer) for layer in layers) or not _agrees(whole, layers[0], seam):
+        return None
+    return LeanNetwork(whole)
+
+
+def _is_known(layer: nn.Module) -> bool:
+    parts = {place: layer.get_submodule(place) for place in KNOWN}
+    return all({name for name, _ in part.named_children()} <= KNOWN[place] for place, part in parts.items())
+
+
+@torch.no_grad()
+def _agrees(network: Any, layer: Any, seam: Seam) -> bool:
+    """Runs the first layer both ways on the same rows."""
+    weight = network.model.embed_tokens.weight
+    rows = weight[:PROBE_ROWS].clone()
+    positions = torch.arange(PROBE_ROWS, device=rows.device)[None]
+    step = Step([Span(0, 0, 0, PROBE_ROWS)], None)
+    step.inverse_frequencies = step.rotary_scale = None
+    seam.step = step
+    try:
+        cosine, sine = network.model.rotary_emb(rows, positions)
+        if cosine.shape[-1] != layer.self_attn.head_dim:  # rotates a part of each head only
+            return False
+        theirs = layer(rows[None], position_embeddings=(cosine, sine))
+        ours = LeanBlock(layer)(rows, cosine[0, :, None], sine[0, :, None])
+    finally:
+        seam.step = None
+    gap = (theirs[0] - ours).abs().max() / theirs.abs().max().clamp(min=1.0)
+    return bool(gap <= TOLERANCE[weight.dtype])
+
+
+def fuse(*layers: nn.Linear) -> nn.Linear:
+    """Several projections of the same input as one product."""
+    weight = torch.cat([layer.weight.detach() for layer in layers])
+    biased = layers[0].bias is not None
+    fused = nn.Linear(weight.shape[1], weight.shape[0], bias=biased, device="meta")
+    fused.weight = nn.Parameter(weight, requires_grad=False)
+    if biased:
+        fused.bias = nn.Parameter(torch.cat([layer.bias.detach() for layer in layers]), requires_grad=False)
+    return fused
+
+
+def rotate(heads: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+    """Rotary position embedding (Su et al. 2021) of [N, heads, size], halves paired as transformers pairs them."""
+    half = heads.shape[-1] // 2
+    turned = torch.cat([-heads[..., half:], heads[..., :half]], dim=-1)
+    return heads * cosine + turned * sine
