@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ from codespec.cli.options import add_engine_options, load_engine
 from codespec.cli.paint import Painter
 from codespec.errors import RequestError
 from codespec.types import CompletionRequest, DoneEvent, Event, RoundEvent, TextEvent
+
+PLAIN = {"speculate": False, "drafter": "none"}  # a drafter that is not asked need not be loaded
 
 
 def add_parser(commands: Any) -> None:
@@ -34,8 +38,11 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--shape", choices=("auto", "line", "block", "raw"), default="auto", help="where it ends")
     parser.add_argument("--no-heal", action="store_true", help="do not back up when the cursor is inside a token")
     parser.add_argument("--no-speculation", action="store_true", help="the target alone: the same text, later")
-    parser.add_argument("--show-draft", action="store_true", help="colour accepted, rejected and the target's own text")
-    parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
+    printed = parser.add_mutually_exclusive_group()
+    printed.add_argument(
+        "--show-draft", action="store_true", help="colour accepted, rejected and the target's own text"
+    )
+    printed.add_argument("--json", action="store_true", help="print one JSON object at the end")
     add_engine_options(parser)
     parser.set_defaults(run=run)
 
@@ -43,17 +50,23 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Completes and prints; returns 0."""
     request = read_request(options)
-    engine = load_engine(options, **({"speculate": False} if options.no_speculation else {}))
-    for note in engine.notes:
-        print(f"codespec: {note}", file=sys.stderr)
+    engine = load_engine(options, **(PLAIN if options.no_speculation else {}))
+    say(engine.notes)
     painter = Painter(sys.stdout, colour=sys.stdout.isatty())
     for event in engine.stream(request):
-        if options.json:
-            if isinstance(event, DoneEvent):
-                print(json.dumps(as_json(event), ensure_ascii=False))
-        else:
+        if not options.json:
             show(event, painter, options.show_draft)
+        elif isinstance(event, DoneEvent):
+            print(json.dumps(as_json(event), ensure_ascii=False))
+        if isinstance(event, DoneEvent):
+            say(event.completion.stats.notes)
     return 0
+
+
+def say(notes: Iterable[str]) -> None:
+    """What the user should know but did not ask for, apart from the text."""
+    for note in notes:
+        print(f"codespec: {note}", file=sys.stderr)
 
 
 def read_request(options: argparse.Namespace) -> CompletionRequest:
@@ -73,28 +86,31 @@ def read_request(options: argparse.Namespace) -> CompletionRequest:
 
 
 def parse_place(place: str) -> tuple[Path, int, int]:
-    """FILE:LINE:COL; RequestError if it is not that."""
-    parts = place.rsplit(":", 2)
-    if len(parts) != 3 or not parts[0] or not all(part.isascii() and part.isdigit() for part in parts[1:]):
+    """FILE:LINE:COL, colons in FILE included; RequestError if it is not that."""
+    match = re.fullmatch(r"(.+):([0-9]{1,18}):([0-9]{1,18})", place, re.DOTALL)
+    if not match:
         raise RequestError(f"{place!r} is not FILE:LINE:COL, for example src/app.py:12:8.", "place")
-    return Path(parts[0]), int(parts[1]), int(parts[2])
+    return Path(match.group(1)), int(match.group(2)), int(match.group(3))
 
 
 def read_source(file: Path) -> str:
     """The file's text, line ends untouched."""
     try:
-        return file.read_bytes().decode("utf-8")
+        text = file.read_bytes().decode("utf-8")
     except OSError as error:
         raise RequestError(f"{file} can't be read ({error.strerror}): check the path.", "place") from error
     except UnicodeDecodeError as error:
         raise RequestError(f"{file} is not UTF-8 text (byte {error.start}): convert it first.", "place") from error
+    if "\0" in text:
+        raise RequestError(f"{file} is binary (a NUL at character {text.index(chr(0))}): choose a text file.", "place")
+    return text
 
 
 def split_at(text: str, line: int, column: int) -> tuple[str, str]:
     """Text before and after the place; RequestError names the file's own limits if it lies outside."""
     lines = text.split("\n")
     if not 1 <= line <= len(lines):
-        raise RequestError(f"Line {line} is outside the file: it has {len(lines)} lines.", "place")
+        raise RequestError(f"Line {line} is outside the file: choose 1 to {len(lines)}.", "place")
     length = len(lines[line - 1].removesuffix("\r"))
     if not 1 <= column <= length + 1:
         raise RequestError(f"Column {column} is outside line {line}: choose 1 to {length + 1}.", "place")
@@ -110,8 +126,6 @@ def show(event: Event, painter: Painter, drafts: bool) -> None:
         painter.round(event)
     elif isinstance(event, DoneEvent):
         painter.end()
-        for note in event.completion.stats.notes:
-            print(f"codespec: {note}", file=sys.stderr)
         if drafts:
             painter.summary(event.completion)
 

@@ -1,37 +1,43 @@
-"""`codespec`: reads the command, runs it, turns our errors into one sentence on standard error and exit code 2.
+"""`codespec`: reads the command and runs it.
 
-Knows the list of commands; knows nothing of what they do.
+Knows the list of commands; knows nothing of what they do, and loads nothing heavy before one is chosen.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
+from codespec import __version__
 from codespec.cli import check, complete, train
-from codespec.errors import CodespecError
+from codespec.cli.ending import MISTAKE, one_line, run_to_exit_code
 
 COMMANDS = (complete, check, train)
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse with one sentence instead of a usage block."""
+    """argparse with one sentence instead of a usage block, for sub-commands as well; flags are never abbreviated."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{"allow_abbrev": False, **settings})
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse does it, but a sub-command refuses what it does not know itself, and names its own help."""
+        options, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return options, unknown
 
     def error(self, message: str) -> NoReturn:
         """Prints what is wrong and where help is, and exits with 2."""
-        self.exit(2, f"codespec: {message}; see `{self.prog} --help`.\n")
+        self.exit(MISTAKE, f"codespec: {one_line(message)}; see `{self.prog} --help`.\n")
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
-    parser = Parser(
-        prog="codespec",
-        description="Code completion with lossless text-level speculation.",
-        allow_abbrev=False,
-    )
+    parser = Parser(prog="codespec", description="Code completion with lossless text-level speculation.")
+    parser.add_argument("--version", action="version", version=f"codespec {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
     for module in COMMANDS:
         module.add_parser(commands)
@@ -40,16 +46,10 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
+    return run_to_exit_code(lambda: _run(arguments))
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     options = build_parser().parse_args(arguments)
-    try:
-        code: int = options.run(options)
-        sys.stdout.flush()
-    except CodespecError as error:
-        print(f"codespec: {error}", file=sys.stderr)
-        return 2
-    except BrokenPipeError:  # the reader (head, less) has gone: nothing is wrong
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except KeyboardInterrupt:
-        return 130
+    code: int = options.run(options)
     return code

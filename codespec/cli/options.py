@@ -44,8 +44,6 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
 def load_engine(options: argparse.Namespace, **overrides: Any) -> Engine:
     """An engine by the flags given; says in one sentence what is missing in an editor-only installation."""
     flags = {name: getattr(options, name) for name in SETTINGS}
-    if flags["dtype"] and not flags["drafter_dtype"]:
-        flags["drafter_dtype"] = flags["dtype"]
     config = resolve({**flags, **overrides}, options.config)
     require_torch()
     from codespec.engine.load import build_engine
@@ -58,5 +56,10 @@ def require_torch() -> None:
     try:
         import torch  # noqa: F401
         import transformers  # noqa: F401
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise ConfigError(f"{error.name} is not installed: run `pip install codespec[engine]`.") from error
+    except (ImportError, OSError) as error:
+        raise ConfigError(
+            f"The engine's packages are installed but do not load ({error}): reinstall them with "
+            "`pip install --force-reinstall codespec[engine]`."
+        ) from error

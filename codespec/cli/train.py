@@ -6,12 +6,11 @@ import argparse
 from typing import Any
 
 from codespec.cli.options import require_torch
+from codespec.training.arguments import add_train_arguments
 
 
 def add_parser(commands: Any) -> None:
-    """Adds the command; its own sub-commands come from `codespec.training.command`."""
-    from codespec.training.command import add_train_arguments
-
+    """Adds the command and its sub-commands."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "train", help="train a target and a drafter", allow_abbrev=False
     )

@@ -4,6 +4,8 @@ token and byte, so no draft and no round can move it. Knows one sequence; knows 
 
 from __future__ import annotations
 
+import time
+
 from codespec.sequence import Candidates, Draft, Sequence, Verdict
 from codespec.text.shape import find_cut
 from codespec.types import Completion, DoneEvent, FinishReason, RoundEvent, TextEvent
@@ -89,6 +91,8 @@ def _show(sequence: Sequence, end: int) -> None:
 
 def _tell(sequence: Sequence, text: str) -> None:
     if text:
+        if not sequence.pieces:
+            sequence.stats.first_piece_ms = (time.perf_counter() - sequence.started) * 1000
         sequence.pieces.append(text)
         if sequence.listening:
             sequence.events.append(TextEvent(sequence.choice, text))

@@ -64,7 +64,9 @@ class Engine:
 
     def complete(self, requests: collections.abc.Sequence[CompletionRequest]) -> list[Completion]:
         """Completes all requests together; one Completion each, its alternatives inside."""
-        choices = [self.submit(request) for request in requests]
+        choices = [self._admission.admit(request) for request in requests]  # all or none is queued
+        for group, request in zip(choices, requests, strict=True):
+            self._queue(group, request)
         while not all(s.finish_reason for group in choices for s in group):
             self.step()
         done = [[completion_of(sequence) for sequence in group] for group in choices]
@@ -88,13 +90,16 @@ class Engine:
     def submit(self, request: CompletionRequest) -> list[Sequence]:
         """Queues a request; one sequence a choice. Raises RequestError if it can't be served."""
         sequences = self._admission.admit(request)
+        self._queue(sequences, request)
+        return sequences
+
+    def _queue(self, sequences: list[Sequence], request: CompletionRequest) -> None:
         now = time.perf_counter()
         for sequence in sequences:
             sequence.started = now
             if request.deadline_ms is not None:
                 sequence.deadline = now + request.deadline_ms / 1000
             self._scheduler.add(sequence)
-        return sequences
 
     def cancel(self, sequence: Sequence) -> None:
         """Ends a sequence before the next step; nothing happens if it is over."""

@@ -10,10 +10,9 @@ from typing import Any
 
 import torch
 
-from codespec.config import STARTER, EngineConfig, resolve
+from codespec.config import EngineConfig, resolve
 from codespec.control.draft_length import ConfidenceStopped, DraftLengthPolicy, FixedLength
 from codespec.engine.engine import Engine
-from codespec.errors import ModelError
 from codespec.models.exactness import LENGTH, find_variance
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_model
@@ -41,10 +40,11 @@ def load_engine(settings: Mapping[str, Any]) -> Engine:
 def build_engine(config: EngineConfig) -> Engine:
     """Loads what the configuration names and wires it together."""
     torch.set_num_threads(config.threads)
-    target = load_model(_shipped(config.target), device=config.device, dtype=config.dtype, exact=config.mode == "exact")
+    exact = config.mode == "exact"
+    target = load_model(config.target, device=config.device, dtype=config.dtype, exact=exact)
     drafter = None
     if config.drafter != "none" and config.proposers in ("chain", "draft_model"):
-        drafter = load_model(_shipped(config.drafter), device=config.device, dtype=config.drafter_dtype)
+        drafter = load_model(config.drafter, device=config.device, dtype=config.drafter_dtype, exact=exact)
     return assemble(target, drafter, config)
 
 
@@ -89,12 +89,3 @@ def _proposer(target: LanguageModel, drafter: LanguageModel | None, config: Engi
     if not parts:
         return None
     return parts[0] if len(parts) == 1 else ChainProposer(parts)
-
-
-def _shipped(name: str) -> str:
-    """Names a missing starter pair for what it is, instead of as a strange folder."""
-    if name.startswith(str(STARTER)) and not Path(name).is_dir():
-        raise ModelError(
-            "The starter pair is not in this installation: reinstall codespec, or give --target and --drafter."
-        )
-    return name

@@ -23,11 +23,12 @@ from codespec.models.language_model import LanguageModel, ModelSpec, Rows
 from codespec.models.lean import make_lean
 from codespec.models.linear import can_pack, pack_linears
 from codespec.models.rotary import replace_rotary
+from codespec.pair.architecture import why_unsuitable
+from codespec.pair.folder import find_folder
 from codespec.text.tokenizer import TextTokenizer
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 RAGGED_TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.1, torch.float16: 0.05}
-RECURRENT = ("mamba", "linear_attention", "recurrent", "conv", "rwkv", "gated_delta")
 
 
 def load_model(name: str, *, device: str = "cpu", dtype: str = "float32", exact: bool = True) -> LanguageModel:
@@ -39,14 +40,11 @@ def load_model(name: str, *, device: str = "cpu", dtype: str = "float32", exact:
     if dtype not in DTYPES:
         raise ModelError(f"dtype {dtype!r} is not known: use one of {', '.join(DTYPES)}.")
     where = _device(device)
-    folder = Path(name).expanduser()
-    if looks_local(name):
-        _check_folder(folder)
+    folder = find_folder(name)
+    _check_folder(folder)
     register()
-    config = _config(name)
-    network = _network(name, config, DTYPES[dtype])
-    model = wrap(network, _tokenizer(name, folder), name, device=where, dtype=DTYPES[dtype], exact=exact)
-    return model
+    network = _network(folder, _config(folder), DTYPES[dtype])
+    return wrap(network, _tokenizer(folder), name, device=where, dtype=DTYPES[dtype], exact=exact)
 
 
 def wrap(
@@ -101,13 +99,6 @@ def _pack(network: nn.Module, device: torch.device, dtype: torch.dtype, exact: b
     return pack_linears(network, exact) > 0, ()
 
 
-def looks_local(name: str) -> bool:
-    """Whether `name` means a folder rather than a hub id (`owner/model`)."""
-    return (
-        Path(name).expanduser().exists() or name.startswith((".", "/", "~")) or name.count("/") > 1 or "/" not in name
-    )
-
-
 def _device(device: str) -> torch.device:
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -120,8 +111,6 @@ def _device(device: str) -> torch.device:
 
 
 def _check_folder(folder: Path) -> None:
-    if not folder.is_dir():
-        raise ModelError(f"There is no model folder {folder}: give a folder in the Hugging Face layout or a hub id.")
     if not (folder / "config.json").is_file():
         raise ModelError(f"{folder} has no config.json: give a folder in the Hugging Face layout.")
     weights = sorted(folder.glob("*.safetensors"))
@@ -135,32 +124,27 @@ def _check_folder(folder: Path) -> None:
             raise ModelError(f"{file} is truncated or corrupt ({error}): fetch or export the model again.") from error
 
 
-def _config(name: str) -> Any:
+def _config(folder: Path) -> Any:
     try:
-        config = AutoConfig.from_pretrained(name, trust_remote_code=False)
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:
         raise ModelError(
-            f"The configuration of {name} can't be read ({_first_line(error)}): check the folder or hub id."
+            f"The configuration of {folder} can't be read ({_first_line(error)}): check the folder or hub id."
         ) from error
-    text = config.get_text_config()
-    kinds = set(getattr(text, "layer_types", None) or ()) | {text.model_type}
-    recurrent = sorted(k for k in kinds if any(word in k for word in RECURRENT))
-    if recurrent:
-        raise ModelError(
-            f"{name} has recurrent layers ({', '.join(recurrent)}), whose state can't be rolled back yet: "
-            "choose an attention-only model."
-        )
+    reason = why_unsuitable(config.to_dict())
+    if reason:
+        raise ModelError(f"{reason}.")
     return config
 
 
-def _network(name: str, config: Any, dtype: torch.dtype) -> nn.Module:
+def _network(folder: Path, config: Any, dtype: torch.dtype) -> nn.Module:
     level = transformers_logging.get_verbosity()
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
     try:
         loader: Any = AutoModelForCausalLM
         network, report = loader.from_pretrained(
-            name,
+            folder,
             config=config,
             dtype=dtype,
             attn_implementation=NAME,
@@ -170,31 +154,32 @@ def _network(name: str, config: Any, dtype: torch.dtype) -> nn.Module:
         )
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise ModelError(
-            f"The model {name} can't be loaded ({_first_line(error)}): check the folder or choose another model."
+            f"The model {folder} can't be loaded ({_first_line(error)}): check the folder or choose another model."
         ) from error
     finally:
         transformers_logging.set_verbosity(level)
     missing = sorted(report["missing_keys"])
     if missing:
         raise ModelError(
-            f"The weights of {name} lack {len(missing)} tensors (first: {missing[0]}): fetch or export the model again."
+            f"The weights of {folder} lack {len(missing)} tensors (first: {missing[0]}): "
+            "fetch or export the model again."
         )
     loaded: nn.Module = network
     return loaded
 
 
-def _tokenizer(name: str, folder: Path) -> TextTokenizer:
+def _tokenizer(folder: Path) -> TextTokenizer:
     if (folder / "tokenizer.json").is_file():
         return TextTokenizer.from_folder(folder)
     try:
-        slow = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+        slow = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise ModelError(
-            f"The tokenizer of {name} can't be loaded ({_first_line(error)}): add a tokenizer.json to the folder."
+            f"The tokenizer of {folder} can't be loaded ({_first_line(error)}): add a tokenizer.json to the folder."
         ) from error
     backend = getattr(slow, "backend_tokenizer", None)
     if backend is None:
-        raise ModelError(f"The tokenizer of {name} has no fast form: add a tokenizer.json to the folder.")
+        raise ModelError(f"The tokenizer of {folder} has no fast form: add a tokenizer.json to the folder.")
     eos = frozenset(() if slow.eos_token_id is None else (slow.eos_token_id,))
     return TextTokenizer.from_backend(backend, eos_ids=eos)
 

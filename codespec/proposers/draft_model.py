@@ -131,8 +131,9 @@ class DraftModel:
         return text
 
     def _choose(self, guesses: list[Guess], logits: Tensor) -> list[int]:
-        """The drafter's next token for each guess: its best, or under sampling the one that the target's luck favours."""
-        if all(g.sequence.request.temperature == 0.0 and g.sequence.request.repetition_penalty == 1.0 for g in guesses):
+        """The drafter's next token for each guess: its best, or under sampling what the target's luck favours."""
+        requests = [guess.sequence.request for guess in guesses]
+        if all(request.temperature == 0.0 and request.repetition_penalty == 1.0 for request in requests):
             return logits.argmax(dim=1).tolist()
         chosen = []
         for guess, row in zip(guesses, logits, strict=True):

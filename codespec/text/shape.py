@@ -1,5 +1,7 @@
-"""Where a completion ends in an editor: after its line, or with its block. Decided per committed byte from text alone, so
-that it can't depend on drafts or rounds. (Indentation only; syntax decides finer in a later step.) Knows bytes, no tokens.
+"""Where a completion ends in an editor: after its line, or with its block.
+
+Decided per committed byte from text alone, so that it can't depend on drafts or rounds. (Indentation only; syntax
+decides finer in a later step.) Knows bytes, no tokens.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ def resolve_shape(shape: Shape, before: bytes, after: str) -> Resolved:
 
 
 def find_cut(shape: Resolved, before: bytes, text: bytes) -> int | None:
-    """How many bytes of `text` belong to the completion, or None while it may go on. `before` is the text it follows."""
+    """How many bytes of `text` belong to the completion, None while it may go on; `before` is what it follows."""
     if shape == "line":
         return _line_end(text)
     if shape == "block":

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-FLOORS = ("bench", "server", "training", "engine", "control", "proposers", "verify", "models", "text", "cli")
+FLOORS = ("bench", "server", "training", "engine", "control", "proposers", "verify", "models", "pair", "text", "cli")
 LAYERS = "Imports run only downwards"
-TORCH_FREE = "Text, lengths and values know no model"
+TORCH_FREE = "Text, pairs, lengths and values know no model"
 CONTROL = "How far to guess is decided without models"
 LSP = "The language server takes"
 GRAMMARS = "Grammars are a leaf"

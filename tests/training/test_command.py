@@ -11,7 +11,7 @@ import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from codespec.errors import TrainingError
-from codespec.training import command, pair
+from codespec.training import arguments, command, pair
 from codespec.training.llama import LlamaShape
 from codespec.training.pretrain import Recipe
 from codespec.training.schedule import Budget
@@ -20,7 +20,7 @@ from codespec.training.sources import Package, held_out_files
 
 def run(*words: str) -> int:
     parser = argparse.ArgumentParser()
-    command.add_train_arguments(parser)
+    arguments.add_train_arguments(parser)
     return command.run_train(parser.parse_args(words))
 
 

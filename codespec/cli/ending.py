@@ -1,0 +1,56 @@
+"""How a command ends: its own exit code, one sentence and 2 for a user's mistake, quietly where nobody listens.
+
+Knows exceptions, streams and exit codes; knows no command.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import sys
+from collections.abc import Callable
+
+from codespec.errors import CodespecError
+
+MISTAKE, INTERRUPTED = 2, 130
+
+
+def run_to_exit_code(command: Callable[[], int]) -> int:
+    """Runs a command to its exit code; what a user can cause never ends in a traceback."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal without UTF-8 shows \u2026 instead of failing
+    try:
+        try:
+            return command()
+        finally:
+            sys.stdout.flush()  # here, where a broken pipe is still ours to answer; also behind --help
+    except CodespecError as error:
+        return _complain(str(error))
+    except BrokenPipeError:  # the reader (head, less) has gone: nothing is wrong
+        _discard_output()
+        return 0
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        _discard_output()
+        return _complain("The output can't be written (no space left on the device): free some, or write elsewhere.")
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def one_line(text: str) -> str:
+    """The text without line breaks: names that users choose may hold some."""
+    return " ".join(text.splitlines())
+
+
+def _complain(sentence: str) -> int:
+    print(f"codespec: {one_line(sentence)}", file=sys.stderr)
+    return MISTAKE
+
+
+def _discard_output() -> None:
+    """What is still buffered goes nowhere, so that the interpreter's own last flush finds nothing to complain of."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

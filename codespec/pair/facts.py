@@ -1,0 +1,105 @@
+"""Everything one model's files say that matters for pairing it. Knows files; compares nothing.
+
+Files that are missing or broken raise, because there is nothing to report on. What is whole but cannot be used (a
+tokenizer that loses text, an architecture that cannot be rolled back) is a finding and is kept as a reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from codespec.errors import ModelError, TokenizerError
+from codespec.pair.architecture import architecture, context_length, text_config, why_unsuitable
+from codespec.pair.folder import find_folder
+from codespec.pair.weights import Weights, read_weights
+from codespec.text.control_tokens import read_json
+from codespec.text.fim import FimMissing, FimTemplate, find_template
+from codespec.text.tokenizer import TextTokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """One side of a pair. `unsuitable` and `lossy` are reasons with a mend, "" where all is well."""
+
+    name: str
+    config: Mapping[str, Any]
+    weights: Weights
+    tokenizer: TextTokenizer | None
+    tokenizer_class: str
+    unsuitable: str
+    lossy: str
+
+    @property
+    def architecture(self) -> str:
+        """The class the model was saved as."""
+        return architecture(self.config)
+
+    @property
+    def context(self) -> int | None:
+        """Tokens it reads at most."""
+        return context_length(self.config)
+
+    @property
+    def vocab_rows(self) -> int | None:
+        """Rows of the embedding, by config.json."""
+        value = text_config(self.config).get("vocab_size")
+        return value if isinstance(value, int) else None
+
+    @property
+    def template(self) -> FimTemplate | FimMissing | None:
+        """How it fills in; None without a usable tokenizer."""
+        return None if self.tokenizer is None else find_template(self.tokenizer)
+
+    @property
+    def overflow(self) -> str:
+        """Why ordinary text can have ids the model has no row for; "" if it can't."""
+        if self.tokenizer is None or self.vocab_rows is None:
+            return ""
+        last = max((number for number, data in enumerate(self.tokenizer.token_bytes) if data), default=-1)
+        if last < self.vocab_rows:
+            return ""
+        return f"the tokenizer has ids up to {last}, the model {self.vocab_rows} rows: take the model's own tokenizer"
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """All that makes it unusable."""
+        return tuple(reason for reason in (self.unsuitable, self.lossy, self.overflow) if reason)
+
+
+def read_facts(name: str) -> ModelFacts:
+    """Reads a folder or hub id; raises ModelError for files that are missing or broken."""
+    folder = find_folder(name)
+    config = _config(folder)
+    settings = read_json(folder / "tokenizer_config.json")
+    tokenizer, lossy = _tokenizer(folder)
+    return ModelFacts(
+        name=name,
+        config=config,
+        weights=read_weights(folder, tied=bool(text_config(config).get("tie_word_embeddings"))),
+        tokenizer=tokenizer,
+        tokenizer_class=str(settings.get("tokenizer_class") or config.get("tokenizer_class") or ""),
+        unsuitable=why_unsuitable(config),
+        lossy=lossy,
+    )
+
+
+def _config(folder: Path) -> Mapping[str, Any]:
+    config = read_json(folder / "config.json")
+    if not config:
+        raise ModelError(f"{folder} has no config.json: give a folder in the Hugging Face layout.")
+    return config
+
+
+def _tokenizer(folder: Path) -> tuple[TextTokenizer | None, str]:
+    """The tokenizer, or the reason it is refused; files that are missing or no JSON raise."""
+    if not read_json(folder / "tokenizer.json"):
+        raise ModelError(f"{folder} has no tokenizer.json: add one, or give a complete Hugging Face model folder.")
+    for name in ("special_tokens_map.json", "generation_config.json"):
+        read_json(folder / name)
+    try:
+        return TextTokenizer.from_folder(folder), ""
+    except TokenizerError as error:
+        return None, str(error)

@@ -1,0 +1,115 @@
+"""The text a pair is measured on: named files, else source files below a folder, bounded and in a fixed order.
+
+Knows files; knows no tokenizer.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from codespec.errors import ConfigError
+from codespec.text.align import complete_utf8_length
+
+Source = Literal["named files", "files here", "standard library"]
+
+MOST_FILES, MOST_BYTES, MOST_OF_ONE = 40, 400_000, 32_000
+LEAST_BYTES = 4_000  # less text than this measures nothing
+_MOST_FOLDERS, _MOST_FOUND = 2_000, 4_000
+_SUFFIXES = frozenset(
+    f".{name}"
+    for name in (
+        "py", "pyi", "js", "mjs", "cjs", "jsx", "ts", "tsx", "go", "rs", "c", "h", "cc", "cpp", "hpp", "java", "kt",
+        "swift", "cs", "rb", "php", "lua", "sh",
+    )
+)  # fmt: skip
+_SKIPPED = frozenset({"node_modules", "venv", "env", "__pycache__", "site-packages", "build", "dist"})
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Texts by file name, and where they come from."""
+
+    source: Source
+    texts: tuple[tuple[str, str], ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes of text."""
+        return sum(len(text.encode("utf-8")) for _, text in self.texts)
+
+
+def named_sample(files: Iterable[Path]) -> Sample:
+    """The files a user names, the first MOST_BYTES of them; ConfigError for one that is no readable UTF-8 text."""
+    texts, room = [], MOST_BYTES
+    for file in files:
+        text = _named_text(file, room)
+        texts.append((str(file), text))
+        room -= len(text.encode("utf-8"))
+        if room <= 0:
+            break
+    return Sample("named files", tuple(texts))
+
+
+def own_sample(root: Path) -> Sample:
+    """Source files below a folder, at most MOST_FILES, evenly taken from the sorted list."""
+    return _spread([(str(file.relative_to(root)), file) for file in source_files(root)], "files here")
+
+
+def library_sample(files: Sequence[tuple[str, Path]]) -> Sample:
+    """The same of (name, path) pairs of the machine's own standard library."""
+    return _spread(files, "standard library")
+
+
+def source_files(root: Path) -> list[Path]:
+    """Source files in a fixed order, without hidden, installed and built ones; a huge tree is not walked to its end."""
+    found: list[Path] = []
+    for count, (folder, below, names) in enumerate(os.walk(root)):
+        if count >= _MOST_FOLDERS or len(found) >= _MOST_FOUND:
+            break
+        if "pyvenv.cfg" in names and Path(folder) != root:
+            below.clear()
+            continue
+        below[:] = sorted(name for name in below if name not in _SKIPPED and not name.startswith("."))
+        found += [Path(folder, n) for n in sorted(names) if Path(n).suffix in _SUFFIXES and not n.startswith(".")]
+    return found
+
+
+def _spread(files: Sequence[tuple[str, Path]], source: Source) -> Sample:
+    count = min(len(files), MOST_FILES)
+    share = min(MOST_OF_ONE, MOST_BYTES // max(1, count))
+    chosen = [files[place * len(files) // count] for place in range(count)]
+    texts = [(name, _text_or_none(file, share)) for name, file in chosen]
+    return Sample(source, tuple((name, text) for name, text in texts if text))
+
+
+def _text_or_none(file: Path, most: int) -> str | None:
+    """None for what is no text or can't be read: it was only one of many that could be taken."""
+    try:
+        return _read(file, most) if file.is_file() else None
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def _named_text(file: Path, most: int) -> str:
+    try:
+        return _read(file, most)
+    except OSError as error:
+        raise ConfigError(f"{file} can't be read ({error.strerror}): check the path.") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{file} is not UTF-8 text (byte {error.start}): name other files.") from error
+
+
+def _read(file: Path, most: int) -> str:
+    """At most `most` bytes of a UTF-8 text, cut behind a line."""
+    with file.open("rb") as stream:
+        data = stream.read(most + 1)
+    if len(data) > most:
+        data = data[:most]
+        data = data[: data.rfind(b"\n") + 1 or complete_utf8_length(data)]
+    if b"\0" in data:
+        raise UnicodeDecodeError("utf-8", data, data.index(b"\0"), data.index(b"\0") + 1, "a zero byte")
+    return data.decode("utf-8")

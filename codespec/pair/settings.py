@@ -1,0 +1,84 @@
+"""Settings to start a pair with, from what was measured. Knows the names of `EngineConfig`; measures no speed.
+
+Speed decides in the end, and only a benchmark on the user's machine tells it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from codespec.config import EngineConfig
+from codespec.pair.cross_rows import LITTLE_SURVIVES
+from codespec.pair.facts import ModelFacts
+from codespec.pair.oracle import Oracle
+from codespec.pair.rows import Pair
+
+PAYS_IN_BFLOAT16 = 50_000_000  # parameters: on a CPU smaller models run faster in float32
+LEAST_RATIO = 2.0  # a drafter less than twice as small can't win
+LEAST_SURVIVAL = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One key of `EngineConfig`, its value, and the reason in one clause ("" where it goes without saying)."""
+
+    key: str
+    value: str | int
+    why: str = ""
+
+
+def recommend(pair: Pair, oracles: Sequence[Oracle]) -> list[Setting]:
+    """What to put into a configuration file; nothing for a target that can't be used."""
+    if pair.target.reasons:
+        return []
+    useless = _why_useless(pair, oracles)
+    settings = [Setting("target", pair.target.name)] if pair.target.name != EngineConfig().target else []
+    settings.append(_dtype("dtype", pair.target))
+    if useless:
+        return [*settings, Setting("drafter", "none", useless), Setting("proposers", "suffix", "looks text up instead")]
+    if pair.drafter.name != EngineConfig().drafter:
+        settings.append(Setting("drafter", pair.drafter.name))
+    settings += [_dtype("drafter_dtype", pair.drafter), Setting("proposers", "chain", "look text up, then draft")]
+    return [*settings, _draft_tokens(pair, oracles)]
+
+
+def toml(settings: Sequence[Setting]) -> str:
+    """The settings as a configuration file, reasons as comments."""
+    lines = []
+    for setting in settings:
+        value = json.dumps(setting.value, ensure_ascii=False)  # a JSON string is a TOML string too
+        lines.append(f"{setting.key} = {value}" + (f"  # {setting.why}" if setting.why else ""))
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _why_useless(pair: Pair, oracles: Sequence[Oracle]) -> str:
+    if pair.drafter.reasons:
+        return "this one can't be used"
+    if pair.size_ratio < LEAST_RATIO:
+        return "too near the target's size to pay"
+    best = max((oracle.survival for oracle in oracles if oracle.survival is not None), default=1.0)
+    return "too little of its text survives" if best < LEAST_SURVIVAL else ""
+
+
+def _dtype(key: str, side: ModelFacts) -> Setting:
+    if side.weights.dtype == "F32":
+        return Setting(key, "float32", "as it is stored")
+    if side.weights.parameters < PAYS_IN_BFLOAT16:
+        return Setting(key, "float32", "small models are faster so on a CPU")
+    return Setting(key, "bfloat16", "checking several tokens costs about one")
+
+
+def _draft_tokens(pair: Pair, oracles: Sequence[Oracle]) -> Setting:
+    """The default, longer where the loss at a draft's end is to be shared by more tokens."""
+    default = EngineConfig().draft_tokens
+    if pair.shared:
+        return Setting("draft_tokens", default, "ids pass straight through")
+    measured = {oracle.tokens: oracle.survival for oracle in oracles if oracle.survival is not None}
+    share = measured.get(default)
+    if share is None:
+        return Setting("draft_tokens", default, "not measured")
+    if share < LITTLE_SURVIVES and measured.get(2 * default, 0.0) > share:
+        return Setting("draft_tokens", 2 * default, f"{share:.0%} of a perfect draft of {default} survive")
+    return Setting("draft_tokens", default, f"{share:.0%} of a perfect draft survive")

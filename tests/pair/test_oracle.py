@@ -1,0 +1,124 @@
+"""The perfect drafter: what it must score on pairs whose answer is known, and that the score falls with a fault."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from codespec.pair import oracle
+from codespec.pair.oracle import Oracle, measure, spell_texts
+from codespec.pair.vocabulary import equal_ids_share, single_token_share
+from codespec.text.tokenizer import TextTokenizer
+from tests.pair.folders import TEXT
+from tests.toy_tokenizers import toy_tokenizer
+
+Pairs = Sequence[tuple[bytes, bytes]]
+
+
+def survival(target: str, drafter: str, tokens: int = 8, text: str = TEXT) -> Oracle:
+    mine, other = toy_tokenizer(target), toy_tokenizer(drafter)
+    return measure(mine, other, spell_texts(mine, other, [text]), tokens, places=300)
+
+
+def share(target: str, drafter: str, tokens: int = 8) -> float:
+    value = survival(target, drafter, tokens).survival
+    assert value is not None
+    return value
+
+
+def test_a_shared_vocabulary_loses_nothing() -> None:
+    found = survival("gpt2", "gpt2")
+    assert found.rounds >= 250 and found.drafted == found.accepted == 8 * found.rounds
+
+
+@pytest.mark.parametrize(
+    ("target", "drafter"),
+    [
+        ("llama3", "gpt2"),
+        ("gpt2", "llama2"),
+        ("llama2", "gpt2"),
+        ("unigram", "qwen"),
+        ("neox", "bytes"),
+        ("qwen", "unigram"),
+    ],
+)
+def test_different_kinds_lose_a_little_at_a_drafts_end(target: str, drafter: str) -> None:
+    found = survival(target, drafter)
+    assert found.survival is not None and 0.8 <= found.survival < 1.0
+    # A draft ends at the drafter's token behind the size of eight average target tokens.
+    assert 7.5 <= found.drafted / found.rounds <= 11
+
+
+def test_a_longer_draft_shares_the_loss_at_its_end() -> None:
+    short, middle, long = (share("unigram", "gpt2", tokens) for tokens in oracle.LENGTHS)
+    assert short < middle < long
+
+
+def encode_alone(tokenizer: TextTokenizer, pairs: Pairs) -> list[list[int]]:
+    return [tokenizer.encode(draft.decode("utf-8", "ignore")) for _, draft in pairs]
+
+
+def with_a_space(tokenizer: TextTokenizer, pairs: Pairs) -> list[list[int]]:
+    return [tokenizer.encode_inside(" " + draft.decode("utf-8", "ignore")) for _, draft in pairs]
+
+
+def forgetting_the_first(tokenizer: TextTokenizer, pairs: Pairs) -> list[list[int]]:
+    return [tokenizer.spell([draft[1:]])[0] for _, draft in pairs]
+
+
+@pytest.mark.parametrize("fault", [encode_alone, with_a_space, forgetting_the_first])
+def test_a_fault_in_retokenization_is_seen(fault: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a dummy prefix each of these puts something else first, and next to nothing is accepted."""
+    assert share("llama2", "gpt2") > 0.8
+    monkeypatch.setattr(oracle, "retokenize_batch", fault)
+    assert share("llama2", "gpt2") < 0.35
+
+
+def test_a_wrong_cut_between_tokens_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spelling byte by byte is the same text in other tokens."""
+
+    def bytewise(tokenizer: TextTokenizer, pairs: Pairs) -> list[list[int]]:
+        single = [[draft[n : n + 1] for n in range(len(draft))] for _, draft in pairs]
+        return [[number for ids in tokenizer.spell(pieces) for number in ids] for pieces in single]
+
+    monkeypatch.setattr(oracle, "retokenize_batch", bytewise)
+    assert share("llama3", "gpt2") < 0.2
+
+
+def test_places_never_begin_inside_a_character() -> None:
+    """There a drafter waits for the rest of it, so there is nothing to measure."""
+    gpt2 = toy_tokenizer("gpt2")
+    texts = spell_texts(gpt2, toy_tokenizer("llama2"), ["x = '\U0001f600\U0001f469 é'\n" * 60])
+    inside = sum(texts[0].data[end] & 0xC0 == 0x80 for end in texts[0].ends[:-1])
+    starts = [start for _, _, start in oracle._places(texts, 4, 10_000)]
+    assert inside > 100 and len(starts) > 200
+    assert not [start for start in starts if texts[0].data[start] & 0xC0 == 0x80]
+    found = measure(gpt2, toy_tokenizer("llama2"), texts, 4)
+    assert found.survival is not None and found.survival > 0.8
+
+
+def test_too_little_text_measures_nothing() -> None:
+    found = survival("gpt2", "llama2", 16, "x = 1\n")
+    assert (found.rounds, found.survival, found.accepted_a_round) == (0, None, None)
+
+
+def test_texts_that_a_vocabulary_cannot_spell_are_left_out() -> None:
+    gpt2 = toy_tokenizer("gpt2")
+
+    class NoEmoji:
+        def encode(self, text: str) -> list[int]:
+            if "\U0001f600" in text:
+                raise oracle.TokenizerError("no token for it: leave it out")
+            return gpt2.encode(text)
+
+    spelled = spell_texts(gpt2, NoEmoji(), ["a = 1\n", "b = '\U0001f600'\n"])  # type: ignore[arg-type]
+    assert [text.data for text in spelled] == [b"a = 1\n"]
+
+
+def test_vocabularies_are_compared_by_bytes_and_by_ids() -> None:
+    gpt2, raw = toy_tokenizer("gpt2"), toy_tokenizer("bytes")
+    assert single_token_share(gpt2, gpt2) == equal_ids_share(gpt2, gpt2) == 1.0
+    assert single_token_share(raw, gpt2) == 1.0  # every byte is a token of both
+    assert 0.1 < single_token_share(gpt2, raw) < 0.25  # 256 of 1495
+    assert equal_ids_share(raw, gpt2) == 1.0 and equal_ids_share(gpt2, toy_tokenizer("llama2")) < 0.1
