@@ -133,7 +133,7 @@ def _config(folder: Path) -> Any:
         ) from error
     reason = why_unsuitable(config.to_dict())
     if reason:
-        raise ModelError(f"{reason}.")
+        raise ModelError(reason)
     return config
 
 
