@@ -1,0 +1,119 @@
+"""Lookup by longest suffix, the chain, and what a draft's length may be."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from codespec.control.draft_length import ConfidenceStopped, FixedLength
+from codespec.proposers.base import NOTHING
+from codespec.proposers.chain import ChainProposer
+from codespec.proposers.suffix import SuffixProposer, end_after_spaces, longest_match
+from codespec.sequence import Candidates, Cap, Draft, Sequence
+from codespec.text.streaming import StopFinder
+from codespec.types import CompletionRequest, Snippet
+
+
+def sequence(prefix: str, generated: str = "", *, suffix: str = "", snippet: str = "", held: str = "") -> Sequence:
+    snippets = (Snippet("other.py", snippet),) if snippet else ()
+    made = Sequence(
+        request=CompletionRequest(prefix=prefix, suffix=suffix, snippets=snippets),
+        choice=0,
+        prompt_ids=[1, 2, 3],
+        context=prefix.encode(),
+        held=held.encode(),
+        continues=True,
+        eos_ids=frozenset(),
+        stops=StopFinder(),
+    )
+    made.generated += generated.encode()
+    return made
+
+
+def propose(made: Sequence, tokens: int = 8, confidence: float = 0.0) -> Draft:
+    return SuffixProposer().propose([made], [Cap(tokens, confidence)])[0]
+
+
+def naive(text: bytes, own: bytes, end: int) -> int:
+    """The length of the longest suffix of `own` inside text[:end], one length after the other."""
+    return max((n for n in range(min(96, len(own)) + 1) if own[len(own) - n :] in text[:end]), default=0)
+
+
+@given(st.binary(max_size=60).map(lambda data: bytes(b % 3 + 97 for b in data)))
+@settings(deadline=None)
+def test_finds_the_longest_suffix_that_occurred_before(own: bytes) -> None:
+    length, place = longest_match(own, own, len(own) - 1)
+    assert length == naive(own, own, len(own) - 1)
+    assert own[place : place + length] == own[len(own) - length :]
+
+
+def test_guesses_what_followed_last_time() -> None:
+    prefix = "value = compute(alpha)\nother = 1\nvalue = compute("
+    assert propose(sequence(prefix)).text.startswith(b"alpha)\nother = 1\n")
+    assert propose(sequence("value = comp", "ute(x)\nvalue = comp")).text.startswith(b"ute(x)")
+
+
+def test_looks_right_of_the_cursor_and_into_snippets() -> None:
+    assert propose(sequence("result.append(", suffix="\nresult.append(item)\n")).text.startswith(b"item)")
+    assert propose(sequence("result.append(", snippet="result.append(thing)")).text == b"thing)"
+
+
+def test_remembers_recent_completions() -> None:
+    proposer = SuffixProposer()
+    proposer.release(sequence("connection.", "execute(statement)\n"))
+    draft = proposer.propose([sequence("my connection.")], [Cap(8)])[0]
+    assert draft.text.startswith(b"execute(statement)")
+
+
+def test_says_nothing_without_a_long_match_or_when_unsure() -> None:
+    assert propose(sequence("abcdefg hijklmn")) is NOTHING
+    assert propose(sequence("12345678 x 12345678"), confidence=0.9) is NOTHING
+    assert propose(sequence("value = compute(alpha)\nvalue = compute("), tokens=0) is NOTHING
+
+
+def test_held_bytes_come_first() -> None:
+    draft = propose(sequence("compute_all(alpha)\n", held="compute_al"))
+    assert draft.text.startswith(b"compute_al" + b"l(alpha)")
+
+
+def test_never_cuts_inside_an_indent() -> None:
+    text = b"if x:\n        return y"
+    assert [end_after_spaces(text, n) for n in (5, 6, 9, 14)] == [b"if x:", text[:14], text[:14], text[:14]]
+    assert end_after_spaces(b"abc", 9) == b"abc"
+
+
+class Scripted:
+    """Says the same for every sequence it is asked about, and remembers who asked."""
+
+    def __init__(self, name: str, text: bytes) -> None:
+        self.name, self.text, self.asked = name, text, 0
+        self.released: list[Sequence] = []
+
+    def propose(self, sequences: list[Sequence], caps: list[Cap]) -> list[Draft]:
+        self.asked += len(sequences)
+        return [Draft(self.text, self.name) if s.request.prefix.startswith(self.name) else NOTHING for s in sequences]
+
+    def commit(self, sequence: Sequence) -> None:
+        pass
+
+    def release(self, sequence: Sequence) -> None:
+        self.released.append(sequence)
+
+
+def test_chain_asks_the_next_only_where_the_first_is_silent() -> None:
+    first, second = Scripted("a", b"first"), Scripted("b", b"second")
+    chain = ChainProposer([first, second])
+    sequences = [sequence("a1"), sequence("b1"), sequence("c1"), sequence("b2")]
+    drafts = chain.propose(sequences, [Cap(4), Cap(4), Cap(4), Cap(0)])
+    assert [d.text for d in drafts] == [b"first", b"second", b"", b""]
+    assert (first.asked, second.asked) == (3, 2)
+    chain.release(sequences[0])
+    assert first.released == second.released == [sequences[0]]
+
+
+def test_policies() -> None:
+    sequences = [sequence("a"), sequence("b")]
+    assert FixedLength(5).caps(sequences) == [Cap(5, 0.0)] * 2
+    assert ConfidenceStopped(8, 0.3).caps(sequences) == [Cap(8, 0.3)] * 2
+    candidates = [Candidates((1, 2), "suffix")]
+    assert FixedLength(1).trim(candidates) == candidates
