@@ -9,12 +9,16 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from codespec.bench.prompts import BenchPrompt, stdlib_prompts
+from codespec.cli.ending import run_to_exit_code
+from codespec.cli.options import require_torch
 from codespec.cli.paint import Painter
-from codespec.engine.engine import Engine
-from codespec.errors import CodespecError
 from codespec.types import CompletionRequest, DoneEvent, RoundEvent, Stats
+
+if TYPE_CHECKING:
+    from codespec.engine.engine import Engine
 
 SHOWN, MEASURED, TOKENS = 4, 12, 64
 DTYPES = ("float32", "bfloat16")
@@ -31,13 +35,19 @@ class Run:
 
 
 def main() -> int:
+    """The whole demo; returns the exit code."""
+    return run_to_exit_code(demonstrate)
+
+
+def demonstrate() -> int:
     """Shows, measures, ends."""
-    try:
-        engines = {dtype: Engine.load(dtype=dtype) for dtype in DTYPES}
-        prompts = stdlib_prompts(MEASURED)
-    except CodespecError as error:
-        print(f"codespec: {error}", file=sys.stderr)
-        return 2
+    require_torch()
+    from codespec.engine.engine import Engine
+
+    engines = {dtype: Engine.load(dtype=dtype) for dtype in DTYPES}
+    for note in dict.fromkeys(note for engine in engines.values() for note in engine.notes):
+        print(f"codespec: {note}", file=sys.stderr)
+    prompts = stdlib_prompts(MEASURED)
     show(engines["float32"], prompts[:: max(1, len(prompts) // SHOWN)][:SHOWN])
     print("Measuring the same prompts plain and with speculation (one thread, in turn) …", flush=True)
     for engine in engines.values():

@@ -45,7 +45,7 @@ def one_line(text: str) -> str:
 
 
 def _complain(sentence: str) -> int:
-    print(f"codespec: {one_line(sentence)}", file=sys.stderr)
+    print(f"codespec: {one_line(sentence).removesuffix('.')}.", file=sys.stderr)
     return MISTAKE
 
 

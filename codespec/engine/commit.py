@@ -7,6 +7,7 @@ from __future__ import annotations
 import time
 
 from codespec.sequence import Candidates, Draft, Sequence, Verdict
+from codespec.text.align import complete_utf8_length
 from codespec.text.shape import find_cut
 from codespec.types import Completion, DoneEvent, FinishReason, RoundEvent, TextEvent
 
@@ -103,18 +104,21 @@ def _tell_round(
 ) -> None:
     """Tells who wrote which bytes: `bounds` are where the accepted and the target's own begin.
 
-    Held bytes stood in the prompt already and are left out, and so is what the end of the text cut away.
+    Held bytes stood in the prompt already and are left out, and so is what the end of the text cut away. A character
+    whose bytes come in two parts is told with the later one.
     """
-    first, middle = (max(bound, len(sequence.held)) for bound in bounds)
-    end = len(sequence.generated) if sequence.cut is None else sequence.cut
-    text = sequence.generated
+    text = bytes(sequence.generated)
+    end = len(text) if sequence.cut is None else sequence.cut
+    marks = (max(bounds[0], len(sequence.held)), max(bounds[1], len(sequence.held)), end)
+    first, middle, end = (complete_utf8_length(text[:mark]) for mark in marks)
+    guessed = (text[: bounds[0]] + draft)[first:]
     sequence.events.append(
         RoundEvent(
             choice=sequence.choice,
             source=candidates.source,
             drafted=len(candidates.ids),
             accepted=accepted,
-            draft=draft[first - bounds[0] :].decode("utf-8", "replace"),
+            draft=guessed.decode("utf-8", "replace"),
             accepted_text=text[first : min(middle, end)].decode("utf-8", "replace"),
             target_text=text[middle : max(middle, end)].decode("utf-8", "replace"),
             reason=candidates.reason,

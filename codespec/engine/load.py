@@ -32,8 +32,6 @@ def load_engine(settings: Mapping[str, Any]) -> Engine:
     for name in ("target", "drafter"):
         if isinstance(values.get(name), Path):
             values[name] = str(values[name])
-    if "dtype" in values and values.get("drafter_dtype") is None:
-        values["drafter_dtype"] = values["dtype"]
     return build_engine(resolve(values))
 
 

@@ -47,7 +47,7 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     try:
         data = path.read_bytes()
     except FileNotFoundError as error:
-        raise TrainingError(f"There is no checkpoint at {path}; start without --resume.") from error
+        raise TrainingError(f"There is no checkpoint at {path}: train first, without --resume.") from error
     payload = data[_DIGEST:]
     if not payload or hashlib.sha256(payload).digest() != data[:_DIGEST]:
         raise TrainingError(f"The checkpoint {path} is corrupted; delete it and start without --resume.")

@@ -1,0 +1,131 @@
+"""What the tests of the command line share: two tiny models on disk with different tokenizers, and a way to call it.
+
+Knows folders and captured streams; what the models write is random and no test looks at its quality.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+from codespec.cli import main
+from tests.tiny_models import tiny_network
+from tests.toy_tokenizers import MARKERS, toy_backend
+
+SOURCE = '''"""Shapes."""
+
+import math
+
+
+class Circle:
+    def __init__(self, radius):
+        self.radius = radius
+
+    def area(self):
+        return math.pi * self.radius ** 2
+
+    def circumference(self):
+        return 2 * math.pi * self.radius
+
+
+def total_area(circles):
+    return sum(circle.area() for circle in circles)
+'''
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a command did."""
+
+    code: int
+    out: str
+    err: str
+
+    def check_mistake(self, *words: str) -> None:
+        """Exit code 2, nothing on stdout, and one sentence on stderr that holds the words."""
+        assert "Traceback" not in self.err
+        lines = self.err.splitlines()
+        assert (self.code, len(lines), self.out) == (2, 1, ""), self
+        assert lines[0].startswith("codespec: ") and lines[0].endswith("."), lines[0]
+        for word in words:
+            assert word in lines[0]
+
+
+Command = Callable[..., Outcome]
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """Folders of a pair."""
+
+    target: Path
+    drafter: Path
+
+    @property
+    def flags(self) -> list[str]:
+        """The pair on a command line, drafting from the first token."""
+        return ["--target", str(self.target), "--drafter", str(self.drafter), "--warmup", "0"]
+
+
+def write_model(folder: Path, kind: str, seed: int, positions: int = 2048) -> Path:
+    """A random Llama with one of the toy tokenizers, as a complete Hugging Face folder."""
+    backend = toy_backend(kind)
+    network = tiny_network(
+        "llama", vocab_size=backend.get_vocab_size(), seed=seed, max_position_embeddings=positions, eos_token_id=0
+    )
+    with torch.no_grad():  # nothing ends a text by chance
+        network.lm_head.weight[[backend.token_to_id(name) for name in MARKERS]] = 0
+    network.save_pretrained(folder)
+    backend.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": MARKERS[0]}))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
+    """A pair with different tokenizers and different weights."""
+    folder = tmp_path_factory.mktemp("models")
+    return Models(write_model(folder / "target", "gpt2", 0), write_model(folder / "drafter", "bytes", 1))
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A short source file."""
+    file = tmp_path / "shapes.py"
+    file.write_text(SOURCE)
+    return file
+
+
+@pytest.fixture(autouse=True)
+def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No settings from outside."""
+    for name in [name for name in os.environ if name.startswith("CODESPEC_")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Iterator[Command]:
+    """Calls `codespec` in this process. What transformers logs counts as stderr, as it does for a user."""
+    logger = logging.getLogger("transformers")
+    to_stderr = logging.StreamHandler(sys.stderr)
+    logger.addHandler(to_stderr)
+
+    def call(*words: str | Path) -> Outcome:
+        capsys.readouterr()
+        try:
+            code = main([str(word) for word in words])
+        except SystemExit as exit:
+            code = int(exit.code or 0)
+        streams = capsys.readouterr()
+        return Outcome(code, streams.out, streams.err)
+
+    yield call
+    logger.removeHandler(to_stderr)

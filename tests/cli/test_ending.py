@@ -1,0 +1,54 @@
+"""How a command ends: which exceptions become a sentence, which a silent end, and which stay a bug."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+
+import pytest
+
+from codespec import errors
+from codespec.cli.ending import run_to_exit_code
+
+
+def raiser(error: BaseException) -> Callable[[], int]:
+    def command() -> int:
+        raise error
+
+    return command
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_the_commands_own_code(code: int) -> None:
+    assert run_to_exit_code(lambda: code) == code
+
+
+@pytest.mark.parametrize(
+    "kind", [value for value in vars(errors).values() if isinstance(value, type)], ids=lambda kind: str(kind.__name__)
+)
+def test_every_error_of_ours_is_one_sentence(
+    kind: type[errors.CodespecError], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_to_exit_code(raiser(kind("a\nb is wrong: mend it"))) == 2
+    assert run_to_exit_code(raiser(kind("It is wrong: mend it."))) == 2
+    assert capsys.readouterr().err == "codespec: a b is wrong: mend it.\ncodespec: It is wrong: mend it.\n"
+
+
+def test_an_interrupt_ends_silently(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_to_exit_code(raiser(KeyboardInterrupt())) == 130
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("error", [RuntimeError("bug"), OSError(5, "bug"), SystemExit(2)])
+def test_what_no_user_can_cause_is_not_hidden(error: BaseException) -> None:
+    with pytest.raises(type(error)):
+        run_to_exit_code(raiser(error))
+
+
+def test_output_is_flushed_before_the_end_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Out(io.StringIO):
+        def flush(self) -> None:
+            raise errors.RequestError("flushed: yes")
+
+    monkeypatch.setattr("sys.stdout", Out())
+    assert run_to_exit_code(lambda: 0) == 2

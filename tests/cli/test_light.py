@@ -1,0 +1,78 @@
+"""What must be there at once, and on a machine without the engine's packages."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import codespec
+from tests.cli.processes import run, user_environment
+
+HEAVY = ("torch", "transformers", "numpy", "safetensors", "codespec.engine", "codespec.models")
+# Found by Python at its start, before codespec; makes packages impossible to find, as if they were not installed.
+BLOCK = """
+import sys
+class Block:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {blocked!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Block())
+"""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--help"], ["--version"], ["complete", "--help"], ["train", "--help"], ["complete", "none.py:1:1"]],
+    ids=str,
+)
+def test_nothing_heavy_is_loaded(words: list[str]) -> None:
+    done = run(*words, python=("-X", "importtime"))
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
+    assert "codespec.cli.main" in imported and not imported & set(HEAVY)
+    assert done.returncode == (2 if words[-1] == "none.py:1:1" else 0)
+
+
+def test_version() -> None:
+    done = run("--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"codespec {codespec.__version__}\n", "")
+
+
+def test_help_names_all_commands_and_every_flag_has_its_help() -> None:
+    overview, complete = run("--help").stdout, run("complete", "--help").stdout
+    for name in ("complete", "check", "train"):
+        assert f"    {name}" in overview
+    for flag in ("--json", "--no-speculation", "--max-tokens", "--temperature", "--seed", "--show-draft", "--target"):
+        assert flag in complete
+
+
+@pytest.mark.parametrize(
+    ("words", "missing"),
+    [("complete {source}:1:1", "torch"), ("complete {source}:1:1", "transformers"), ("train tokenizers", "torch")],
+)
+def test_without_the_engines_packages(words: str, missing: str, tmp_path: Path, source: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(BLOCK.format(blocked=(missing,)))
+    done = run(*words.format(source=source).split(), PYTHONPATH=str(tmp_path))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"codespec: {missing} is not installed: run `pip install codespec[engine]`.\n"
+
+
+def test_packages_that_do_not_load(tmp_path: Path, source: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError('libgomp.so.1: cannot open shared object file')")
+    done = run("complete", f"{source}:1:1", PYTHONPATH=str(tmp_path))
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert "libgomp.so.1" in done.stderr and "pip install --force-reinstall codespec[engine]" in done.stderr
+
+
+def test_the_demo_says_it_too(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(BLOCK.format(blocked=("torch",)))
+    done = subprocess.run(
+        [sys.executable, "-m", "codespec.cli.demo"],
+        env=user_environment(PYTHONPATH=str(tmp_path)),
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "codespec: torch is not installed: run `pip install codespec[engine]`.\n"

@@ -1,0 +1,249 @@
+"""Settings: where they come from and who wins, which types they take, and what is refused."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codespec import config
+from codespec.cli.options import SETTINGS
+from codespec.config import CHOICES, LEAST, MOST, EngineConfig, resolve
+from codespec.errors import ConfigError
+
+DEFAULTS = asdict(EngineConfig())
+NAMES = list(DEFAULTS)
+WORD = st.text("abcxyz019-_./", min_size=1).filter(lambda name: not name.startswith("~"))
+
+
+def good_value(name: str) -> st.SearchStrategy[Any]:
+    """What a setting may be."""
+    if name in CHOICES:
+        return st.sampled_from(CHOICES[name])
+    if name == "device":
+        return st.sampled_from(["auto", "cpu", "cuda", "cuda:1"])
+    kind = type(DEFAULTS[name])
+    if kind is int:
+        return st.integers(LEAST[name], MOST.get(name, 10**6))
+    return {bool: st.booleans(), float: st.floats(0, 1), str: WORD}[kind]
+
+
+SOME = st.fixed_dictionaries({}, optional={name: good_value(name) for name in NAMES})
+
+
+def as_toml(values: dict[str, Any]) -> str:
+    """The same in a file."""
+    words = {True: "true", False: "false"}
+    lines = [f"{name} = {words[value] if isinstance(value, bool) else repr(value)}\n" for name, value in values.items()]
+    return "".join(lines)
+
+
+def as_variables(values: dict[str, Any]) -> dict[str, str]:
+    """The same as environment variables."""
+    return {f"CODESPEC_{name.upper()}": str(value) for name, value in values.items()}
+
+
+def with_followed_dtype(values: dict[str, Any]) -> dict[str, Any]:
+    """The drafter's number format is the target's where nobody names it."""
+    return {"drafter_dtype": values["dtype"], **values} if "dtype" in values else values
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A place for a configuration file."""
+    return tmp_path_factory.mktemp("config") / "codespec.toml"
+
+
+@given(SOME, SOME, SOME)
+def test_file_then_environment_then_flags(
+    file: Path, in_file: dict[str, Any], variables: dict[str, Any], flags: dict[str, Any]
+) -> None:
+    file.write_text(as_toml(in_file))
+    expected = {**DEFAULTS, **with_followed_dtype({**in_file, **variables, **flags})}
+    assert asdict(resolve(flags, file, as_variables(variables))) == expected
+
+
+@given(SOME)
+def test_each_source_gives_the_same_object(file: Path, values: dict[str, Any]) -> None:
+    file.write_text(as_toml(values))
+    assert resolve(values, environment={}) == resolve({}, file, {}) == resolve({}, environment=as_variables(values))
+
+
+@given(SOME, st.sets(st.sampled_from(NAMES)))
+def test_a_flag_that_is_none_says_nothing(values: dict[str, Any], unsaid: set[str]) -> None:
+    said = {name: value for name, value in values.items() if name not in unsaid}
+    flags = {**dict.fromkeys(unsaid), **said}
+    assert resolve(flags, environment={}) == resolve(said, environment={})
+
+
+def test_without_an_environment_given_it_is_the_process_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CODESPEC_THREADS", "3")
+    assert resolve({}).threads == 3
+    assert resolve({}, environment={}).threads == 1
+
+
+@given(
+    st.sampled_from(NAMES),
+    st.one_of(st.booleans(), st.integers(), st.floats(), st.text(), st.lists(st.integers()), st.binary()),
+)
+def test_a_value_is_kept_as_it_is_or_refused_by_name(name: str, value: Any) -> None:
+    """Nothing is rounded, cut or read as something else; only a whole number may stand for a number."""
+    try:
+        got = getattr(resolve({name: value}, environment={}), name)
+    except ConfigError as error:
+        assert name in str(error) or str(value) in str(error)
+        return
+    kind = type(DEFAULTS[name])
+    assert type(got) is kind and got == value
+    assert type(value) is kind or (kind is float and type(value) is int)
+
+
+@given(st.sampled_from(NAMES), st.one_of(st.text(), st.integers().map(str), st.floats().map(str), WORD))
+def test_any_text_in_a_variable_is_read_or_refused(name: str, text: str) -> None:
+    variable = f"CODESPEC_{name.upper()}"
+    try:
+        got = getattr(resolve({}, environment={variable: text}), name)
+    except ConfigError as error:
+        assert any(word in str(error) for word in (variable, f"{name} = ", "home folder"))
+        return
+    assert type(got) is type(DEFAULTS[name])
+
+
+@pytest.mark.parametrize("name", [name for name, value in DEFAULTS.items() if isinstance(value, bool)])
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("1", True), ("true", True), ("Yes", True), ("0", False), ("FALSE", False), ("no", False)],
+)
+def test_spellings_of_true_and_false(name: str, text: str, value: bool) -> None:
+    assert getattr(resolve({}, environment={f"CODESPEC_{name.upper()}": text}), name) is value
+
+
+@pytest.mark.parametrize("text", ["", "2", "on", "truee", " true"])
+def test_no_spellings_of_true_and_false(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"CODESPEC_SPECULATE = .*: it must be true or false"):
+        resolve({}, environment={"CODESPEC_SPECULATE": text})
+
+
+@pytest.mark.parametrize("name", LEAST)
+def test_least(name: str) -> None:
+    assert getattr(resolve({name: LEAST[name]}, environment={}), name) == LEAST[name]
+    below = -1 if name == "context" else LEAST[name] - 1
+    with pytest.raises(ConfigError, match=f"{name} = {below} is too small: it must be at least {LEAST[name]}"):
+        resolve({name: below}, environment={})
+
+
+def test_context_0_means_the_models_own() -> None:
+    assert resolve({"context": 0}, environment={}).context == 0
+    with pytest.raises(ConfigError, match="context = 63 is too small"):
+        resolve({"context": 63}, environment={})
+
+
+@pytest.mark.parametrize("name", MOST)
+def test_most(name: str) -> None:
+    assert getattr(resolve({name: MOST[name]}, environment={}), name) == MOST[name]
+    with pytest.raises(ConfigError, match=f"{name} = {MOST[name] + 1} is too large: it must be at most {MOST[name]}"):
+        resolve({name: MOST[name] + 1}, environment={})
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.1, math.nan, math.inf])
+def test_confidence_is_a_probability(value: float) -> None:
+    with pytest.raises(ConfigError, match="choose 0 to 1"):
+        resolve({"min_confidence": value}, environment={})
+
+
+@pytest.mark.parametrize("device", ["", "gpu", "meta", "mps", "CPU", "cuda:", "cuda:x", "cuda:1000", "cpu\n"])
+def test_devices_that_are_none(device: str) -> None:
+    with pytest.raises(ConfigError, match="is not one of auto, cpu, cuda"):
+        resolve({"device": device}, environment={})
+
+
+@pytest.mark.parametrize(
+    ("settings", "drafters"),
+    [
+        ({"dtype": "bfloat16"}, "bfloat16"),
+        ({"drafter_dtype": "bfloat16"}, "bfloat16"),
+        ({"dtype": "bfloat16", "drafter_dtype": "float32"}, "float32"),
+    ],
+)
+def test_the_drafters_dtype_follows_unless_it_is_named(settings: dict[str, str], drafters: str) -> None:
+    assert resolve(settings, environment={}).drafter_dtype == drafters
+    assert resolve({}, environment=as_variables(settings)).drafter_dtype == drafters
+
+
+def test_a_named_drafter_dtype_is_not_overruled_from_another_source() -> None:
+    got = resolve({"dtype": "bfloat16"}, environment={"CODESPEC_DRAFTER_DTYPE": "float32"})
+    assert (got.dtype, got.drafter_dtype) == ("bfloat16", "float32")
+
+
+def test_home_is_opened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    got = resolve({"target": "~/models/t", "drafter": "a~b"}, environment={})
+    assert (got.target, got.drafter) == (str(tmp_path / "models/t"), "a~b")
+    with pytest.raises(ConfigError, match="~nobody-here/t begins with a home folder that is not known: give the whole"):
+        resolve({"target": "~nobody-here/t"}, environment={})
+
+
+@pytest.mark.parametrize("key", ["thread", "Threads", "target.path", "", "engine"])
+def test_unknown_keys(key: str, file: Path) -> None:
+    file.write_text(f'"{key}" = 1\n')
+    for label, call in (
+        (f"{key} in {file}", lambda: resolve({}, file, {})),
+        (key, lambda: resolve({key: 1}, environment={})),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            call()
+        assert str(caught.value) == f"Unknown setting {label}: known are {', '.join(NAMES)}."
+
+
+def test_unknown_variables_of_ours_are_errors_too() -> None:
+    """A misspelt variable would otherwise run with something else than was asked for."""
+    with pytest.raises(ConfigError, match="Unknown setting CODESPEC_THREDS: known are"):
+        resolve({}, environment={"CODESPEC_THREDS": "2"})
+    assert resolve({}, environment={"CODESPEC_PROMPTS": "a.jsonl", "PATH": "x", "codespec_threads": "2"}).threads == 1
+
+
+@pytest.mark.parametrize("data", [b"threads =", b"threads = 1\nthreads = 2", b"\xff", b"{"])
+def test_broken_files(data: bytes, file: Path) -> None:
+    file.write_bytes(data)
+    with pytest.raises(ConfigError, match=re.escape(f"{file} is not valid TOML (")):
+        resolve({}, file, {})
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"can't be read .No such file or directory.: check its path"):
+        resolve({}, tmp_path / "none.toml", {})
+
+
+def test_every_setting_is_documented_once_and_none_else() -> None:
+    lines = (EngineConfig.__doc__ or "").splitlines()
+    documented = [match.group(1) for line in lines if (match := re.fullmatch(r"    (\w+) {2,}\S.*", line))]
+    assert documented == NAMES
+
+
+def test_every_choice_is_documented() -> None:
+    for name, choices in CHOICES.items():
+        for choice in choices:
+            assert choice in (EngineConfig.__doc__ or ""), (name, choice)
+
+
+def test_the_limits_name_settings() -> None:
+    assert {*CHOICES, *LEAST, *MOST} <= set(NAMES)
+    assert set(SETTINGS) <= set(NAMES)
+
+
+def test_the_object_is_frozen() -> None:
+    settings = EngineConfig()
+    with pytest.raises(AttributeError):
+        settings.threads = 2  # type: ignore[misc]
+    assert all(item.kw_only for item in fields(EngineConfig))
+
+
+def test_the_starter_pair_is_the_default() -> None:
+    assert config.EngineConfig().target == str(Path(config.__file__).parent / "starter" / "target")
+    assert config.EngineConfig().drafter == str(Path(config.__file__).parent / "starter" / "drafter")
