@@ -34,9 +34,10 @@ def commit(
 
 
 def conclude(sequence: Sequence, reason: FinishReason) -> None:
-    """Shows the rest and closes the sequence."""
+    """Shows the rest and closes the sequence. Interrupted, it shows only what the whole text would have shown."""
     sequence.finish_reason = reason
-    _show(sequence, len(sequence.generated) if sequence.cut is None else sequence.cut)
+    end = _certain(sequence) if reason in ("deadline", "cancelled") else len(sequence.generated)
+    _show(sequence, end if sequence.cut is None else sequence.cut)
     _tell(sequence, sequence.stream.finish())
     if sequence.listening:
         sequence.events.append(DoneEvent(sequence.choice, completion_of(sequence)))

@@ -67,8 +67,13 @@ class Engine:
         choices = [self._admission.admit(request) for request in requests]  # all or none is queued
         for group, request in zip(choices, requests, strict=True):
             self._queue(group, request)
-        while not all(s.finish_reason for group in choices for s in group):
-            self.step()
+        try:
+            while not all(s.finish_reason for group in choices for s in group):
+                self.step()
+        finally:
+            for group in choices:
+                for sequence in group:
+                    self.cancel(sequence)
         done = [[completion_of(sequence) for sequence in group] for group in choices]
         return [replace(group[0], alternatives=tuple(group[1:])) for group in done]
 
@@ -129,10 +134,11 @@ class Engine:
                 self.policy.observe(turn.sequence, turn.candidates, verdict)
                 if self.proposer:
                     self.proposer.commit(turn.sequence)
-            if turn.sequence.finish_reason:
-                self._finish(turn.sequence, turn.sequence.finish_reason)
         laps.rest += laps.split()
         self._book(turns, laps)
+        for sequence in sequences:
+            if sequence.finish_reason:
+                self._finish(sequence, sequence.finish_reason)
 
     def _caps(self, scheduled: list[tuple[Sequence, int]]) -> list[Cap]:
         """The policy's caps, 0 where nothing may be drafted; never more than the request still needs beside its

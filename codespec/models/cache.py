@@ -46,6 +46,7 @@ class KVCache:
     def write(self, layer: int, slot: int, start: int, keys: Tensor, values: Tensor) -> None:
         """Puts keys [kv_heads, T, key_size] and values at positions start…start+T-1."""
         end = start + keys.shape[1]
+        assert end <= self.capacity, "one row beyond the end would be dropped without a word"
         self.keys[layer][slot, :, start:end] = keys
         self.values[layer][slot, :, start:end] = values
 

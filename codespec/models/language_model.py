@@ -102,6 +102,7 @@ class LanguageModel:
             ).logits[0]
         finally:
             self._seam.step = None
+        assert len(logits) == len(kept), "the model ignores logits_to_keep"
         if not self.shapes:
             self.shapes = step.shapes
         if step.cache is not None:
@@ -143,4 +144,4 @@ class LanguageModel:
 def padded_bytes(tokenizer: TextTokenizer | None, vocab_size: int) -> list[bytes]:
     """The bytes of every id the model can choose; models often have more rows than their tokenizer has ids."""
     spelled = tokenizer.token_bytes if tokenizer is not None else []
-    return spelled + [b""] * (vocab_size - len(spelled))
+    return (spelled + [b""] * (vocab_size - len(spelled)))[:vocab_size]

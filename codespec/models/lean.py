@@ -53,8 +53,7 @@ class LeanBlock(nn.Module):
         self.kv_heads = self.attention.k_proj.out_features // self.size
         self.heads = self.attention.q_proj.out_features // self.size
         self.inner = layer.mlp.gate_proj.out_features
-        windowed = self.attention if hasattr(self.attention, "sliding_window") else self.attention.config
-        self.window: int | None = getattr(windowed, "sliding_window", None)
+        self.window = _window(self.attention)
 
     def forward(self, rows: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
         """[N, hidden] -> [N, hidden]; cosine and sine are [N, 1, size]."""
@@ -128,6 +127,13 @@ def make_lean(network: nn.Module, seam: Seam) -> LeanNetwork | None:
 def _is_known(layer: nn.Module) -> bool:
     parts = {place: layer.get_submodule(place) for place in KNOWN}
     return all({name for name, _ in part.named_children()} <= KNOWN[place] for place, part in parts.items())
+
+
+def _window(attention: Any) -> int | None:
+    """The layer's window: Qwen's attention keeps it, Mistral's reads it from the configuration, Llama's has none."""
+    place = attention.config if type(attention).__name__ == "MistralAttention" else attention
+    window: int | None = getattr(place, "sliding_window", None)
+    return window
 
 
 @torch.no_grad()

@@ -2,7 +2,7 @@
 loading; knows nothing of requests.
 
 Safetensors only, no remote code. An architecture that ignores the attention interface would run with its own, unrolled
-cache; so the loader runs a ragged forward of three sequences against three single ones and demands equality.
+cache; so the model must first give through the seam what it gives on its own (`seam_check`).
 """
 
 from __future__ import annotations
@@ -12,30 +12,31 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
-from codespec.errors import ModelError
+from codespec.errors import ModelError, TokenizerError
 from codespec.models.attention import NAME, Seam, register
-from codespec.models.language_model import LanguageModel, ModelSpec, Rows
+from codespec.models.language_model import LanguageModel, ModelSpec
 from codespec.models.lean import make_lean
 from codespec.models.linear import can_pack, pack_linears
 from codespec.models.rotary import replace_rotary
-from codespec.pair.architecture import why_unsuitable
+from codespec.models.seam_check import check_seam, check_windows, first_line, quiet, reference_logits, refusal
+from codespec.pair.architecture import architecture, why_unsuitable
 from codespec.pair.folder import find_folder
 from codespec.text.tokenizer import TextTokenizer
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-RAGGED_TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.1, torch.float16: 0.05}
 
 
 def load_model(name: str, *, device: str = "cpu", dtype: str = "float32", exact: bool = True) -> LanguageModel:
     """Loads `name` (a local folder in the Hugging Face layout, or a hub id); slots are allocated later.
 
     Raises ModelError with one sentence for everything a user can meet: a missing or truncated folder, an architecture
-    that does not pass the ragged check, an unknown dtype or device.
+    that does not pass the seam's check, an unknown dtype or device.
     """
     if dtype not in DTYPES:
         raise ModelError(f"dtype {dtype!r} is not known: use one of {', '.join(DTYPES)}.")
@@ -62,17 +63,19 @@ def wrap(
     `lean=False` keeps transformers' layers where the lean ones would be chosen.
     """
     register()
+    network.eval().requires_grad_(False).to(device)
+    spec = _describe(network, name, dtype)
+    check_windows(network, spec.max_length)
+    reference = reference_logits(network)
     seam = Seam()
     seam.attach(network)
     rotary = replace_rotary(network, seam)
-    network.eval().requires_grad_(False).to(device)
-    spec = _describe(network, name, dtype)
     slim = make_lean(network, seam) if lean and rotary is None else None
     running = slim if slim is not None else network
     packed, notes = _pack(running, device, dtype, exact)
     spec = replace(spec, lean=slim is not None, packed=packed, notes=notes)
     model = LanguageModel(running, seam, rotary, tokenizer, spec, device=device, dtype=dtype, exact=exact)
-    _check_ragged(model)
+    check_seam(model, reference)
     return model
 
 
@@ -104,6 +107,8 @@ def _device(device: str) -> torch.device:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise ModelError("No CUDA device is at hand: use --device cpu.")
+    if device.partition(":")[0] not in ("cpu", "cuda"):
+        raise ModelError(f"device {device!r} is not known: use auto, cpu or cuda.")
     try:
         return torch.device(device)
     except RuntimeError as error:
@@ -127,37 +132,43 @@ def _check_folder(folder: Path) -> None:
 def _config(folder: Path) -> Any:
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError, StrictDataclassError) as error:
         raise ModelError(
-            f"The configuration of {folder} can't be read ({_first_line(error)}): check the folder or hub id."
+            f"The configuration of {folder} can't be read ({first_line(error)}): check the folder or hub id."
         ) from error
     reason = why_unsuitable(config.to_dict())
     if reason:
-        raise ModelError(reason)
+        raise ModelError(f"{folder} can't be used: {reason}")
     return config
 
 
 def _network(folder: Path, config: Any, dtype: torch.dtype) -> nn.Module:
-    level = transformers_logging.get_verbosity()
-    transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
+    loader: Any = AutoModelForCausalLM
     try:
-        loader: Any = AutoModelForCausalLM
-        network, report = loader.from_pretrained(
-            folder,
-            config=config,
-            dtype=dtype,
-            attn_implementation=NAME,
-            trust_remote_code=False,
-            use_safetensors=True,
-            output_loading_info=True,
-        )
+        with quiet():
+            network, report = loader.from_pretrained(
+                folder,
+                config=config,
+                dtype=dtype,
+                attn_implementation=NAME,
+                trust_remote_code=False,
+                use_safetensors=True,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,  # reported below, in our own words
+            )
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        if error.args == (NAME,):  # transformers looked the attention up in a table of the model's own
+            raise ModelError(refusal(architecture(config.to_dict()), "it has its own")) from error
         raise ModelError(
-            f"The model {folder} can't be loaded ({_first_line(error)}): check the folder or choose another model."
+            f"The model {folder} can't be loaded ({first_line(error)}): check the folder or choose another model."
         ) from error
-    finally:
-        transformers_logging.set_verbosity(level)
+    wrong = sorted(report["mismatched_keys"])
+    if wrong:
+        raise ModelError(
+            f"The weights of {folder} have other sizes than its config.json says (first: {wrong[0][0]}): "
+            "fetch or export the model again."
+        )
     missing = sorted(report["missing_keys"])
     if missing:
         raise ModelError(
@@ -170,49 +181,18 @@ def _network(folder: Path, config: Any, dtype: torch.dtype) -> nn.Module:
 
 def _tokenizer(folder: Path) -> TextTokenizer:
     if (folder / "tokenizer.json").is_file():
-        return TextTokenizer.from_folder(folder)
+        try:
+            return TextTokenizer.from_folder(folder)
+        except TokenizerError as error:
+            raise TokenizerError(f"{folder} can't be used: {error}") from error
     try:
         slow = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise ModelError(
-            f"The tokenizer of {folder} can't be loaded ({_first_line(error)}): add a tokenizer.json to the folder."
+            f"The tokenizer of {folder} can't be loaded ({first_line(error)}): add a tokenizer.json to the folder."
         ) from error
     backend = getattr(slow, "backend_tokenizer", None)
     if backend is None:
         raise ModelError(f"The tokenizer of {folder} has no fast form: add a tokenizer.json to the folder.")
     eos = frozenset(() if slow.eos_token_id is None else (slow.eos_token_id,))
     return TextTokenizer.from_backend(backend, eos_ids=eos)
-
-
-def _check_ragged(model: LanguageModel) -> None:
-    """Three sequences in one forward must give what each gives alone, and a cached continuation what a whole prefill
-    gives.
-    """
-    sample = [(7 * i + 3) % max(8, min(model.spec.vocab_size, 900)) for i in range(24)]
-    lengths = (5, 12, 9)
-    try:
-        model.forward([Rows(0, 0, sample[:4])], cached=False)
-        if not model.shapes:
-            raise ModelError(_ignores(model))
-        model.allocate(3, 32)
-        alone = torch.cat([model.forward([Rows(0, 0, sample[i : i + n])]) for i, n in enumerate(lengths)])
-        model.forward([Rows(i, 0, sample[i : i + n - 3]) for i, n in enumerate(lengths)])
-        ragged = model.forward([Rows(i, n - 3, sample[i + n - 3 : i + n]) for i, n in enumerate(lengths)])
-    except (TypeError, AttributeError, RuntimeError, AssertionError, ValueError) as error:
-        raise ModelError(f"{_ignores(model)} ({_first_line(error)})") from error
-    gap = (alone - ragged).abs().max().item() / max(1.0, alone.abs().max().item())
-    if not gap <= RAGGED_TOLERANCE[model.dtype]:
-        raise ModelError(f"{_ignores(model)} (a ragged forward differs by {gap:.2g})")
-    model.cache = None
-
-
-def _ignores(model: LanguageModel) -> str:
-    return (
-        f"{model.spec.architecture} does not run correctly through codespec's attention interface, so its cache "
-        "could not be rolled back: choose another architecture (Llama, Qwen, Mistral, Gemma, GPT-NeoX, Phi-3, "
-        "StarCoder2 … work)"
-    )
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

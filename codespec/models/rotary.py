@@ -7,6 +7,7 @@ it may grow to, and keeps them: rolling back or a neighbour can't change them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,11 @@ from codespec.errors import ModelError
 from codespec.models.attention import Seam
 
 VARIANTS = ("longrope", "dynamic")
+LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {  # how a model lays out the angles of its pairs
+    "halves": lambda angles: torch.cat([angles, angles], dim=-1),
+    "neighbours": lambda angles: angles.repeat_interleave(2, dim=-1),
+    "once": lambda angles: angles,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +40,14 @@ class Frequencies:
 class RequestRotary(nn.Module):
     """Takes the place of a model's rotary embedding; reads each row's frequencies from the step under way."""
 
-    def __init__(self, config: Any, seam: Seam) -> None:
+    def __init__(self, replaced: Any, seam: Seam) -> None:
         super().__init__()
-        self.config = config
+        self.config = config = replaced.config
         self.seam = seam
         self.variant: str = config.rope_parameters["rope_type"]
         parameters = config.rope_parameters
         self.limit: int = parameters.get("original_max_position_embeddings") or config.max_position_embeddings
+        self.layout = self._find_layout(replaced)
 
     def frequencies(self, length: int) -> Frequencies:
         """The frequencies of a request that may grow to `length` tokens."""
@@ -53,10 +60,25 @@ class RequestRotary(nn.Module):
         """cos and sin [1, N, rotary_dim] for positions [1, N]."""
         step = self.seam.step
         assert step is not None and step.inverse_frequencies is not None and step.rotary_scale is not None
-        angles = position_ids[0, :, None].float() * step.inverse_frequencies
-        angles = torch.cat([angles, angles], dim=-1)[None]
+        angles = LAYOUTS[self.layout](position_ids[0, :, None].float() * step.inverse_frequencies)[None]
         cosine, sine = angles.cos() * step.rotary_scale, angles.sin() * step.rotary_scale
         return cosine.to(inputs.dtype), sine.to(inputs.dtype)
+
+    def _find_layout(self, replaced: Any) -> str:
+        """Which of LAYOUTS the model's own rotary has, by trying."""
+        positions = torch.arange(4, device=replaced.inv_freq.device)
+        wanted = replaced(torch.zeros(1), positions[None])
+        chosen = self.frequencies(1)
+        angles = positions[:, None].cpu() * chosen.inverse
+        for name, lay_out in LAYOUTS.items():
+            cosine = lay_out(angles).cos() * chosen.scale
+            alike = isinstance(wanted, tuple) and wanted[0].shape[1:] == cosine.shape
+            if alike and torch.allclose(wanted[0][0].cpu(), cosine, atol=0.05):
+                return name
+        raise ModelError(
+            f"{type(replaced).__name__} turns its heads in a way that codespec can't choose per request: choose a "
+            "model with another rotary embedding."
+        )
 
 
 def replace_rotary(model: nn.Module, seam: Seam) -> RequestRotary | None:
@@ -71,6 +93,6 @@ def replace_rotary(model: nn.Module, seam: Seam) -> RequestRotary | None:
                     "request yet: choose a model with one rotary variant."
                 )
             if variant in VARIANTS:
-                found = found or RequestRotary(child.config, seam)
+                found = found or RequestRotary(child, seam)
                 setattr(parent, name, found)
     return found

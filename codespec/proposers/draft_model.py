@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from codespec.errors import TokenizerError
 from codespec.models.language_model import LanguageModel, Rows
 from codespec.models.slots import SlotPool
 from codespec.proposers.base import NOTHING, budget_bytes
-from codespec.proposers.drafter_text import DrafterText, open_text
+from codespec.proposers.drafter_text import REFILL, DrafterText, open_text
 from codespec.sequence import Cap, Draft, Sequence
 from codespec.text.fim import FimMissing, find_template
 from codespec.text.tokenizer import TextTokenizer
@@ -33,7 +34,8 @@ class Guess:
     sequence: Sequence
     text: DrafterText
     cap: Cap
-    budget: int
+    units: int  # drafter tokens at most
+    budget: int  # bytes
     held: bytes
     drafted: bytearray = field(default_factory=bytearray)
     ids: list[int] = field(default_factory=list)
@@ -103,31 +105,40 @@ class DraftModel:
 
     def _open(self, place: int, sequence: Sequence, cap: Cap) -> Guess | None:
         """Brings the drafter up to the sequence's text; None where it can't guess from there."""
-        text = self._texts.get(sequence)
-        units = MAX_UNITS_A_TOKEN * cap.tokens
-        if text is None:
-            text = self._texts[sequence] = self._read(sequence)
+        text = self._texts.get(sequence) or self._read(sequence)
+        if text is None or (text.shared and max(sequence.ids) >= self.model.spec.vocab_size):
+            return None  # a target may have more rows, without text, than a drafter that shares its vocabulary
         in_step = text.sync(self.model.tokenizer, sequence)
-        if in_step and text.length + units > self.context:
-            if text.shared:
-                return None
-            text = self._texts[sequence] = self._read(sequence, text)
+        if in_step and text.length + self._units(text, cap) > self.context and not text.shared:
+            text = self._read(sequence, text) or text
             in_step = text.sync(self.model.tokenizer, sequence)
+        units = self._units(text, cap)
         if not in_step or text.length + units > self.context:
             return None
         held = sequence.known[len(sequence.generated) :]
-        return Guess(place, sequence, text, cap, budget_bytes(sequence, cap), held)
+        return Guess(place, sequence, text, cap, units, budget_bytes(sequence, cap), held)
 
-    def _read(self, sequence: Sequence, old: DrafterText | None = None) -> DrafterText:
-        """Lays the text out anew, in the slot that already holds the longest beginning of it."""
-        if old is not None:
-            self._slots.release(old.slot, [*old.head, *old.ids][: old.cached], self.model.rotary_key(self.context))
+    def _units(self, text: DrafterText, cap: Cap) -> int:
+        """Drafter tokens that a cap may take: no more than a moved window leaves free."""
+        return cap.tokens if text.shared else min(MAX_UNITS_A_TOKEN * cap.tokens, self.context // REFILL)
+
+    def _read(self, sequence: Sequence, old: DrafterText | None = None) -> DrafterText | None:
+        """Lays the text out anew, in the slot that already holds the longest beginning of it; None where the drafter's
+        vocabulary can't spell it.
+        """
         if self.shared and not sequence.held and sequence.length_limit <= self.context:
             text = DrafterText(-1, ids=list(sequence.ids), shared=True)
         else:
-            text = open_text(self.model.tokenizer, self.template, sequence, -1, self.context)
-        text.slot, text.cached = self._slots.acquire([*text.head, *text.ids], self.model.rotary_key(self.context))
+            try:
+                text = open_text(self.model.tokenizer, self.template, sequence, -1, self.context)
+            except TokenizerError:
+                return None
+        key = self.model.rotary_key(self.context)
+        if old is not None:
+            self._slots.release(old.slot, [*old.head, *old.ids][: old.cached], key)
+        text.slot, text.cached = self._slots.acquire([*text.head, *text.ids], key)
         self.model.admit(text.slot, self.context, text.cached)
+        self._texts[sequence] = text
         return text
 
     def _choose(self, guesses: list[Guess], logits: Tensor) -> list[int]:
@@ -139,7 +150,8 @@ class DraftModel:
         for guess, row in zip(guesses, logits, strict=True):
             request, sequence = guess.sequence.request, guess.sequence
             offset = len(sequence.generated) + len(guess.held) + len(guess.drafted)
-            place = Place(offset, before=guess.text.ids if request.repetition_penalty != 1.0 else ())
+            silent = sequence.silent if offset == len(sequence.generated) else 0
+            place = Place(offset, silent, guess.text.ids if request.repetition_penalty != 1.0 else ())
             chosen += self._sampler.choose(row[None].clone(), request, sequence.choice, [place])
         return chosen
 
@@ -153,6 +165,6 @@ class DraftModel:
         guess.ids.append(token)
         guess.ends.append(len(guess.held) + len(guess.drafted))
         guess.confidences.append(confidence)
-        enough = len(guess.ids) >= guess.cap.tokens if guess.text.shared else len(guess.drafted) >= guess.budget
+        enough = not guess.text.shared and len(guess.drafted) >= guess.budget
         sure = confidence >= guess.cap.min_confidence  # an unsure unit is drafted too: a rejected tail costs one row
-        return sure and not enough and len(guess.ids) < MAX_UNITS_A_TOKEN * guess.cap.tokens
+        return sure and not enough and len(guess.ids) < guess.units

@@ -78,22 +78,32 @@ def open_text(
     tokenizer: TextTokenizer, template: FimTemplate | None, sequence: Sequence, slot: int, context: int
 ) -> DrafterText:
     """Lays out the drafter's prompt for a sequence, as far as it has got, in at most three quarters of its context."""
-    request = sequence.request
+    request, known = sequence.request, sequence.known
     prefix = request.prefix.encode()
-    known = sequence.known
-    read = known[: complete_utf8_length(known)]
+    surplus = max(0, len(sequence.held) - len(prefix))  # a dummy prefix that was healed away
+    before = prefix[: len(prefix) + surplus - len(sequence.held)]
+    read = _readable(before + known[surplus:])
     prompt = build_prompt(
         tokenizer,
         template if request.suffix else None,
-        prefix=(prefix[: len(prefix) - len(sequence.held)] + read).decode("utf-8", "ignore"),
+        prefix=read,
         suffix=request.suffix,
         path=request.path,
         snippets=[(s.path, s.text) for s in request.snippets],
         budget=context - context // REFILL,
     )
     last_special = max((i for i, token in enumerate(prompt.ids) if token in tokenizer.special_ids), default=-1)
-    text = DrafterText(slot, head=list(prompt.ids[: last_special + 1]), offset=len(read))
+    offset = len(read.encode()) - len(before) + surplus
+    text = DrafterText(slot, head=list(prompt.ids[: last_special + 1]), offset=offset)
     for token in prompt.ids[last_special + 1 :]:
         text.append(token, tokenizer.token_bytes[token])
     text.base = tokenizer.decode_bytes(text.ids)
     return text
+
+
+def _readable(data: bytes) -> str:
+    """The text up to the first bytes that are no UTF-8; those and what follows are spelled at the first sync."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        return data[: error.start].decode()

@@ -66,7 +66,7 @@ class SuffixProposer:
         length, place = longest_match(own, own, len(own) - 1)
         best = own[place + length :] if length else b""
         for text in sources:
-            found, place = longest_match(text, own, len(text))
+            found, place = longest_match(text, own, len(text) - 1)  # a match at a text's end has no continuation
             if found > length:
                 length, best = found, text[place + found :]
         return length, best

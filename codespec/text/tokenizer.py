@@ -74,10 +74,7 @@ class TextTokenizer:
         if not file.is_file():
             raise TokenizerError(f"{path} holds no tokenizer.json: give a complete Hugging Face model folder")
         config = {**read_json(path / "special_tokens_map.json"), **read_json(path / "tokenizer_config.json")}
-        try:
-            tokenizer = cls(read_json(file), config=config)
-        except TokenizerError as error:
-            raise TokenizerError(f"The tokenizer in {path} can't be used: {error}") from error
+        tokenizer = cls(read_json(file), config=config)
         named_eos = tokenizer.vocab.get(token_content(config.get("eos_token")))
         generation, model = read_json(path / "generation_config.json"), read_json(path / "config.json")
         tokenizer.model_eos_ids = declared_eos_ids(generation, model, named_eos)

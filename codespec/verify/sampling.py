@@ -84,7 +84,7 @@ def filtered(logits: Tensor, request: CompletionRequest) -> Tensor:
         least = scores.topk(request.top_k, dim=1).values[:, -1:]
         scores = scores.masked_fill(scores < least, -torch.inf)
     if request.top_p < 1.0:
-        ordered, order = scores.sort(dim=1, descending=True)
+        ordered, order = scores.sort(dim=1, descending=True, stable=True)  # ties too are the row's own
         probabilities = ordered.softmax(dim=1)
         beyond = probabilities.cumsum(dim=1) - probabilities >= request.top_p
         scores = scores.masked_fill(beyond.scatter(1, order, beyond), -torch.inf)

@@ -96,4 +96,4 @@ class Verifier:
     def _allowed(self, held: bytes) -> Tensor | None:
         if not held:
             return None
-        return torch.tensor(self._held.allowed_ids(held), device=self.target.device)
+        return torch.tensor(self._held.allowed_ids(held), dtype=torch.long, device=self.target.device)

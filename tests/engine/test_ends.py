@@ -1,0 +1,128 @@
+"""Where a text ends: stops, end-of-text tokens, lengths and shapes, decided per byte and never per round.
+
+The target is a parrot that says a known text, so every expectation is written out; the drafts are right, in pieces of
+changing size, so that each end falls inside an accepted draft, at its edge, or across two rounds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from codespec.text.tokenizer import TextTokenizer
+from codespec.types import Completion, CompletionRequest
+from tests.pairs import Mixed, build, model, network_for, run, texts, varied_requests, wrapped
+from tests.parrot import Parrot, Prompter, parrot_engine
+from tests.toy_tokenizers import toy_backend, toy_tokenizer
+
+PREFIX = "def area(self):\n"
+SAID = "    return self.w * self.h  # größe \U0001f600\n\n\ndef next(self):\n    return 1\n"
+SIZES = [(1,), (3, 1), (8,), (8, 2, 1)]
+
+
+def say(request: CompletionRequest, said: str = SAID, kind: str = "gpt2") -> list[Completion]:
+    """The request plainly and with every sort of right draft; all must agree."""
+    parrot = Parrot(toy_tokenizer(kind), request.prefix + said)
+    done = parrot_engine(parrot).complete([replace(request, speculate=False)])
+    for sizes in SIZES:
+        done += parrot_engine(parrot, Prompter(parrot, sizes)).complete([request])
+        assert done[-1].stats.accepted > 0 or request.max_tokens < 3 or not done[0].text
+    assert len(set(texts(done))) == 1
+    return done
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama3", "bytes", "unigram", "llama2"])
+def test_the_end_of_text_token(kind: str) -> None:
+    """It may come inside an accepted draft: text, ids and cache end there."""
+    tokenizer = toy_tokenizer(kind)
+    for done in say(CompletionRequest(prefix=PREFIX, max_tokens=120), kind=kind):
+        assert (done.text, done.finish_reason) == (SAID, "stop")
+        assert done.token_ids[-1] in tokenizer.model_eos_ids
+        assert not set(done.token_ids[:-1]) & tokenizer.eos_ids
+        assert done.stats.committed == len(done.token_ids)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 7, 20])
+def test_the_length_is_exact(limit: int) -> None:
+    for done in say(CompletionRequest(prefix=PREFIX, max_tokens=limit)):
+        assert len(done.token_ids) == done.stats.committed == limit
+        assert done.finish_reason == "length"
+        assert SAID.startswith(done.text) and done.text
+
+
+@given(st.integers(0, len(SAID) - 1), st.integers(1, 14), st.sampled_from(["gpt2", "bytes", "llama3"]))
+@settings(max_examples=30)
+def test_a_stop_string_anywhere(start: int, size: int, kind: str) -> None:
+    stop = SAID[start : start + size]
+    for done in say(CompletionRequest(prefix=PREFIX, max_tokens=120, stop=(stop, "never said")), kind=kind):
+        assert (done.text, done.finish_reason) == (SAID[: SAID.find(stop)], "stop")
+        spelled = b"".join(toy_tokenizer(kind).token_bytes[number] for number in done.token_ids).decode(
+            "utf-8", "ignore"
+        )
+        assert SAID.startswith(spelled) and stop in spelled
+        last = toy_tokenizer(kind).token_bytes[done.token_ids[-1]]
+        assert len(spelled.encode()) - len(last) < len((SAID[: SAID.find(stop)] + stop).encode()), "no token too many"
+
+
+def test_the_stop_that_is_complete_first_counts() -> None:
+    (done, *_) = say(CompletionRequest(prefix=PREFIX, max_tokens=60, stop=("self.h  #", "w *", "elf")))
+    assert done.text == "    return s"
+    (done, *_) = say(CompletionRequest(prefix=PREFIX, max_tokens=60, stop=("self.w", "f.w")))
+    assert done.text == "    return ", "of two that are complete at once, the longer"
+
+
+def test_a_stop_in_the_prompt_is_none() -> None:
+    (done, *_) = say(CompletionRequest(prefix=PREFIX, max_tokens=60, stop=(":\n    return s",)))
+    assert done.text == SAID
+
+
+@pytest.mark.parametrize(
+    "shape,prefix,said,expected",
+    [
+        ("line", PREFIX, SAID, SAID.split("\n")[0]),
+        ("line", "x = ", "1\r\ny = 2\r\n", "1"),
+        ("line", "if x:", "\n    y = 1\nz\n", "\n    y = 1"),
+        ("auto", "x = ", "f(\n    1,\n)\ny = 2\n", "f("),
+        ("block", PREFIX[:-1], "\n" + SAID, "\n" + SAID[: SAID.index("\n\n\ndef")]),
+        ("auto", PREFIX[:-1], "\n" + SAID, "\n" + SAID[: SAID.index("\n\n\ndef")]),
+        ("block", "if x:", "\n    y = 1\n\n    z = 2\nw = 3\n", "\n    y = 1\n\n    z = 2"),
+        ("block", "x = [", "\n    1,\n    2,\n]\ny = 1\n", "\n    1,\n    2,\n]"),
+        ("raw", PREFIX, SAID, SAID),
+    ],
+)
+def test_shapes(shape: str, prefix: str, said: str, expected: str) -> None:
+    for kind in ("gpt2", "bytes"):
+        for done in say(CompletionRequest(prefix=prefix, max_tokens=100, shape=shape), said, kind):
+            assert done.text == expected
+            assert done.finish_reason == "stop"
+
+
+@given(st.integers(1, 60))
+@settings(max_examples=8)
+def test_shapes_and_lengths_together(limit: int) -> None:
+    """However few tokens, the text is a beginning of the whole one."""
+    for shape in ("line", "block"):
+        done = say(CompletionRequest(prefix=PREFIX, max_tokens=limit, shape=shape))
+        assert say(CompletionRequest(prefix=PREFIX, max_tokens=100, shape=shape))[0].text.startswith(
+            done[0].text.rstrip()
+        )
+
+
+def test_an_end_of_text_inside_accepted_drafts_of_a_real_model() -> None:
+    """Any id may be declared to end texts: the same model with another such id cuts the same text."""
+    requests = varied_requests(n=1)
+    plain = run(build(model("llama", "gpt2")), requests, speculate=False)
+    for place in (2, 5):
+        ends = frozenset(done.token_ids[place] for done in plain)
+        tokenizer = TextTokenizer.from_backend(toy_backend("gpt2"), eos_ids=ends)
+        target = wrapped(network_for("llama", tokenizer), tokenizer, "llama")
+        expected = run(build(target), requests, speculate=False)
+        for cut, whole in zip(expected, plain, strict=True):
+            first = min(place for place, number in enumerate(whole.token_ids) if number in ends)
+            assert cut.token_ids == whole.token_ids[: first + 1] and cut.finish_reason == "stop"
+            assert whole.text.startswith(cut.text)
+        engine = build(target, Mixed(target, requests, plain, as_ids=True))
+        assert texts(run(engine, requests)) == texts(expected)

@@ -1,0 +1,187 @@
+"""Speculation changes the time, never the text: every architecture, every tokenizer kind, every sort of proposer.
+
+Each target of PAIRS is run plainly, one request after another; then together and with proposers that are right, wrong,
+both, or real drafters of another architecture and tokenizer. Ids, text and ending must be equal, with no exception.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from codespec.types import Completion, Stats
+from tests.kin import cousin, sibling
+from tests.pairs import (
+    Garbage,
+    Mixed,
+    Oracle,
+    Scripted,
+    Silent,
+    Troupe,
+    build,
+    model,
+    prompts,
+    run,
+    texts,
+    total,
+    varied_requests,
+)
+from tests.toy_tokenizers import KINDS
+
+# (target architecture, its tokenizer, drafter architecture, its tokenizer): a covering set, not the product.
+PAIRS = (
+    ("llama", "gpt2", "qwen3", "llama2"),
+    ("qwen2", "llama3", "gpt2", "qwen"),
+    ("qwen3", "qwen", "mistral", "unigram"),
+    ("mistral", "llama2", "llama", "gpt2"),
+    ("gemma2", "metaspace-first", "opt", "bytes"),
+    ("gemma3", "unigram", "starcoder2", "neox"),
+    ("gpt_neox", "neox", "gemma2", "metaspace-never"),
+    ("phi3", "bytes", "gemma3", "llama3"),
+    ("starcoder2", "metaspace-never", "phi3", "metaspace-first"),
+    ("gpt2", "gpt2", "cohere", "unigram"),
+    ("cohere", "llama3", "gpt_neox", "bytes"),
+)
+ALWAYS = {"float32": PAIRS[:9], "bfloat16": (PAIRS[0], PAIRS[1], PAIRS[7])}  # the others in the full runs
+
+
+def cases() -> Iterator[object]:
+    """All pairs in both dtypes."""
+    for dtype, always in ALWAYS.items():
+        for pair in PAIRS:
+            marks = () if pair in always else pytest.mark.full
+            yield pytest.param(*pair, dtype, id="-".join((*pair, dtype)), marks=marks)
+
+
+every_case = pytest.mark.parametrize("architecture,kind,drafter,drafter_kind,dtype", list(cases()))
+
+
+@cache
+def plain(architecture: str, kind: str, dtype: str) -> list[Completion]:
+    """What the target writes alone: one request at a time, nothing drafted."""
+    engine = build(model(architecture, kind, dtype), max_batch=1)
+    assert engine.target.exact
+    done = run(engine, varied_requests(), together=False, speculate=False)
+    assert total(done).drafted == 0
+    return done
+
+
+def test_the_pairs_cover_what_they_should() -> None:
+    pairs = ALWAYS["float32"]
+    assert len({pair[0] for pair in pairs}) >= 8 and len({pair[2] for pair in pairs}) >= 8
+    assert {pair[1] for pair in pairs} == {pair[3] for pair in pairs} == set(KINDS)
+    assert all(pair[0] != pair[2] and pair[1] != pair[3] for pair in pairs)
+
+
+@every_case
+def test_on_equals_off(architecture: str, kind: str, drafter: str, drafter_kind: str, dtype: str) -> None:
+    target, requests = model(architecture, kind, dtype), varied_requests()
+    expected = plain(architecture, kind, dtype)
+    check_worth_comparing(expected)
+    script = (target, requests, expected)
+    troupe = Troupe(Oracle(*script), Mixed(*script), Mixed(*script, as_ids=True, seed=1), Garbage(), Silent())
+    done = run(build(target, troupe), requests)
+    assert texts(done) == texts(expected)
+    sources = total(done).by_source
+    assert sources["Oracle"].accepted >= 0.3 * sources["Oracle"].drafted > 0
+    assert sources["Garbage"].accepted <= 0.1 * sources["Garbage"].drafted
+    other = model(drafter, drafter_kind, dtype, seed=1)
+    done = run(build(target, drafter=other, proposers="chain", draft_tokens=2), requests)
+    assert texts(done) == texts(expected)
+    assert total(done).by_source["draft_model"].drafted >= 50
+
+
+def check_worth_comparing(done: list[Completion]) -> None:
+    ids = [number for choice in done for number in choice.token_ids]
+    assert len(ids) >= 100
+    assert len(set(ids)) >= len(ids) // 8, "the target repeats itself: equality would prove little"
+    assert len(set(texts(done[5:8]))) == 3, "alternatives of one prompt differ"
+
+
+@pytest.mark.parametrize("as_ids", [False, True])
+def test_full_partial_and_empty_agreement(as_ids: bool) -> None:
+    target, requests, expected = model("llama", "gpt2"), varied_requests(), plain("llama", "gpt2", "float32")
+    done = run(build(target, Mixed(target, requests, expected, as_ids=as_ids)), requests)
+    assert texts(done) == texts(expected)
+    check_all_kinds_of_rounds([total(done)])
+
+
+@pytest.mark.parametrize("script", [Oracle, Garbage, Silent])
+def test_one_script_alone(script: type[Scripted]) -> None:
+    target, requests, expected = model("qwen3", "qwen"), varied_requests(), plain("qwen3", "qwen", "float32")
+    proposer = Oracle(target, requests, expected) if script is Oracle else script()
+    done = run(build(target, proposer), requests)
+    assert texts(done) == texts(expected)
+    rounds = total(done).rounds
+    assert rounds < 0.8 * total(expected).rounds if script is Oracle else rounds >= 0.9 * total(expected).rounds
+
+
+def check_all_kinds_of_rounds(stats: list[Stats]) -> None:
+    """Fully, partly and not accepted drafts, each at least one in twenty."""
+    found = Stats()
+    for item in stats:
+        found.add(item)
+    kinds = (found.rounds_full, found.rounds_partial, found.rounds_none)
+    assert min(kinds) >= 0.05 * sum(kinds) and sum(kinds) >= 40, kinds
+
+
+@pytest.mark.parametrize("batch,together", [(1, True), (2, True), (8, False)])
+def test_one_at_a_time_and_together(batch: int, together: bool) -> None:
+    target, other = model("llama", "gpt2"), model("qwen3", "llama2", seed=1)
+    engine = build(target, drafter=other, proposers="chain", draft_tokens=2, max_batch=batch)
+    done = run(engine, varied_requests(), together=together)
+    assert texts(done) == texts(plain("llama", "gpt2", "float32"))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_drafters_that_often_agree(dtype: str) -> None:
+    """Real drafters with the target's weights, disturbed: ids pass straight through, or only bytes cross."""
+    stats = []
+    for target, drafter in [
+        (model("llama", "gpt2", dtype), sibling("llama", "gpt2", dtype, noise=0.03)),
+        (model("llama", "bytes", dtype), cousin("llama", dtype, noise=0.03)),
+    ]:
+        requests = varied_requests(max_tokens=20)
+        expected = run(build(target), requests, speculate=False)
+        done = run(build(target, drafter=drafter), requests)
+        assert texts(done) == texts(expected)
+        stats.append(total(done))
+    assert sum(s.by_source["draft_model"].drafted for s in stats) >= 500
+    check_all_kinds_of_rounds(stats)
+
+
+def test_the_suffix_proposer_on_text_that_repeats() -> None:
+    """Looked-up drafts, some right and some wrong: the prompt says the same twice."""
+    target, other = model("opt", "gpt2"), model("qwen3", "llama2", seed=1)
+    requests = [replace(request, prefix=request.prefix[:200] * 2) for request in varied_requests()]
+    expected = run(build(target), requests, speculate=False)
+    done = run(build(target, drafter=other, proposers="chain", draft_tokens=3), requests)
+    assert texts(done) == texts(expected)
+    assert total(done).by_source["suffix"].drafted >= 30
+
+
+def test_the_prefill_chunk_changes_nothing() -> None:
+    target, requests, expected = model("llama", "gpt2"), varied_requests(), plain("llama", "gpt2", "float32")
+    engine = build(target, Mixed(target, requests, expected), prefill_chunk=16)
+    done = run(engine, requests)
+    assert texts(done) == texts(expected)
+    tokens = sum(choice.stats.prompt_tokens for choice in done if choice.choice == 0)
+    assert engine.metrics.steps >= tokens // 16
+
+
+def test_cache_reuse_changes_nothing() -> None:
+    """The same engine again and again, prompts that share a beginning, with and without speculation in turn."""
+    target = model("qwen2", "llama3")
+    long = "".join(prompts(4))
+    requests = [replace(request, prefix=long[: 100 + 45 * place]) for place, request in enumerate(varied_requests(n=1))]
+    expected = [run(build(target), [request], speculate=False)[0] for request in requests]
+    engine = build(target, Mixed(target, requests, expected), max_batch=2)
+    cached = []
+    for speculate in (True, False, True):
+        done = run(engine, requests, together=speculate, speculate=speculate)
+        assert texts(done) == texts(expected)
+        cached.append(total(done).cached_tokens)
+    assert cached[0] > 0 and cached[2] > 300

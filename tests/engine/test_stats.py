@@ -1,0 +1,114 @@
+"""Counting is fixed once: drafted and accepted exclude the bonus token, committed includes it, all rounds count."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from codespec.sequence import Candidates, Cap, Sequence, Verdict
+from codespec.types import Completion, CompletionRequest, Counts, Stats
+from tests.pairs import CAP, Garbage, Mixed, Silent, Troupe, build, model, run, total, varied_requests
+from tests.parrot import Parrot, Prompter, parrot_engine
+from tests.toy_tokenizers import toy_tokenizer
+
+PREFIX, SAID = "x = 1\n", "y = 2\nz = [3, 4, 5]\nprint(x, y, z)\n"
+
+
+def complete(sizes: tuple[int, ...] | None, **request: object) -> Completion:
+    parrot = Parrot(toy_tokenizer("bytes"), PREFIX + SAID)
+    proposer = Prompter(parrot, sizes) if sizes else None
+    return parrot_engine(parrot, proposer).complete([CompletionRequest(prefix=PREFIX, **request)])[0]
+
+
+def test_plain_decoding() -> None:
+    stats = complete(None, max_tokens=10).stats
+    assert (stats.rounds, stats.committed, stats.drafted, stats.accepted) == (10, 10, 0, 0)
+    assert stats.rounds_full == stats.rounds_partial == stats.rounds_none == 0 and stats.by_source == {}
+    assert stats.prompt_tokens == len(PREFIX) and stats.cached_tokens == 0
+
+
+def test_right_drafts() -> None:
+    """Three drafted and a bonus each: 4 + 4 + 2, where the last draft is cut to what is still wanted."""
+    stats = complete((3,), max_tokens=10).stats
+    assert (stats.rounds, stats.committed) == (3, 10)
+    assert (stats.drafted, stats.accepted) == (3 + 3 + 1, 3 + 3 + 1)
+    assert stats.rounds_full == 3 and stats.by_source == {"scripted": Counts(7, 7)}
+
+
+def test_an_end_inside_an_accepted_draft() -> None:
+    """What the text's end cut away was drafted, but is neither accepted nor committed."""
+    done = complete((8,), max_tokens=30, stop=("= 2",))
+    assert (done.text, len(done.token_ids)) == ("y ", 5)
+    assert (done.stats.drafted, done.stats.accepted, done.stats.committed) == (8, 5, 5)
+    assert done.stats.rounds_partial == 1
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+def test_the_sums_agree(batch: int) -> None:
+    """Each round commits what it accepted and one more, except where a text ends inside a draft."""
+    target, requests = model("llama", "gpt2"), varied_requests()
+    plain = run(build(target), requests, speculate=False)
+    script = (target, requests, plain)
+    engine = build(target, Troupe(Mixed(*script, as_ids=True), Garbage(), Silent()), max_batch=batch)
+    done = run(engine, requests)
+    for choice in done:
+        stats = choice.stats
+        assert stats.committed == len(choice.token_ids) == stats.accepted + stats.rounds
+        assert stats.accepted <= stats.drafted == sum(part.drafted for part in stats.by_source.values())
+        assert stats.accepted == sum(part.accepted for part in stats.by_source.values())
+        assert 0 < stats.rounds_full + stats.rounds_partial + stats.rounds_none <= stats.rounds
+    whole = total(done)
+    assert set(whole.by_source) == {"Mixed", "Garbage"}
+    assert whole.rounds_full + whole.rounds_partial + whole.rounds_none < 0.9 * whole.rounds
+    for field in fields(Stats):
+        ours, theirs = getattr(engine.metrics.totals, field.name), getattr(whole, field.name)
+        assert ours == pytest.approx(theirs) if isinstance(ours, float) else ours == theirs, field.name
+
+
+def test_times_cover_the_work() -> None:
+    target, requests = model("llama", "gpt2"), varied_requests(n=1)[:3]
+    engine = build(target, Garbage())
+    for done in run(engine, requests, together=False):
+        stats = done.stats
+        parts = stats.prefill_ms + stats.draft_ms + stats.retokenize_ms + stats.verify_ms + stats.other_ms
+        assert min(stats.prefill_ms, stats.verify_ms, stats.retokenize_ms, stats.first_piece_ms) > 0
+        assert parts <= stats.total_ms * 1.01
+        assert parts >= 0.5 * stats.total_ms
+        assert stats.first_piece_ms <= stats.total_ms
+    assert engine.metrics.steps == engine.metrics.totals.rounds
+
+
+def test_cached_tokens_are_counted() -> None:
+    parrot = Parrot(toy_tokenizer("bytes"), PREFIX + SAID)
+    engine = parrot_engine(parrot)
+    request = CompletionRequest(prefix=PREFIX, max_tokens=4)
+    counted = [engine.complete([request])[0].stats.cached_tokens for _ in range(2)]
+    assert counted == [0, len(PREFIX) - 1], "the last prompt token is always computed"
+
+
+class Noting:
+    """A policy of six tokens that keeps two, and notes what it is told."""
+
+    name = "noting"
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[int, int]] = []
+
+    def caps(self, sequences: list[Sequence]) -> list[Cap]:
+        return [Cap(CAP + 1)] * len(sequences)
+
+    def trim(self, candidates: list[Candidates]) -> list[Candidates]:
+        return [Candidates(found.ids[:2], found.source, "trimmed") for found in candidates]
+
+    def observe(self, sequence: Sequence, candidates: Candidates, verdict: Verdict) -> None:
+        self.seen.append((len(candidates.ids), verdict.accepted))
+
+
+def test_the_policy_trims_and_learns() -> None:
+    parrot = Parrot(toy_tokenizer("bytes"), PREFIX + SAID)
+    engine = parrot_engine(parrot, Prompter(parrot, (6,)))
+    engine.policy = policy = Noting()  # type: ignore[assignment]
+    stats = engine.complete([CompletionRequest(prefix=PREFIX, max_tokens=12)])[0].stats
+    assert stats.drafted == 2 * stats.rounds == 8
+    assert policy.seen == [(2, 2)] * 4

@@ -1,0 +1,1 @@
+"""Tests of codespec/models: the seam, the cache, exact arithmetic and the loader."""

@@ -1,0 +1,260 @@
+"""Engines from tiny random models and toy tokenizers, the requests they are tried with, and proposers with a script.
+
+Knows how engines are put together and what a plain run answered; checks nothing itself.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence as Several
+from dataclasses import replace
+from functools import cache
+from typing import Any
+from unittest import mock
+
+import torch
+
+from codespec.config import EngineConfig
+from codespec.engine.engine import Engine
+from codespec.engine.load import assemble
+from codespec.models.exactness import find_variance
+from codespec.models.language_model import LanguageModel
+from codespec.models.loader import wrap
+from codespec.proposers.base import NOTHING, Proposer
+from codespec.sequence import Cap, Draft, Sequence
+from codespec.text.tokenizer import TextTokenizer
+from codespec.types import Completion, CompletionRequest, Stats
+from tests.tiny_models import tiny_network
+from tests.toy_tokenizers import held_out_texts, toy_tokenizer
+
+CONTEXT = 512
+CAP = 5
+CHECKED: set[LanguageModel] = set()
+JUNK = (
+    "def ",
+    "    ",
+    "\t\t\t",
+    "\r\n",
+    "x",
+    "return self.",
+    "<|endoftext|>",
+    "<|fim_middle|>",
+    "</s>",
+    "\U0001f600",
+    "é",
+)
+
+
+@cache
+def model(
+    architecture: str, kind: str, dtype: str = "float32", seed: int = 0, exact: bool = True, twin: int = 0
+) -> LanguageModel:
+    """A tiny model with the toy tokenizer of a kind, made once; equal weights and another cache for every `twin`.
+
+    Two engines must not use one at the same time.
+    """
+    torch.set_num_threads(1)
+    return wrapped(
+        network_for(architecture, toy_tokenizer(kind), seed), toy_tokenizer(kind), architecture, dtype, exact
+    )
+
+
+@torch.no_grad()
+def network_for(
+    architecture: str, tokenizer: TextTokenizer, seed: int = 0, padding: int = 0, noise: float = 0.0
+) -> Any:
+    """A float32 network that says ASCII more often than not; `padding` ids have no token; `noise` disturbs it."""
+    network = tiny_network(architecture, vocab_size=tokenizer.vocab_size + padding, seed=seed)
+    head = network.get_output_embeddings().weight
+    for number, spelled in enumerate(tokenizer.token_bytes):
+        if not spelled.isascii():
+            head[number] *= 0.5
+    generator = torch.Generator().manual_seed(seed)
+    for weight in network.parameters():
+        weight += noise * weight.std(correction=0) * torch.randn(weight.shape, generator=generator)
+    return network
+
+
+def wrapped(
+    network: Any, tokenizer: TextTokenizer, name: str, dtype: str = "float32", exact: bool = True
+) -> LanguageModel:
+    """The network behind the seam, in a dtype."""
+    kind = getattr(torch, dtype)
+    return wrap(network.to(kind), tokenizer, name, device=torch.device("cpu"), dtype=kind, exact=exact)
+
+
+def build(
+    target: LanguageModel, proposer: Proposer | None = None, *, drafter: LanguageModel | None = None, **settings: object
+) -> Engine:
+    """An engine with fresh caches and no warm-up; a given proposer takes the place of the configured one."""
+    defaults = {"context": CONTEXT, "warmup": 0, "policy": "fixed", "draft_tokens": CAP, "proposers": "draft_model"}
+    exact, check = target.exact, (lambda _: "") if target in CHECKED else find_variance
+    with mock.patch("codespec.engine.load.find_variance", check):  # the start-up check, once a model
+        engine = assemble(target, drafter, EngineConfig(**{**defaults, **settings}))
+    assert target.exact == exact, engine.notes
+    CHECKED.add(target)
+    if proposer is not None:
+        engine.proposer = proposer
+    return engine
+
+
+def prompts(count: int = 8) -> list[str]:
+    """Pieces of real code between about 30 and 450 characters, one behind the other."""
+    text = "".join(text[4000:12000] for text in held_out_texts())
+    return [text[900 * n : 900 * n + 30 + (n * 170) % 430] for n in range(count)]
+
+
+def varied_requests(**change: object) -> list[CompletionRequest]:
+    """Eight requests that differ in everything: lengths, greedy and sampled, filters, penalties, alternatives."""
+    settings: list[dict[str, object]] = [
+        {},
+        {"temperature": 0.8},
+        {"temperature": 0.8, "top_k": 40, "top_p": 0.95},
+        {"repetition_penalty": 1.3},
+        {"temperature": 0.8, "min_p": 0.02, "repetition_penalty": 1.1},
+        {"temperature": 0.8, "top_p": 0.7, "n": 3},
+        {"temperature": 1.2, "top_k": 8},
+        {},
+    ]
+    found = []
+    for place, (prefix, own) in enumerate(zip(prompts(), settings, strict=True)):
+        values = {"prefix": prefix, "max_tokens": 8 + (place * 7) % 13, "seed": place, **own, **change}
+        found.append(CompletionRequest(**values))
+    return found
+
+
+def run(
+    engine: Engine, requests: Several[CompletionRequest], *, together: bool = True, **change: object
+) -> list[Completion]:
+    """All completions, alternatives behind the first; `together` in one batch, else one after another."""
+    asked = [replace(request, **change) for request in requests]
+    done = engine.complete(asked) if together else [engine.complete([request])[0] for request in asked]
+    return [choice for first in done for choice in (first, *first.alternatives)]
+
+
+def texts(done: Several[Completion]) -> list[tuple[tuple[int, ...], str, str]]:
+    """What must not change with speculation: ids, text and why it ended."""
+    return [(choice.token_ids, choice.text, choice.finish_reason) for choice in done]
+
+
+def total(done: Several[Completion]) -> Stats:
+    """The sum of all statistics."""
+    stats = Stats()
+    for choice in done:
+        stats.add(choice.stats)
+    return stats
+
+
+class Scripted:
+    """A proposer that says what `draft` says. Notes every draft in `said`."""
+
+    name = "scripted"
+
+    def __init__(self) -> None:
+        self.said: list[bytes] = []
+        self.released: list[Sequence] = []
+
+    def propose(self, sequences: Several[Sequence], caps: Several[Cap]) -> list[Draft]:
+        """A draft for each sequence with a cap."""
+        drafts = [self.draft(s, cap) if cap.tokens else NOTHING for s, cap in zip(sequences, caps, strict=True)]
+        self.said += [draft.text for draft in drafts if draft.text]
+        return drafts
+
+    def draft(self, sequence: Sequence, cap: Cap) -> Draft:
+        """Nothing, here."""
+        return NOTHING
+
+    def commit(self, sequence: Sequence) -> None:
+        """Nothing is kept."""
+
+    def release(self, sequence: Sequence) -> None:
+        """Notes who is over."""
+        self.released.append(sequence)
+
+
+class Silent(Scripted):
+    """Never has anything to say."""
+
+
+class Oracle(Scripted):
+    """Knows the answers (from a plain run of the same requests) and drafts exactly the next tokens of the cap.
+
+    As text, so that only what the target's tokenizer spells in the same way is accepted; or, with `as_ids`, as ids.
+    """
+
+    def __init__(
+        self,
+        target: LanguageModel,
+        requests: Several[CompletionRequest],
+        plain: Several[Completion],
+        as_ids: bool = False,
+    ) -> None:
+        super().__init__()
+        self.target = target
+        self.as_ids = as_ids
+        self.answers: dict[tuple[CompletionRequest, int], tuple[int, ...]] = {}
+        waiting = iter(plain)
+        for request in requests:
+            for choice in range(request.n):
+                self.answers[_key(request), choice] = next(waiting).token_ids
+
+    def draft(self, sequence: Sequence, cap: Cap) -> Draft:
+        """The next `cap` tokens of the answer."""
+        return self.spell(self.ahead(sequence, cap))
+
+    def ahead(self, sequence: Sequence, cap: Cap) -> tuple[int, ...]:
+        """Ids of the answer behind what was generated."""
+        done = sequence.num_generated
+        return self.answers[_key(sequence.request), sequence.choice][done : done + cap.tokens]
+
+    def spell(self, ids: Several[int]) -> Draft:
+        """A draft of these ids."""
+        text = b"".join(self.target.token_bytes[token] for token in ids)
+        return Draft(text, self.name, (len(text),), (1.0,), tuple(ids) if self.as_ids else None)
+
+
+class Mixed(Oracle):
+    """The oracle's draft with one token replaced at a random place, or none: full, partial and empty agreement."""
+
+    def __init__(self, *given: object, seed: int = 0, **named: object) -> None:
+        super().__init__(*given, **named)  # type: ignore[arg-type]
+        self.random = random.Random(seed)
+
+    def draft(self, sequence: Sequence, cap: Cap) -> Draft:
+        """Right, wrong from somewhere on, or shorter than asked."""
+        ids = list(self.ahead(sequence, Cap(self.random.randint(1, cap.tokens))))
+        if ids and self.random.random() < 0.6:
+            ids[self.random.randrange(len(ids))] = self.random.randrange(len(self.target.tokenizer.token_bytes))
+        return self.spell(ids)
+
+
+class Garbage(Scripted):
+    """Random text: words, markers, broken characters."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__()
+        self.random = random.Random(seed)
+
+    def draft(self, sequence: Sequence, cap: Cap) -> Draft:
+        """A few random pieces."""
+        pieces = "".join(self.random.choices(JUNK, k=cap.tokens)).encode()
+        text = pieces + self.random.randbytes(self.random.randint(0, 3))
+        return Draft(text, self.name, (len(text),), (0.5,))
+
+
+class Troupe(Scripted):
+    """Several scripts; one of them plays in each round, by chance."""
+
+    def __init__(self, *players: Scripted, seed: int = 0) -> None:
+        super().__init__()
+        self.players = players
+        self.random = random.Random(seed)
+
+    def draft(self, sequence: Sequence, cap: Cap) -> Draft:
+        """What the player of this round says."""
+        player = self.random.choice(self.players)
+        return replace(player.draft(sequence, cap), source=type(player).__name__)
+
+
+def _key(request: CompletionRequest) -> CompletionRequest:
+    return replace(request, speculate=None, deadline_ms=None)

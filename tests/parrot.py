@@ -1,0 +1,105 @@
+"""A target that says what it is told: logits from a text instead of weights, behind the language model's face.
+
+Knows one text by heart. Its cache is the list of ids it was fed, slot by slot and position by position, so what it says
+depends on what the engine really cached. Where its context is no beginning of the text it says something of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from codespec.control.draft_length import FixedLength
+from codespec.engine.engine import Engine
+from codespec.models.language_model import LanguageModel, ModelSpec, Rows
+from codespec.proposers.base import Proposer
+from codespec.sequence import Cap, Draft
+from codespec.sequence import Sequence as Text
+from codespec.text.align import retokenize
+from codespec.text.tokenizer import TextTokenizer
+from tests.pairs import Scripted
+
+SURE = 12.0
+CONTEXT = 1024
+
+
+class Slots:
+    """The ids of each slot; forks copy them."""
+
+    def __init__(self, count: int) -> None:
+        self.ids: list[list[int]] = [[] for _ in range(count)]
+
+    def fork(self, source: int, target: int, length: int) -> None:
+        """As the real cache does."""
+        self.ids[target] = self.ids[source][:length]
+
+
+class Parrot(LanguageModel):
+    """Goes on with `text` wherever its context is a beginning of it; ends it with the tokenizer's end of text."""
+
+    def __init__(self, tokenizer: TextTokenizer, text: str, slots: int = 8) -> None:
+        self.tokenizer = tokenizer
+        self.text = (" " * tokenizer.dummy_prefix + text).encode()
+        self.token_bytes = list(tokenizer.token_bytes)
+        self.device = torch.device("cpu")
+        self.spec = ModelSpec("parrot", "Parrot", 0, len(self.token_bytes), CONTEXT, "float32")
+        self.exact = True
+        self._rotary = None
+        self.cache = Slots(slots)  # type: ignore[assignment]
+        self.forwards = 0
+
+    def admit(self, slot: int, length: int, cached: int = 0) -> None:
+        """Keeps the shared beginning."""
+        del self.cache.ids[slot][cached:]
+
+    def rollback(self, slot: int, length: int) -> None:
+        """Sets a length."""
+        del self.cache.ids[slot][length:]
+
+    def forward(self, batch: Sequence[Rows], cached: bool = True) -> Tensor:
+        """One row of near-certain logits for each kept position."""
+        self.forwards += 1
+        rows = []
+        for part in batch:
+            held = self.cache.ids[part.slot]
+            assert len(held) >= part.start, "a position was skipped"
+            held[part.start :] = part.ids
+            rows += [self.says(held[:end]) for end in range(len(held) - part.keep + 1, len(held) + 1)]
+        logits = torch.zeros(len(rows), len(self.token_bytes))
+        logits[torch.arange(len(rows)), torch.tensor(rows, dtype=torch.long)] = SURE
+        return logits
+
+    def says(self, ids: Sequence[int]) -> int:
+        """The next id."""
+        said = b"".join(self.token_bytes[number] for number in ids)
+        if not self.text.startswith(said):
+            digest = hashlib.blake2b(repr(list(ids)).encode(), digest_size=4).digest()
+            return int.from_bytes(digest, "little") % len(self.token_bytes)
+        if len(said) == len(self.text):
+            return min(self.tokenizer.model_eos_ids)
+        return retokenize(self.tokenizer, said[-64:], self.text[len(said) :][:64])[0]
+
+
+class Prompter(Scripted):
+    """Knows the parrot's text and whispers it, in pieces of `sizes` tokens in turn."""
+
+    def __init__(self, parrot: Parrot, sizes: Sequence[int] = (5,)) -> None:
+        super().__init__()
+        self.parrot = parrot
+        self.sizes = sizes
+
+    def draft(self, sequence: Text, cap: Cap) -> Draft:
+        """The ids the parrot will say, as ids."""
+        ids, said = list(sequence.ids), []
+        for _ in range(min(cap.tokens, self.sizes[sequence.stats.rounds % len(self.sizes)])):
+            said.append(self.parrot.says(ids + said))
+        text = b"".join(self.parrot.token_bytes[number] for number in said)
+        return Draft(text, self.name, (len(text),), (1.0,), tuple(said)) if said else Draft()
+
+
+def parrot_engine(parrot: Parrot, proposer: Proposer | None = None, *, max_batch: int = 4, cap: int = 8) -> Engine:
+    """An engine around a parrot, without warm-up."""
+    return Engine(parrot, proposer, FixedLength(cap), context=CONTEXT, max_batch=max_batch, warmup=0)

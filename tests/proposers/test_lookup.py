@@ -1,0 +1,116 @@
+"""Lookup, property by property: which match counts, what a draft is, where it ends."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codespec.proposers.suffix import MAX_MATCH, SuffixProposer, end_after_spaces, longest_match
+from codespec.sequence import Cap, Draft, Sequence
+from codespec.text.streaming import StopFinder
+from codespec.types import CompletionRequest, Snippet
+
+FEW = st.text(alphabet="ab \n", max_size=60).map(str.encode)
+
+
+def sequence_of(context: str, generated: str = "", held: str = "", **request: object) -> Sequence:
+    """A sequence that stands behind `context` and what was generated."""
+    asked = CompletionRequest(prefix=context + held, **request)
+    sequence = Sequence(asked, 0, [1], context.encode(), held.encode(), True, frozenset(), StopFinder())
+    sequence.generated += generated.encode()
+    return sequence
+
+
+def draft(proposer: SuffixProposer, sequence: Sequence, tokens: int = 8, confidence: float = 0.0) -> Draft:
+    return proposer.propose([sequence], [Cap(tokens, confidence)])[0]
+
+
+def slow_longest(text: bytes, own: bytes, end: int) -> int:
+    """Every length tried, the longest first."""
+    lengths = range(min(MAX_MATCH, len(own)), 0, -1)
+    return next((size for size in lengths if own[len(own) - size :] in text[:end]), 0)
+
+
+@given(FEW, FEW, st.integers(0, 60))
+def test_the_longest_match_is_the_longest(text: bytes, own: bytes, end: int) -> None:
+    length, place = longest_match(text, own, end)
+    assert length == slow_longest(text, own, end)
+    if length:
+        assert text[place : place + length] == own[len(own) - length :]
+        assert place + length <= end
+        assert text.rfind(own[len(own) - length :], 0, end) == place, "the last occurrence: the nearest"
+
+
+@given(FEW, FEW)
+def test_a_draft_is_what_followed(context: bytes, suffix: bytes) -> None:
+    sequence = sequence_of(context.decode(), suffix=suffix.decode())
+    found = draft(SuffixProposer(min_match=2), sequence)
+    own = slow_longest(context, context, len(context) - 1)
+    other = slow_longest(suffix, context, len(suffix) - 1)
+    assert bool(found.text) == (max(own, other) >= 2)
+    if found.text:
+        tail = context[len(context) - max(own, other) :]
+        assert tail + found.text in (context if own >= other else suffix)
+
+
+def test_short_matches_are_chance() -> None:
+    sequence = sequence_of("abcdefg 1\nabcdefg")
+    assert draft(SuffixProposer(min_match=8), sequence).text == b""
+    assert draft(SuffixProposer(min_match=7), sequence).text.startswith(b" 1\n")
+
+
+def test_a_match_at_a_sources_end_does_not_hide_another() -> None:
+    """Nothing follows it, so the shorter match that has something to say counts."""
+    text = "value = first(1)\nvalue = "
+    sequence = sequence_of("print()\nvalue = ", snippets=(Snippet("b.py", text),))
+    assert draft(SuffixProposer(), sequence).text.startswith(b"first(1)")
+
+
+def test_the_longer_match_wins() -> None:
+    near, far = "  total += item.price\n", "for item in cart:\n  total += item.weight\n"
+    sequence = sequence_of(f"{near}pass\nfor item in cart:\n  total += item.", suffix=far)
+    assert draft(SuffixProposer(), sequence).text.startswith(b"weight")
+
+
+@given(st.lists(st.sampled_from(["def f():", "\n", "    ", "\t", "x", " "]), max_size=30), st.integers(1, 40))
+def test_an_indent_is_not_cut(pieces: list[str], size: int) -> None:
+    text = "".join(pieces).encode()
+    kept = end_after_spaces(text, size)
+    assert text.startswith(kept) and len(kept) >= min(size, len(text))
+    if len(kept) < len(text):
+        assert not (kept[-1:] in (b" ", b"\t", b"\n") and text[len(kept) : len(kept) + 1] in (b" ", b"\t"))
+    assert not kept[size:].strip(), "longer than asked only by spaces"
+
+
+def test_held_bytes_stand_before_the_draft() -> None:
+    context = "return value\nif x:\n    "
+    sequence = sequence_of(context, held="return")
+    found = draft(SuffixProposer(min_match=6), sequence)
+    assert found.text.startswith(b"return value")
+    sequence.generated += b"re"
+    assert draft(SuffixProposer(min_match=6), sequence).text.startswith(b"turn value")
+
+
+def test_confidence_grows_with_the_match() -> None:
+    long = sequence_of("the same line of code again\nthe same line of code")
+    short = sequence_of("of code again\nxxx of code")
+    proposer = SuffixProposer(min_match=6)
+    strong, weak = draft(proposer, long), draft(proposer, short)
+    assert strong.confidences[0] > weak.confidences[0] > 0
+    limit = (strong.confidences[0] + weak.confidences[0]) / 2
+    assert draft(proposer, long, confidence=limit).text == strong.text
+    assert draft(proposer, short, confidence=limit).text == b""
+
+
+def test_the_cap_bounds_the_draft() -> None:
+    sequence = sequence_of("abcdefghij" + "0123456789" * 20 + "\nabcdefghij")
+    sizes = [len(draft(SuffixProposer(), sequence, tokens=tokens).text) for tokens in (1, 2, 4, 8)]
+    assert sizes == sorted(set(sizes)) and sizes[-1] <= 40
+
+
+def test_only_the_last_completions_are_remembered() -> None:
+    proposer = SuffixProposer()
+    for number in range(40):
+        proposer.release(sequence_of("", generated=f"unique_name_{number:03d} = {number}\n"))
+    assert draft(proposer, sequence_of("unique_name_039")).text.startswith(b" = 39")
+    assert not draft(proposer, sequence_of("unique_name_001")).text.startswith(b" = 1\n")

@@ -1,0 +1,195 @@
+"""More of a row's choice: filters as transformers applies them, ids that look alike or spell nothing, other biases.
+
+Statistical tests run over seeds or offsets 0…n in order, so none fails by chance; each is shown to be able to fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from transformers.generation.logits_process import (
+    LogitsProcessorList,
+    MinPLogitsWarper,
+    RepetitionPenaltyLogitsProcessor,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+
+from codespec.types import CompletionRequest
+from codespec.verify import sampling
+from codespec.verify.sampling import FAR, Place, Sampler, filtered, penalize
+
+LETTERS = [bytes([97 + number]) for number in range(12)]
+CPU = torch.device("cpu")
+DRAWS = 20_000
+LIMIT = 37.4  # chi-square of 11 degrees of freedom, 1 in 10,000
+
+
+def logits_of(seed: int, size: int = 12, rows: int = 1) -> Tensor:
+    return 1.5 * torch.randn(rows, size, generator=torch.Generator().manual_seed(seed))
+
+
+def request_of(**settings: object) -> CompletionRequest:
+    return CompletionRequest(prefix="x", **{"temperature": 1.0, **settings})
+
+
+def draw(table: Sequence[bytes], row: Tensor, request: CompletionRequest, draws: int = DRAWS) -> Tensor:
+    """How often each id is chosen, over as many offsets."""
+    sampler = Sampler(list(table), CPU)
+    places = [Place(offset) for offset in range(draws)]
+    chosen = sampler.choose(row.expand(draws, -1).clone(), request, 0, places)
+    return torch.bincount(torch.tensor(chosen), minlength=len(table))
+
+
+def chi_square(counts: Tensor, probabilities: Tensor) -> float:
+    """Of the ids that can be chosen; infinite if another was."""
+    possible = probabilities > 0
+    if counts[~possible].sum():
+        return float("inf")
+    expected = probabilities[possible].double() * counts.sum()
+    return float(((counts[possible] - expected) ** 2 / expected).sum())
+
+
+FILTERS = [
+    {},
+    {"temperature": 0.8},
+    {"temperature": 1.4, "top_k": 5},
+    {"top_p": 0.8},
+    {"min_p": 0.1},
+    {"temperature": 0.9, "top_k": 8, "top_p": 0.9, "min_p": 0.02},
+]
+
+
+def test_the_distribution_over_seeds() -> None:
+    """What users vary is the seed."""
+    row, sampler = logits_of(2), Sampler(LETTERS, CPU)
+    chosen = [sampler.choose(row.clone(), request_of(seed=seed), 0, [Place(0)])[0] for seed in range(3000)]
+    assert chi_square(torch.bincount(torch.tensor(chosen), minlength=12), row.softmax(dim=1)[0]) < LIMIT
+
+
+def scaled(keys: Tensor, hashes: Tensor) -> Tensor:
+    """A planted bias: a little too little luck."""
+    return 0.9 * sampling_gumbel(keys, hashes)
+
+
+def ignoring_place(keys: Tensor, hashes: Tensor) -> Tensor:
+    """A planted bias: the offset does not count."""
+    return sampling_gumbel(torch.zeros_like(keys), hashes)
+
+
+def uniform(keys: Tensor, hashes: Tensor) -> Tensor:
+    """A planted bias: noise of another kind, of the same mean and spread."""
+    return 1.2825 * (sampling_gumbel(keys, hashes).neg().exp().neg().exp() * 3.4641 - 1.7320) + 0.5772
+
+
+sampling_gumbel = sampling.gumbel
+
+
+@pytest.mark.parametrize("bias", [scaled, ignoring_place, uniform])
+def test_a_planted_bias_is_caught(bias: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampling, "gumbel", bias)
+    assert chi_square(draw(LETTERS, logits_of(1), request_of()), logits_of(1).softmax(dim=1)[0]) > 2 * LIMIT
+
+
+def test_two_ids_with_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has its own luck; without the tag the likelier one would always win."""
+    table = [*LETTERS[:6], *LETTERS[:6]]
+    row = logits_of(3)
+    assert chi_square(draw(table, row, request_of()), row.softmax(dim=1)[0]) < LIMIT
+    same = torch.arange(6).repeat(2)
+    monkeypatch.setattr(sampling, "token_hashes", lambda _: same)
+    assert chi_square(draw(table, row, request_of()), row.softmax(dim=1)[0]) > 2 * LIMIT
+
+
+def test_ids_without_bytes() -> None:
+    table = [*LETTERS[:8], b"", b"", b"", b""]
+    row = logits_of(4)
+    assert chi_square(draw(table, row, request_of()), row.softmax(dim=1)[0]) < LIMIT
+
+
+def test_silent_tokens_do_not_repeat_themselves() -> None:
+    """A token without bytes leaves the offset where it is; a counter in the key gives the next one new luck."""
+    table = [*LETTERS[:11], b""]
+    row = torch.zeros(1, 12)
+    places = [Place(7, silent) for silent in range(DRAWS)]
+    chosen = Sampler(table, CPU).choose(row.expand(DRAWS, -1).clone(), request_of(), 0, places)
+    assert chi_square(torch.bincount(torch.tensor(chosen), minlength=12), row.softmax(dim=1)[0]) < LIMIT
+
+
+@given(
+    st.integers(0, 10**6),
+    st.floats(0.1, 3.0),
+    st.integers(0, 30),
+    st.floats(0.05, 1.0),
+    st.floats(0.0, 0.5),
+    st.sampled_from([1.0, 0.7, 1.3]),
+)
+@settings(max_examples=150)
+def test_filters_are_transformers(
+    seed: int, temperature: float, k: int, p: float, min_p: float, penalty: float
+) -> None:
+    """The same ids survive, with the same probabilities, as in Hugging Face `generate`."""
+    request = request_of(temperature=temperature, top_k=k, top_p=p, min_p=min_p, repetition_penalty=penalty)
+    row, before = logits_of(seed, 24), [3, 5, 5, 23, seed % 24]
+    steps = LogitsProcessorList([RepetitionPenaltyLogitsProcessor(penalty), TemperatureLogitsWarper(temperature)])
+    if k:
+        steps.append(TopKLogitsWarper(k))
+    if p < 1.0:
+        steps.append(TopPLogitsWarper(p))
+    if min_p > 0.0:
+        steps.append(MinPLogitsWarper(min_p))
+    theirs = steps(torch.tensor([before]), row.clone()).softmax(dim=1)
+    ours = row.clone()
+    penalize(ours[0], before, penalty)
+    assert torch.allclose(filtered(ours, request).softmax(dim=1), theirs, atol=1e-6)
+
+
+def test_greedy_is_the_best_after_the_penalty() -> None:
+    row = torch.tensor([[1.0, 3.0, 2.9, -1.0]])
+    sampler, request = Sampler([b"a", b"b", b"c", b"d"], CPU), request_of(temperature=0.0, repetition_penalty=1.1)
+    assert sampler.choose(row.clone(), request, 0, [Place(0, before=(0,))]) == [1]
+    assert sampler.choose(row.clone(), request, 0, [Place(0, before=(1, 1))]) == [2], "once, however often it was said"
+
+
+@given(st.integers(0, 10**6), st.integers(2, 7), st.sampled_from([0.0, 0.8]), st.sampled_from([1.0, 1.2]))
+@settings(max_examples=60)
+def test_rows_do_not_know_each_other(seed: int, rows: int, temperature: float, penalty: float) -> None:
+    """A row's choice is the same alone and among others: drafted or not, batched or not."""
+    request = request_of(temperature=temperature, top_p=0.9, repetition_penalty=penalty, seed=seed)
+    logits = logits_of(seed, 12, rows).to(torch.bfloat16).float()  # bfloat16 has ties
+    allowed = torch.tensor([1, 4, 5])
+    places = [Place(seed % 50 + n, n % 2, (n, n + 1), allowed if n == 1 else None) for n in range(rows)]
+    sampler = Sampler(LETTERS, CPU)
+    together = sampler.choose(logits.clone(), request, 1, places)
+    alone = [sampler.choose(logits[n : n + 1].clone(), request, 1, [place])[0] for n, place in enumerate(places)]
+    assert together == alone and together[1] in (1, 4, 5)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_only_allowed_ids(temperature: float) -> None:
+    row, request = logits_of(5), request_of(temperature=temperature)
+    places = [Place(offset, allowed=torch.tensor([2, 9])) for offset in range(4000)]
+    counts = torch.bincount(
+        torch.tensor(Sampler(LETTERS, CPU).choose(row.expand(4000, -1).clone(), request, 0, places)), minlength=12
+    )
+    wanted = torch.zeros(12)
+    wanted[[2, 9]] = row[0, [2, 9]].softmax(dim=0)
+    if temperature:
+        assert chi_square(counts, wanted) < 15
+    else:
+        assert counts[[2, 9]].sum() == 4000 == counts.max()
+
+
+def test_what_is_far_below_the_best_is_not_hashed(monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed: list[int] = []
+    plain = sampling.gumbel
+    monkeypatch.setattr(sampling, "gumbel", lambda keys, hashes: hashed.append(hashes.numel()) or plain(keys, hashes))
+    row = torch.tensor([[0.0, -1.0, -FAR - 1.0, -FAR - 2.0, *[-torch.inf] * 8]])
+    Sampler(LETTERS, CPU).choose(row, request_of(), 0, [Place(0)])
+    assert hashed == [2]

@@ -1,0 +1,93 @@
+"""The verifier's bookkeeping of rows, places and lengths."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from codespec.sequence import Candidates, Sequence
+from codespec.text.streaming import StopFinder
+from codespec.types import CompletionRequest
+from codespec.verify.acceptance import MatchRule
+from codespec.verify.verifier import Turn, Verifier
+from tests.parrot import Parrot
+from tests.toy_tokenizers import toy_tokenizer
+
+PREFIX, SAID = "x = 1\n", "y = 2\nz = 3\n"
+
+
+def sequence_of(parrot: Parrot, slot: int, prefix: str = PREFIX, **request: object) -> Sequence:
+    asked = CompletionRequest(prefix=prefix, **request)
+    ids = parrot.tokenizer.encode(prefix)
+    return Sequence(asked, 0, ids, prefix.encode(), b"", True, frozenset(), StopFinder(), slot=slot)
+
+
+def said(parrot: Parrot, count: int) -> list[int]:
+    """The next ids of the parrot's text."""
+    return parrot.tokenizer.encode(SAID)[:count]
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6), st.booleans()), min_size=1, max_size=4))
+@settings(max_examples=60)
+def test_verdicts_and_lengths(plans: list[tuple[int, int, bool]]) -> None:
+    """A batch of sequences with right, wrong and no candidates, some still in their prompt."""
+    parrot = Parrot(toy_tokenizer("bytes"), PREFIX + SAID)
+    verifier = Verifier(parrot, MatchRule())
+    turns = []
+    for slot, (right, wrong, whole) in enumerate(plans):
+        sequence = sequence_of(parrot, slot)
+        ids = (*said(parrot, right), *([0] * wrong)) if whole else ()
+        turns.append(Turn(sequence, sequence.num_pending if whole else 4, Candidates(tuple(ids))))
+    verdicts = verifier.verify(turns)
+    for turn, verdict, (right, _, whole) in zip(turns, verdicts, plans, strict=True):
+        held = parrot.cache.ids[turn.sequence.slot]  # type: ignore[union-attr]
+        if not whole:
+            assert verdict is None and turn.sequence.cached == 4
+        else:
+            assert verdict is not None and verdict.accepted == right
+            assert list(verdict.committed) == said(parrot, right + 1)
+            assert turn.sequence.cached == len(turn.sequence.ids) + right
+            assert held[-right:] == said(parrot, right) or not right
+        assert len(held) == turn.sequence.cached, "rejected rows are gone, the last choice is not in yet"
+    assert parrot.forwards == 1
+
+
+@given(st.lists(st.integers(0, 260), max_size=12), st.integers(0, 12))
+def test_every_row_has_its_own_key(ids: list[int], committed: int) -> None:
+    """Offsets count bytes, tokens without any count themselves: no two places of a text share their luck."""
+    parrot = Parrot(toy_tokenizer("bytes"), PREFIX)
+    verifier, sequence = Verifier(parrot, MatchRule()), sequence_of(parrot, 0, temperature=1.0)
+    keys = []
+    for number in ids[:committed]:
+        (place,) = verifier._places(sequence, ())
+        keys.append((place.offset, place.silent))
+        spelled = parrot.token_bytes[number]
+        sequence.ids.append(number)
+        sequence.generated += spelled
+        sequence.silent = 0 if spelled else sequence.silent + 1
+    drafted = [(place.offset, place.silent) for place in verifier._places(sequence, tuple(ids[committed:]))]
+    assert len(set(keys + drafted)) == len(ids) + 1
+    whole = Verifier(parrot, MatchRule())._places(sequence_of(parrot, 0), tuple(ids))
+    assert [(place.offset, place.silent) for place in whole] == keys + drafted, "drafted or committed, the same"
+
+
+def test_the_penalty_sees_each_rows_own_beginning() -> None:
+    parrot = Parrot(toy_tokenizer("bytes"), PREFIX)
+    verifier = Verifier(parrot, MatchRule())
+    plain, penalized = sequence_of(parrot, 0), sequence_of(parrot, 0, repetition_penalty=1.2)
+    assert [place.before for place in verifier._places(plain, (7, 8))] == [(), (), ()]
+    prompt = tuple(penalized.ids)
+    wanted = [prompt, (*prompt, 7), (*prompt, 7, 8)]
+    assert [place.before for place in verifier._places(penalized, (7, 8))] == wanted
+
+
+def test_held_bytes_bind_each_row() -> None:
+    parrot = Parrot(toy_tokenizer("bytes"), PREFIX)
+    verifier, tokenizer = Verifier(parrot, MatchRule()), parrot.tokenizer
+    sequence = sequence_of(parrot, 0)
+    sequence.held = b"ab"
+    first, second, third, fourth = verifier._places(sequence, tuple(tokenizer.encode("abc")))
+    assert first.allowed is not None and second.allowed is not None
+    assert [tokenizer.token_bytes[number] for number in first.allowed.tolist()] == [b"a"]
+    assert [tokenizer.token_bytes[number] for number in second.allowed.tolist()] == [b"b"]
+    assert third.allowed is None is fourth.allowed
