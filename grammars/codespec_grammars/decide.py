@@ -1,0 +1,164 @@
+"""From what the tree and the lexer say to one context. Knows the order in which they are believed; parses nothing.
+
+The tree is believed where no error lies between the tip and the node that gives the context; elsewhere the lexer, which
+reads left to right and so cannot be misled by what follows.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from codespec_grammars.contexts import TEXT_LIKE, Context
+from codespec_grammars.language import Language
+from codespec_grammars.lexer import LexState, in_text
+from codespec_grammars.lexer_rules import COMMENT, LexerRules
+from codespec_grammars.lookup import Found
+from codespec_grammars.mend import is_word, word_before
+from codespec_grammars.statement import begins_with, statement_start
+
+_HEADS = (Context.IMPORT, Context.SIGNATURE)
+_LOOSE = (Context.STATEMENT, Context.ARGUMENTS)
+_STRING_START = re.compile(rb"[ \t]*[A-Za-z]{0,3}$")
+
+
+@dataclass(frozen=True, slots=True)
+class Tip:
+    """The text, the tip in it, and the lexer's state there."""
+
+    data: Language
+    rules: LexerRules
+    text: bytes
+    tip: int
+    state: LexState
+
+
+def decide(at: Tip, found: Found) -> Context:
+    """The context at the tip."""
+    inside = found.inside if found.clean else None
+    text = _text_by_lexer(at) if found.errors or inside is Context.STRING else None
+    if inside is Context.STRING and text is Context.DOCSTRING:
+        return text
+    if inside in TEXT_LIKE and (text or not found.errors or inside is Context.FREE_TEXT):
+        return inside
+    if text:
+        return Context.IMPORT if text is Context.STRING and _imports(at) else text
+    inside = None if inside in TEXT_LIKE else inside
+    line = at.text[at.text.rfind(b"\n", 0, at.tip) + 1 : at.tip]
+    stripped = line.rstrip()
+    token = _token(at, found, stripped) if stripped else None
+    if token is Context.BLOCK_START:
+        return token
+    if inside is None or (found.errors and inside in _LOOSE and _open_here(at) < 2):
+        inside = _by_lexer(at) or inside
+    if (
+        stripped
+        and not found.errors
+        and len(stripped) == len(line)
+        and found.ended in _HEADS
+        and not stripped.endswith(b"}")
+    ):
+        inside = found.ended
+    if inside in _HEADS:
+        return inside
+    if not stripped:
+        return Context.INDENT
+    if is_word(at.text[at.tip - 1]):
+        return Context.IDENTIFIER
+    return token or inside or Context(at.data.default)
+
+
+def _token(at: Tip, found: Found, stripped: bytes) -> Context | None:
+    """What the last token on the line says; its bytes, where the tree has an error around it."""
+    if word_before(at.text, at.tip).decode("utf-8", "replace") in at.data.block_openers:
+        return Context.BLOCK_START
+    if found.token or not found.errors:
+        return found.token
+    if _opens_block(at, stripped):
+        return Context.BLOCK_START
+    if stripped.endswith(tuple(pair[1].encode() for pair in at.data.brackets)):
+        return Context.CLOSING
+    if stripped.endswith(tuple(mark.encode() for mark in at.data.members)):
+        return Context.IDENTIFIER
+    return Context.OPERATOR if stripped[-1] in at.data.operators.encode() else None
+
+
+def _opens_block(at: Tip, stripped: bytes) -> bool:
+    if not stripped.endswith(tuple(mark.encode() for mark in at.data.block_openers)):
+        return False
+    brackets = at.state.brackets
+    if brackets and not brackets[-1][0].block:
+        return False
+    return stripped[-1:] != b":" or _head(at, at.rules.heads)
+
+
+def _text_by_lexer(at: Tip) -> Context | None:
+    """Comment, string or docstring, as the lexer sees it."""
+    if at.state.comment >= 0:
+        documents = at.rules.docs and at.text.startswith(at.rules.docs, at.state.comment)
+        return Context.DOCSTRING if documents else Context.COMMENT
+    opener = in_text(at.state)
+    if opener is None:
+        return None
+    start = at.state.stack[-1][1]
+    if opener.sort == COMMENT:
+        documents = at.rules.docs and at.text.startswith(at.rules.docs, max(start, 0))
+        return Context.DOCSTRING if documents else Context.COMMENT
+    if at.data.docstrings and opener.multiline and start >= 0 and len(at.state.stack) == 1:
+        line = at.text.rfind(b"\n", 0, start) + 1
+        before = _without_comments(at, at.text[:line].rstrip())
+        if _STRING_START.match(at.text[line:start]) and (not before or before.endswith(b":")):
+            return Context.DOCSTRING
+    return Context.STRING
+
+
+def _without_comments(at: Tip, text: bytes) -> bytes:
+    """The text without the comment lines at its end."""
+    while text:
+        line = text.rfind(b"\n") + 1
+        if not text[line:].lstrip().startswith(at.rules.line_comments):
+            break
+        text = text[:line].rstrip()
+    return text
+
+
+def _by_lexer(at: Tip) -> Context | None:
+    """Import, signature or arguments by the statement's first word and the innermost bracket."""
+    if _imports(at):
+        return Context.IMPORT
+    if _head(at, at.rules.signatures):
+        return Context.SIGNATURE
+    brackets = at.state.brackets
+    if brackets and brackets[-1][0].open == b"(" and _after_word(at.text, brackets[-1][1]):
+        return Context.ARGUMENTS
+    return None
+
+
+def _imports(at: Tip) -> bool:
+    """Whether the statement is an import, or the one that opened the innermost brackets, as in `import { a,`."""
+    if at.rules.imports is None or _head(at, at.rules.imports):
+        return at.rules.imports is not None
+    brackets = at.state.brackets
+    if not brackets or brackets[-1][1] < 0:
+        return False
+    start = statement_start(at.text, brackets[-1][1], brackets[:-1])
+    return at.rules.imports.match(at.text, start, at.tip) is not None
+
+
+def _open_here(at: Tip) -> int:
+    """How many brackets the statement itself has open."""
+    count = 0
+    for opener, _ in reversed(at.state.brackets):
+        if opener.block:
+            break
+        count += 1
+    return count
+
+
+def _after_word(text: bytes, at: int) -> bool:
+    return at > 0 and (is_word(text[at - 1]) or text[at - 1 : at] in (b")", b"]", b">"))
+
+
+def _head(at: Tip, words: re.Pattern[bytes] | None) -> bool:
+    """Whether the tip lies in a statement that begins with one of the words, before what ends its head."""
+    return words is not None and begins_with(words, at.text, at.tip, at.state, at.rules.heads is not None)

@@ -1,0 +1,179 @@
+"""A left-to-right lexer for one language: what stands open at a position. Knows brackets, strings, comments and code
+lines; knows no grammar. Its state at a position depends on the bytes before it only, so that following a text and
+starting afresh give the same.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from codespec_grammars.lexer_rules import BRACKET, LexerRules, Opener, heredoc_opener
+
+# An open thing and where it was opened; -1 where a sent cursor said that it is open.
+Entry = tuple[Opener, int]
+
+
+_SKIPPED = frozenset({"atom", "flat", "escape"})
+
+
+@dataclass(frozen=True, slots=True)
+class LexState:
+    """What is known at `pos`: the open things, outermost first; the closers that closed nothing; the last pair of
+    brackets that was closed; the heredocs that begin at the next line; where the last line comment began."""
+
+    pos: int = 0
+    stack: tuple[Entry, ...] = ()
+    unopened: tuple[bytes, ...] = ()
+    closed: tuple[int, int] = (-1, -1)
+    pending: tuple[bytes, ...] = ()
+    comment: int = -1
+
+    @property
+    def brackets(self) -> tuple[Entry, ...]:
+        """The open brackets alone."""
+        return tuple(entry for entry in self.stack if entry[0].sort == BRACKET)
+
+
+class Lexer:
+    """Runs over one text, `run` by `run`. `lines` collects the starts of the lines that begin in code, with the number
+    of things open there; `dropped` what ended without its closer, `repairs` where that closer would have to stand."""
+
+    def __init__(self, rules: LexerRules, text: bytes) -> None:
+        self.rules, self.text = rules, text
+        self.lines: list[tuple[int, int]] = []
+        self.dropped: list[Entry] = []
+        self.repairs: list[tuple[int, bytes]] = []
+
+    def run(self, state: LexState, end: int) -> LexState:
+        """The state at `end`, from the one at `state.pos`."""
+        self._stack = list(state.stack)
+        self._unopened, self._closed = list(state.unopened), state.closed
+        self._pending, self._comment = list(state.pending), -1
+        pos, text, stack, code = state.pos, self.text, self._stack, self.rules.code
+        while pos < end:
+            inside = stack[-1][0].inside if stack else None
+            found = (inside or code).search(text, pos, end)
+            if found is None:
+                break
+            pos = found.end()
+            if found.lastgroup not in _SKIPPED:
+                self._event(found, inside is not None, end)
+        return LexState(
+            end, tuple(self._stack), tuple(self._unopened), self._closed, tuple(self._pending), self._comment
+        )
+
+    def forget(self, pos: int) -> None:
+        """Forgets the lines and repairs that a run from `pos` finds again."""
+        while len(self.lines) > 1 and self.lines[-1][0] > pos:
+            self.lines.pop()
+        while self.repairs and self.repairs[-1][0] >= pos:
+            self.repairs.pop()
+        self.dropped.clear()
+
+    def _event(self, found: re.Match[bytes], inside: bool, end: int) -> None:
+        group = found.lastgroup
+        if group == "open" or group == "long":
+            self._stack.append((self._opener(found), found.start()))
+        elif group == "close" and inside:
+            self._stack.pop()
+        elif group == "close":
+            self._close(found)
+        elif group == "line":
+            self._line(found.end())
+        elif group == "end":
+            self._drop(len(self._stack) - 1, found.start())
+            self._line(found.end())
+        elif group == "comment" and found.end() == end:
+            self._comment = found.start()
+        elif group == "heredoc":
+            self._pending.append(self._heredoc_word(found))
+
+    def _opener(self, found: re.Match[bytes]) -> Opener:
+        opener = self.rules.openers[found.group()]
+        if opener.block and opener.open == b"{":
+            before = self.text[max(0, found.start() - 32) : found.start()]
+            if self.rules.value.search(before[before.rfind(b"\n") + 1 :]):
+                return self.rules.values[opener.open]
+        return opener
+
+    def _heredoc_word(self, found: re.Match[bytes]) -> bytes:
+        assert self.rules.heredoc is not None
+        again = self.rules.heredoc.match(found.group())
+        return again[1] if again else b""
+
+    def _line(self, start: int) -> None:
+        if self._pending:
+            self._stack.append((heredoc_opener(self._pending.pop(0)), start))
+            return
+        if self._stack:
+            self._end_line(start)
+        self.lines.append((start, len(self._stack)))
+
+    def _end_line(self, start: int) -> None:
+        """Drops what a new line shows to have been left open above."""
+        for depth, (opener, _) in enumerate(self._stack):
+            if not opener.multiline:
+                self._drop(depth, start - 1)
+                break
+        before = len(self._stack)
+        while self._stack and self._stack[-1][0].sort == BRACKET and not self._stack[-1][0].block:
+            if not self._begins_statement(start, self._stack[-1][1]):
+                break
+            self._drop(len(self._stack) - 1, start)
+        if len(self._stack) < before:
+            self.repairs.append((start, self.rules.terminator))
+
+    def _begins_statement(self, start: int, opened: int) -> bool:
+        """Whether the line begins a statement although a bracket is open: with a word that never stands inside
+        brackets, or no deeper than the line with the bracket."""
+        rules, text = self.rules, self.text
+        if rules.restart and rules.restart.match(text, start):
+            return True
+        if opened < 0:
+            return False
+        first = _first_word(text, start)
+        above = text.rfind(b"\n", 0, opened) + 1
+        depth = _first_column(text, above) - above
+        if first < 0 or first - start > depth:
+            return False
+        return first - start < depth or rules.statement.match(text, start) is not None
+
+    def _drop(self, depth: int, pos: int) -> None:
+        """Takes what is open from `depth` on as ended at `pos`."""
+        for opener, start in reversed(self._stack[depth:]):
+            self.dropped.append((opener, start))
+            self.repairs.append((pos, opener.close))
+        del self._stack[depth:]
+
+    def _close(self, found: re.Match[bytes]) -> None:
+        wanted = found.group()
+        for depth in range(len(self._stack) - 1, -1, -1):
+            opener, start = self._stack[depth]
+            if opener.sort != BRACKET:
+                break
+            if opener.close == wanted:
+                self._drop(depth + 1, found.start())
+                del self._stack[depth:]
+                self._closed = (found.start(), start)
+                return
+        self._unopened.append(wanted)
+
+
+def _first_column(text: bytes, start: int) -> int:
+    while text[start : start + 1] in (b" ", b"\t"):
+        start += 1
+    return start
+
+
+def _first_word(text: bytes, start: int) -> int:
+    """Where the line's first word begins, -1 where it begins with something else or is blank."""
+    first = _first_column(text, start)
+    return first if text[first : first + 1].isalpha() else -1
+
+
+def in_text(state: LexState) -> Opener | None:
+    """The string, block comment or heredoc that the position lies in."""
+    if state.stack and state.stack[-1][0].sort != BRACKET:
+        return state.stack[-1][0]
+    return None

@@ -1,0 +1,9 @@
+(paragraph) @free_text
+(atx_heading) @free_text
+(setext_heading) @free_text
+(block_quote) @free_text
+(list_item) @free_text
+(pipe_table) @free_text
+(html_block) @free_text
+(fenced_code_block) @statement
+(indented_code_block) @statement

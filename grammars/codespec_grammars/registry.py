@@ -1,0 +1,80 @@
+"""Which languages there are, and their grammars. Knows the folders beside this file; imports a grammar's wheel when it
+is first asked for. An unknown language or a missing wheel is a note, never an error.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path, PurePath
+
+import tree_sitter
+
+from codespec_grammars.language import Language, load_language
+from codespec_grammars.lexer_rules import LexerRules, compile_rules
+from codespec_grammars.queries import ContextQuery, compile_contexts
+
+FOLDER = Path(__file__).resolve().parent
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """A language that can be parsed: its data, its tree-sitter grammar, its contexts and its lexer's rules."""
+
+    data: Language
+    language: tree_sitter.Language
+    contexts: ContextQuery
+    rules: LexerRules
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Why there is no grammar, in one sentence."""
+
+    note: str
+
+
+@cache
+def languages() -> dict[str, Language]:
+    """Every language by name: each folder beside this file that holds a `language.toml`."""
+    return {path.parent.name: load_language(path.parent) for path in sorted(FOLDER.glob("*/language.toml"))}
+
+
+def language_names() -> tuple[str, ...]:
+    """The names of all languages, sorted."""
+    return tuple(languages())
+
+
+def find_language(language_id: str = "", path: str = "") -> str:
+    """The name of the language that an editor calls `language_id`, else of the file's name; "" where none is known."""
+    for data in languages().values():
+        if language_id and language_id in (data.name, *data.ids):
+            return data.name
+    file = PurePath(path).name
+    for data in languages().values():
+        if any(fnmatchcase(file, glob) for glob in data.files):
+            return data.name
+    return ""
+
+
+@cache
+def load_grammar(language: str) -> Grammar | Missing:
+    """The grammar by a language's name or id. Only this package's own broken data raises (GrammarDataError)."""
+    name = find_language(language)
+    if not name:
+        return Missing(f"no grammar for the language {language!r}: the context is unknown")
+    data = languages()[name]
+    try:
+        module = importlib.import_module(data.module)
+    except ImportError:
+        wheel = data.module.replace("_", "-")
+        return Missing(f"the grammar of {name} is not installed (pip install {wheel}): the context is unknown")
+    try:
+        grammar = tree_sitter.Language(getattr(module, data.function)())
+    except ValueError as error:
+        return Missing(
+            f"the installed grammar of {name} does not fit this tree-sitter ({error}): the context is unknown"
+        )
+    return Grammar(data, grammar, compile_contexts(grammar, data.folder), compile_rules(data))

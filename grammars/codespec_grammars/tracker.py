@@ -1,0 +1,146 @@
+"""Follows a text that grows at its tip and is cut back: the context there. Knows the window, the order lexer → mended
+text → tree → decision, and what is kept between two calls; does not know what the context is used for.
+
+Everything kept only saves time: a tracker that followed a text says what a fresh one of the same text says.
+"""
+
+from __future__ import annotations
+
+from codespec_grammars.contexts import Context
+from codespec_grammars.cursor import Cursor
+from codespec_grammars.decide import Tip, decide
+from codespec_grammars.indentation import expected_indent
+from codespec_grammars.lexed import LexedText
+from codespec_grammars.lookup import NOTHING, Found, look_up
+from codespec_grammars.mend import Mender, repaired
+from codespec_grammars.parse import Parsed, SlicedParser
+from codespec_grammars.registry import Grammar, Missing, load_grammar
+from codespec_grammars.sent import Sent, reconcile
+from codespec_grammars.window import parse_start, suffix_window
+
+# Things open at once beyond which no tree is asked: walking up through one costs the square of its depth.
+DEEPEST = 128
+
+
+class ContextTracker:
+    """The context at the tip of `prefix` plus what was appended to it; `suffix` stands to the right of the tip.
+
+    `language` is a name or an editor's id; an unknown one gives `unknown` for ever, and `note` says why. `sent` is what
+    a language server knows about the cursor before anything is appended: it wins where this tracker's window is too
+    small to see it.
+    """
+
+    def __init__(self, language: str, prefix: bytes, suffix: bytes = b"", *, sent: Cursor | None = None) -> None:
+        grammar = load_grammar(language)
+        self.note = grammar.note if isinstance(grammar, Missing) else ""
+        self._length = 0
+        self._sent = sent
+        self._tracked: _Tracked | None = None
+        if isinstance(grammar, Grammar):
+            self._tracked = _Tracked(grammar, prefix, suffix)
+            if sent is not None:
+                self._tracked.seed(reconcile(sent, self._tracked.cursor(), grammar.rules))
+
+    @property
+    def appended(self) -> int:
+        """How many bytes were appended and not rolled back."""
+        return self._length
+
+    @property
+    def bytes_parsed(self) -> int:
+        """How many bytes were given to the parser so far."""
+        return self._tracked.parser.bytes_parsed if self._tracked else 0
+
+    def advance(self, data: bytes) -> None:
+        """Appends bytes at the tip; they may end inside a character."""
+        self._length += len(data)
+        if self._tracked:
+            self._tracked.lexed.append(data)
+
+    def rollback(self, length: int) -> None:
+        """Cuts the appended text back to `length` bytes. Raises ValueError where it is shorter than that."""
+        if not 0 <= length <= self._length:
+            raise ValueError(f"cannot roll back to {length} bytes: {self._length} were appended")
+        self._length = length
+        if self._tracked:
+            self._tracked.lexed.cut(length)
+
+    def context(self) -> Cursor:
+        """What is known about the tip now."""
+        if self._tracked is None:
+            return self._sent if self._sent and not self._length else Cursor()
+        return self._tracked.cursor()
+
+
+class _Tracked:
+    """A tracker whose language has a grammar."""
+
+    def __init__(self, grammar: Grammar, prefix: bytes, suffix: bytes) -> None:
+        self._grammar = grammar
+        self.lexed = LexedText(grammar.rules, prefix)
+        self._suffix = suffix
+        self._mender = Mender(grammar.data, grammar.rules)
+        self.parser = SlicedParser(grammar.language)
+        self._parsed: tuple[int, bytes, Parsed] | None = None
+        self._sent: Sent | None = None
+        self._answer: tuple[int, Cursor] | None = None
+
+    def seed(self, sent: Sent | None) -> None:
+        """Takes what a sent cursor adds to what the window shows."""
+        self._sent = sent
+        self._answer = None
+        if sent is not None:
+            self.lexed.seed(sent.open)
+
+    def cursor(self) -> Cursor:
+        """The answer at the tip; asked twice for the same text, it is worked out once."""
+        if self._answer is None or self._answer[0] != self.lexed.version:
+            self._answer = (self.lexed.version, self._work_out())
+        return self._answer[1]
+
+    def _work_out(self) -> Cursor:
+        if self._sent and not self.lexed.appended:
+            return self._sent.cursor
+        lexed, data = self.lexed, self._grammar.data
+        state = lexed.state()
+        at = Tip(data, self._grammar.rules, lexed.text, lexed.tip, state)
+        context = decide(at, self._look_up(at))
+        if self._sent:
+            context = self._sent.correct(context, state)
+        brackets = b"".join(opener.open[-1:] for opener, _ in state.brackets).decode("ascii", "replace")
+        indent = expected_indent(data, lexed.text, lexed.tip, state, context is Context.BLOCK_START)
+        return Cursor(context, brackets, indent, data.name)
+
+    def _look_up(self, at: Tip) -> Found:
+        if len(at.state.stack) > DEEPEST:
+            return NOTHING
+        start = parse_start(self.lexed.lexer, at.tip, self.lexed.depth)
+        opening = self.lexed.opening if start == 0 else b""
+        if not self.lexed.begins_file(start):
+            indented = at.text[start : start + 1] in (b" ", b"\t")
+            opening = (at.data.indented_opening if indented else at.data.window_opening).encode() + opening
+        suffix = suffix_window(at.rules, self._suffix, not at.state.comment >= 0 and not at.state.stack)
+        mended = self._mender.mend(at.text, at.tip, at.state, suffix)
+        before = _utf8(opening + repaired(self.lexed.lexer, start, at.tip))
+        tip = len(before)
+        text = before + mended.placeholder + _utf8(mended.rest)
+        parsed = self._parse(text, tip, (self.lexed.start + start, opening))
+        if parsed is None:
+            return NOTHING
+        left = len(text[:tip].rstrip())
+        return look_up(parsed.tree, self._grammar.contexts, tip, len(mended.placeholder), left)
+
+    def _parse(self, text: bytes, tip: int, begin: tuple[int, bytes]) -> Parsed | None:
+        old = self._parsed[2] if self._parsed and self._parsed[:2] == begin else None
+        parsed = self.parser.parse(text, tip, old)
+        self._parsed = (*begin, parsed) if parsed else None
+        return parsed
+
+
+def _utf8(text: bytes) -> bytes:
+    """The text without bytes that are no UTF-8: queries read nodes as text, and a tip may lie inside a character."""
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return text.decode(errors="ignore").encode()
+    return text

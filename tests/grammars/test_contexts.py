@@ -1,0 +1,81 @@
+"""Every caret of every fixture, whole and cut off at the cursor, asked in each way that there is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from codespec_grammars import Context, ContextTracker, Cursor
+from codespec_grammars.registry import Grammar, load_grammar
+
+from tests.grammars.fixtures import Case, fixture_files, languages, read_cases
+
+CORE = ["bash", "c", "cpp", "go", "java", "javascript", "json", "python", "rust", "tsx", "typescript"]
+# The others come with the extra `all-grammars`.
+THERE = [name for name in languages() if name in CORE or isinstance(load_grammar(name), Grammar)]
+FILES = [path for language in THERE for path in fixture_files(language)]
+
+
+def name_of(path: Path) -> str:
+    return f"{path.parent.name}/{path.name}"
+
+
+def ways(case: Case) -> list[tuple[str, bytes]]:
+    return [("whole", case.suffix)] if case.whole else [("whole", case.suffix), ("cut", b"")]
+
+
+def wrong(case: Case, cursor: Cursor) -> str:
+    """What differs from the fixture, "" where nothing does."""
+    said = [("context", case.context, cursor.context.value)]
+    said += [("open", case.brackets, cursor.open_brackets)] if case.brackets is not None else []
+    said += [("indent", case.indent, cursor.indent)] if case.indent is not None else []
+    return ", ".join(f"{name}: want {want!r}, got {got!r}" for name, want, got in said if want != got)
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_fixture(path: Path) -> None:
+    found = []
+    for case in read_cases(path):
+        for way, suffix in ways(case):
+            cursor = ContextTracker(path.parent.name, case.prefix, suffix).context()
+            found += [f"{case.where} ({way}) {wrong(case, cursor)}"] if wrong(case, cursor) else []
+    assert not found, "\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_typing_up_to_the_caret_gives_the_same(path: Path) -> None:
+    for case in read_cases(path):
+        for length in (1, 7, 60):
+            tracker = ContextTracker(path.parent.name, case.prefix[:-length], case.suffix)
+            for byte in case.prefix[-length:][:3]:
+                tracker.advance(bytes([byte]))
+                tracker.context()
+            tracker.advance(case.prefix[-length:][3:] + b"@(")
+            tracker.context()
+            tracker.rollback(tracker.appended - 2)
+            assert tracker.context() == ContextTracker(path.parent.name, case.prefix, case.suffix).context(), case.where
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_a_sent_cursor_that_the_window_shows_changes_nothing(path: Path) -> None:
+    for case in read_cases(path):
+        plain = ContextTracker(path.parent.name, case.prefix, case.suffix)
+        sent = ContextTracker(path.parent.name, case.prefix, case.suffix, sent=plain.context())
+        for piece in (b"", b"ab", b" = (", b'"x', b"\n"):
+            plain.advance(piece)
+            sent.advance(piece)
+            assert sent.context() == plain.context(), (case.where, piece)
+
+
+@pytest.mark.parametrize("language", CORE)
+def test_there_are_forty_cases_and_broken_ones(language: str) -> None:
+    cases = {path.name: read_cases(path) for path in fixture_files(language)}
+    assert sum(map(len, cases.values())) >= 40
+    runs = [way for group in cases.values() for case in group for way, _ in ways(case)]
+    assert runs.count("cut") * 3 >= len(runs)
+    assert any(len(group) >= 14 for name, group in cases.items() if name.lower().startswith("broken"))
+
+
+def test_every_context_is_expected_somewhere() -> None:
+    expected = {case.context for path in FILES for case in read_cases(path)}
+    assert expected == {context.value for context in Context} - {"unknown"}

@@ -1,0 +1,91 @@
+"""A cursor that the language server sends wins where the tracker's window is too small to see what is open."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from codespec_grammars import Context, ContextTracker, Cursor, CursorError
+
+PROSE = b"Some words of it, don't count them.\n" * 600
+
+
+def test_a_docstring_from_far_above() -> None:
+    prefix = b'def f():\n    """Says\n' + PROSE
+    assert ContextTracker("python", prefix).context().context is not Context.DOCSTRING
+    tracker = ContextTracker("python", prefix, sent=Cursor(Context.DOCSTRING, "", 4, "python"))
+    assert tracker.context() == Cursor(Context.DOCSTRING, "", 4, "python")
+    tracker.advance(b"more words, x = f(")
+    assert tracker.context().context is Context.DOCSTRING
+    tracker.advance(b'\n    """\n    x = call(')
+    assert tracker.context().context is Context.ARGUMENTS
+    tracker.rollback(3)
+    assert tracker.context().context is Context.DOCSTRING
+
+
+@pytest.mark.parametrize(("language", "opener"), [("c", b"/*"), ("javascript", b"/*"), ("rust", b"/*")])
+def test_a_comment_from_far_above(language: str, opener: bytes) -> None:
+    tracker = ContextTracker(language, opener + PROSE, sent=Cursor(Context.COMMENT, "", 0, language))
+    tracker.advance(b" and")
+    assert tracker.context().context is Context.COMMENT
+    tracker.advance(b" */ x = ")
+    assert tracker.context().context is Context.OPERATOR
+
+
+def test_a_template_from_far_above() -> None:
+    tracker = ContextTracker("javascript", b"const a = `" + PROSE, sent=Cursor(Context.STRING, "", 0, "javascript"))
+    tracker.advance(b"text ${na")
+    assert tracker.context().context is Context.IDENTIFIER
+    tracker.advance(b"me} text")
+    assert tracker.context().context is Context.STRING
+
+
+def test_brackets_from_far_above_stay_open_until_they_are_closed() -> None:
+    prefix = b"call([\n" + b"    value,\n" * 2000
+    sent = Cursor(Context.ARGUMENTS, "([", 4, "python")
+    tracker = ContextTracker("python", prefix, sent=sent)
+    assert tracker.context() == sent
+    tracker.advance(b"    other(")
+    assert tracker.context().open_brackets == "([("
+    tracker.advance(b"1)")
+    assert tracker.context().open_brackets == "(["
+    tracker.advance(b"], ")
+    assert tracker.context().open_brackets == "("
+
+
+def test_the_sent_context_wins_and_comes_back_after_a_rollback() -> None:
+    sent = Cursor(Context.IMPORT, "(", 4, "python")
+    tracker = ContextTracker("python", b"x = 1\n", sent=sent)
+    assert tracker.context() == sent
+    tracker.advance(b"y = ")
+    assert tracker.context().context is Context.OPERATOR
+    tracker.rollback(0)
+    assert tracker.context() == sent
+
+
+def test_without_a_grammar_the_sent_cursor_holds_until_something_is_written() -> None:
+    sent = Cursor(Context.COMMENT, "(", 2, "cobol")
+    tracker = ContextTracker("cobol", b"", sent=sent)
+    assert tracker.context() == sent
+    tracker.advance(b"x")
+    assert tracker.context() == Cursor()
+
+
+def test_a_cursor_survives_json() -> None:
+    cursor = Cursor(Context.BLOCK_START, "([{", 8, "go")
+    assert Cursor.parse(json.loads(json.dumps(cursor.as_dict()))) == cursor
+    assert Cursor.parse({"open_brackets": ["(", "["]}) == Cursor(open_brackets="([")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("context", "poem"), ("context", 3), ("open_brackets", 5), ("indent", -1), ("indent", True), ("language", None)],
+)
+def test_a_malformed_cursor_names_its_field(field: str, value: object) -> None:
+    with pytest.raises(CursorError, match=rf"cursor\.{field} must be"):
+        Cursor.parse({field: value})
+
+
+def test_an_unknown_field_is_refused() -> None:
+    with pytest.raises(CursorError, match="no field 'colour'"):
+        Cursor.parse({"colour": "red"})
