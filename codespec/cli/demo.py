@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 SHOWN, MEASURED, TOKENS = 4, 12, 64
 DTYPES = ("float32", "bfloat16")
+WARM_UP = BenchPrompt("def first(values):\n    return values[0]\n\n\n" * 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +45,16 @@ def demonstrate() -> int:
     require_torch()
     from codespec.engine.engine import Engine
 
-    engines = {dtype: Engine.load(dtype=dtype) for dtype in DTYPES}
+    shown = Engine.load()
+    # An engine a configuration: one that has seen a prompt before would find its prefix and its completion remembered.
+    engines = {(dtype, on): Engine.load(dtype=dtype, speculate=on) for dtype in DTYPES for on in (False, True)}
     for note in dict.fromkeys(note for engine in engines.values() for note in engine.notes):
         print(f"codespec: {note}", file=sys.stderr)
     prompts = stdlib_prompts(MEASURED)
-    show(engines["float32"], prompts[:: max(1, len(prompts) // SHOWN)][:SHOWN])
+    show(shown, prompts[:: max(1, len(prompts) // SHOWN)][:SHOWN])
     print("Measuring the same prompts plain and with speculation (one thread, in turn) …", flush=True)
     for engine in engines.values():
-        run(engine, prompts[0], speculate=True)
-        run(engine, prompts[0], speculate=False)
+        run(engine, WARM_UP)
     report(engines, prompts)
     return 0
 
@@ -65,7 +67,7 @@ def show(engine: Engine, prompts: Sequence[BenchPrompt]) -> None:
         print(f"── {prompt.path} " + "─" * max(0, 60 - len(prompt.path)))
         print("\n".join(prompt.prefix.splitlines()[-4:]), end="")
         painter.plain("⟨")
-        for event in engine.stream(_request(prompt, shape="auto", heal=True)):
+        for event in engine.stream(_as_editor(prompt)):
             if isinstance(event, RoundEvent):
                 painter.round(event)
             elif isinstance(event, DoneEvent):
@@ -74,26 +76,32 @@ def show(engine: Engine, prompts: Sequence[BenchPrompt]) -> None:
         print()
 
 
-def report(engines: dict[str, Engine], prompts: Sequence[BenchPrompt]) -> None:
+def _as_editor(prompt: BenchPrompt) -> CompletionRequest:
+    return CompletionRequest(
+        prefix=prompt.prefix, suffix=prompt.suffix, path=prompt.path, max_tokens=TOKENS, shape="auto", heal=True
+    )
+
+
+def report(engines: dict[tuple[str, bool], Engine], prompts: Sequence[BenchPrompt]) -> None:
     """Times every prompt in every configuration in turn; prints medians and ratios."""
-    runs: dict[tuple[str, bool], list[Run]] = {(d, on): [] for d in engines for on in (False, True)}
+    runs: dict[tuple[str, bool], list[Run]] = {key: [] for key in engines}
     for prompt in prompts:
-        for (dtype, on), results in runs.items():
-            results.append(run(engines[dtype], prompt, speculate=on))
+        for key, engine in engines.items():
+            runs[key].append(run(engine, prompt))
     speeds = {key: sum(r.tokens for r in rs) / sum(r.seconds for r in rs) for key, rs in runs.items()}
-    fastest = {on: max((d for d in engines), key=lambda d: speeds[d, on]) for on in (False, True)}
+    fastest = {on: max(DTYPES, key=lambda d: speeds[d, on]) for on in (False, True)}
     plain, sped = runs[fastest[False], False], runs[fastest[True], True]
     ratios = [(a.seconds / a.tokens) / (b.seconds / b.tokens) for a, b in zip(plain, sped, strict=True)]
-    same = sum(a.ids == b.ids for d in engines for a, b in zip(runs[d, False], runs[d, True], strict=True))
+    same = sum(a.ids == b.ids for d in DTYPES for a, b in zip(runs[d, False], runs[d, True], strict=True))
     total = Stats()
     for result in sped:
         total.add(result.stats)
     rate_off, rate_on = speeds[fastest[False], False], speeds[fastest[True], True]
-    print(f"plain:       {rate_off:7.1f} tokens/s  (fastest of {', '.join(engines)}: {fastest[False]})")
+    print(f"plain:       {rate_off:7.1f} tokens/s  (fastest of {', '.join(DTYPES)}: {fastest[False]})")
     print(f"speculation: {rate_on:7.1f} tokens/s  ({fastest[True]})")
     spread = f"median of {len(ratios)} prompts; min {min(ratios):.2f}, max {max(ratios):.2f}"
     print(f"speed-up: {statistics.median(ratios):.2f} × ({spread})")
-    print(f"same text as plain: {same} of {len(engines) * len(prompts)}")
+    print(f"same text as plain: {same} of {len(DTYPES) * len(prompts)}")
     a_round = total.committed / total.rounds
     print(f"accepted {total.accepted} of {total.drafted} drafted tokens; {a_round:.2f} tokens a round")
     busy = total.draft_ms + total.retokenize_ms + total.verify_ms + total.prefill_ms + total.other_ms
@@ -102,24 +110,11 @@ def report(engines: dict[str, Engine], prompts: Sequence[BenchPrompt]) -> None:
     print("time with speculation: " + ", ".join(f"{name} {100 * ms / busy:.0f} %" for name, ms in parts.items()))
 
 
-def run(engine: Engine, prompt: BenchPrompt, *, speculate: bool) -> Run:
-    """One completion of TOKENS tokens, raw."""
+def run(engine: Engine, prompt: BenchPrompt) -> Run:
+    """One completion of TOKENS tokens: the prefix alone, and nothing but the target's tokens."""
     start = time.perf_counter()
-    done = engine.complete([_request(prompt, shape="raw", speculate=speculate)])[0]
+    done = engine.complete([CompletionRequest(prefix=prompt.prefix, path=prompt.path, max_tokens=TOKENS)])[0]
     return Run(time.perf_counter() - start, max(1, len(done.token_ids)), done.token_ids, done.stats)
-
-
-def _request(prompt: BenchPrompt, shape: str, heal: bool = False, speculate: bool | None = None) -> CompletionRequest:
-    raw = shape == "raw"
-    return CompletionRequest(
-        prefix=prompt.prefix,
-        suffix="" if raw else prompt.suffix,
-        path=prompt.path,
-        max_tokens=TOKENS,
-        shape="raw" if raw else "auto",
-        heal=heal,
-        speculate=speculate,
-    )
 
 
 if __name__ == "__main__":

@@ -40,9 +40,7 @@ def test_healing_does_not_hurt() -> None:
     asked = places()
     rows = {}
     for heal in (False, True):
-        requests = [
-            CompletionRequest(prefix=p, suffix=s, max_tokens=32, shape="line", heal=heal) for p, _, s in asked
-        ]
+        requests = [CompletionRequest(prefix=p, suffix=s, max_tokens=32, shape="line", heal=heal) for p, _, s in asked]
         done = [c for i in range(0, len(requests), 8) for c in engine.complete(requests[i : i + 8])]
         exact = sum(c.text.strip() == rest.strip() for c, (_, rest, _) in zip(done, asked, strict=True))
         word = [re.match(r"\w*", rest) for _, rest, _ in asked]
