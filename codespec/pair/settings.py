@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from codespec.config import EngineConfig
 from codespec.pair.cross_rows import LITTLE_SURVIVES
@@ -15,7 +16,7 @@ from codespec.pair.facts import ModelFacts
 from codespec.pair.oracle import Oracle
 from codespec.pair.rows import Pair
 
-PAYS_IN_BFLOAT16 = 50_000_000  # parameters: on a CPU smaller models run faster in float32
+PROCESSOR = Path("/proc/cpuinfo")
 LEAST_RATIO = 2.0  # a drafter less than twice as small can't win
 LEAST_SURVIVAL = 0.5
 
@@ -44,6 +45,15 @@ def recommend(pair: Pair, oracles: Sequence[Oracle]) -> list[Setting]:
     return [*settings, _draft_tokens(pair, oracles)]
 
 
+def computes_bfloat16() -> bool:
+    """Whether the processor says that it multiplies bfloat16; where it can't be asked, no."""
+    try:
+        flags = PROCESSOR.read_text()
+    except OSError:
+        return False
+    return "avx512_bf16" in flags or "amx_bf16" in flags
+
+
 def toml(settings: Sequence[Setting]) -> str:
     """The settings as a configuration file, reasons as comments."""
     lines = []
@@ -65,8 +75,8 @@ def _why_useless(pair: Pair, oracles: Sequence[Oracle]) -> str:
 def _dtype(key: str, side: ModelFacts) -> Setting:
     if side.weights.dtype == "F32":
         return Setting(key, "float32", "as it is stored")
-    if side.weights.parameters < PAYS_IN_BFLOAT16:
-        return Setting(key, "float32", "small models are faster so on a CPU")
+    if not computes_bfloat16():
+        return Setting(key, "float32", "this processor has no bfloat16 products")
     return Setting(key, "bfloat16", "checking several tokens costs about one")
 
 
