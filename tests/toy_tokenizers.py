@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
+from collections import Counter
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -55,6 +57,9 @@ def toy_tokenizer(kind: str) -> TextTokenizer:
 def toy_backend(kind: str) -> Tokenizer:
     """The `tokenizers` object of one of `KINDS` or `REFUSED`."""
     return (KINDS | REFUSED)[kind]()
+
+
+_PIECES = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
 
 
 def _source_of(name: str) -> str:
@@ -117,33 +122,27 @@ def _bytes() -> Tokenizer:
 def _with_pieces(document: dict[str, Any], pieces: list[str]) -> dict[str, Any]:
     """The document with control and byte pieces before the trained ones, as SentencePiece lays them out."""
     model = document["model"]
-    if model["type"] == "Unigram":
-        model["vocab"] = [[piece, 0.0] for piece in pieces] + [
-            entry for entry in model["vocab"] if entry[0] not in pieces
-        ]
-        model["unk_id"] = 0
-    else:
-        names = pieces + [name for name in model["vocab"] if name not in pieces]
-        model["vocab"] = {name: place for place, name in enumerate(names)}
-        model.update(unk_token="<unk>", fuse_unk=True)
-    model["byte_fallback"] = True
+    names = pieces + [name for name in model["vocab"] if name not in pieces]
+    model["vocab"] = {name: place for place, name in enumerate(names)}
+    model.update(unk_token="<unk>", fuse_unk=True, byte_fallback=True)
     return document
 
 
-def _sentencepiece(
-    trainer: trainers.Trainer, model: models.Model, *, normalizer: Any, pre_tokenizer: Any, decoder: Any
-) -> Tokenizer:
-    draft = Tokenizer(model)
+def _sentencepiece(*, normalizer: Any, pre_tokenizer: Any, decoder: Any) -> Tokenizer:
+    draft = Tokenizer(models.BPE())
     draft.pre_tokenizer = pre_tokenizers.Metaspace()
-    draft.train_from_iterator(sample_texts(), trainer)
-    pieces = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
-    backend = Tokenizer.from_str(json.dumps(_with_pieces(json.loads(draft.to_str()), pieces)))
+    draft.train_from_iterator(sample_texts(), trainers.BpeTrainer(vocab_size=1400, show_progress=False))
+    backend = Tokenizer.from_str(json.dumps(_with_pieces(json.loads(draft.to_str()), _PIECES)))
     backend.normalizer, backend.decoder = normalizer, decoder
     if pre_tokenizer is None:
         backend = _without_pre_tokenizer(backend)
     else:
         backend.pre_tokenizer = pre_tokenizer
-    backend.add_special_tokens([*pieces[:3], *MARKERS])
+    return _with_controls(backend)
+
+
+def _with_controls(backend: Tokenizer) -> Tokenizer:
+    backend.add_special_tokens([*_PIECES[:3], *MARKERS])
     bos = ("<s>", backend.token_to_id("<s>"))
     backend.post_processor = TemplateProcessing(single="<s> $A", special_tokens=[bos])
     return backend
@@ -151,10 +150,6 @@ def _sentencepiece(
 
 def _without_pre_tokenizer(backend: Tokenizer) -> Tokenizer:
     return Tokenizer.from_str(json.dumps({**json.loads(backend.to_str()), "pre_tokenizer": None}))
-
-
-def _bpe_trainer() -> trainers.Trainer:
-    return trainers.BpeTrainer(vocab_size=1400, show_progress=False)
 
 
 def _sp_decoder() -> Any:
@@ -166,8 +161,6 @@ def _llama2() -> Tokenizer:
     """A dummy prefix by normalizer: a space before every text, also before one that starts with a space."""
     steps = [normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")]
     return _sentencepiece(
-        _bpe_trainer(),
-        models.BPE(),
         normalizer=normalizers.Sequence(steps),
         pre_tokenizer=None,
         decoder=_sp_decoder(),
@@ -176,8 +169,6 @@ def _llama2() -> Tokenizer:
 
 def _metaspace(scheme: str, *, split: bool) -> Tokenizer:
     return _sentencepiece(
-        _bpe_trainer(),
-        models.BPE(),
         normalizer=None,
         pre_tokenizer=pre_tokenizers.Metaspace(prepend_scheme=scheme, split=split),
         decoder=_sp_decoder(),
@@ -185,13 +176,17 @@ def _metaspace(scheme: str, *, split: bool) -> Tokenizer:
 
 
 def _unigram() -> Tokenizer:
-    return _sentencepiece(
-        trainers.UnigramTrainer(vocab_size=900, unk_token="<unk>", special_tokens=["<unk>"], show_progress=False),
-        models.Unigram(),
-        normalizer=None,
-        pre_tokenizer=pre_tokenizers.Metaspace(prepend_scheme="always"),
-        decoder=decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace()]),
-    )
+    """Pieces and frequencies of a BPE vocabulary: the wheel's own Unigram trainer gives another one at every call."""
+    source = _metaspace("always", split=True)
+    counts = Counter(token for text in source.encode_batch(list(sample_texts())) for token in text.tokens)
+    learned = [name for name in sorted(source.get_vocab()) if name not in {*_PIECES, *MARKERS}]
+    total = sum(counts.values())
+    # The sine breaks ties, of which small counts would make many.
+    scores = [(name, math.log((counts[name] + 0.5) / total) + 1e-4 * math.sin(i)) for i, name in enumerate(learned)]
+    backend = Tokenizer(models.Unigram([(name, 0.0) for name in _PIECES] + scores, 0, byte_fallback=True))
+    backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
+    backend.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace()])
+    return _with_controls(backend)
 
 
 def _no_byte_fallback() -> Tokenizer:
