@@ -55,13 +55,13 @@ class Step:
     shapes: dict[int, LayerShape] = field(default_factory=dict)
     inverse_frequencies: Tensor | None = None  # [rows, rotary_dim / 2], for rotary variants chosen per request
     rotary_scale: Tensor | None = None  # [rows, 1]
-    masks: dict[tuple[int, int, int, int], Tensor] = field(default_factory=dict)
+    masks: dict[tuple[int, ...], Tensor] = field(default_factory=dict)
 
     def mask(
         self, index: int, groups: int, rows: int, keys: int, window: int, dtype: torch.dtype, device: Any
     ) -> Tensor:
         """Additive mask [groups * rows, keys] of span `index`; finite, so that a wholly masked block can't give NaN."""
-        key = (index, groups, keys, window)
+        key = (index, groups, rows, keys, window)
         found = self.masks.get(key)
         if found is None:
             span = self.spans[index]

@@ -119,7 +119,7 @@ def make_lean(network: nn.Module, seam: Seam) -> LeanNetwork | None:
     if type(network).__name__ not in ARCHITECTURES or whole.config.hidden_act not in ("silu", "swish"):
         return None
     layers = whole.model.layers
-    if not all(_is_known(layer) for layer in layers) or not _agrees(whole, layers[0], seam):
+    if not layers or not all(_is_known(layer) for layer in layers) or not _agrees(whole, layers[0], seam):
         return None
     return LeanNetwork(whole)
 

@@ -24,9 +24,10 @@ from codespec.models.language_model import LanguageModel, ModelSpec
 from codespec.models.lean import make_lean
 from codespec.models.linear import can_pack, pack_linears
 from codespec.models.rotary import replace_rotary
-from codespec.models.seam_check import check_seam, check_windows, first_line, quiet, reference_logits, refusal
+from codespec.models.seam_check import FAILURES, check_seam, check_windows, one_line, quiet, reference_logits, refusal
 from codespec.pair.architecture import architecture, why_unsuitable
 from codespec.pair.folder import find_folder
+from codespec.text.control_tokens import declared_eos_ids, read_json
 from codespec.text.tokenizer import TextTokenizer
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -45,7 +46,14 @@ def load_model(name: str, *, device: str = "cpu", dtype: str = "float32", exact:
     _check_folder(folder)
     register()
     network = _network(folder, _config(folder), DTYPES[dtype])
-    return wrap(network, _tokenizer(folder), name, device=where, dtype=DTYPES[dtype], exact=exact)
+    tokenizer = _tokenizer(folder)
+    rows = network.config.get_text_config().vocab_size
+    if any(tokenizer.token_bytes[rows:]):
+        raise ModelError(
+            f"The tokenizer of {folder} has {tokenizer.vocab_size} tokens, its model only {rows}: use the files of one "
+            "and the same model."
+        )
+    return wrap(network, tokenizer, name, device=where, dtype=DTYPES[dtype], exact=exact)
 
 
 def wrap(
@@ -132,9 +140,9 @@ def _check_folder(folder: Path) -> None:
 def _config(folder: Path) -> Any:
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    except (OSError, ValueError, KeyError, TypeError, StrictDataclassError) as error:
+    except (*FAILURES, StrictDataclassError) as error:
         raise ModelError(
-            f"The configuration of {folder} can't be read ({first_line(error)}): check the folder or hub id."
+            f"The configuration of {folder} can't be read ({one_line(error)}): check the folder or hub id."
         ) from error
     reason = why_unsuitable(config.to_dict())
     if reason:
@@ -142,7 +150,7 @@ def _config(folder: Path) -> Any:
     return config
 
 
-def _network(folder: Path, config: Any, dtype: torch.dtype) -> nn.Module:
+def _network(folder: Path, config: Any, dtype: torch.dtype) -> Any:
     transformers_logging.disable_progress_bar()
     loader: Any = AutoModelForCausalLM
     try:
@@ -157,11 +165,11 @@ def _network(folder: Path, config: Any, dtype: torch.dtype) -> nn.Module:
                 output_loading_info=True,
                 ignore_mismatched_sizes=True,  # reported below, in our own words
             )
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+    except (*FAILURES, SafetensorError) as error:
         if error.args == (NAME,):  # transformers looked the attention up in a table of the model's own
             raise ModelError(refusal(architecture(config.to_dict()), "it has its own")) from error
         raise ModelError(
-            f"The model {folder} can't be loaded ({first_line(error)}): check the folder or choose another model."
+            f"The model {folder} can't be loaded ({one_line(error)}): check the folder or choose another model."
         ) from error
     wrong = sorted(report["mismatched_keys"])
     if wrong:
@@ -175,8 +183,7 @@ def _network(folder: Path, config: Any, dtype: torch.dtype) -> nn.Module:
             f"The weights of {folder} lack {len(missing)} tensors (first: {missing[0]}): "
             "fetch or export the model again."
         )
-    loaded: nn.Module = network
-    return loaded
+    return network
 
 
 def _tokenizer(folder: Path) -> TextTokenizer:
@@ -187,12 +194,14 @@ def _tokenizer(folder: Path) -> TextTokenizer:
             raise TokenizerError(f"{folder} can't be used: {error}") from error
     try:
         slow = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    except (OSError, ValueError, KeyError, ImportError) as error:
+    except FAILURES as error:
         raise ModelError(
-            f"The tokenizer of {folder} can't be loaded ({first_line(error)}): add a tokenizer.json to the folder."
+            f"The tokenizer of {folder} can't be loaded ({one_line(error)}): add a tokenizer.json to the folder."
         ) from error
     backend = getattr(slow, "backend_tokenizer", None)
     if backend is None:
         raise ModelError(f"The tokenizer of {folder} has no fast form: add a tokenizer.json to the folder.")
-    eos = frozenset(() if slow.eos_token_id is None else (slow.eos_token_id,))
-    return TextTokenizer.from_backend(backend, eos_ids=eos)
+    config = {**read_json(folder / "special_tokens_map.json"), **read_json(folder / "tokenizer_config.json")}
+    generation, model = read_json(folder / "generation_config.json"), read_json(folder / "config.json")
+    eos = declared_eos_ids(generation, model, slow.eos_token_id)
+    return TextTokenizer.from_backend(backend, eos_ids=eos, config=config)

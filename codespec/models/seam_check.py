@@ -26,7 +26,17 @@ SAMPLE = 24
 LENGTHS = (5, 12, 9)
 PROBE = "codespec-window-probe"
 MARK = "codespec_window"
-FAILURES = (TypeError, AttributeError, RuntimeError, AssertionError, ValueError, IndexError, KeyError)
+FAILURES = (  # what transformers raises on a model that it can't make or run, quantized ones included (ImportError)
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 
 
 class WindowProbe:
@@ -93,7 +103,7 @@ def check_seam(model: LanguageModel, reference: Tensor) -> None:
         model.forward([Rows(i, 0, sample[i : i + n - 3]) for i, n in enumerate(LENGTHS)])
         ragged = model.forward([Rows(i, n - 3, sample[i + n - 3 : i + n]) for i, n in enumerate(LENGTHS)])
     except FAILURES as error:
-        raise ModelError(refusal(model.spec.architecture, first_line(error))) from error
+        raise ModelError(refusal(model.spec.architecture, one_line(error))) from error
     for name, got, wanted in (("its own attention", whole, reference), ("one sequence alone", ragged, alone)):
         found = gap(got, wanted.to(got.device), model.dtype)
         if not found <= TOLERANCE[model.dtype]:
@@ -111,9 +121,9 @@ def gap(got: Tensor, wanted: Tensor, dtype: torch.dtype) -> float:
     return float(errors.max() if dtype == torch.float32 else errors.median())
 
 
-def first_line(error: BaseException) -> str:
-    """The first line of an exception, short enough for a sentence."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200].rstrip(" .")
+def one_line(error: BaseException) -> str:
+    """What an exception says, on one line and short enough for a sentence."""
+    return (" ".join(str(error).split()) or type(error).__name__)[:200].rstrip(" .:")
 
 
 @torch.inference_mode()
@@ -125,7 +135,7 @@ def _run(network: Any, attention: str, ids: list[int]) -> Tensor:
             network.set_attn_implementation(attention)
             logits: Tensor = network(input_ids=torch.tensor([ids], device=device), use_cache=False).logits[0]
         except FAILURES as error:
-            raise ModelError(refusal(type(network).__name__, first_line(error))) from error
+            raise ModelError(refusal(type(network).__name__, one_line(error))) from error
         finally:
             network.set_attn_implementation(NAME)
     return logits.float()

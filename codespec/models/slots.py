@@ -22,6 +22,7 @@ class SlotPool:
 
     def acquire(self, ids: Sequence[int], rotary_key: int = 0, reuse: bool = True) -> tuple[int, int]:
         """Takes the free slot that shares the longest prefix with `ids`; returns (slot, shared ids)."""
+        assert self._held, "no slot is free"
         best, length = next(iter(self._held)), 0
         if reuse:
             for slot, (held, key) in self._held.items():

@@ -12,7 +12,7 @@ from functools import cache
 
 import pytest
 
-from codespec.types import Completion, Stats
+from codespec.types import Completion, CompletionRequest, Stats
 from tests.kin import cousin, sibling
 from tests.pairs import (
     Garbage,
@@ -185,3 +185,30 @@ def test_cache_reuse_changes_nothing() -> None:
         assert texts(done) == texts(expected)
         cached.append(total(done).cached_tokens)
     assert cached[0] > 0 and cached[2] > 300
+
+
+def test_reuse_across_the_limit_of_a_rotary() -> None:
+    """Phi-3's longrope turns keys otherwise for requests that may grow beyond 64: such prefixes are not shared."""
+    target, prefix = model("phi3", "bytes"), prompts(3)[2][:40]
+    requests = [CompletionRequest(prefix=prefix, max_tokens=limit, seed=limit) for limit in (10, 40, 12, 44)]
+    expected = [run(build(target), [request], speculate=False)[0] for request in requests]
+    done = run(build(target, max_batch=1), requests, together=False)
+    assert texts(done) == texts(expected)
+    two = build(target, drafter=cousin("phi3"), max_batch=2)
+    assert texts(run(two, requests)) == texts(run(two, requests, together=False)) == texts(expected)
+    assert [choice.stats.cached_tokens > 0 for choice in done] == [False, False, False, False]
+
+
+def test_shapes_stops_healing_and_filling_in() -> None:
+    """The settings of editors, on real models, in one batch."""
+    target, other = model("llama", "qwen"), model("gpt2", "llama2", seed=1)
+    editor = [{"shape": "line"}, {"shape": "block", "heal": True}, {"stop": ("e", "\n")}, {"heal": True, "n": 2}]
+    requests = [
+        replace(request, **editor[place % 4], suffix="\n    return x\n" if place > 3 else "", max_tokens=20)
+        for place, request in enumerate(varied_requests(n=1))
+    ]
+    expected = run(build(target, max_batch=1), requests, together=False, speculate=False)
+    assert {choice.finish_reason for choice in expected} == {"stop", "length"}
+    for proposer in (Mixed(target, requests, expected, as_ids=True), Garbage()):
+        assert texts(run(build(target, proposer), requests)) == texts(expected)
+    assert texts(run(build(target, drafter=other, proposers="chain", draft_tokens=2), requests)) == texts(expected)

@@ -124,7 +124,7 @@ def test_mixtures_of_experts_are_exact_or_say_that_they_are_not(architecture: st
     said = find_variance(model)
     gap = Replay(model, 60).play(covering(60))
     if said:
-        assert type(model.network).__name__ in said and name_of(dtype) in said
+        assert model.spec.architecture in said and name_of(dtype) in said
         assert gap <= (1e-5 if dtype == torch.float32 else 0.1)
     else:
         assert gap == 0.0

@@ -34,8 +34,8 @@ def plain_products(patch: Patch) -> None:
     patch.setattr(loader, "can_pack", lambda dtype: "planted")
 
 
-def unordered_batch(patch: Patch) -> None:
-    """A row's value gets a little of its neighbours'."""
+def depends_on_the_batch(patch: Patch) -> None:
+    """Logits move a little with the number of sequences."""
     plain = LanguageModel.forward
 
     def leak(self: LanguageModel, batch: Any, cached: bool = True) -> Tensor:
@@ -45,15 +45,14 @@ def unordered_batch(patch: Patch) -> None:
 
 
 @pytest.mark.parametrize("architecture", ["llama", "gemma2", "gpt2"])
-@pytest.mark.parametrize("fault", [unpadded_rows, unpadded_keys, plain_products, unordered_batch])
+@pytest.mark.parametrize("fault", [unpadded_rows, unpadded_keys, plain_products, depends_on_the_batch])
 def test_variance_is_found(fault: Callable[[Patch], None], architecture: str, monkeypatch: Patch) -> None:
     fault(monkeypatch)
     model = tiny_model(architecture)
     assert 0.0 < Replay(model, LENGTH).play(covering(LENGTH)) < 1e-4
     model.allocate(2, 64)
     said = find_variance(model)
-    assert type(model.network).__name__ in said or model.spec.architecture in said
-    assert "float32" in said
+    assert model.spec.architecture in said and "float32" in said
 
 
 class KeepsOneTooMany(Replay):
