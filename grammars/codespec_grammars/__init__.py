@@ -8,15 +8,23 @@ a folder with `language.toml` and `contexts.scm`.
 from codespec_grammars.contexts import Context
 from codespec_grammars.cursor import Cursor, CursorError
 from codespec_grammars.data_error import GrammarDataError
+from codespec_grammars.ending import CodeEnd, Cut, Scope
+from codespec_grammars.place import Place, find_place, only_closer_missing
 from codespec_grammars.registry import find_language, language_names
 from codespec_grammars.tracker import ContextTracker
 
 __all__ = [
+    "CodeEnd",
     "Context",
     "ContextTracker",
     "Cursor",
     "CursorError",
+    "Cut",
     "GrammarDataError",
+    "Place",
+    "Scope",
     "find_language",
+    "find_place",
     "language_names",
+    "only_closer_missing",
 ]

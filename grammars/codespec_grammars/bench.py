@@ -19,10 +19,10 @@ from codespec_grammars.tracker import ContextTracker
 LINES, PLACES, PIECES = 10_000, 80, 12
 
 
-def measure(language: str, source: bytes, seed: int = 0) -> list[float]:
+def measure(language: str, source: bytes, places: int = PLACES, seed: int = 0) -> list[float]:
     """Milliseconds of this thread for each decision; the first at a place includes reading its window."""
     chance, times = random.Random(seed), []
-    for _ in range(PLACES):
+    for _ in range(places):
         cut = chance.randrange(len(source))
         tracker = ContextTracker(
             language, source[:cut], source[source.find(b"\n", cut) :] if chance.random() < 0.7 else b""

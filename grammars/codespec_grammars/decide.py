@@ -19,6 +19,7 @@ from codespec_grammars.statement import begins_with, statement_start
 
 _HEADS = (Context.IMPORT, Context.SIGNATURE)
 _LOOSE = (Context.STATEMENT, Context.ARGUMENTS)
+_VALUE = re.compile(rb"[^=!<>]=[^=>]|\breturn\b")  # a call after it is no signature
 _STRING_START = re.compile(rb"[ \t]*[A-Za-z]{0,3}$")
 
 
@@ -49,8 +50,8 @@ def decide(at: Tip, found: Found) -> Context:
     token = _token(at, found, stripped) if stripped else None
     if token is Context.BLOCK_START:
         return token
-    if inside is None or (found.errors and inside in _LOOSE and _open_here(at) < 2):
-        inside = _by_lexer(at) or inside
+    if found.errors:
+        inside = _corrected(at, inside)
     if (
         stripped
         and not found.errors
@@ -128,10 +129,35 @@ def _by_lexer(at: Tip) -> Context | None:
         return Context.IMPORT
     if _head(at, at.rules.signatures):
         return Context.SIGNATURE
-    brackets = at.state.brackets
-    if brackets and brackets[-1][0].open == b"(" and _after_word(at.text, brackets[-1][1]):
+    return Context.ARGUMENTS if _in_call(at) else None
+
+
+def _corrected(at: Tip, inside: Context | None) -> Context | None:
+    """What a tree with errors says, where the lexer does not know better."""
+    if inside is None or (inside in _LOOSE and _open_here(at) < 2):
+        inside = _by_lexer(at) or inside
+    called = _in_call(at)
+    if inside is Context.ARGUMENTS and called is False:
+        return Context.STATEMENT
+    if inside is Context.SIGNATURE and called and _calls(at):
         return Context.ARGUMENTS
-    return None
+    return inside
+
+
+def _in_call(at: Tip) -> bool | None:
+    """Whether the innermost bracket is a `(` after a word; None where no bracket is open."""
+    brackets = at.state.brackets
+    if not brackets or brackets[-1][0].block:
+        return None
+    return brackets[-1][0].open == b"(" and _after_word(at.text, brackets[-1][1])
+
+
+def _calls(at: Tip) -> bool:
+    """Whether the innermost bracket follows a name in an assigned or returned value; that is no signature."""
+    opened = at.state.brackets[-1][1]
+    before = at.text[statement_start(at.text, opened, at.state.brackets[:-1]) : opened]
+    name = word_before(at.text, opened).decode("utf-8", "replace")
+    return bool(name) and name not in at.data.signature_words and _VALUE.search(before) is not None
 
 
 def _imports(at: Tip) -> bool:
@@ -156,7 +182,8 @@ def _open_here(at: Tip) -> int:
 
 
 def _after_word(text: bytes, at: int) -> bool:
-    return at > 0 and (is_word(text[at - 1]) or text[at - 1 : at] in (b")", b"]", b">"))
+    end = at - 1 if text[at - 1 : at] == b"!" else at  # Rust's macros
+    return end > 0 and (is_word(text[end - 1]) or text[end - 1 : at] in (b")", b"]", b">"))
 
 
 def _head(at: Tip, words: re.Pattern[bytes] | None) -> bool:

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from codespec_grammars.language import Language
 from codespec_grammars.lexer import LexState
+from codespec_grammars.lexer_rules import BRACKET, LexerRules
 
 LOOKED_AT = 1536  # bytes before the tip that show the indent in use
 _INDENTED = re.compile(rb"^([ \t]+)[^\s]", re.M)
@@ -17,6 +18,8 @@ _INDENTED = re.compile(rb"^([ \t]+)[^\s]", re.M)
 def indent_unit(data: Language, text: bytes) -> int:
     """Columns of one level: what the last lines use, else what the language says."""
     found = _INDENTED.findall(text, max(0, len(text) - LOOKED_AT))
+    if data.indent == "0":
+        return 0
     tabs = sum(white[:1] == b"\t" for white in found)
     if tabs * 2 > len(found) or (not found and data.indent == "tab"):
         return 1
@@ -27,7 +30,9 @@ def indent_unit(data: Language, text: bytes) -> int:
     return 4 if data.indent == "tab" else int(data.indent)
 
 
-def expected_indent(data: Language, text: bytes, tip: int, state: LexState, opens_block: bool) -> int:
+def expected_indent(
+    data: Language, rules: LexerRules, text: bytes, tip: int, state: LexState, opens_block: bool
+) -> int:
     """The indent of the next statement: one level more after what opens a block or bracket, else that of the line on
     which the last statement began."""
     end = _last_code(data, text, tip)
@@ -35,6 +40,8 @@ def expected_indent(data: Language, text: bytes, tip: int, state: LexState, open
         return 0
     start = text.rfind(b"\n", 0, end) + 1
     indent = _width(text, _statement_line(text, start, state))
+    if rules.flat and rules.flat.match(text, start, end):
+        return indent
     if opens_block or _opens(data, text[start:end], state, start):
         return indent + indent_unit(data, text)
     return indent
@@ -52,9 +59,12 @@ def _last_code(data: Language, text: bytes, tip: int) -> int:
 
 
 def _opens(data: Language, line: bytes, state: LexState, start: int) -> bool:
-    """Whether something was opened on the line and still is."""
-    if any(at >= start and opener.sort == 0 for opener, at in state.stack):
-        return True
+    """Whether something was opened on the line and still is; not inside a string that ends with the line."""
+    for opener, at in state.stack:
+        if not opener.multiline:
+            return False
+        if at >= start and opener.sort == BRACKET:
+            return True
     openers = tuple(mark.encode() for mark in data.block_openers if mark not in data.block_brackets)
     return bool(openers) and line.endswith(openers)
 

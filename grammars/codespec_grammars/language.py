@@ -59,8 +59,11 @@ class Language:
     restart_pattern: str = ""  # the same as a regular expression
     head_words: tuple[str, ...] = ()  # begin a head that `head_end` ends
     head_end: str = ""
-    statement_words: tuple[str, ...] = ()  # begin a statement, inside brackets an expression
+    flat_words: tuple[str, ...] = ()  # begin a head whose block is not indented
     continuation_words: tuple[str, ...] = ()  # begin a line and belong to the statement above
+    closing_words: tuple[str, ...] = ()  # end a block that a word opened
+    # Begin a part of a block, whose statements lie deeper.
+    label_words: tuple[str, ...] = ("case", "default", "public", "private", "protected")
     item: str = "[A-Za-z_@]"  # regular expression: what a line of the outermost code begins with
     anchors: tuple[str, ...] = ()  # the same, of lines that are hardly ever inside a string or comment, best first
     trigger_characters: str = ""
@@ -68,7 +71,7 @@ class Language:
     indented_opening: str = ""  # the same where the window begins with an indented line
     placeholder: str = "CSPEC"
     terminator: str = ""  # ends a statement
-    indent: str = "4"  # columns of one level, or "tab"
+    indent: str = "4"  # columns of one level, "0" where there are none, or "tab"
     default: str = "statement"  # the context where nothing else is said
 
 

@@ -20,7 +20,7 @@ class LexedText:
         self._data = bytearray()
         self._seed: tuple[Entry, ...] = ()
         self.version = 0
-        self._begin(window_start(rules, self._prefix, self._whole))
+        self._begin(*window_start(rules, self._prefix, self._whole))
 
     @property
     def appended(self) -> int:
@@ -37,16 +37,6 @@ class LexedText:
         """The tip's place in `text`."""
         return len(self.lexer.text)
 
-    @property
-    def depth(self) -> int:
-        """How many things a sent cursor said to be open at the window's start."""
-        return len(self._seed)
-
-    @property
-    def opening(self) -> bytes:
-        """What must stand before the window so that it is read as the string or comment it begins in."""
-        return self._seed[-1][0].open if self._seed and self._seed[-1][0].sort != BRACKET else b""
-
     def begins_file(self, start: int) -> bool:
         """Whether a place in the window is the start of the whole text."""
         return self._whole and self.start + start == 0
@@ -55,7 +45,7 @@ class LexedText:
         """Starts anew with things open at the window's start."""
         self._seed = entries
         self.version += 1
-        self._begin(self.start)
+        self._begin(self.start, self._at_line)
 
     def append(self, data: bytes) -> None:
         """Adds bytes at the tip."""
@@ -87,14 +77,15 @@ class LexedText:
     def _move(self) -> None:
         self.version += 1
         whole = self._prefix + self._data
-        start = window_start(self._rules, whole, self._whole)
-        if start != self.start:
-            self._begin(start)
+        start, at_line = window_start(self._rules, whole, self._whole)
+        if (start, at_line) != (self.start, self._at_line):
+            self._begin(start, at_line)
         else:
             self.lexer.text = whole[start:]
 
-    def _begin(self, start: int) -> None:
-        self.start = start
+    def _begin(self, start: int, at_line: bool) -> None:
+        self.start, self._at_line = start, at_line
         self.lexer = Lexer(self._rules, (self._prefix + self._data)[start:])
-        self.lexer.lines.append((0, len(self._seed)))
+        if at_line and not (self._seed and self._seed[-1][0].sort != BRACKET):
+            self.lexer.lines.append((0, len(self._seed)))
         self._checkpoints = [LexState(stack=self._seed)]

@@ -19,12 +19,11 @@ _SKIPPED = frozenset({"atom", "flat", "escape"})
 
 @dataclass(frozen=True, slots=True)
 class LexState:
-    """What is known at `pos`: the open things, outermost first; the closers that closed nothing; the last pair of
-    brackets that was closed; the heredocs that begin at the next line; where the last line comment began."""
+    """What is known at `pos`: the open things, outermost first; the last pair of brackets that was closed; the heredocs
+    that begin at the next line; where the last line comment began."""
 
     pos: int = 0
     stack: tuple[Entry, ...] = ()
-    unopened: tuple[bytes, ...] = ()
     closed: tuple[int, int] = (-1, -1)
     pending: tuple[bytes, ...] = ()
     comment: int = -1
@@ -48,8 +47,7 @@ class Lexer:
     def run(self, state: LexState, end: int) -> LexState:
         """The state at `end`, from the one at `state.pos`."""
         self._stack = list(state.stack)
-        self._unopened, self._closed = list(state.unopened), state.closed
-        self._pending, self._comment = list(state.pending), -1
+        self._closed, self._pending, self._comment = state.closed, list(state.pending), -1
         pos, text, stack, code = state.pos, self.text, self._stack, self.rules.code
         while pos < end:
             inside = stack[-1][0].inside if stack else None
@@ -59,13 +57,11 @@ class Lexer:
             pos = found.end()
             if found.lastgroup not in _SKIPPED:
                 self._event(found, inside is not None, end)
-        return LexState(
-            end, tuple(self._stack), tuple(self._unopened), self._closed, tuple(self._pending), self._comment
-        )
+        return LexState(end, tuple(self._stack), self._closed, tuple(self._pending), self._comment)
 
     def forget(self, pos: int) -> None:
         """Forgets the lines and repairs that a run from `pos` finds again."""
-        while len(self.lines) > 1 and self.lines[-1][0] > pos:
+        while self.lines and self.lines[-1][0] > pos:
             self.lines.pop()
         while self.repairs and self.repairs[-1][0] >= pos:
             self.repairs.pop()
@@ -117,27 +113,38 @@ class Lexer:
                 self._drop(depth, start - 1)
                 break
         before = len(self._stack)
-        while self._stack and self._stack[-1][0].sort == BRACKET and not self._stack[-1][0].block:
-            if not self._begins_statement(start, self._stack[-1][1]):
+        while self._stack and self._in_plain_bracket():
+            pos = self._left_open_at(start, self._stack[-1][1])
+            if pos < 0:
                 break
-            self._drop(len(self._stack) - 1, start)
+            self._drop(len(self._stack) - 1, pos)
         if len(self._stack) < before:
             self.repairs.append((start, self.rules.terminator))
 
-    def _begins_statement(self, start: int, opened: int) -> bool:
-        """Whether the line begins a statement although a bracket is open: with a word that never stands inside
-        brackets, or no deeper than the line with the bracket."""
+    def _in_plain_bracket(self) -> bool:
+        """Whether the innermost thing is a bracket that holds no statements, and no interpolation in a string."""
+        opener = self._stack[-1][0]
+        inside_text = len(self._stack) > 1 and self._stack[-2][0].sort != BRACKET
+        return opener.sort == BRACKET and not opener.block and not inside_text
+
+    def _left_open_at(self, start: int, opened: int) -> int:
+        """Where the bracket opened at `opened` must have been meant to end, now that a line begins at `start`: before
+        it where it begins a statement (with a word that never stands inside brackets, or no deeper than the line with
+        the bracket); before the colon of a head on the line above; -1 where it may go on."""
         rules, text = self.rules, self.text
         if rules.restart and rules.restart.match(text, start):
-            return True
+            return start
         if opened < 0:
-            return False
+            return -1
         first = _first_word(text, start)
         above = text.rfind(b"\n", 0, opened) + 1
-        depth = _first_column(text, above) - above
-        if first < 0 or first - start > depth:
-            return False
-        return first - start < depth or rules.statement.match(text, start) is not None
+        if first >= 0 and first - start <= _first_column(text, above) - above:
+            return start
+        end = start - 1
+        if rules.heads is None or text.rfind(b"\n", above, end) >= 0 or not rules.heads.match(text, above):
+            return -1
+        shown = len(text[above:end].rstrip())
+        return above + shown - 1 if text[above + shown - 1 : above + shown] == b":" else -1
 
     def _drop(self, depth: int, pos: int) -> None:
         """Takes what is open from `depth` on as ended at `pos`."""
@@ -157,7 +164,6 @@ class Lexer:
                 del self._stack[depth:]
                 self._closed = (found.start(), start)
                 return
-        self._unopened.append(wanted)
 
 
 def _first_column(text: bytes, start: int) -> int:

@@ -36,10 +36,11 @@ class LexerRules:
     value: re.Pattern[bytes]  # what stands before those
     heredoc: re.Pattern[bytes] | None
     restart: re.Pattern[bytes] | None
-    statement: re.Pattern[bytes]
     imports: re.Pattern[bytes] | None
     signatures: re.Pattern[bytes] | None
     heads: re.Pattern[bytes] | None
+    flat: re.Pattern[bytes] | None
+    goes_on: re.Pattern[bytes] | None
     item: re.Pattern[bytes]
     anchors: tuple[re.Pattern[bytes], ...]
     terminator: bytes
@@ -61,10 +62,11 @@ def compile_rules(data: Language) -> LexerRules:
         openers=openers,
         heredoc=re.compile(data.heredoc.encode()) if data.heredoc else None,
         restart=_either(data.restart_words, data.restart_pattern),
-        statement=_statement(data.statement_words),
         imports=_words(data.import_words),
         signatures=_either(data.signature_words, data.signature_pattern),
         heads=_words(data.head_words),
+        flat=_words(data.flat_words),
+        goes_on=_words(data.continuation_words),
         item=re.compile(_item(data)),
         anchors=tuple(re.compile(rb"\n(?=" + one + b")") for one in _anchors(data)),
         terminator=data.terminator.encode(),
@@ -116,10 +118,10 @@ def _code(data: Language) -> re.Pattern[bytes]:
         parts.append(b"(?P<atom>" + b"|".join(atom.encode() for atom in data.atoms) + b")")
     if data.heredoc:
         parts.append(b"(?P<heredoc>" + data.heredoc.encode() + b")")
-    if data.line_comments:
-        parts.append(b"(?P<comment>(?:" + _any(data.line_comments) + rb")[^\n]*)")
     long = sorted((mark for mark in marks if len(mark) > 1), key=len, reverse=True)
     parts += [b"(?P<long>" + _any(long) + b")"] if long else []
+    if data.line_comments:
+        parts.append(b"(?P<comment>(?:" + _any(data.line_comments) + rb")[^\n]*)")
     parts.append(b"(?P<flat>" + _flat(data) + b")")
     parts.append(b"(?P<open>" + _any([*(mark for mark in marks if len(mark) == 1), *brackets]) + b")")
     parts.append(b"(?P<close>" + _any([pair[1] for pair in data.brackets]) + b")")
@@ -164,13 +166,6 @@ def _either(words: tuple[str, ...], pattern: str) -> re.Pattern[bytes] | None:
     if pattern:
         patterns.append(rb"[ \t]*(?:" + pattern.encode() + b")")
     return re.compile(b"|".join(patterns), re.M) if patterns else None
-
-
-def _statement(words: tuple[str, ...]) -> re.Pattern[bytes]:
-    """A line that begins with one of the words or assigns something."""
-    assigns = rb"[ \t]*[\w.:<>]+(?:[ \t*&]+[\w.]+){0,3} (?:[-+*/|&^%:]?=) "
-    listed = _words(words)
-    return re.compile(assigns + b"|" + listed.pattern if listed else assigns)
 
 
 def _words(words: tuple[str, ...]) -> re.Pattern[bytes] | None:

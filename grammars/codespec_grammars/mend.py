@@ -53,7 +53,7 @@ class Mender:
 
     def __init__(self, data: Language, rules: LexerRules) -> None:
         self.data, self.rules = data, rules
-        self._known: dict[tuple[bytes, bytes], tuple[bytes, bytes]] = {}
+        self._known: dict[tuple[tuple[tuple[bytes, bytes, bool], ...], bytes], tuple[bytes, bytes]] = {}
 
     def mend(self, text: bytes, tip: int, state: LexState, suffix: bytes) -> Mended:
         """What to put after the tip; `suffix` is already cut to its window."""
@@ -87,7 +87,7 @@ class Mender:
         return in_text(state) is None and (left <= 0 or state.stack[left - 1][0].block)
 
     def _closers(self, stack: tuple[Entry, ...], suffix: bytes) -> tuple[bytes, bytes]:
-        key = (b" ".join(opener.open for opener, _ in stack), suffix)
+        key = (tuple((opener.open, opener.close, opener.block) for opener, _ in stack), suffix)
         if key not in self._known:
             if len(self._known) > 256:
                 self._known.clear()

@@ -1,105 +1,84 @@
-"""Parses a small text again and again as it changes. Knows tree-sitter's parser, edits and slices; does not know what
-the text means. No slice holds the interpreter long, and a parse that needs too many steps is given up.
+"""Parses a small text. Knows tree-sitter's parser, its progress reports and a leak around them; does not know what the
+text means. Always from nothing: trees made from older ones differ where the code is broken.
+
+py-tree-sitter (0.25, 0.26) never frees what a read callback gives it. So texts are put into a few buffers that live as
+long as the process does, and the callback gives parts of those.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
-
 import tree_sitter
 
-CHUNK = 1024  # bytes a read; the interpreter can change threads at each
-SLICE = 20  # progress reports (13 microseconds each in clean code, up to 100 elsewhere) before other threads get a turn
-MOST_STEPS = 160  # progress reports before a parse is given up; 4 KB of dense clean code take about 100
-SMALL = 2048  # bytes up to which a parse from nothing costs no more than one that begins with an old tree
+# Progress reports before a parse is given up; each is a hundred steps of the parser, in clean code 13 microseconds, in
+# garbage up to 200. Dense clean code takes 17 per KB.
+MOST_STEPS = 32
+MOST_BYTES = 8192
 
 
-@dataclass(frozen=True, slots=True)
-class Parsed:
-    """A tree, the text that it was made of and the tip in it."""
+class _Buffer:
+    """A place for one text at a time; its end is the text's."""
 
-    tree: tree_sitter.Tree
-    text: bytes
-    tip: int
+    def __init__(self) -> None:
+        self._bytes = bytearray(MOST_BYTES)
+        self._parts: dict[int, memoryview] = {}
+        self._end = memoryview(self._bytes)
+        self._start = MOST_BYTES
+
+    def put(self, text: bytes) -> None:
+        """Replaces the text."""
+        self._start = MOST_BYTES - len(text)
+        self._bytes[self._start :] = text
+
+    def part(self, offset: int) -> memoryview:
+        """The text from `offset` on; one object for each place, however often it is asked for."""
+        place = min(self._start + offset, MOST_BYTES)
+        if place not in self._parts:
+            self._parts[place] = self._end[place:]
+        return self._parts[place]
 
 
-class SlicedParser:
+# Those in use by nobody: as many as ever parsed at once.
+_idle: list[_Buffer] = []
+
+
+class Parser:
     """One parser for one language; counts the bytes and the parses."""
 
     def __init__(self, language: tree_sitter.Language) -> None:
         self._parser = tree_sitter.Parser(language)
         self.parses = self.bytes_parsed = self.given_up = 0
 
-    def parse(self, text: bytes, tip: int, old: Parsed | None) -> Parsed | None:
-        """The tree of `text`; `old` is an earlier one whose text begins and ends alike. None where given up."""
-        tree = None if old is None or len(text) <= SMALL else _edited(old, text, tip)
+    def parse(self, text: bytes) -> tree_sitter.Tree | None:
+        """The tree of `text`; None where given up. Other threads can have the interpreter at each report."""
         self.parses += 1
         self.bytes_parsed += len(text)
-        steps = 0
+        if len(text) > MOST_BYTES:
+            self.given_up += 1
+            return None
+        buffer = _idle.pop() if _idle else _Buffer()
+        buffer.put(text)
+        try:
+            return self._run(text, buffer)
+        finally:
+            _idle.append(buffer)
+
+    def _run(self, text: bytes, buffer: _Buffer) -> tree_sitter.Tree | None:
+        steps, done = 0, False
 
         def progress(_offset: int, _has_error: bool) -> bool:
             nonlocal steps
             steps += 1
-            return steps % SLICE == 0
+            return steps >= MOST_STEPS
 
-        def read(offset: int, _point: tree_sitter.Point) -> bytes:
-            return text[offset : offset + CHUNK]
+        def read(offset: int, _point: tree_sitter.Point) -> bytes | memoryview:
+            # A query reads nodes once the buffer is another's: byte by byte, for those objects are never new.
+            return text[offset : offset + 1] if done else buffer.part(offset)
 
-        while steps < MOST_STEPS:
-            try:
-                return Parsed(self._run(read, progress, tree), text, tip)
-            except ValueError:  # the slice is over; the next call goes on where it stopped
-                time.sleep(0)
-        self._parser.reset()
-        self.given_up += 1
-        return None
-
-    def _run(
-        self,
-        read: Callable[[int, tree_sitter.Point], bytes],
-        progress: Callable[[int, bool], bool],
-        tree: tree_sitter.Tree | None,
-    ) -> tree_sitter.Tree:
-        if tree is None:  # the parser refuses a None
+        try:
             return self._parser.parse(read, progress_callback=progress)
-        return self._parser.parse(read, old_tree=tree, progress_callback=progress)
-
-
-def _edited(old: Parsed, text: bytes, tip: int) -> tree_sitter.Tree:
-    """A copy of the old tree, told which bytes differ."""
-    start = _same_start(old.text, text, min(old.tip, tip))
-    same = _same_end(old.text, text, min(len(old.text), len(text)) - start)
-    old_end, new_end = len(old.text) - same, len(text) - same
-    tree = old.tree.copy()
-    tree.edit(start, old_end, new_end, _point(text, start), _point(old.text, old_end), _point(text, new_end))
-    return tree
-
-
-def _same_start(one: bytes, other: bytes, most: int) -> int:
-    """How many bytes at the start are the same, at most `most`; by halving."""
-    low = 0
-    while low < most:
-        middle = (low + most + 1) // 2
-        if one[low:middle] == other[low:middle]:
-            low = middle
-        else:
-            most = middle - 1
-    return low
-
-
-def _same_end(one: bytes, other: bytes, most: int) -> int:
-    """How many bytes at the end are the same, at most `most`; by halving."""
-    low = 0
-    while low < most:
-        middle = (low + most + 1) // 2
-        if one[len(one) - middle : len(one) - low] == other[len(other) - middle : len(other) - low]:
-            low = middle
-        else:
-            most = middle - 1
-    return low
-
-
-def _point(text: bytes, offset: int) -> tuple[int, int]:
-    return text.count(b"\n", 0, offset), offset - (text.rfind(b"\n", 0, offset) + 1)
+        except ValueError:
+            self._parser.reset()
+            self.given_up += 1
+            return None
+        finally:
+            done = True

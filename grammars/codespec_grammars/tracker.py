@@ -13,10 +13,10 @@ from codespec_grammars.indentation import expected_indent
 from codespec_grammars.lexed import LexedText
 from codespec_grammars.lookup import NOTHING, Found, look_up
 from codespec_grammars.mend import Mender, repaired
-from codespec_grammars.parse import Parsed, SlicedParser
+from codespec_grammars.parse import Parser
 from codespec_grammars.registry import Grammar, Missing, load_grammar
 from codespec_grammars.sent import Sent, reconcile
-from codespec_grammars.window import parse_start, suffix_window
+from codespec_grammars.window import heads, parse_start, suffix_window
 
 # Things open at once beyond which no tree is asked: walking up through one costs the square of its depth.
 DEEPEST = 128
@@ -51,6 +51,11 @@ class ContextTracker:
         """How many bytes were given to the parser so far."""
         return self._tracked.parser.bytes_parsed if self._tracked else 0
 
+    @property
+    def given_up(self) -> int:
+        """How many parses were given up so far, because they took too many steps."""
+        return self._tracked.parser.given_up if self._tracked else 0
+
     def advance(self, data: bytes) -> None:
         """Appends bytes at the tip; they may end inside a character."""
         self._length += len(data)
@@ -80,8 +85,7 @@ class _Tracked:
         self.lexed = LexedText(grammar.rules, prefix)
         self._suffix = suffix
         self._mender = Mender(grammar.data, grammar.rules)
-        self.parser = SlicedParser(grammar.language)
-        self._parsed: tuple[int, bytes, Parsed] | None = None
+        self.parser = Parser(grammar.language)
         self._sent: Sent | None = None
         self._answer: tuple[int, Cursor] | None = None
 
@@ -108,39 +112,34 @@ class _Tracked:
         if self._sent:
             context = self._sent.correct(context, state)
         brackets = b"".join(opener.open[-1:] for opener, _ in state.brackets).decode("ascii", "replace")
-        indent = expected_indent(data, lexed.text, lexed.tip, state, context is Context.BLOCK_START)
+        indent = expected_indent(data, at.rules, lexed.text, lexed.tip, state, context is Context.BLOCK_START)
         return Cursor(context, brackets, indent, data.name)
 
     def _look_up(self, at: Tip) -> Found:
         if len(at.state.stack) > DEEPEST:
             return NOTHING
-        start = parse_start(self.lexed.lexer, at.tip, self.lexed.depth)
-        opening = self.lexed.opening if start == 0 else b""
-        if not self.lexed.begins_file(start):
-            indented = at.text[start : start + 1] in (b" ", b"\t")
-            opening = (at.data.indented_opening if indented else at.data.window_opening).encode() + opening
+        start = parse_start(self.lexed.lexer, at.tip, at.state.stack)
+        if start is None:
+            return NOTHING
+        opened = heads(self.lexed.lexer, at.state.stack, start)
+        before = opened + repaired(self.lexed.lexer, start, at.tip)
+        if opened or not self.lexed.begins_file(start):
+            opening = at.data.indented_opening if before[:1] in (b" ", b"\t") else at.data.window_opening
+            before = opening.encode() + before
         suffix = suffix_window(at.rules, self._suffix, not at.state.comment >= 0 and not at.state.stack)
         mended = self._mender.mend(at.text, at.tip, at.state, suffix)
-        before = _utf8(opening + repaired(self.lexed.lexer, start, at.tip))
-        tip = len(before)
-        text = before + mended.placeholder + _utf8(mended.rest)
-        parsed = self._parse(text, tip, (self.lexed.start + start, opening))
-        if parsed is None:
+        before = _clean(before)
+        tree = self.parser.parse(before + mended.placeholder + _clean(mended.rest))
+        if tree is None:
             return NOTHING
-        left = len(text[:tip].rstrip())
-        return look_up(parsed.tree, self._grammar.contexts, tip, len(mended.placeholder), left)
-
-    def _parse(self, text: bytes, tip: int, begin: tuple[int, bytes]) -> Parsed | None:
-        old = self._parsed[2] if self._parsed and self._parsed[:2] == begin else None
-        parsed = self.parser.parse(text, tip, old)
-        self._parsed = (*begin, parsed) if parsed else None
-        return parsed
+        return look_up(tree, self._grammar.contexts, len(before), len(mended.placeholder), len(before.rstrip()))
 
 
-def _utf8(text: bytes) -> bytes:
-    """The text without bytes that are no UTF-8: queries read nodes as text, and a tip may lie inside a character."""
+def _clean(text: bytes) -> bytes:
+    """The text without bytes that are no UTF-8 (queries read nodes as text, and a tip may lie inside a character) and
+    without zeros (on which some grammars' scanners take long)."""
     try:
         text.decode()
     except UnicodeDecodeError:
-        return text.decode(errors="ignore").encode()
-    return text
+        text = text.decode(errors="ignore").encode()
+    return text.replace(b"\0", b" ")

@@ -4,16 +4,22 @@ function of the text alone, so that a tracker that followed the text and a fresh
 
 from __future__ import annotations
 
-from codespec_grammars.lexer import Lexer
+from bisect import bisect_left
+
+from codespec_grammars.lexer import Entry, Lexer
 from codespec_grammars.lexer_rules import LexerRules
 
 # Lexed before the tip: 6 to 8 KB, begun at a line; about 200 lines of code.
 BEFORE, STEP, MOST_LINES = 6144, 2048, 320
 # Where lines are longer than LONG_LINE on average: a line is lexed anew at each decision, so fewer bytes.
 LONG_LINE, LONG_LINES, LONG_STEP = 256, 1024, 256
-# Parsed before the tip: the top-level item around it, or so many bytes.
-PARSED, NEAR, PARSED_STEP = 4096, 256, 1024
-AFTER, LINES_AFTER = 1024, 25
+# Parsed before the tip: at least NEAR bytes where there is a line to begin at, never more than PARSED.
+PARSED, NEAR = 1024, 192
+# Parsed above that: the last so many lines that opened what is open there, where they are no longer than so.
+HEADS, HEAD = 12, 160
+# Parsed after the tip.
+AFTER, LINES_AFTER = 512, 25
+LONG_INDENT = 256
 
 
 def kept_from(length: int) -> int:
@@ -21,9 +27,10 @@ def kept_from(length: int) -> int:
     return max(0, (length - BEFORE) // STEP * STEP)
 
 
-def window_start(rules: LexerRules, text: bytes, whole: bool) -> int:
-    """The start of the window whose end is the text's, in steps of STEP: a line that begins an item and so is no line
-    of a string or comment, else any line; mid-line where lines are longer. `whole`: the text is a file from its start.
+def window_start(rules: LexerRules, text: bytes, whole: bool) -> tuple[int, bool]:
+    """The start of the window whose end is the text's, in steps of STEP, and whether a line begins there: one that
+    begins an item and so is no line of a string or comment, else any; none where lines are long. `whole`: the text is
+    a file from its start.
     """
     tip = len(text)
     start = kept_from(tip)
@@ -32,31 +39,67 @@ def window_start(rules: LexerRules, text: bytes, whole: bool) -> int:
     if text.count(b"\n", start, tip) * LONG_LINE < tip - start:
         start = max(start, (tip - LONG_LINES) // LONG_STEP * LONG_STEP)
     if start == 0 and whole:
-        return 0
+        return 0, True
     item = next(filter(None, (anchor.search(text, start, tip - LONG_STEP) for anchor in rules.anchors)), None)
     newline = item.start() if item else text.find(b"\n", start, min(start + STEP, tip - LONG_STEP))
-    return newline + 1 if newline >= 0 else start
+    return (newline + 1, True) if newline >= 0 else (start, False)
 
 
-def parse_start(lexer: Lexer, tip: int, depth: int) -> int:
-    """The start of the parsed part: the line that begins the item around the tip, with nothing open but the `depth`
-    things that were so at the window's start; where there is none, one of the least indented lines about PARSED bytes
-    away.
+def parse_start(lexer: Lexer, tip: int, stack: tuple[Entry, ...]) -> int | None:
+    """The start of the parsed part: a line around which the same is open as at the tip and that no line after it is
+    indented less than. The nearest one that begins an item, else the least indented; None where none is near.
     """
-    code = [line for line in lexer.lines if line[0] <= tip and tip - line[0] <= PARSED]
-    for start, opened in reversed(code):
-        if tip - start >= NEAR and opened == depth and _begins_item(lexer.rules, lexer.text, start):
+    text, rules = lexer.text, lexer.rules
+    opened_at, least = [pos for _, pos in stack], LONG_INDENT
+    best: tuple[int, int] | None = None
+    near = None
+    for start, opened in reversed(lexer.lines):
+        if tip - start > PARSED:
+            break
+        indent = _indent(text, start)
+        if indent > least or indent == LONG_INDENT or text.startswith(rules.line_comments, start + indent):
+            continue
+        least = indent
+        if opened != bisect_left(opened_at, start) or (rules.goes_on and rules.goes_on.match(text, start)):
+            continue
+        if tip - start < NEAR:
+            near = start
+        elif rules.item.match(text, start):
             return start
-    least = max(0, (tip - PARSED) // PARSED_STEP * PARSED_STEP)
-    first = [start for start, _ in code if least <= start < least + PARSED_STEP]
-    return min(first, key=lambda start: _indent(lexer.text, start), default=least)
+        elif best is None or indent < best[0]:
+            best = (indent, start)
+    return best[1] if best else near
+
+
+def heads(lexer: Lexer, stack: tuple[Entry, ...], start: int) -> bytes:
+    """What must stand before a part that begins at `start` so that it opens what is open there: the lines that did
+    so, the bare openers where those are long or far up."""
+    above = [entry for entry in stack if entry[1] < start]
+    pieces, index = [], 0
+    while index < len(above):
+        line = lexer.text.rfind(b"\n", 0, max(0, above[index][1])) + 1
+        end = index + 1
+        while end < len(above) and above[end][1] >= 0 and lexer.text.find(b"\n", line, above[end][1]) < 0:
+            end += 1
+        piece = lexer.text[line : above[end - 1][1] + len(above[end - 1][0].open)]
+        alone = above[index][1] >= 0 and len(piece) <= HEAD and _depth(lexer, line) == index
+        bare = b" ".join(opener.open for opener, _ in above[index:end])
+        pieces.append(piece if alone and len(above) - index <= HEADS else bare)
+        index = end
+    return b"".join(piece + b"\n" for piece in pieces)
+
+
+def _depth(lexer: Lexer, line: int) -> int:
+    """How many things are open where a line of code begins, -1 where it begins in a text."""
+    at = bisect_left(lexer.lines, (line, 0))
+    return lexer.lines[at][1] if at < len(lexer.lines) and lexer.lines[at][0] == line else -1
 
 
 def _indent(text: bytes, start: int) -> int:
-    """Columns of white space at a line's start; a blank line counts as deep."""
-    line = text[start : start + 256]
+    """Columns of white space at a line's start; a blank line above the tip counts as deep."""
+    line = text[start : start + LONG_INDENT]
     shown = line.lstrip(b" \t")
-    return 256 if shown[:1] in (b"\n", b"\r", b"") else len(line) - len(shown)
+    return LONG_INDENT if shown[:1] in (b"\n", b"\r") else len(line) - len(shown)
 
 
 def suffix_window(rules: LexerRules, suffix: bytes, in_code: bool) -> bytes:

@@ -14,7 +14,7 @@ from codespec_grammars.queries import compile_contexts
 from codespec_grammars.registry import Grammar, Missing, load_grammar
 
 from tests.grammars import fixtures
-from tests.grammars.test_contexts import CORE
+from tests.grammars.sources import CORE
 
 FOLDER = registry.FOLDER
 

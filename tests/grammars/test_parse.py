@@ -1,64 +1,93 @@
-"""The sliced, incremental parser: the same trees as in one go and from nothing, and an end to what takes too long."""
+"""The parser and what it is given: it stops where it must, and the part above the tip opens what is open there."""
 
 from __future__ import annotations
 
-import inspect
 import random
-import typing
 
 import pytest
-from codespec_grammars import ContextTracker, parse
+from codespec_grammars import Context, ContextTracker, parse
+from codespec_grammars.lexed import LexedText
+from codespec_grammars.lexer import Lexer, LexState
+from codespec_grammars.lookup import look_up
+from codespec_grammars.mend import Mender
 from codespec_grammars.registry import Grammar, load_grammar
+from codespec_grammars.window import PARSED, heads, parse_start
 
-CODE = inspect.getsource(typing).encode()
+from tests.grammars.sources import CORE, source_of
 
 
-@pytest.fixture
-def python() -> Grammar:
-    grammar = load_grammar("python")
+def grammar_of(language: str) -> Grammar:
+    grammar = load_grammar(language)
     assert isinstance(grammar, Grammar)
     return grammar
 
 
-def test_slices_give_the_tree_of_one_go(python: Grammar, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = CODE[:6000]
-    whole = parse.SlicedParser(python.language).parse(text, 100, None)
-    monkeypatch.setattr(parse, "SLICE", 1)
-    pauses: list[float] = []
-    monkeypatch.setattr(parse.time, "sleep", pauses.append)
-    sliced = parse.SlicedParser(python.language).parse(text, 100, None)
-    assert whole and sliced and str(whole.tree.root_node) == str(sliced.tree.root_node)
-    assert len(pauses) >= 10
+def test_a_parse_that_takes_too_long_is_given_up() -> None:
+    parser, chance = parse.Parser(grammar_of("cpp").language), random.Random(0)
+    soup = b"".join(chance.choices([b"(", b")", b"{", b"}", b"<", b">", b"a ", b"\n", b"&", b"::", b";", b"="], k=1500))
+    assert parser.parse(soup) is None and parser.given_up == 1
+    again = parser.parse(b"int x = 1;\n")
+    assert again is not None and again.root_node.end_byte == 11 and not again.root_node.has_error
 
 
-def test_a_parse_that_takes_too_long_is_given_up(python: Grammar, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parse, "SLICE", 1)
-    monkeypatch.setattr(parse, "MOST_STEPS", 2)
-    parser = parse.SlicedParser(python.language)
-    assert parser.parse(CODE[:6000], 100, None) is None and parser.given_up == 1
-    assert parser.parse(b"x = 1\n", 3, None) is not None
+@pytest.mark.parametrize("language", CORE)
+def test_real_code_is_parsed_to_its_end(language: str) -> None:
+    source = source_of(language)
+    for start in range(0, min(len(source), 20_000), 1024):
+        tracker = ContextTracker(language, source[:start], source[start:])
+        tracker.context()
+        assert not tracker.given_up
 
 
-def test_an_edit_anywhere_gives_the_tree_of_a_fresh_parse(python: Grammar) -> None:
-    chance, parser = random.Random(0), parse.SlicedParser(python.language)
-    for _ in range(40):
-        text = CODE[: chance.randrange(3000, 5000)].rpartition(b"\n")[0] + b"\n"
-        old = parser.parse(text, len(text) - 40, None)
-        lines = text.splitlines(keepends=True)
-        lines.insert(chance.randrange(len(lines)), b"\n")
-        new = b"".join([*lines[:-3], b"added = 1\n", *lines[-3:]])
-        edited, fresh = parser.parse(new, len(new) - 40, old), parser.parse(new, len(new) - 40, None)
-        assert edited and fresh and _shape(edited.tree.root_node) == _shape(fresh.tree.root_node)
+def openers(state: LexState) -> list[bytes]:
+    return [opener.open for opener, _ in state.stack]
 
 
-def _shape(node: object) -> list[tuple[str, int, int]]:
-    """Every node with its place: an edit told wrongly leaves nodes where they were."""
-    found, rest = [], [node]
-    while rest:
-        one = rest.pop()
-        found.append((one.type, one.start_byte, one.end_byte))  # type: ignore[attr-defined]
-        rest.extend(one.children)  # type: ignore[attr-defined]
-    return found
+@pytest.mark.parametrize("language", CORE)
+def test_the_parsed_part_opens_what_is_open_at_the_tip(language: str) -> None:
+    grammar, source, chance = grammar_of(language), source_of(language), random.Random(0)
+    begun = 0
+    for _ in range(60):
+        lexed = LexedText(grammar.rules, source[: chance.randrange(len(source))])
+        state = lexed.state()
+        start = parse_start(lexed.lexer, lexed.tip, state.stack)
+        if start is None:
+            continue
+        part = heads(lexed.lexer, state.stack, start) + lexed.text[start:]
+        assert openers(Lexer(grammar.rules, part).run(LexState(), len(part))) == openers(state), part
+        assert lexed.tip - start <= PARSED
+        begun += start > 0
+    assert begun >= 8
+
+
+@pytest.mark.parametrize(
+    ("language", "above", "line", "context"),
+    [
+        ("typescript", b"export class Shape extends Base {\n  private a = 1;\n", b"  area(unit: string, ", "signature"),
+        ("java", b"public class Shape {\n    int a;\n", b"    int area(String unit, ", "signature"),
+        ("rust", b"impl Shape {\n    const A: u8 = 1;\n", b"    fn area(&self, ", "signature"),
+        ("python", b"class Shape:\n    a = 1\n", b"    def area(self, ", "signature"),
+        ("json", b'{\n  "rows": [\n', b'    {"first": ', "operator"),
+        ("go", b"func first() {\n\tcall(\n", b"\t\tsecond, ", "arguments"),
+        ("javascript", b"const table = {\n  first: [\n", b"    call(1, ", "arguments"),
+        ("c", b"int table[] = {\n", b"    1, call(", "arguments"),
+    ],
+)
+def test_what_was_opened_far_above_is_still_known(language: str, above: bytes, line: bytes, context: str) -> None:
+    filler = {
+        "typescript": b"  get one(): number { return this.a; }\n",
+        "java": b"    int one() { return this.a; }\n",
+        "rust": b"    fn one(&self) -> u8 { 1 }\n",
+        "python": b"    def one(self):\n        return self.a\n\n",
+        "json": b'    {"first": [1, 2], "second": null},\n',
+        "go": b"\t\tsecond,\n",
+        "javascript": b"    call(1),\n",
+        "c": b"    1, 2, 3,\n",
+    }[language]
+    prefix = above + filler * (3 * PARSED // len(filler)) + line
+    tracker = ContextTracker(language, prefix)
+    assert tracker.context().context == context
+    assert tracker.bytes_parsed < 2 * PARSED
 
 
 @pytest.mark.parametrize("newline", [b"\n", b"\r\n"])
@@ -71,3 +100,27 @@ def test_a_string_that_goes_on_after_a_backslash(newline: bytes) -> None:
         assert tracker.context() == ContextTracker("python", prefix).context()
     tracker.rollback(len(newline) + 3)
     assert tracker.context().context == "string"
+
+
+def test_brackets_that_look_alike_are_closed_each_in_its_way() -> None:
+    grammar, suffix = grammar_of("javascript"), b"\nother()\n"
+    shared, alone = Mender(grammar.data, grammar.rules), []
+    for text in (b"call(() => {", b"call({"):
+        lexed = LexedText(grammar.rules, text)
+        alone.append(Mender(grammar.data, grammar.rules).mend(text, len(text), lexed.state(), suffix))
+        assert shared.mend(text, len(text), lexed.state(), suffix) == alone[-1]
+    assert alone[0] != alone[1]
+
+
+def test_a_query_reads_what_was_parsed_although_another_text_came_since() -> None:
+    grammar = grammar_of("bash")
+    parser, other = parse.Parser(grammar.language), parse.Parser(grammar.language)
+    tree = parser.parse(b"source lib.sh\n")
+    assert tree is not None and other.parse(b"echo lib.sh and more\n") is not None
+    found = look_up(tree, grammar.contexts, 7, 6, 6)
+    assert found.inside is Context.IMPORT  # `source` is known by its text
+
+
+def test_a_text_too_long_is_given_up() -> None:
+    parser = parse.Parser(grammar_of("python").language)
+    assert parser.parse(b"x = 1\n" * parse.MOST_BYTES) is None and parser.given_up == 1

@@ -14,6 +14,7 @@ from tests.models.rounds import Replay, Round, covering, rounds, scripts
 from tests.tiny_models import ARCHITECTURES, WINDOW, tiny_model, tiny_network
 
 LENGTH = 100  # several windows, and beyond longrope's limit
+LONG = 620  # more than one block of keys
 OWN_ATTENTION = ("gptj", "bloom")
 SUPPORTED = [name for name in ARCHITECTURES if name not in OWN_ATTENTION]
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -64,6 +65,13 @@ def test_ragged_chunks_equal_eager(architecture: str) -> None:
 def test_variants_equal_eager(variant: str) -> None:
     architecture, changes = VARIANTS[variant]
     check(architecture, LENGTH, **changes)
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen2", "gemma2", "gpt_oss"])
+def test_beyond_one_block_of_keys_equals_eager(architecture: str) -> None:
+    replay = Replay(tiny_model(architecture), LONG, eager_logits(architecture, LONG))
+    assert replay.play(covering(LONG)) <= 1e-4
+    assert replay.rows == 3 * LONG
 
 
 def test_the_lean_blocks_are_used_where_they_are_meant_to_be() -> None:

@@ -9,3 +9,5 @@
 (feature_query ":" @operator)
 [")" "]" "}"] @closing
 (block "{" @block_start)
+(binary_expression ["+" "-" "*" "/"] @operator)
+(child_selector ">" @operator)

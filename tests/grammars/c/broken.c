@@ -33,7 +33,7 @@ static void last(struct other *o) {
     // comment in broken code
 //                ^ comment
     o->
-//     ^ identifier indent=4 open={((
+//     ^ identifier indent=4 open={
     int value = 
 //              ^ operator
     while (value > 1) {

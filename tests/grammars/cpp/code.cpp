@@ -4,7 +4,7 @@ using namespace std;
 //              ^ import
 
 namespace shapes {
-//                ^ block_start indent=4 open={
+//                ^ block_start indent=0 open={
 
 /// Adds two numbers.
 //           ^ docstring

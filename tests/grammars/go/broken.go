@@ -6,19 +6,19 @@ func Open(first int,
 //                   ^ signature
 
 func Next(b int) {
-//                ^ block_start indent=1 open=({
+//                ^ block_start indent=1 open={
 	x := foo(a, 
 //           ^ arguments
 	y := bar(1, 2)
 //             ^ closing
 	s := "unclosed string
-//              ^ string indent=1 open=({
+//              ^ string indent=1 open={
 	t := s.
 //      ^ identifier
 	if x ==
 //      ^ operator
 	return t + 
-//          ^ operator indent=1 open=({
+//          ^ operator indent=1 open={
 }
 
 type Other struct {
@@ -31,16 +31,16 @@ func (o *Other) Method(first int,
 }
 
 func (o *Other) Last() {
-//                      ^ block_start indent=1 open=({
+//                      ^ block_start indent=1 open={
 	list := []int{1, 2, call(
 //                        ^ arguments
 	// comment in broken code
 //             ^ comment
 	value := 
-//        ^ operator indent=1 open=({{
+//        ^ operator indent=1 open={
 	for value > 1 {
 //              ^ block_start
 		o.
 //  ^ identifier
 		text := `unclosed 
-//                  ^ string indent=2 open=({{{
+//                  ^ string indent=2 open={{

@@ -33,7 +33,7 @@ class Other {
         // comment in broken code
 //                    ^ comment
         this.
-//           ^ identifier indent=8 open={((
+//           ^ identifier indent=8 open={
         int value = 
 //                  ^ operator
         while (value > 1) {

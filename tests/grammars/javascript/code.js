@@ -100,4 +100,4 @@ call(function (left, right) {
   return left;
 //       ^ statement
 }, [1, 2]);
-// ^ arguments indent=0 open=(
+// ^ arguments open=(

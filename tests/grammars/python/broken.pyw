@@ -25,7 +25,7 @@ def third(:
     call(one, [two, 
 #                   ^ statement
     for i in range(
-#                  ^ arguments indent=8 open=((
+#                  ^ arguments indent=8 open=(
         print("hello 
 #                    ^ string
     z = = 3
@@ -72,7 +72,7 @@ def half(x) ->
 def tail(a, b)
 #             ^ signature
     t = f"{a} and {b.
-#           ^ identifier indent=8 open={
+#           ^ identifier indent=4 open={
 #                    ^ identifier
     u = a[
 #         ^ statement

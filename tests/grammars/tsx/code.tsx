@@ -25,13 +25,13 @@ export function List({ items, title }: Props): JSX.Element {
 //                         ^ block_start
     return <p>Nothing to show, isn't it?</p>;
 //         ^ statement
-//                       ^ free_text indent=4 open={{
+//                       ^ free_text open={{
 //                                   ^ free_text
   }
 // ^ closing
   return (
     <section className="main" onClick={toggle}>
-//                        ^ string indent=4 open={(
+//                        ^ string open={(
 //                                        ^ identifier
       <h1>The title: {title.name}</h1>
 //              ^ free_text

@@ -1,0 +1,296 @@
+"""Where code that is being written ends: with its line, with the statement that was begun, or with the block. Knows the
+lexer, lines and indents; knows no tree and no tokens.
+
+Everything is decided at a byte, from the bytes before it: neither the pieces that a text comes in nor what follows can
+move an end. A line is judged when its first token is known; until then, what stands above it may be the whole.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum, auto
+from typing import NamedTuple
+
+from codespec_grammars.lexer import Lexer, LexState, in_text
+from codespec_grammars.lexer_rules import BRACKET
+from codespec_grammars.lines import dangles, introduces, is_whole
+from codespec_grammars.mend import is_word
+from codespec_grammars.place import Closed, Place, width
+
+_NEWLINE, _BLANKS = 10, b" \t\r\f"
+
+
+class Scope(Enum):
+    """How much is completed: the line, the statement (a compound one with its blocks), the block around the cursor."""
+
+    LINE = auto()
+    STATEMENT = auto()
+    BLOCK = auto()
+
+
+class Cut(NamedTuple):
+    """`keep` bytes belong to the completion, which was clear after `seen` bytes; `reason` is a clause for people."""
+
+    seen: int
+    keep: int
+    reason: str
+
+
+class CodeEnd:
+    """Follows what is written at a place and finds its end: `cut`, None while it may go on."""
+
+    def __init__(self, place: Place, scope: Scope) -> None:
+        self.place, self.scope = place, scope
+        self.cut: Cut | None = None
+        self._text = bytearray()
+        self._lexer = Lexer(place.rules, place.before)
+        self._checkpoint = self._lexer.run(LexState(), max(0, place.before.rfind(b"\n")))
+        if place.before[: self._checkpoint.pos].endswith((b"\\", b"\\\r")):  # the line end belongs to the backslash
+            self._checkpoint = LexState()
+        self._open = len(place.state.stack)  # of what is open at the cursor, how much still is
+        self._line = -len(place.line)  # where the line begins that is being written
+        self._new = place.blank  # it is not judged yet
+        self._word = -1  # where its first word begins, once that is all there is to judge it by
+        self._inside = False  # it begins inside text or brackets
+        self._introduces = True  # nothing but comments, decorators and the like so far
+        self._tail = -1  # behind the end of a block: only closers may follow
+        self._least = self._begin()
+        self._closers = {mark[-1] for mark in (opener.close for opener in place.rules.openers.values()) if mark}
+
+    def _begin(self) -> int:
+        """The least indent that a further line may have, before anything is written."""
+        place = self.place
+        self._width = width(place.line)
+        self._goes_on = self.scope is Scope.STATEMENT
+        self._bracketed = place.opened and bool(place.state.brackets) and self._opened_by_bracket()
+        if self.scope is Scope.STATEMENT:
+            return self._width if place.blank else self._width + 1
+        if not place.opened:
+            return self._width
+        self._width = place.opener_width
+        return place.opener_width if self._bracketed else place.opener_width + 1
+
+    def _opened_by_bracket(self) -> bool:
+        pos = self.place.state.brackets[-1][1]
+        return pos >= 0 and not self.place.before[pos + 1 :].strip()
+
+    def advance(self, data: bytes) -> None:
+        """Appends bytes; they may end inside a character."""
+        for byte in data:
+            if self.cut is not None:
+                return
+            self._text.append(byte)
+            self._look(byte)
+
+    def finish(self) -> None:
+        """No more bytes come: a word that begins a line is whole."""
+        if self.cut is None and self._word >= 0:
+            self._judge(bytes(self._text[self._word :]))
+
+    @property
+    def certain(self) -> int:
+        """How many bytes no later one can take back."""
+        if self.cut is not None:
+            return self.cut.keep
+        if self._tail >= 0:
+            return self._tail
+        if self._new:
+            return len(self._text[: max(0, self._line)].rstrip())
+        return len(self._text.rstrip()) - self._half_closer()
+
+    def _look(self, byte: int) -> None:
+        if self._tail >= 0:
+            self._follow_tail(byte)
+            return
+        if self._word >= 0:
+            self._grow_word(byte)
+            if self.cut is not None or self._word >= 0 or self._tail >= 0:
+                return
+        elif self._new and byte not in _BLANKS and byte != _NEWLINE:
+            self._begin_line(byte)
+        if self.cut is None and byte == _NEWLINE:
+            self._end_line()
+        elif self.cut is None and byte in self._closers and self._open:
+            self._close()
+
+    def _state(self, length: int) -> LexState:
+        """The lexer's state after so many bytes."""
+        self._lexer.text = self.place.before + bytes(self._text[:length])
+        self._lexer.forget(self._checkpoint.pos)
+        return self._lexer.run(self._checkpoint, len(self._lexer.text))
+
+    def _end_line(self) -> None:
+        length = len(self._text)
+        line = self._full_line(length - 1)
+        if self.scope is Scope.LINE:
+            if self._text.strip():
+                self._end(len(self._text.rstrip()), "the line is complete")
+            return
+        if line.strip() and not self._inside:
+            self._introduces = self._introduces and introduces(line, self.place.rules)
+        state = self._state(length - 1)
+        if self._is_first() and self._is_sealed(line, state):
+            self._end(len(self._text.rstrip()), "the statement is complete")
+            return
+        if not line.endswith((b"\\", b"\\\r")):
+            self._checkpoint = state
+        self._line, self._new, self._inside = length, True, False
+
+    def _is_sealed(self, line: bytes, state: LexState) -> bool:
+        """Whether the statement's first line is all of it, whatever follows."""
+        closed = len(state.stack) == self._open and (not state.stack or state.stack[-1][0].block)
+        return self._goes_on and closed and is_whole(line, self.place.rules)
+
+    def _full_line(self, end: int) -> bytes:
+        if self._line >= 0:
+            return bytes(self._text[self._line : end])
+        return self.place.line + bytes(self._text[:end])
+
+    def _begin_line(self, byte: int) -> None:
+        """Judges the line at its first visible byte, or leaves that to its first word."""
+        state = self._state(len(self._text) - 1)
+        self._open = min(self._open, len(state.stack))
+        own = len(state.stack) > self._open
+        self._indent = width(self._full_line(len(self._text)))
+        if in_text(state) is not None or self.scope is Scope.LINE:
+            self._new, self._inside = False, True
+        elif self._is_closer(byte) and not state.stack:
+            self._end_above("it would close what is not open")
+        elif self._indent >= self._least or self._is_closer(byte) or self._is_directive(byte, own):
+            self._accept(own)
+        elif is_word(byte):
+            self._word = len(self._text) - 1
+        else:
+            self._judge(bytes([byte]))
+
+    def _accept(self, own: bool) -> None:
+        """The line belongs to the completion. The first of a block, or of a blank beginning, says how deep it lies."""
+        if self._is_first() and not own and not self._is_closer(self._text[-1]):
+            self._settle()
+        self._new, self._word, self._inside = False, -1, own
+
+    def _is_first(self) -> bool:
+        return not self._text[: max(0, self._line)].strip()
+
+    def _settle(self) -> None:
+        """The first line's indent is the measure from here on."""
+        if self.scope is Scope.STATEMENT and self.place.blank:
+            self._width, self._least = self._indent, self._indent + 1
+        elif self.scope is Scope.BLOCK and self.place.opened and not self._bracketed:
+            self._least = self._indent
+        elif self.scope is Scope.BLOCK and not self.place.opened:
+            self._least = max(self._least, self._indent) if self.place.blank else self._least
+
+    def _is_closer(self, byte: int) -> bool:
+        return byte in b")]}" and any(pair[1].encode()[0] == byte for pair in self.place.data.brackets)
+
+    def _is_directive(self, byte: int, own: bool) -> bool:
+        """Whether the line is for a preprocessor: its indent says nothing, inside blocks."""
+        inside = own or bool(self.place.state.stack)
+        return byte == 0x23 and inside and b"#" not in self.place.rules.line_comments and self._indent < self._width
+
+    def _grow_word(self, byte: int) -> None:
+        if not is_word(byte):
+            self._judge(bytes(self._text[self._word : -1]))
+
+    def _judge(self, first: bytes) -> None:
+        """The first token of a line that is not deep enough is known: does the completion go on with it?"""
+        state = self._state(len(self._text))
+        self._open = min(self._open, len(state.stack))
+        begins = len(self.place.before) + max(0, self._line)
+        own = any(entry[1] < begins for entry in state.stack[self._open :])
+        word, level = first.decode("utf-8", "replace"), self._indent == self._width
+        if own or (level and self._goes_on and self._is_part(first, word)):
+            self._accept(own)
+        elif level and self._closes_block(word):
+            self._close_by_word(word)
+        else:
+            self._end_above("the statement is complete" if self._goes_on else "the block is complete")
+
+    def _is_part(self, first: bytes, word: str) -> bool:
+        """Whether a line as deep as the statement's first belongs to it: what was introduced, `else`, a `{` below."""
+        data = self.place.data
+        if self._introduces or dangles(bytes(self._text[: max(0, self._line - 1)])):
+            return not self._is_first()
+        if first == b"{":
+            return "{" in data.block_brackets and b"{" not in self._text[:-1]
+        return word in data.continuation_words and word not in data.label_words
+
+    def _closes_block(self, word: str) -> bool:
+        opened = self.scope is Scope.BLOCK and self.place.opened and not self._bracketed
+        return opened and word in self.place.data.closing_words
+
+    def _close_by_word(self, word: str) -> None:
+        """`fi`, `end` and the like, unless they already stand below."""
+        below = self.place.below
+        if width(below) == self._indent and re.match(re.escape(word.encode()) + rb"\b", below.strip()):
+            self._end_above("what closes it stands to the right")
+            return
+        end = self._word + len(word.encode())
+        self._new, self._word, self._tail = False, -1, end
+        if len(self._text) > end:
+            self._follow_tail(self._text[end])
+
+    def _close(self) -> None:
+        """A closer was written: perhaps of what was open at the cursor."""
+        length = len(self._text)
+        state = self._state(length)
+        if len(state.stack) >= self._open:
+            return
+        index = self._open = len(state.stack)
+        entry, closed = self.place.state.stack[index], self.place.closed[index]
+        at = length - len(entry[0].close)
+        if not self._text.endswith(entry[0].close):  # ended by something else
+            return
+        first = self._line >= 0 and not self._text[self._line : at].strip()
+        if closed is Closed.SAME_LINE or (closed is Closed.LATER and not first):
+            self._end(at, "what closes it stands to the right")
+        elif closed is Closed.LATER:
+            self._end(len(self._text[:at].rstrip()), "what closes it stands to the right")
+        elif entry[0].sort == BRACKET and self.scope is not Scope.LINE:
+            self._width = max(0, self.place.width_of(entry))
+            self._least = self._width + 1
+            self._goes_on, self._tail = (False, length) if entry[0].block and first else (True, -1)
+
+    def _follow_tail(self, byte: int) -> None:
+        """Behind the end of the block: closers of what else was open, a terminator, what goes on with the value. What
+        begins a further block of the same statement does not belong to this one.
+        """
+        after = bytes(self._text[self._tail :]).lstrip(b" \t")
+        if not after or is_word(byte):
+            return
+        if is_word(after[0]) and after[:-1].decode("utf-8", "replace") in self.place.data.continuation_words:
+            self._end(self._tail, "the block is complete")
+        elif byte == _NEWLINE or (byte in b";," and len(after) == 1 and not (byte == 0x2C and self._in_call())):
+            self._end(self._tail if byte == _NEWLINE else len(self._text), "the block is complete")
+        elif after != b"\r":
+            self._go_on_behind(byte)
+
+    def _in_call(self) -> bool:
+        """Whether arguments are open around the block."""
+        return self._open > 0 and self.place.state.stack[self._open - 1][0].open == b"("
+
+    def _go_on_behind(self, byte: int) -> None:
+        length = len(self._text)
+        state = self._state(length)
+        if len(state.stack) < self._open and self.place.closed[len(state.stack)] is Closed.NOWHERE:
+            self._open, self._tail = len(state.stack), length
+        elif self._is_closer(byte):
+            self._end(self._tail, "the block is complete")
+        else:
+            self._tail = -1
+            self._least = self._width + 1
+
+    def _half_closer(self) -> int:
+        """How many of the last bytes may be the first of a closer that already stands to the right."""
+        if not self._open or self.place.closed[self._open - 1] is Closed.NOWHERE:
+            return 0
+        close = self.place.state.stack[self._open - 1][0].close
+        lengths = range(len(close) - 1, 0, -1)
+        return next((size for size in lengths if self._text.endswith(close[:size])), 0)
+
+    def _end_above(self, reason: str) -> None:
+        self._end(len(self._text[: max(0, self._line)].rstrip()), reason)
+
+    def _end(self, keep: int, reason: str) -> None:
+        self.cut = Cut(len(self._text), keep, reason)
