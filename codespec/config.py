@@ -9,7 +9,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +17,17 @@ from codespec.errors import ConfigError
 
 STARTER = Path(__file__).parent / "starter"
 PREFIX = "CODESPEC_"
-NO_SETTINGS = ("CODESPEC_PROMPTS",)  # variables of ours that others read
+NO_SETTINGS = ("CODESPEC_PROMPTS", "CODESPEC_SERVE_TOKEN")  # variables of ours that others read
+TABLES = ("serve",)  # of a file, for settings that are not the engine's; CODESPEC_SERVE_* are their variables
 CHOICES = {
     "dtype": ("float32", "bfloat16", "float16"),
     "drafter_dtype": ("float32", "bfloat16", "float16"),
     "mode": ("exact", "fast"),
-    "policy": ("fixed", "confidence"),
     "proposers": ("chain", "suffix", "draft_model"),
+    "target_shape": ("own", "qwen2.5-0.5b", "qwen2.5-1.5b", "qwen2.5-7b"),
 }
-LEAST = {"context": 64, "max_batch": 1, "draft_tokens": 0, "warmup": 0, "prefill_chunk": 16, "threads": 1}
+POLICIES = ("cost+syntax", "cost", "fixed", "confidence", "plus2minus1", "ds4-80")
+LEAST = {"context": 64, "max_batch": 1, "draft_tokens": 0, "warmup": 0, "prefill_chunk": 16, "threads": 0}
 # A slot takes memory at once, and torch falls over when it cannot start its threads.
 MOST = {"max_batch": 256, "threads": 256}
 SPELLED_TRUE, SPELLED_FALSE = ("1", "true", "yes"), ("0", "false", "no")
@@ -43,14 +45,19 @@ class EngineConfig:
     mode            exact: the same bits with and without speculation; fast: up to near-ties
     speculate       whether requests that do not say otherwise are drafted for
     proposers       chain (suffix, then draft_model), or one of them
-    policy          how the draft length is set: fixed, or stopped by the drafter's confidence
+    policy          how the draft length is set: cost+syntax, cost (without syntax), or, to compare: fixed[:tokens],
+                    confidence[:threshold], plus2minus1, ds4-80
+    caps            target tokens that no draft exceeds, by context class or language.class: comment = 10,
+                    python.docstring = 0
+    learn           whether what is learned about the pair is kept in the user's state folder
     draft_tokens    the longest draft, in target tokens
     min_confidence  the probability below which the drafter stops (policy confidence)
     warmup          target tokens of context, prompt included, before the first draft
     context         target tokens of prompt and completion together (0: the model's maximum, at most 2048)
     max_batch       requests that run at once
     prefill_chunk   prompt tokens a step
-    threads         CPU threads
+    threads         CPU threads; 0: two if that is measured to be steadily faster at start, else one
+    target_shape    own; or qwen2.5-0.5b, qwen2.5-1.5b, qwen2.5-7b: the target padded to that size, for benchmarks
     """
 
     target: str = str(STARTER / "target")
@@ -61,19 +68,24 @@ class EngineConfig:
     mode: str = "exact"
     speculate: bool = True
     proposers: str = "chain"
-    policy: str = "confidence"
-    draft_tokens: int = 8
+    policy: str = "cost+syntax"
+    caps: dict[str, int] = field(default_factory=dict)
+    learn: bool = True
+    draft_tokens: int = 16
     min_confidence: float = 0.4
     warmup: int = 100
     context: int = 0
     max_batch: int = 8
     prefill_chunk: int = 256
     threads: int = 1
+    target_shape: str = "own"
 
     def __post_init__(self) -> None:
         for name, allowed in CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise ConfigError(f"{name} = {getattr(self, name)!r} is not one of {', '.join(allowed)}.")
+        split_policy(self.policy)
+        _check_caps(self.caps)
         if not re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", self.device):
             raise ConfigError(f"device = {self.device!r} is not one of auto, cpu, cuda.")
         for name, least in LEAST.items():
@@ -94,11 +106,7 @@ def resolve(
 
     Raises ConfigError naming the first key or variable that can't be used.
     """
-    values = {
-        **(_from_file(file) if file else {}),
-        **_from_environment(os.environ if environment is None else environment),
-        **_from_flags(flags),
-    }
+    values = read_settings(EngineConfig, flags, file, environment)
     if "dtype" in values:
         values.setdefault("drafter_dtype", values["dtype"])
     for name in ("target", "drafter"):
@@ -107,29 +115,49 @@ def resolve(
     return EngineConfig(**values)
 
 
-def _from_file(file: Path) -> dict[str, Any]:
+def read_settings(
+    schema: type, flags: Mapping[str, Any], file: Path | None, environment: Mapping[str, str] | None, table: str = ""
+) -> dict[str, Any]:
+    """What is set of the fields of `schema`, all with defaults: in a file's [table] (its top for ""), by CODESPEC_*
+    variables (CODESPEC_TABLE_*), by flags that are not None.
+    """
+    given = os.environ if environment is None else environment
+    return {
+        **(_from_file(schema, file, table) if file else {}),
+        **_from_environment(schema, given, table),
+        **{key: _typed(schema, key, value, key) for key, value in flags.items() if value is not None},
+    }
+
+
+def _from_file(schema: type, file: Path, table: str) -> dict[str, Any]:
     try:
         values = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"The configuration file {file} can't be read ({error.strerror}): check its path.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"The configuration file {file} is not valid TOML ({error}): mend that line.") from error
-    return {key: _typed(key, value, f"{key} in {file}") for key, value in values.items()}
+    own = values.get(table, {}) if table else {key: value for key, value in values.items() if key not in TABLES}
+    if not isinstance(own, dict):
+        raise ConfigError(f"{table} in {file} must be a table: write [{table}] and its settings below.")
+    return {key: _typed(schema, key, value, f"{key} in {file}") for key, value in own.items()}
 
 
-def _from_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: _typed(key, value, key) for key, value in flags.items() if value is not None}
+def _from_environment(schema: type, environment: Mapping[str, str], table: str) -> dict[str, Any]:
+    prefix, others = PREFIX + (f"{table.upper()}_" if table else ""), [PREFIX + name.upper() + "_" for name in TABLES]
+    found = {
+        name: name[len(prefix) :].lower()
+        for name in environment
+        if name.startswith(prefix) and name not in NO_SETTINGS and (table or not name.startswith(tuple(others)))
+    }
+    read = {name: _read_text(schema, key, environment[name], name) for name, key in found.items()}
+    return {key: _typed(schema, key, read[name], name) for name, key in found.items()}
 
 
-def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
-    found = {name: value for name, value in environment.items() if name.startswith(PREFIX) and name not in NO_SETTINGS}
-    keys = {name: name[len(PREFIX) :].lower() for name in found}
-    return {key: _typed(key, _read_text(key, found[name]), name) for name, key in keys.items()}
-
-
-def _typed(key: str, value: Any, label: str) -> Any:
+def _typed(schema: type, key: str, value: Any, label: str) -> Any:
     """A value of the setting's own type: nothing is converted but whole numbers to numbers."""
-    kind = _kind(key, label)
+    kind = _kind(schema, key, label)
+    if kind is dict and isinstance(value, dict):
+        return _flat(value)
     if kind is float and type(value) is int and abs(value) < 2**53:
         return float(value)
     if type(value) is not kind:
@@ -137,28 +165,75 @@ def _typed(key: str, value: Any, label: str) -> Any:
     return value
 
 
-def _read_text(key: str, text: str) -> Any:
+def _read_text(schema: type, key: str, text: str, label: str) -> Any:
     """What a variable's text spells in the setting's own type; the text itself where it spells none."""
-    kind = _kind(key, PREFIX + key.upper())
+    kind = _kind(schema, key, label)
     if kind is bool:
         spelled = text.lower()
         return spelled in SPELLED_TRUE if spelled in (*SPELLED_TRUE, *SPELLED_FALSE) else text
+    if kind is dict:
+        return read_caps(text)
     try:
         return kind(text)
     except ValueError:
         return text
 
 
-def _kind(key: str, label: str) -> type:
+def _kind(schema: type, key: str, label: str) -> type:
     """The type of a setting, which is its default's; ConfigError if there is no such setting."""
-    known = [item.name for item in fields(EngineConfig)]
+    known = [item.name for item in fields(schema)]
     if key not in known:
         raise ConfigError(f"Unknown setting {label}: known are {', '.join(known)}.")
-    return type(getattr(EngineConfig(), key))
+    return type(getattr(schema(), key))
 
 
 def _article(kind: type) -> str:
-    return {int: "a whole number", float: "a number", bool: "true or false", str: "text"}[kind]
+    return {int: "a whole number", float: "a number", bool: "true or false", str: "text", dict: "a table"}[kind]
+
+
+def split_policy(policy: str) -> tuple[str, float | None]:
+    """A policy's name and its own number, if it has one: `fixed:3`. Raises ConfigError for what is neither."""
+    name, colon, text = policy.partition(":")
+    if name not in POLICIES:
+        raise ConfigError(f"policy = {policy!r} is not one of {', '.join(POLICIES)}.")
+    if not colon:
+        return name, None
+    if name == "fixed" and re.fullmatch(r"\d{1,3}", text):
+        return name, float(text)
+    if name == "confidence" and re.fullmatch(r"0?\.\d{1,6}|[01](\.0{1,6})?", text):
+        return name, float(text)
+    raise ConfigError(f"policy = {policy!r}: only fixed:TOKENS and confidence:THRESHOLD take a number.")
+
+
+def read_caps(text: str) -> dict[str, int]:
+    """Caps as text: comment=10,python.docstring=0. Raises ConfigError for what does not read so."""
+    pairs = [item.strip().partition("=") for item in text.split(",") if item.strip()]
+    if any(not re.fullmatch(r"\d{1,3}", number.strip()) for _, _, number in pairs):
+        raise ConfigError(f"caps = {text!r}: write class=tokens, for example comment=10,python.docstring=0.")
+    return {name.strip(): int(number) for name, _, number in pairs}
+
+
+def _flat(table: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """TOML's nested tables as one, with dotted names."""
+    found: dict[str, Any] = {}
+    for name, value in table.items():
+        found.update(_flat(value, f"{above}{name}.") if isinstance(value, dict) else {above + name: value})
+    return found
+
+
+def _check_caps(caps: Mapping[str, Any]) -> None:
+    if not caps:
+        return
+    from codespec_grammars import Context, language_names
+
+    for name, tokens in caps.items():
+        language, _, context = name.rpartition(".")
+        if context not in list(Context) or (language and language not in language_names()):
+            raise ConfigError(
+                f"caps: {name!r} is not a context or language.context: contexts are {', '.join(Context)}."
+            )
+        if type(tokens) is not int or not 0 <= tokens <= 999:
+            raise ConfigError(f"caps: {name} = {tokens!r} must be a whole number of tokens, 0 to 999.")
 
 
 def _at_home(name: str) -> str:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from codespec.config import CHOICES, resolve
+from codespec.config import CHOICES, EngineConfig, read_caps, resolve
 from codespec.errors import ConfigError
 
 if TYPE_CHECKING:
     from codespec.engine.engine import Engine
 
 SETTINGS = (
-    "target", "drafter", "device", "dtype", "drafter_dtype", "mode", "proposers", "policy",
+    "target", "drafter", "device", "dtype", "drafter_dtype", "mode", "proposers", "policy", "caps", "learn",
     "draft_tokens", "min_confidence", "warmup", "context", "threads",
+    "target_shape",
 )  # fmt: skip
 
 
@@ -33,22 +35,47 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
         choices=CHOICES["proposers"],
         help="who guesses (default chain: suffix, then the drafter)",
     )
-    group.add_argument("--policy", choices=CHOICES["policy"], help="how the draft length is set (default confidence)")
-    group.add_argument("--draft-tokens", type=int, metavar="N", help="the longest draft in target tokens (default 8)")
+    group.add_argument(
+        "--policy",
+        metavar="NAME",
+        help="how the draft length is set: cost+syntax (default), cost, or to compare fixed[:N], confidence[:P], "
+        "plus2minus1, ds4-80",
+    )
+    group.add_argument("--caps", metavar="CLASS=N,…", help="longest drafts by context: comment=10,python.docstring=0")
+    group.add_argument(
+        "--no-learn", dest="learn", action="store_false", default=None, help="do not keep what is learned of the pair"
+    )
+    group.add_argument("--draft-tokens", type=int, metavar="N", help="the longest draft in target tokens (default 16)")
     group.add_argument("--min-confidence", type=float, metavar="P", help="where the drafter stops (default 0.4)")
     group.add_argument("--warmup", type=int, metavar="N", help="tokens of context before drafting (default 100)")
     group.add_argument("--context", type=int, metavar="N", help="target tokens of prompt and completion together")
-    group.add_argument("--threads", type=int, metavar="N", help="CPU threads (default 1)")
+    group.add_argument("--threads", type=int, metavar="N", help="CPU threads (default 1; 0: measured)")
+    group.add_argument(
+        "--target-shape", choices=CHOICES["target_shape"], help="pad the target to a real model's cost (benchmarks)"
+    )
 
 
 def load_engine(options: argparse.Namespace, **overrides: Any) -> Engine:
     """An engine by the flags given; says in one sentence what is missing in an editor-only installation."""
-    flags = {name: getattr(options, name) for name in SETTINGS}
-    config = resolve({**flags, **overrides}, options.config)
+    config = engine_config(options, **overrides)
     require_torch()
     from codespec.engine.load import build_engine
 
     return build_engine(config)
+
+
+def engine_config(options: argparse.Namespace, **overrides: Any) -> EngineConfig:
+    """The engine's settings by the flags given."""
+    flags = {name: getattr(options, name) for name in SETTINGS}
+    if flags["caps"] is not None:
+        flags["caps"] = read_caps(flags["caps"])
+    return resolve({**flags, **overrides}, options.config)
+
+
+def require_aiohttp() -> None:
+    """Raises ConfigError where the daemon's package is not installed."""
+    if importlib.util.find_spec("aiohttp") is None:
+        raise ConfigError("aiohttp is not installed: run `pip install codespec[engine]`.")
 
 
 def require_torch() -> None:

@@ -30,7 +30,9 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """Facts about a loaded model, for reports. `parameters` counts tied weights once; `max_length` is in tokens."""
+    """Facts about a loaded model, for reports. `parameters` counts tied weights once; `max_length` is in tokens;
+    `simulated` names the shape that the model was padded to.
+    """
 
     name: str
     architecture: str
@@ -40,6 +42,7 @@ class ModelSpec:
     dtype: str
     lean: bool = False
     packed: bool = False
+    simulated: str = ""
     notes: tuple[str, ...] = ()
 
 
@@ -65,6 +68,7 @@ class LanguageModel:
         self.device = device
         self.dtype = dtype
         self.exact = exact
+        self.choosable = spec.vocab_size  # ids from here on only pad the vocabulary: they are never chosen
         self.shapes: dict[int, LayerShape] = {}
         self.cache: KVCache | None = None
         self._seam = seam
@@ -91,8 +95,8 @@ class LanguageModel:
     def forward(self, batch: Sequence[Rows], cached: bool = True) -> Tensor:
         """Runs all rows at once and sets each slot's length behind its last row.
 
-        Returns float32 logits [sum of keep, vocabulary], sequence by sequence. `cached=False` probes shapes and
-        writes nothing.
+        Returns float32 logits [sum of keep, vocabulary], sequence by sequence; those of ids that only pad are minus
+        infinity. `cached=False` probes shapes and writes nothing.
         """
         step, ids, positions, kept = self._lay_out(batch, self.cache if cached else None)
         self._seam.step = step
@@ -108,7 +112,9 @@ class LanguageModel:
         if step.cache is not None:
             for rows in batch:
                 step.cache.lengths[rows.slot] = rows.start + len(rows.ids)
-        return logits[: sum(rows.keep for rows in batch)].float()
+        logits = logits[: sum(rows.keep for rows in batch)].float()
+        logits[:, self.choosable :] = -torch.inf
+        return logits
 
     def rollback(self, slot: int, length: int) -> None:
         """Cuts a slot back to `length` positions."""

@@ -59,7 +59,7 @@ def can_pack(dtype: torch.dtype) -> str:
 def pack_linears(model: nn.Module, exact: bool) -> int:
     """Replaces every linear layer of the model in place; returns how many. The plain weights are freed unless tied."""
     packed: dict[int, PackedLinear] = {}
-    for parent in list(model.modules()):
+    for parent in [m for m in model.modules() if m._modules]:  # a list of the layers too would hold all plain weights
         for name, child in list(parent._modules.items()):  # named_children leaves out a second name of a layer
             if type(child) is nn.Linear or type(child) is Conv1D:
                 if id(child) not in packed:

@@ -20,21 +20,27 @@ from transformers.utils import logging as transformers_logging
 
 from codespec.errors import ModelError, TokenizerError
 from codespec.models.attention import NAME, Seam, register
+from codespec.models.enlarge import enlarge
 from codespec.models.language_model import LanguageModel, ModelSpec
 from codespec.models.lean import make_lean
 from codespec.models.linear import can_pack, pack_linears
 from codespec.models.rotary import replace_rotary
 from codespec.models.seam_check import FAILURES, check_seam, check_windows, one_line, quiet, reference_logits, refusal
+from codespec.models.shapes import Shape
 from codespec.pair.architecture import architecture, why_unsuitable
 from codespec.pair.folder import find_folder
 from codespec.text.control_tokens import declared_eos_ids, read_json
 from codespec.text.tokenizer import TextTokenizer
 
+SIMULATED = "{name} is padded to the size of {shape}: speeds are those of that size, texts are its own up to rounding"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-def load_model(name: str, *, device: str = "cpu", dtype: str = "float32", exact: bool = True) -> LanguageModel:
-    """Loads `name` (a local folder in the Hugging Face layout, or a hub id); slots are allocated later.
+def load_model(
+    name: str, *, device: str = "cpu", dtype: str = "float32", exact: bool = True, shape: Shape | None = None
+) -> LanguageModel:
+    """Loads `name` (a local folder in the Hugging Face layout, or a hub id), enlarged if a shape is given; slots are
+    allocated later.
 
     Raises ModelError with one sentence for everything a user can meet: a missing or truncated folder, an architecture
     that does not pass the seam's check, an unknown dtype or device.
@@ -53,7 +59,7 @@ def load_model(name: str, *, device: str = "cpu", dtype: str = "float32", exact:
             f"The tokenizer of {folder} has {tokenizer.vocab_size} tokens, its model only {rows}: use the files of one "
             "and the same model."
         )
-    return wrap(network, tokenizer, name, device=where, dtype=DTYPES[dtype], exact=exact)
+    return wrap(network, tokenizer, name, device=where, dtype=DTYPES[dtype], exact=exact, shape=shape)
 
 
 def wrap(
@@ -65,12 +71,17 @@ def wrap(
     dtype: torch.dtype,
     exact: bool,
     lean: bool = True,
+    shape: Shape | None = None,
 ) -> LanguageModel:
     """Puts a transformers model (loaded with our attention) behind the seam, packed and checked.
 
-    `lean=False` keeps transformers' layers where the lean ones would be chosen.
+    `lean=False` keeps transformers' layers where the lean ones would be chosen; `shape` enlarges the model first.
     """
     register()
+    config: Any = network.config
+    choosable = config.get_text_config().vocab_size
+    if shape is not None:
+        network = enlarge(network, shape)
     network.eval().requires_grad_(False).to(device)
     spec = _describe(network, name, dtype)
     check_windows(network, spec.max_length)
@@ -81,9 +92,13 @@ def wrap(
     slim = make_lean(network, seam) if lean and rotary is None else None
     running = slim if slim is not None else network
     packed, notes = _pack(running, device, dtype, exact)
+    if shape is not None:
+        spec = replace(spec, simulated=shape.name)
+        notes = (*notes, SIMULATED.format(name=name, shape=shape.name))
     spec = replace(spec, lean=slim is not None, packed=packed, notes=notes)
     model = LanguageModel(running, seam, rotary, tokenizer, spec, device=device, dtype=dtype, exact=exact)
     check_seam(model, reference)
+    model.choosable = choosable
     return model
 
 

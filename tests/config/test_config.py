@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from codespec import config
 from codespec.cli.options import SETTINGS
-from codespec.config import CHOICES, LEAST, MOST, EngineConfig, resolve
+from codespec.config import CHOICES, LEAST, MOST, POLICIES, EngineConfig, resolve
 from codespec.errors import ConfigError
 
 DEFAULTS = asdict(EngineConfig())
@@ -26,6 +26,10 @@ def good_value(name: str) -> st.SearchStrategy[Any]:
     """What a setting may be."""
     if name in CHOICES:
         return st.sampled_from(CHOICES[name])
+    if name == "policy":
+        return st.sampled_from([*POLICIES, "fixed:3", "confidence:0.25"])
+    if name == "caps":
+        return st.dictionaries(st.sampled_from(["comment", "go.string", "python.comment"]), st.integers(0, 20))
     if name == "device":
         return st.sampled_from(["auto", "cpu", "cuda", "cuda:1"])
     kind = type(DEFAULTS[name])
@@ -39,14 +43,24 @@ SOME = st.fixed_dictionaries({}, optional={name: good_value(name) for name in NA
 
 def as_toml(values: dict[str, Any]) -> str:
     """The same in a file."""
-    words = {True: "true", False: "false"}
-    lines = [f"{name} = {words[value] if isinstance(value, bool) else repr(value)}\n" for name, value in values.items()]
-    return "".join(lines)
+    return "".join(f"{name} = {toml_value(value)}\n" for name, value in values.items())
+
+
+def toml_value(value: Any) -> str:
+    """One value as TOML spells it."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name} = {toml_value(part)}" for name, part in value.items()) + "}"
+    return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
 def as_variables(values: dict[str, Any]) -> dict[str, str]:
     """The same as environment variables."""
-    return {f"CODESPEC_{name.upper()}": str(value) for name, value in values.items()}
+    return {f"CODESPEC_{name.upper()}": variable(value) for name, value in values.items()}
+
+
+def variable(value: Any) -> str:
+    """One value as a variable spells it."""
+    return ",".join(f"{name}={part}" for name, part in value.items()) if isinstance(value, dict) else str(value)
 
 
 def with_followed_dtype(values: dict[str, Any]) -> dict[str, Any]:

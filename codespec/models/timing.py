@@ -1,0 +1,103 @@
+"""How long a model's forward takes here, by rows, context and batch: measured at start, within a budget of seconds.
+
+Points are visited in turn, again and again, and each keeps its shortest time, so that a moment in which the machine was
+busy does not fall on one point alone. Knows models whose slots are free; knows no requests.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import torch
+
+from codespec.models.language_model import LanguageModel, Rows
+
+Shape = tuple[int, int, int]  # rows, batch, context
+
+SHORT, LONG = 64, 1024  # tokens of context
+GRIDS = (  # rows at the short context, rows at the long one; the finest that the budget lets visit twice
+    ((1, 2, 3, 4, 5, 6, 8, 9, 12, 16, 24, 32, 48, 64), (1, 4, 8, 16, 32)),
+    ((1, 2, 4, 8, 16, 32), (1, 8, 16)),
+    ((1, 4, 16), (1,)),
+)
+MOST_SWEEPS = 12
+TURN = 5  # forwards with one number of threads before the other's turn
+CLEARLY = 0.9
+
+
+def measure(models: Sequence[LanguageModel], budget: float) -> list[dict[Shape, float]]:
+    """For each model the seconds of a forward for each shape (rows, batch, context); slots are empty afterwards.
+
+    All models take part in each turn, so that a busy minute does not make one of them look cheap beside the other.
+    """
+    shapes = [_grid(model, budget / len(models)) for model in models]
+    best = [dict.fromkeys(grid, float("inf")) for grid in shapes]
+    began, sweeps = time.perf_counter(), 0
+    while not sweeps or (sweeps < MOST_SWEEPS and (time.perf_counter() - began) * (1 + 0.5 / sweeps) < budget):
+        for model, grid, found in zip(models, shapes, best, strict=True):
+            for shape in grid:
+                found[shape] = min(found[shape], _forward(model, shape))
+        sweeps += 1
+    for model in models:
+        _empty(model)
+    return best
+
+
+def _grid(model: LanguageModel, budget: float) -> list[Shape]:
+    """The finest shapes that the budget lets visit three times."""
+    assert model.cache is not None
+    long = min(LONG, model.cache.capacity - 64)
+    batches = [batch for batch in (2, 4, 8, 16, 32) if batch <= model.cache.slots]
+    once = min(_forward(model, (1, 1, SHORT)) for _ in range(3))
+    grids = [_shapes(short, at_long, batches, long) for short, at_long in GRIDS]
+    return next((grid for grid in grids if 3.0 * once * len(grid) <= budget), grids[-1])
+
+
+def _empty(model: LanguageModel) -> None:
+    assert model.cache is not None
+    for slot in range(model.cache.slots):
+        model.rollback(slot, 0)
+
+
+def choose_threads(model: LanguageModel, budget: float = 1.0) -> int:
+    """1, or 2 where a small verify's 95th percentile is clearly better with two: on shared cores two often stall.
+
+    Takes about `budget` seconds, in turns of a few forwards each, and at least one turn of both; slots are empty then.
+    """
+    times: dict[int, list[float]] = {1: [], 2: []}
+    before, began = torch.get_num_threads(), time.perf_counter()
+    while not times[2] or time.perf_counter() - began < budget:
+        for threads, found in times.items():
+            torch.set_num_threads(threads)
+            _forward(model, (4, 1, SHORT))  # the first forward wakes the threads
+            found += [_forward(model, (4, 1, SHORT)) for _ in range(TURN)]
+    torch.set_num_threads(before)
+    _empty(model)
+    one, two = (sorted(found)[int(0.95 * len(found))] for found in times.values())
+    return 2 if two < CLEARLY * one else 1
+
+
+def _shapes(short: Sequence[int], at_long: Sequence[int], batches: Sequence[int], long: int) -> list[Shape]:
+    found = [(rows, 1, SHORT) for rows in short]
+    if long > SHORT:
+        found += [(rows, 1, long) for rows in at_long]
+    return found + [(batch, batch, SHORT) for batch in batches]
+
+
+def _forward(model: LanguageModel, shape: Shape) -> float:
+    rows, batch, context = shape
+    each = rows // batch
+    parts = [Rows(slot, context, [slot + 1] * each, keep=each) for slot in range(batch)]
+    for part in parts:
+        model.admit(part.slot, context + each, context)
+    _finish(model)
+    began = time.perf_counter()
+    model.forward(parts)
+    _finish(model)
+    return time.perf_counter() - began
+
+
+def _finish(model: LanguageModel) -> None:
+    if model.device.type == "cuda":
+        torch.cuda.synchronize(model.device)
