@@ -6,7 +6,8 @@ CodespecError
 ├── ModelError        a model folder that is missing, broken or not supported
 │   └── TokenizerError    a tokenizer whose text does not survive bytes → ids → bytes
 ├── PairError         a target and a drafter that cannot work together
-└── TrainingError     a corpus, a checkpoint or a disk that stops a training run
+├── TrainingError     a corpus, a checkpoint or a disk that stops a training run
+└── ServeError        a daemon that cannot take a request now, or lost one; `status` is HTTP's
 """
 
 from __future__ import annotations
@@ -42,3 +43,12 @@ class PairError(CodespecError):
 
 class TrainingError(CodespecError):
     """A corpus, a checkpoint or a disk that stops a training run."""
+
+
+class ServeError(CodespecError):
+    """A request that the daemon cannot take now, or lost. `status` is HTTP's, `retry_after` is seconds (0: never)."""
+
+    def __init__(self, message: str, status: int, retry_after: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retry_after = retry_after

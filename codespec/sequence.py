@@ -6,20 +6,37 @@ engine, where proposers could not import it). Knows target ids, bytes and length
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import collections.abc
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from codespec_grammars import ContextTracker
 
 from codespec.text.align import tail_window
-from codespec.text.shape import Resolved
+from codespec.text.ending import Ending
 from codespec.text.streaming import StopFinder, Utf8Stream
 from codespec.types import CompletionRequest, Event, FinishReason, Stats
 
 
 @dataclass(frozen=True, slots=True)
 class Cap:
-    """How far a proposer may guess: in target tokens after retokenization, and down to which confidence of a unit."""
+    """How far a proposer may guess: in target tokens after retokenization, and down to which confidence of a unit.
+
+    `by_source` holds caps of single proposers, by name, where those differ.
+    """
 
     tokens: int
     min_confidence: float = 0.0
+    by_source: Mapping[str, Cap] = field(default_factory=dict)
+
+    def of(self, source: str) -> Cap:
+        """The cap of one proposer, never longer than this one."""
+        own = self.by_source.get(source)
+        return self if own is None else replace(own, tokens=min(own.tokens, self.tokens))
+
+    def goes_on(self, confidences: collections.abc.Sequence[float]) -> bool:
+        """Whether units of these confidences (at least one) are worth having and going on from."""
+        return confidences[-1] >= self.min_confidence
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +55,18 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """A draft in the target's own tokens, ready to be verified; `reason` says why it is as long as it is."""
+    """A draft in the target's own tokens, ready to be verified; `reason` says why it is as long as it is.
+
+    `confidences` are the proposer's, one an id; `units` is how many units of its own it drafted for them; `left_out`
+    are the ids behind, which a policy trimmed: the first of them is judged for nothing by the target's next choice.
+    """
 
     ids: tuple[int, ...] = ()
     source: str = ""
     reason: str = ""
+    confidences: tuple[float, ...] = ()
+    units: int = 0
+    left_out: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +77,26 @@ class Verdict:
 
     accepted: int
     committed: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Outlook:
+    """What is expected of one sequence's next tokens. The context is followed where a policy asks for it.
+
+    `context` is a class of `codespec_grammars` at the tip, `read` the bytes of `generated` the tracker has, `seconds`
+    what following took in this step. By source:
+    `luck`, how much more often than expected its drafts were right lately (-1 to 1), and `read_by`, the length of
+    `ids` when it last guessed, and `gains`, the tokens that a drafter was expected to gain in this step.
+    """
+
+    context: str = "unknown"
+    language: str = ""
+    tracker: ContextTracker | None = None
+    read: int = 0
+    seconds: float = 0.0
+    luck: dict[str, float] = field(default_factory=dict)
+    gains: dict[str, float] = field(default_factory=dict)
+    read_by: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
@@ -72,9 +116,12 @@ class Sequence:
     continues: bool
     eos_ids: frozenset[int]
     stops: StopFinder
-    shape: Resolved = "raw"
+    ending: Ending | None = None  # finds the end of a completion that has a shape
     listening: bool = False  # someone reads `events`
+    outlook: Outlook = field(default_factory=Outlook)
     slot: int = -1
+    feed: int = 0  # how many pending ids the target sees in this step
+    room: int = 0  # how many target tokens may be drafted in this step
     cached: int = 0  # how many of `ids` have keys and values in the target's slot
     ids: list[int] = field(default_factory=list)
     generated: bytearray = field(default_factory=bytearray)

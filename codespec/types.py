@@ -25,12 +25,14 @@ class CompletionRequest:
 
     `shape="raw"` gives the target's tokens only (what Hugging Face `generate` gives); `line`/`block`/`auto` cut it
     where an editor would. `heal` backs a prompt that ends inside a token up to the last stable boundary.
+    `language` is an editor's language id; without it the path says the language.
     `speculate=None` takes the engine's setting. `n` asks for that many alternatives of one prompt.
     """
 
     prefix: str
     suffix: str = ""
     path: str = ""
+    language: str = ""
     snippets: tuple[Snippet, ...] = ()
     max_tokens: int = 64
     temperature: float = 0.0
@@ -72,25 +74,28 @@ class Stats:
     rounds_partial: int = 0
     rounds_none: int = 0
     by_source: dict[str, Counts] = field(default_factory=dict)
+    by_context: dict[str, Counts] = field(default_factory=dict)
     prefill_ms: float = 0.0
+    context_ms: float = 0.0
     draft_ms: float = 0.0
     retokenize_ms: float = 0.0
     verify_ms: float = 0.0
     other_ms: float = 0.0
     first_piece_ms: float = 0.0
     total_ms: float = 0.0
+    ended: str = ""  # why the text ends where it does, where a shape or a filter ended it
     notes: list[str] = field(default_factory=list)
 
-    def count_round(self, source: str, drafted: int, accepted: int) -> None:
-        """Adds one verified round; `source` is "" where nothing was drafted."""
+    def count_round(self, source: str, drafted: int, accepted: int, context: str = "unknown") -> None:
+        """Adds one verified round; `source` is "" where nothing was drafted, `context` the class at the text's tip."""
         self.rounds += 1
         self.drafted += drafted
         self.accepted += accepted
         if not drafted:
             return
-        counts = self.by_source.setdefault(source, Counts())
-        counts.drafted += drafted
-        counts.accepted += accepted
+        for counts in (self.by_source.setdefault(source, Counts()), self.by_context.setdefault(context, Counts())):
+            counts.drafted += drafted
+            counts.accepted += accepted
         if accepted == drafted:
             self.rounds_full += 1
         elif accepted:
@@ -104,10 +109,11 @@ class Stats:
             value = getattr(other, item.name)
             if isinstance(value, (int, float)):
                 setattr(self, item.name, getattr(self, item.name) + value)
-        for source, counts in other.by_source.items():
-            mine = self.by_source.setdefault(source, Counts())
-            mine.drafted += counts.drafted
-            mine.accepted += counts.accepted
+        for sums, parts in ((self.by_source, other.by_source), (self.by_context, other.by_context)):
+            for name, counts in parts.items():
+                mine = sums.setdefault(name, Counts())
+                mine.drafted += counts.drafted
+                mine.accepted += counts.accepted
         self.notes.extend(note for note in other.notes if note not in self.notes)
 
     def as_dict(self) -> Mapping[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +12,10 @@ from hypothesis import HealthCheck, settings
 # Before any test module imports transformers: tests make their own models and fetch none.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+# What the engine keeps in the user's folders is kept in a folder of this run; processes that tests start inherit it.
+KEPT = tempfile.TemporaryDirectory(prefix="codespec-tests-")
+os.environ["XDG_CACHE_HOME"] = os.environ["XDG_STATE_HOME"] = KEPT.name
 
 # Shared cores make single examples slow by chance; that is no property of the code.
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])

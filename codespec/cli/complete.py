@@ -40,7 +40,9 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--no-speculation", action="store_true", help="the target alone: the same text, later")
     printed = parser.add_mutually_exclusive_group()
     printed.add_argument(
-        "--show-draft", action="store_true", help="colour accepted, rejected and the target's own text"
+        "--show-draft",
+        action="store_true",
+        help="colour accepted, rejected and the target's own text, and say why each draft was as long as it was",
     )
     printed.add_argument("--json", action="store_true", help="print one JSON object at the end")
     add_engine_options(parser)
@@ -60,6 +62,9 @@ def run(options: argparse.Namespace) -> int:
             print(json.dumps(as_json(event), ensure_ascii=False))
         if isinstance(event, DoneEvent):
             say(event.completion.stats.notes)
+    said = len(engine.notes)
+    engine.close()
+    say(engine.notes[said:])
     return 0
 
 
@@ -127,6 +132,7 @@ def show(event: Event, painter: Painter, drafts: bool) -> None:
     elif isinstance(event, DoneEvent):
         painter.end()
         if drafts:
+            painter.why()
             painter.summary(event.completion)
 
 

@@ -19,6 +19,7 @@ class Painter:
     def __init__(self, out: TextIO, colour: bool) -> None:
         self.out = out
         self.colour = colour
+        self._rounds: list[RoundEvent] = []
 
     def plain(self, text: str) -> None:
         """Text as it is."""
@@ -27,6 +28,7 @@ class Painter:
 
     def round(self, event: RoundEvent) -> None:
         """One round: what was accepted, what was rejected, what the target wrote."""
+        self._rounds.append(event)
         rejected = event.draft.removeprefix(event.accepted_text) if event.accepted < event.drafted else ""
         if event.accepted_text:
             self.plain(f"{ACCEPTED}{event.accepted_text}{RESET}" if self.colour else f"[{event.accepted_text}]")
@@ -34,6 +36,11 @@ class Painter:
             flat = rejected.replace("\r", "\\r").replace("\n", "\\n")  # what is not part of the text must not move it
             self.plain(f"{REJECTED}{flat}{RESET}" if self.colour else f"-{flat}-")
         self.plain(event.target_text)
+
+    def why(self) -> None:
+        """A faint line for each round so far: accepted and drafted tokens, and why the draft was that long."""
+        for number, event in enumerate(self._rounds, 1):
+            self._faint(f"{number:3}  {event.accepted}/{event.drafted}  {event.reason or 'no draft'}")
 
     def end(self) -> None:
         """A line break after the completion."""
@@ -47,4 +54,7 @@ class Painter:
             f"{stats.total_ms:.0f} ms"
         )
         by = ", ".join(f"{name} {c.accepted}/{c.drafted}" for name, c in sorted(stats.by_source.items()))
-        self.plain(f"{FAINT if self.colour else ''}{line}{f' ({by})' if by else ''}{RESET if self.colour else ''}\n")
+        self._faint(f"{line}{f' ({by})' if by else ''}")
+
+    def _faint(self, line: str) -> None:
+        self.plain(f"{FAINT}{line}{RESET}\n" if self.colour else f"{line}\n")

@@ -1,7 +1,7 @@
-"""How far to guess. Knows counts and confidences, no text and no model.
+"""How far to guess: the seam, and the policies that learn nothing. Knows counts and confidences, no model.
 
-Today's policies: a fixed length, and a length that stops where the drafter is unsure. The cost rule and the syntax
-prior join behind the same interface.
+A fixed length, and a length that stops where the drafter is unsure. The cost rule (cost_rule) and the rules of thumb it
+is compared with (rules_of_thumb) stand behind the same interface.
 """
 
 from __future__ import annotations
@@ -13,20 +13,28 @@ from codespec.sequence import Candidates, Cap, Sequence, Verdict
 
 
 class DraftLengthPolicy(Protocol):
-    """Sets caps before drafting, trims across the batch after retokenization, and learns from what the target said."""
+    """Sets caps before drafting, trims across the batch after retokenization, and learns from what the target said.
+
+    `follows_syntax` says whether it asks for contexts (`control.syntax.follow`).
+    """
 
     name: str
+    follows_syntax: bool
 
     def caps(self, sequences: collections.abc.Sequence[Sequence]) -> list[Cap]:
         """How far each sequence may guess; the engine lowers it to what the request still needs."""
         ...
 
-    def trim(self, candidates: list[Candidates]) -> list[Candidates]:
+    def trim(self, sequences: collections.abc.Sequence[Sequence], candidates: list[Candidates]) -> list[Candidates]:
         """The candidates worth verifying, one entry a sequence."""
         ...
 
     def observe(self, sequence: Sequence, candidates: Candidates, verdict: Verdict) -> None:
-        """Learns from one verified draft."""
+        """Learns from one round of a sequence, drafted or not; the sequence has grown by what was committed."""
+        ...
+
+    def close(self) -> None:
+        """Keeps what was learned, where that is wanted."""
         ...
 
 
@@ -34,6 +42,7 @@ class FixedLength:
     """Always `tokens` target tokens."""
 
     name = "fixed"
+    follows_syntax = False
 
     def __init__(self, tokens: int, min_confidence: float = 0.0) -> None:
         self.cap = Cap(tokens, min_confidence)
@@ -42,12 +51,15 @@ class FixedLength:
         """The same cap for all."""
         return [self.cap] * len(sequences)
 
-    def trim(self, candidates: list[Candidates]) -> list[Candidates]:
+    def trim(self, sequences: collections.abc.Sequence[Sequence], candidates: list[Candidates]) -> list[Candidates]:
         """Everything drafted is verified."""
         return candidates
 
     def observe(self, sequence: Sequence, candidates: Candidates, verdict: Verdict) -> None:
         """Nothing is learned."""
+
+    def close(self) -> None:
+        """Nothing is kept."""
 
 
 class ConfidenceStopped(FixedLength):

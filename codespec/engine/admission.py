@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import math
 
+from codespec_grammars import find_language, find_place
+
 from codespec.errors import RequestError
 from codespec.models.language_model import LanguageModel
 from codespec.sequence import Sequence
+from codespec.text.ending import Ending
 from codespec.text.fim import FimMissing, build_prompt, find_template
-from codespec.text.shape import resolve_shape
 from codespec.text.streaming import StopFinder, Utf8Stream
 from codespec.types import CompletionRequest
 
@@ -45,7 +47,7 @@ class Admission:
             raise RequestError("prefix is empty and the model has no begin-of-text token: give some text.", "prefix")
         raw = request.shape == "raw" and template is None
         sequences: list[Sequence] = []
-        for choice in range(request.n):
+        for choice, ending in enumerate(_endings(request)):
             sequence = Sequence(
                 request=request,
                 choice=choice,
@@ -55,12 +57,14 @@ class Admission:
                 continues=prompt.continues,
                 eos_ids=tokenizer.model_eos_ids if raw else tokenizer.eos_ids,
                 stops=StopFinder(tuple(stop.encode() for stop in request.stop)),
-                shape=resolve_shape(request.shape, prompt.context + prompt.held, request.suffix),
+                ending=ending,
                 parent=sequences[0] if sequences else None,
                 stream=Utf8Stream(),
             )
             sequence.stats.prompt_tokens = len(prompt.ids)
             sequence.stats.notes.extend(self._notes(request, prompt.trimmed, prompt.notes))
+            if ending and ending.idle:
+                sequence.stats.notes.append(f"nothing is suggested here: {ending.idle} (shape line or block does)")
             sequences.append(sequence)
         return sequences
 
@@ -71,6 +75,15 @@ class Admission:
         if request.suffix and isinstance(self.template, FimMissing):
             said.append(f"{self.template.reason}: the text after the cursor was not used")
         return said
+
+
+def _endings(request: CompletionRequest) -> list[Ending | None]:
+    """What ends each choice; nothing does where the target's tokens alone are wanted."""
+    if request.shape == "raw":
+        return [None] * request.n
+    language = find_language(request.language, request.path)
+    place = find_place(language, request.prefix.encode(), request.suffix.encode())
+    return [Ending(request.shape, place, request.prefix, request.suffix) for _ in range(request.n)]
 
 
 def check_request(request: CompletionRequest, context: int) -> None:

@@ -8,7 +8,6 @@ import time
 
 from codespec.sequence import Candidates, Draft, Sequence, Verdict
 from codespec.text.align import complete_utf8_length
-from codespec.text.shape import find_cut
 from codespec.types import Completion, DoneEvent, FinishReason, RoundEvent, TextEvent
 
 
@@ -24,7 +23,7 @@ def commit(
             break
     committed = sequence.ids[begin:]
     accepted = min(verdict.accepted, len(committed))
-    sequence.stats.count_round(candidates.source, len(candidates.ids), accepted)
+    sequence.stats.count_round(candidates.source, len(candidates.ids), accepted, sequence.outlook.context)
     sequence.stats.committed += len(committed)
     if sequence.listening:
         middle = first_byte + sum(len(token_bytes[token]) for token in committed[:accepted])
@@ -36,7 +35,8 @@ def commit(
 def conclude(sequence: Sequence, reason: FinishReason) -> None:
     """Shows the rest and closes the sequence. Interrupted, it shows only what the whole text would have shown."""
     sequence.finish_reason = reason
-    end = _certain(sequence) if reason in ("deadline", "cancelled") else len(sequence.generated)
+    shaped = sequence.ending is not None
+    end = len(sequence.generated) if reason == "stop" or (reason == "length" and not shaped) else _certain(sequence)
     _show(sequence, end if sequence.cut is None else sequence.cut)
     _tell(sequence, sequence.stream.finish())
     if sequence.listening:
@@ -59,15 +59,21 @@ def _append(sequence: Sequence, token: int, spelled: bytes) -> None:
 
 def _ending(sequence: Sequence, token: int) -> FinishReason | None:
     """Whether the text ends with this token, and where (`cut`)."""
+    ending, held, size = sequence.ending, len(sequence.held), len(sequence.generated)
     if token in sequence.eos_ids:
-        sequence.cut = len(sequence.generated) - sequence.last_size
+        sequence.cut = size - sequence.last_size
+        if ending:
+            ending.finish()
+            sequence.cut = held + (ending.cut or 0)
+            sequence.stats.ended = ending.reason
         return "stop"
-    held = len(sequence.held)
+    fresh = bytes(sequence.generated[max(held, size - sequence.last_size) :])
     text = bytes(sequence.generated[held:])
-    cuts = [
-        sequence.stops.find(text, max(0, len(text) - sequence.last_size)),
-        find_cut(sequence.shape, sequence.context + sequence.held, text),
-    ]
+    cuts = [sequence.stops.find(text, len(text) - len(fresh))]
+    if ending:
+        ending.advance(fresh)
+        cuts.append(ending.cut)
+        sequence.stats.ended = ending.reason
     found = [cut for cut in cuts if cut is not None]
     if found:
         sequence.cut = held + min(found)
@@ -76,11 +82,10 @@ def _ending(sequence: Sequence, token: int) -> FinishReason | None:
 
 
 def _certain(sequence: Sequence) -> int:
-    """How many bytes no later token can take back: not the beginning of a stop, not spaces before a possible cut."""
-    text = bytes(sequence.generated)
-    certain = len(text) - sequence.stops.held_back(text)
-    if sequence.shape != "raw":
-        certain = min(certain, len(text.rstrip()))
+    """How many bytes no later token can take back: not the beginning of a stop, not what the ending waits for."""
+    certain = len(sequence.generated) - sequence.stops.held_back(sequence.generated)
+    if sequence.ending:
+        certain = min(certain, len(sequence.held) + sequence.ending.certain)
     return certain
 
 

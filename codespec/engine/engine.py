@@ -13,18 +13,16 @@ from typing import Any
 
 from codespec.control.draft_length import DraftLengthPolicy
 from codespec.engine.admission import Admission
+from codespec.engine.candidates import to_candidates
 from codespec.engine.commit import commit, completion_of, conclude
 from codespec.engine.metrics import Laps, Metrics
 from codespec.engine.scheduler import Scheduler
 from codespec.models.language_model import LanguageModel
 from codespec.proposers.base import NOTHING, Proposer
-from codespec.sequence import Candidates, Cap, Draft, Sequence
-from codespec.text.align import retokenize_batch
+from codespec.sequence import Sequence
 from codespec.types import Completion, CompletionRequest, Event, FinishReason
 from codespec.verify.acceptance import AcceptanceRule, MatchRule
 from codespec.verify.verifier import Turn, Verifier
-
-WINDOW = 64  # bytes of committed text that a draft is encoded behind
 
 
 class Engine:
@@ -42,14 +40,14 @@ class Engine:
         warmup: int = 100,
         speculate: bool = True,
         rule: AcceptanceRule | None = None,
-        notes: collections.abc.Sequence[str] = (),
+        notes: list[str] | None = None,
     ) -> None:
         self.target = target
         self.proposer = proposer
         self.policy = policy
         self.warmup = warmup
         self.speculate = speculate
-        self.notes = tuple(notes)
+        self.notes = [] if notes is None else notes  # the policy may add to them
         self.metrics = Metrics()
         self._admission = Admission(target, context)
         self._scheduler = Scheduler(target, max_batch, prefill_chunk)
@@ -111,6 +109,10 @@ class Engine:
         if sequence.finish_reason is None:
             self._finish(sequence, "cancelled")
 
+    def close(self) -> None:
+        """Keeps what was learned; the engine may go on."""
+        self.policy.close()
+
     def step(self) -> None:
         """One round for everything that is under way."""
         laps = Laps()
@@ -119,11 +121,13 @@ class Engine:
         if not scheduled:
             return
         sequences = [sequence for sequence, _ in scheduled]
-        caps = self._caps(scheduled)
+        self._prepare(scheduled)
+        wanted = self.policy.caps(sequences)
+        caps = [replace(cap, tokens=min(s.room, cap.tokens)) for s, cap in zip(sequences, wanted, strict=True)]
         laps.rest += laps.split()
         drafts = self.proposer.propose(sequences, caps) if self.proposer else [NOTHING] * len(sequences)
         laps.draft = laps.split()
-        candidates = self.policy.trim(self._retokenize(sequences, drafts, caps))
+        candidates = self.policy.trim(sequences, to_candidates(self.target.tokenizer, sequences, drafts, caps))
         laps.retokenize = laps.split()
         turns = [Turn(s, feed, c) for (s, feed), c in zip(scheduled, candidates, strict=True)]
         verdicts = self._verifier.verify(turns)
@@ -140,36 +144,23 @@ class Engine:
             if sequence.finish_reason:
                 self._finish(sequence, sequence.finish_reason)
 
-    def _caps(self, scheduled: list[tuple[Sequence, int]]) -> list[Cap]:
-        """The policy's caps, 0 where nothing may be drafted; never more than the request still needs beside its
-        bonus.
+    def _prepare(self, scheduled: list[tuple[Sequence, int]]) -> None:
+        """Tells each sequence what it feeds and how much may be drafted: nothing while it prefills or has too little
+        context, and never more than the request still needs beside its bonus token.
         """
-        wanted = self.policy.caps([sequence for sequence, _ in scheduled])
-        caps = []
-        for (sequence, feed), cap in zip(scheduled, wanted, strict=True):
+        for sequence, feed in scheduled:
             asked = sequence.request.speculate
-            on = self.speculate if asked is None else asked
+            on = bool(self.proposer) and (self.speculate if asked is None else asked)
             ready = on and feed == sequence.num_pending and len(sequence.ids) >= self.warmup
-            room = min(sequence.remaining - 1, cap.tokens) if ready and self.proposer else 0
-            caps.append(Cap(max(0, room), cap.min_confidence))
-        return caps
-
-    def _retokenize(self, sequences: list[Sequence], drafts: list[Draft], caps: list[Cap]) -> list[Candidates]:
-        """Drafts in the target's tokens, cut to the caps; one batched encoding for all of them."""
-        spelled = [i for i, draft in enumerate(drafts) if draft.text and draft.ids is None]
-        pairs = [(sequences[i].window(WINDOW), drafts[i].text) for i in spelled]
-        encoded = dict(zip(spelled, retokenize_batch(self.target.tokenizer, pairs) if pairs else [], strict=True))
-        result = []
-        for i, (draft, cap) in enumerate(zip(drafts, caps, strict=True)):
-            ids = tuple(draft.ids if draft.ids is not None else encoded.get(i, ()))
-            reason = "cap" if len(ids) > cap.tokens else "draft ended"
-            result.append(Candidates(ids[: cap.tokens], draft.source, reason) if ids else Candidates())
-        return result
+            sequence.feed = feed
+            sequence.room = max(0, sequence.remaining - 1) if ready else 0
 
     def _expire(self) -> None:
         now = time.perf_counter()
         for sequence in [*self._scheduler.running, *self._scheduler.waiting]:
-            if sequence.deadline is not None and now >= sequence.deadline:
+            if sequence.ending and sequence.ending.idle:
+                self._finish(sequence, "stop")  # before the target does anything for it
+            elif sequence.deadline is not None and now >= sequence.deadline:
                 self._finish(sequence, "deadline")
 
     def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
@@ -181,11 +172,14 @@ class Engine:
         self.metrics.totals.add(sequence.stats)
 
     def _book(self, turns: list[Turn], laps: Laps) -> None:
+        laps.context = sum(turn.sequence.outlook.seconds for turn in turns)
         self.metrics.count(laps)
         for turn in turns:
             stats = turn.sequence.stats
             stats.draft_ms += laps.draft * 1000
             stats.retokenize_ms += laps.retokenize * 1000
+            stats.context_ms += turn.sequence.outlook.seconds * 1000
+            turn.sequence.outlook.seconds = 0.0
             stats.other_ms += laps.rest * 1000
             if turn.feed > 1:
                 stats.prefill_ms += laps.verify * 1000

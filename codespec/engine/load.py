@@ -11,11 +11,13 @@ from typing import Any
 import torch
 
 from codespec.config import EngineConfig, resolve
-from codespec.control.draft_length import ConfidenceStopped, DraftLengthPolicy, FixedLength
 from codespec.engine.engine import Engine
+from codespec.engine.policies import choose_policy
 from codespec.models.exactness import LENGTH, find_variance
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_model
+from codespec.models.shapes import SHAPES
+from codespec.models.timing import choose_threads
 from codespec.proposers.base import Proposer
 from codespec.proposers.chain import ChainProposer
 from codespec.proposers.draft_model import DraftModel
@@ -37,9 +39,10 @@ def load_engine(settings: Mapping[str, Any]) -> Engine:
 
 def build_engine(config: EngineConfig) -> Engine:
     """Loads what the configuration names and wires it together."""
-    torch.set_num_threads(config.threads)
+    torch.set_num_threads(max(1, config.threads))
     exact = config.mode == "exact"
-    target = load_model(config.target, device=config.device, dtype=config.dtype, exact=exact)
+    shape = SHAPES.get(config.target_shape)
+    target = load_model(config.target, device=config.device, dtype=config.dtype, exact=exact, shape=shape)
     drafter = None
     if config.drafter != "none" and config.proposers in ("chain", "draft_model"):
         drafter = load_model(config.drafter, device=config.device, dtype=config.drafter_dtype, exact=exact)
@@ -51,16 +54,19 @@ def assemble(target: LanguageModel, drafter: LanguageModel | None, config: Engin
     context = min(target.spec.max_length, config.context or DEFAULT_CONTEXT)
 
     target.allocate(max(2, config.max_batch), max(LENGTH, context))
+    if config.threads == 0:
+        torch.set_num_threads(choose_threads(target))
     notes = [*target.spec.notes]
     if config.mode == "exact":
         variance = find_variance(target)
         if variance:
             target.exact = False
             notes.append(f"exact mode does not hold here ({variance}): fast mode is used, near-ties may differ")
+    proposer = _proposer(target, drafter, config)
     return Engine(
         target,
-        _proposer(target, drafter, config),
-        _policy(config),
+        proposer,
+        choose_policy(config, proposer, target, drafter, notes),
         context=context,
         max_batch=config.max_batch,
         prefill_chunk=config.prefill_chunk,
@@ -68,12 +74,6 @@ def assemble(target: LanguageModel, drafter: LanguageModel | None, config: Engin
         speculate=config.speculate,
         notes=notes,
     )
-
-
-def _policy(config: EngineConfig) -> DraftLengthPolicy:
-    if config.policy == "fixed":
-        return FixedLength(config.draft_tokens)
-    return ConfidenceStopped(config.draft_tokens, config.min_confidence)
 
 
 def _proposer(target: LanguageModel, drafter: LanguageModel | None, config: EngineConfig) -> Proposer | None:

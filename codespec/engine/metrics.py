@@ -11,10 +11,11 @@ from codespec.types import Stats
 @dataclass(slots=True)
 class Metrics:
     """Sums since the engine was made (or `reset`): seconds by phase, each step counted once, and all requests'
-    counts.
+    counts. `context_s`, following the syntax, is part of the other phases.
     """
 
     steps: int = 0
+    context_s: float = 0.0
     draft_s: float = 0.0
     retokenize_s: float = 0.0
     verify_s: float = 0.0
@@ -29,6 +30,7 @@ class Metrics:
     def count(self, laps: Laps) -> None:
         """Adds one step."""
         self.steps += 1
+        self.context_s += laps.context
         self.draft_s += laps.draft
         self.retokenize_s += laps.retokenize
         self.verify_s += laps.verify
@@ -40,7 +42,7 @@ class Laps:
 
     def __init__(self) -> None:
         self._last = time.perf_counter()
-        self.draft = self.retokenize = self.verify = self.rest = 0.0
+        self.context = self.draft = self.retokenize = self.verify = self.rest = 0.0
 
     def split(self) -> float:
         """Seconds since the last split (or the start)."""

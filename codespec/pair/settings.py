@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from codespec.config import EngineConfig
-from codespec.pair.cross_rows import LITTLE_SURVIVES
 from codespec.pair.facts import ModelFacts
 from codespec.pair.oracle import Oracle
 from codespec.pair.rows import Pair
@@ -81,7 +80,7 @@ def _dtype(key: str, side: ModelFacts) -> Setting:
 
 
 def _draft_tokens(pair: Pair, oracles: Sequence[Oracle]) -> Setting:
-    """The default, longer where the loss at a draft's end is to be shared by more tokens."""
+    """The longest draft: the default, since the cost rule chooses below it; and what survives of it."""
     default = EngineConfig().draft_tokens
     if pair.shared:
         return Setting("draft_tokens", default, "ids pass straight through")
@@ -89,6 +88,4 @@ def _draft_tokens(pair: Pair, oracles: Sequence[Oracle]) -> Setting:
     share = measured.get(default)
     if share is None:
         return Setting("draft_tokens", default, "not measured")
-    if share < LITTLE_SURVIVES and measured.get(2 * default, 0.0) > share:
-        return Setting("draft_tokens", 2 * default, f"{share:.0%} of a perfect draft of {default} survive")
     return Setting("draft_tokens", default, f"{share:.0%} of a perfect draft survive")

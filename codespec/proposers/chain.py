@@ -22,10 +22,11 @@ class ChainProposer:
         """The first non-empty draft for each sequence."""
         drafts = [NOTHING] * len(sequences)
         for proposer in self.proposers:
-            waiting = [i for i, draft in enumerate(drafts) if not draft.text and not draft.ids and caps[i].tokens]
+            own = [cap.of(proposer.name) for cap in caps]
+            waiting = [i for i, draft in enumerate(drafts) if not draft.text and not draft.ids and own[i].tokens]
             if not waiting:
-                break
-            found = proposer.propose([sequences[i] for i in waiting], [caps[i] for i in waiting])
+                continue
+            found = proposer.propose([sequences[i] for i in waiting], [own[i] for i in waiting])
             for i, draft in zip(waiting, found, strict=True):
                 drafts[i] = draft
         return drafts

@@ -166,5 +166,6 @@ class DraftModel:
         guess.ends.append(len(guess.held) + len(guess.drafted))
         guess.confidences.append(confidence)
         enough = not guess.text.shared and len(guess.drafted) >= guess.budget
-        sure = confidence >= guess.cap.min_confidence  # an unsure unit is drafted too: a rejected tail costs one row
-        return sure and not enough and len(guess.ids) < guess.units
+        if enough or len(guess.ids) >= guess.units:
+            return False
+        return guess.cap.goes_on(guess.confidences)  # an unsure unit is drafted too: a rejected tail costs one row

@@ -52,7 +52,7 @@ class SuffixProposer:
             return NOTHING
         text = held + end_after_spaces(continuation, budget_bytes(sequence, cap))
         confidence = min(0.95, length / (length + 12))
-        if not text or confidence < cap.min_confidence:
+        if not text or not cap.goes_on((confidence,)):
             return NOTHING
         return Draft(text, self.name, (len(text),), (confidence,))
 

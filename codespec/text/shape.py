@@ -1,58 +1,56 @@
-"""Where a completion ends in an editor: after its line, or with its block.
+"""What shape a completion gets at a cursor: a line, a statement or a block; and where none is to begin at all.
 
-Decided per committed byte from text alone, so that it can't depend on drafts or rounds. (Indentation only; syntax
-decides finer in a later step.) Knows bytes, no tokens.
+Knows what was begun at the cursor, by syntax where the language has a grammar and by indentation elsewhere; does not
+know how the end is found.
 """
 
 from __future__ import annotations
 
-import re
-from typing import Literal
+from codespec_grammars import Place, Scope, only_closer_missing
 
 from codespec.types import Shape
 
-Resolved = Literal["raw", "line", "block"]
 _OPENERS = (b":", b"{", b"(", b"[", b",")
+_CLOSERS = b")]};,"
 
 
-def resolve_shape(shape: Shape, before: bytes, after: str) -> Resolved:
-    """`auto` means a line where text stands right of the cursor or a statement is under way, else a block."""
-    if shape != "auto":
-        return shape
-    line = before.rpartition(b"\n")[2]
-    right = after.partition("\n")[0].strip()
-    if right or (line.strip() and not line.rstrip().endswith(_OPENERS)):
-        return "line"
-    return "block"
+def resolve_scope(shape: Shape, place: Place | None, before: bytes, right: bytes) -> Scope:
+    """How much to complete; `before` ends with the cursor's line up to it, `right` is the rest of that line.
 
-
-def find_cut(shape: Resolved, before: bytes, text: bytes) -> int | None:
-    """How many bytes of `text` belong to the completion, None while it may go on; `before` is what it follows."""
+    `auto` completes the line where text stands to the right or the cursor lies in a string or comment, the block where
+    one was just opened, else the statement (without a grammar: the line, on an empty line the block).
+    """
     if shape == "line":
-        return _line_end(text)
+        return Scope.LINE
+    if place is None:
+        return Scope.BLOCK if shape == "block" else _by_indent(before, right)
+    if place.in_text:
+        return Scope.LINE
     if shape == "block":
-        return _block_end(before, text)
-    return None
+        return Scope.BLOCK
+    if right.strip(_CLOSERS + b" \t") or (right.strip() and not place.opened):
+        return Scope.LINE
+    return Scope.BLOCK if place.opened else Scope.STATEMENT
 
 
-def _line_end(text: bytes) -> int | None:
-    """The first line break behind something visible, CRLF included."""
-    match = re.search(rb"\S[^\S\r\n]*(?=\r?\n)", text)
-    return match.end() if match else None
-
-
-def _block_end(before: bytes, text: bytes) -> int | None:
-    """Before the first line that is less indented than the line the cursor is on (or, after an opener, not more)."""
+def _by_indent(before: bytes, right: bytes) -> Scope:
     line = before.rpartition(b"\n")[2]
-    indent = _width(line)
-    deeper = line.strip() and line.rstrip().endswith(_OPENERS)
-    for match in re.finditer(rb"\r?\n([ \t]*)(?=[^\s])", text):
-        closes = text[match.end() : match.end() + 1] in b")]}"
-        width = _width(match.group(1))
-        if text[: match.start()].strip() and (width < indent or (deeper and width == indent and not closes)):
-            return len(text[: match.start()].rstrip(b"\r\n"))
-    return None
+    if right.strip() or (line.strip() and not line.rstrip().endswith(_OPENERS)):
+        return Scope.LINE
+    return Scope.BLOCK
 
 
-def _width(line: bytes) -> int:
-    return len(line) - len(line.lstrip(b" \t"))
+def why_not(place: Place | None, before: bytes, right: bytes) -> str:
+    """Why no completion is to begin at the cursor, as a clause; "" where one may."""
+    left, after = before.decode("utf-8", "ignore")[-1:], right.decode("utf-8", "ignore")[:1]
+    if _is_word(left) and _is_word(after):
+        return "the cursor is inside a word"
+    if before.endswith((b")", b"]", b"}")) and not (place and place.in_text):
+        return "the cursor is right after a closing bracket"
+    if place and only_closer_missing(place):
+        return "only a closing bracket is missing, and it stands to the right of the cursor"
+    return ""
+
+
+def _is_word(character: str) -> bool:
+    return character.isalnum() or character == "_"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from codespec.engine.engine import Engine
+from codespec.engine.candidates import to_candidates
 from codespec.sequence import Candidates, Cap, Draft, Sequence
+from codespec.text.tokenizer import TextTokenizer
 from codespec.types import CompletionRequest
 from tests.pairs import Garbage, build, model, run, texts, varied_requests
 from tests.parrot import Parrot, Prompter, parrot_engine
@@ -61,11 +62,13 @@ def test_odd_text_survives_to_the_byte(kind: str, size: int) -> None:
 def test_candidates_are_the_drafts_own_text(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A beginning of the draft's bytes, within the cap, without control tokens, whatever the draft says."""
     target, tokenizer = model("llama", kind), toy_tokenizer(kind)
-    retokenize, count = Engine._retokenize, 0
+    count = 0
 
-    def checking(self: Engine, sequences: list[Sequence], drafts: list[Draft], caps: list[Cap]) -> list[Candidates]:
+    def checking(
+        known: TextTokenizer, sequences: list[Sequence], drafts: list[Draft], caps: list[Cap]
+    ) -> list[Candidates]:
         nonlocal count
-        found = retokenize(self, sequences, drafts, caps)
+        found = to_candidates(known, sequences, drafts, caps)
         for candidates, draft, cap in zip(found, drafts, caps, strict=True):
             assert draft.text.startswith(tokenizer.decode_bytes(candidates.ids))
             assert not set(candidates.ids) & tokenizer.special_ids
@@ -75,7 +78,7 @@ def test_candidates_are_the_drafts_own_text(kind: str, monkeypatch: pytest.Monke
             count += bool(candidates.ids)
         return found
 
-    monkeypatch.setattr(Engine, "_retokenize", checking)
+    monkeypatch.setattr("codespec.engine.engine.to_candidates", checking)
     run(build(target, Garbage()), varied_requests(n=1)[:5])
     assert count >= 40
 

@@ -7,15 +7,19 @@ changing size, so that each end falls inside an accepted draft, at its edge, or 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from codespec.engine.engine import Engine
+from codespec.text.fim import FimMissing
 from codespec.text.tokenizer import TextTokenizer
-from codespec.types import Completion, CompletionRequest
+from codespec.types import Completion, CompletionRequest, DoneEvent, TextEvent
 from tests.pairs import Mixed, build, model, network_for, run, texts, varied_requests, wrapped
 from tests.parrot import Parrot, Prompter, parrot_engine
+from tests.text.endings import CASES, Case
 from tests.toy_tokenizers import toy_backend, toy_tokenizer
 
 PREFIX = "def area(self):\n"
@@ -126,3 +130,67 @@ def test_an_end_of_text_inside_accepted_drafts_of_a_real_model() -> None:
             assert whole.text.startswith(cut.text)
         engine = build(target, Mixed(target, requests, plain, as_ids=True))
         assert texts(run(engine, requests)) == texts(expected)
+
+
+ENDINGS = {"typescript": "ts", "javascript": "js", "python": "py", "rust": "rs", "bash": "sh"}
+
+
+def plain_prompts(engine: Engine) -> Engine:
+    """The parrot knows texts from left to right only; what stands to the right still decides the end."""
+    engine._admission.template = FimMissing("a parrot")
+    return engine
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.prefix and not case.idle], ids=str)
+def test_places_in_code(case: Case) -> None:
+    """The text that a programmer keeps, plainly and with drafts that run across its end."""
+    path = f"a.{ENDINGS.get(case.language, case.language)}"
+    shape: Any = case.shape
+    parrot = Parrot(toy_tokenizer("gpt2"), case.prefix + case.said)
+    request = CompletionRequest(prefix=case.prefix, suffix=case.suffix, path=path, shape=shape, max_tokens=400)
+    plain, sped = (
+        plain_prompts(parrot_engine(parrot)),
+        plain_prompts(parrot_engine(parrot, Prompter(parrot, (8, 2, 1)))),
+    )
+    done = plain.complete([replace(request, speculate=False)]) + sped.complete([request])
+    assert [one.text for one in done] == [case.kept, case.kept]
+    assert len(set(texts(done))) == 1
+    assert done[0].stats.ended == done[1].stats.ended
+    pieces = [event.text for event in sped.stream(request) if isinstance(event, TextEvent)]
+    assert "".join(pieces) == case.kept
+
+
+@given(st.sampled_from([case for case in CASES if case.prefix and not case.idle]), st.integers(1, 40))
+@settings(max_examples=15)
+def test_places_in_code_with_few_tokens(case: Case, limit: int) -> None:
+    """Where the tokens run out, what is shown is the beginning of the whole completion."""
+    parrot = Parrot(toy_tokenizer("bytes"), case.prefix + case.said)
+    shape: Any = case.shape
+    request = CompletionRequest(prefix=case.prefix, suffix=case.suffix, language=case.language, shape=shape)
+    for engine in (parrot_engine(parrot), parrot_engine(parrot, Prompter(parrot, (8, 2, 1)))):
+        (done,) = plain_prompts(engine).complete([replace(request, max_tokens=limit)])
+        assert case.kept.startswith(done.text)
+
+
+def test_where_nothing_begins_the_target_does_nothing() -> None:
+    parrot = Parrot(toy_tokenizer("gpt2"), "call(x)\n")
+    request = CompletionRequest(prefix="call(x)", path="a.py", shape="auto", max_tokens=8)
+    for engine in (parrot_engine(parrot), parrot_engine(parrot, Prompter(parrot, (8,)))):
+        (done,) = engine.complete([request])
+        assert (done.text, done.token_ids, done.finish_reason) == ("", (), "stop")
+        assert "right after a closing bracket" in done.stats.notes[-1]
+        events = list(engine.stream(replace(request, n=2)))
+        assert [type(event) for event in events] == [DoneEvent, DoneEvent]
+    assert parrot.forwards == 0
+    assert parrot_engine(parrot).complete([replace(request, shape="raw")])[0].text == "\n"
+
+
+def test_the_language_that_is_named_counts_before_the_path() -> None:
+    said = "f(\n    1,\n)\ny = 2\n"
+    parrot = Parrot(toy_tokenizer("gpt2"), "x = " + said)
+    request = CompletionRequest(prefix="x = ", shape="auto", max_tokens=60)
+    engine = parrot_engine(parrot)
+    by_name, by_path, by_none = engine.complete(
+        [replace(request, language="python"), replace(request, path="b.py"), replace(request, path="b.unknown")]
+    )
+    assert [by_name.text, by_path.text, by_none.text] == ["f(\n    1,\n)", "f(\n    1,\n)", "f("]

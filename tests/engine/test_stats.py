@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Several
 from dataclasses import fields
 
 import pytest
@@ -91,6 +92,7 @@ class Noting:
     """A policy of six tokens that keeps two, and notes what it is told."""
 
     name = "noting"
+    follows_syntax = False
 
     def __init__(self) -> None:
         self.seen: list[tuple[int, int]] = []
@@ -98,7 +100,7 @@ class Noting:
     def caps(self, sequences: list[Sequence]) -> list[Cap]:
         return [Cap(CAP + 1)] * len(sequences)
 
-    def trim(self, candidates: list[Candidates]) -> list[Candidates]:
+    def trim(self, sequences: Several[Sequence], candidates: list[Candidates]) -> list[Candidates]:
         return [Candidates(found.ids[:2], found.source, "trimmed") for found in candidates]
 
     def observe(self, sequence: Sequence, candidates: Candidates, verdict: Verdict) -> None:

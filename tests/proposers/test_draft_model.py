@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-import codespec.engine.engine
+import codespec.engine.candidates
 from codespec.proposers.draft_model import DraftModel
 from codespec.sequence import Cap, Draft, Sequence
 from codespec.types import CompletionRequest
@@ -36,7 +36,7 @@ def test_a_shared_vocabulary_needs_no_retokenization(monkeypatch: pytest.MonkeyP
 
     target, requests = model("llama", "gpt2"), varied_requests()
     expected = run(build(target), requests, speculate=False)
-    monkeypatch.setattr(codespec.engine.engine, "retokenize_batch", refused)
+    monkeypatch.setattr(codespec.engine.candidates, "retokenize_batch", refused)
     seen = drafts_of(monkeypatch)
     done = run(build(target, drafter=sibling("llama", "gpt2", noise=0.0)), requests)
     assert texts(done) == texts(expected)

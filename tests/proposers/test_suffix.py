@@ -116,4 +116,4 @@ def test_policies() -> None:
     assert FixedLength(5).caps(sequences) == [Cap(5, 0.0)] * 2
     assert ConfidenceStopped(8, 0.3).caps(sequences) == [Cap(8, 0.3)] * 2
     candidates = [Candidates((1, 2), "suffix")]
-    assert FixedLength(1).trim(candidates) == candidates
+    assert FixedLength(1).trim(sequences, candidates) == candidates

@@ -1,0 +1,267 @@
+"""The cost rule: a draft position is worth its time while the tokens it is expected to bring exceed the tokens that the
+time would bring otherwise. Length 0 is always a candidate.
+
+Decides twice: before drafting, whether and how far each proposer guesses (a lookup is free but may stand in a drafter's
+way; a drafter costs a forward a token, and first what it has not read yet); after retokenization, which positions of
+the whole batch are verified. Knows survival, costs and lengths; knows no model and no text.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+from codespec.control.admit import admit
+from codespec.control.costs import CostTable
+from codespec.control.economy import Economy
+from codespec.control.explain import explain
+from codespec.control.survival import Place, Survival
+from codespec.control.syntax import follow
+from codespec.sequence import Candidates, Cap, Sequence, Verdict
+
+UNITS = 1.2  # a drafter's tokens for one of the target's, until it is known
+MEMORY = 0.98  # of that ratio, a draft
+BUCKET = 64  # tokens of context that are taken for equally long
+LOOKS = 32  # looks at the syntax, or rounds, over which a worth is averaged
+LOOK_SHARE = 0.02  # of the time may go into looks at the syntax that are not known to pay
+ANYWHERE: Place = ("", "")
+TYPICAL = 32.0  # target tokens of a completion, until they are known
+
+
+@dataclass(frozen=True, slots=True)
+class Worth(Cap):
+    """A cap that asks unit by unit whether going on pays."""
+
+    pays: Callable[[collections.abc.Sequence[float]], bool] = bool
+
+    def goes_on(self, confidences: collections.abc.Sequence[float]) -> bool:
+        """As `pays` says."""
+        return self.pays(confidences)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What holds for all sequences of a step; `extra[n]` is the seconds that n more rows cost."""
+
+    batch: int
+    context: int
+    plain: float
+    price: float
+    extra: tuple[float, ...]
+
+    def gain(self, survivals: collections.abc.Sequence[float], draft: Callable[[int], float]) -> float:
+        """Tokens that the best length brings beyond what its time is worth; below 0 where none pays."""
+        best, tokens = -1.0, 0.0
+        for length, survival in enumerate(survivals, 1):
+            tokens += survival
+            best = max(best, tokens - self.price * (self.extra[length] + draft(length)))
+        return best
+
+
+class CostRule:
+    """`sources` are the proposers' names, cheapest first; those in the cost table's `drafters` are paid by the unit."""
+
+    def __init__(
+        self,
+        costs: CostTable,
+        sources: collections.abc.Sequence[str],
+        *,
+        tokens: int = 16,
+        syntax: bool = True,
+        survival: Survival | None = None,
+        keep: Callable[[Survival], None] | None = None,
+    ) -> None:
+        self.name = "cost+syntax" if syntax else "cost"
+        self.follows_syntax = syntax
+        self.costs = costs
+        self.sources = tuple(sources)
+        self.tokens = tokens
+        self.survival = survival or Survival()
+        self.economy = Economy()
+        self._keep = keep
+        self._units = dict.fromkeys(costs.drafters, UNITS)
+        self._extras: dict[tuple[int, int, int], tuple[float, ...]] = {}
+        self._typical = TYPICAL
+        self._worth: dict[str, float] = {}  # tokens a round that a drafter which has read the text would gain
+        self._places: dict[Sequence, Place] = {}  # of this step
+        self._insight = 0.0  # tokens that the last looks at the syntax gained on average
+        self._look_credit = 0.0
+        self._step = self._survey([])
+
+    def caps(self, sequences: collections.abc.Sequence[Sequence]) -> list[Cap]:
+        """For each sequence a cap a proposer."""
+        self._step = self._survey(sequences)
+        self._places.clear()
+        self._look_credit = min(
+            self._look_credit + LOOK_SHARE * self._step.plain, max(self.costs.look, self._step.plain)
+        )
+        return [self._cap(sequence) if sequence.room else Cap(0) for sequence in sequences]
+
+    def trim(self, sequences: collections.abc.Sequence[Sequence], candidates: list[Candidates]) -> list[Candidates]:
+        """The positions that pay, over the whole batch."""
+        step = self._step
+        survivals = [self._survivals(s, c) for s, c in zip(sequences, candidates, strict=True)]
+        lengths = admit(survivals, self._extra, step.price)
+        self.economy.step(step.batch, step.plain, self._draft_seconds(candidates) + self._extra(sum(lengths)))
+        return [self._cut(s, c, n) for s, c, n in zip(sequences, candidates, lengths, strict=True)]
+
+    def observe(self, sequence: Sequence, candidates: Candidates, verdict: Verdict) -> None:
+        """Counts what was judged: the drafted tokens, and the first that was left out, by the target's next choice."""
+        self.economy.earn(len(verdict.committed))
+        for source, gain in sequence.outlook.gains.items():
+            gain = gain if candidates.source in ("", source) else 0.0  # a lookup stood in its way
+            self._worth[source] = self._worth.get(source, gain) + (gain - self._worth.get(source, gain)) / LOOKS
+        sequence.outlook.gains.clear()
+        if sequence.finish_reason:
+            self._typical += 0.1 * (sequence.num_generated - self._typical)
+        if not candidates.source:
+            return
+        source, outlook = candidates.source, sequence.outlook
+        accepted, judged = verdict.accepted, len(candidates.ids)
+        if candidates.left_out and accepted == judged:
+            accepted += candidates.left_out[0] == verdict.committed[accepted]
+            judged += 1
+        confidences, luck = candidates.confidences[:judged], outlook.luck.get(source, 0.0)
+        outlook.luck[source] = self.survival.learn(source, self._place(sequence), luck, confidences, accepted)
+        outlook.read_by[source] = len(sequence.ids)
+        if source in self._units:
+            ratio = candidates.units / (len(candidates.ids) + len(candidates.left_out))
+            self._units[source] = MEMORY * self._units[source] + (1.0 - MEMORY) * ratio
+
+    def close(self) -> None:
+        """Keeps what was learned."""
+        if self._keep:
+            self._keep(self.survival)
+
+    def _survey(self, sequences: collections.abc.Sequence[Sequence]) -> Step:
+        deciding = [s for s in sequences if s.feed == s.num_pending]
+        batch, rows = max(1, len(deciding)), max(1, sum(s.feed for s in sequences))
+        context = sum(len(s.ids) for s in deciding) // batch // BUCKET * BUCKET
+        if len(self._extras) > 512:
+            self._extras.clear()
+        if (rows, batch, context) not in self._extras:
+            seconds = partial(self.costs.target.seconds, batch=batch, context=context)
+            extra = tuple(seconds(rows + more) - seconds(rows) for more in range(batch * self.tokens + 1))
+            self._extras[rows, batch, context] = extra
+        plain = self.costs.plain(batch, context)
+        return Step(batch, context, plain, self.economy.price(batch, plain), self._extras[rows, batch, context])
+
+    def _extra(self, rows: int) -> float:
+        return self._step.extra[rows]
+
+    def _place(self, sequence: Sequence) -> Place:
+        """Where the tip lies in this step, if finding out is worth it or within the budget; the answer stays."""
+        if sequence not in self._places:
+            self._places[sequence] = self._look(sequence) if self.follows_syntax else ANYWHERE
+        return self._places[sequence]
+
+    def _look(self, sequence: Sequence) -> Place:
+        outlook, cost = sequence.outlook, self.costs.look
+        if self._insight <= self._step.price * cost:
+            if cost > self._look_credit:
+                outlook.context = "unknown"
+                return ANYWHERE
+            self._look_credit -= cost
+        follow([sequence])
+        return outlook.context, outlook.language
+
+    def _cap(self, sequence: Sequence) -> Cap:
+        bar, own = 0.0, {}
+        for source in reversed(self.sources):  # a drafter's worth is what a lookup must beat
+            if source in self.costs.drafters:
+                own[source], gain = self._drafter_cap(sequence, source)
+                bar = max(bar, gain)
+            else:
+                own[source] = Worth(self.tokens, pays=partial(self._pays_lookup, sequence, source, bar))
+        if len(own) == 1:
+            return own[self.sources[0]]
+        return Cap(max((cap.tokens for cap in own.values()), default=self.tokens), by_source=own)
+
+    def _pays_lookup(
+        self, sequence: Sequence, source: str, bar: float, confidences: collections.abc.Sequence[float]
+    ) -> bool:
+        """Whether a text that was found beats what else could be done; else it is tried now and then, to learn."""
+        luck, place = sequence.outlook.luck.get(source, 0.0), self._place(sequence)
+        survivals = self.survival.survivals(source, place, luck, self.tokens, confidences)
+        cost = self.costs.retokenize
+        if self._step.gain(survivals, lambda _: cost) > bar:
+            return True
+        return bar == 0.0 and self.economy.explore(cost / self._step.plain)
+
+    def _drafter_cap(self, sequence: Sequence, source: str) -> tuple[Cap, float]:
+        """A drafter's cap and the tokens it is expected to gain; one unit now and then where it gains none."""
+        step, units, luck = self._step, self._units[source], sequence.outlook.luck.get(source, 0.0)
+        unit = self._unit_seconds(source)
+
+        def gain_at(place: Place) -> float:
+            survivals = self.survival.survivals(source, place, luck, self.tokens)
+            return step.gain(survivals, lambda length: self.costs.retokenize + length * units * unit)
+
+        reading = self._reading_seconds(sequence, source)
+        if step.price * units * unit >= 1.0:  # even a token that is surely right costs more than it brings
+            return self._trial(unit + reading), 0.0
+        place, gain = self._place(sequence), gain_at(ANYWHERE)
+        here = gain if place == ANYWHERE else gain_at(place)
+        sequence.outlook.gains[source] = max(0.0, here)
+        owed = max(0.0, step.price * reading - self._later(sequence, source))
+        if place != ANYWHERE:
+            blindly = here if gain > owed else 0.0  # what would have come of it without the look
+            self._insight += ((here if here > owed else 0.0) - blindly - self._insight) / LOOKS
+        if here > owed:
+            return Worth(self.tokens, pays=partial(self._pays_unit, source, place, luck)), here
+        return self._trial(unit + reading), 0.0
+
+    def _trial(self, seconds: float) -> Cap:
+        """One unit, if that is affordable just to learn; else none."""
+        return Cap(int(self.economy.explore((seconds + self.costs.retokenize) / self._step.plain)))
+
+    def _pays_unit(self, source: str, place: Place, luck: float, confidences: collections.abc.Sequence[float]) -> bool:
+        """Whether one more target token is worth its drafting and its row, after these units."""
+        step, units, done = self._step, self._units[source], len(confidences)
+        so_far = self.survival.survivals(source, place, luck, done, confidences)[-1]
+        following = self.survival.rate(source, place, round(done / units))
+        row = (step.extra[4] - step.extra[0]) / 4  # a mean: costs rise in stairs
+        return so_far * following > step.price * (units * self._unit_seconds(source) + row)
+
+    def _unit_seconds(self, source: str) -> float:
+        """One sequence's share of a drafter's forward, if all draft."""
+        batch = self._step.batch
+        return self.costs.drafters[source].seconds(batch, batch, self._step.context) / batch
+
+    def _reading_seconds(self, sequence: Sequence, source: str) -> float:
+        """What a drafter has to read before its first unit costs beyond that."""
+        unread = len(sequence.ids) - sequence.outlook.read_by.get(source, 0) + 1
+        cost = self.costs.drafters[source]
+        return cost.seconds(unread, 1, self._step.context) - cost.seconds(1, 1, self._step.context)
+
+    def _later(self, sequence: Sequence, source: str) -> float:
+        """The tokens that a drafter, once it has read the text, is expected to gain in the rounds behind this one."""
+        coming = min(sequence.remaining, max(self._typical - sequence.num_generated, self._typical / 4))
+        worth = self._worth.get(source, sequence.outlook.gains[source])
+        return worth * max(0.0, coming / 2 - 1.0)  # two tokens a round
+
+    def _draft_seconds(self, candidates: collections.abc.Sequence[Candidates]) -> float:
+        """What drafting took in this step, by the cost table."""
+        seconds = self.costs.retokenize * sum(bool(c.source) for c in candidates)
+        for source, cost in self.costs.drafters.items():
+            units = [c.units for c in candidates if c.source == source]
+            if units:
+                seconds += max(units) * cost.seconds(len(units), len(units), self._step.context)
+        return seconds
+
+    def _survivals(self, sequence: Sequence, candidates: Candidates) -> list[float]:
+        source, luck = candidates.source, sequence.outlook.luck.get(candidates.source, 0.0)
+        count = len(candidates.ids)
+        if not count:
+            return []
+        return self.survival.survivals(source, self._place(sequence), luck, count, candidates.confidences)
+
+    def _cut(self, sequence: Sequence, candidates: Candidates, length: int) -> Candidates:
+        reason = candidates.reason
+        if sequence.listening:
+            place = self._place(sequence)
+            reason = explain(self.survival, self.sources, place, candidates, length)
+        left_out = candidates.ids[length:]
+        return replace(candidates, ids=candidates.ids[:length], left_out=left_out, reason=reason)

@@ -1,0 +1,73 @@
+"""Which policy an engine goes by: the configured one, with its costs, what was learned before, the user's caps.
+
+Knows settings, models and policies; knows no requests.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import MutableSequence
+
+from codespec.config import EngineConfig, split_policy
+from codespec.control.cost_rule import CostRule
+from codespec.control.draft_length import ConfidenceStopped, DraftLengthPolicy, FixedLength
+from codespec.control.learned import Learned
+from codespec.control.rules_of_thumb import Ds4Table, PlusTwoMinusOne
+from codespec.control.user_caps import UserCapped
+from codespec.engine.pricing import price
+from codespec.models.language_model import LanguageModel
+from codespec.proposers.base import Proposer
+from codespec.proposers.chain import ChainProposer
+
+
+def choose_policy(
+    config: EngineConfig,
+    proposer: Proposer | None,
+    target: LanguageModel,
+    drafter: LanguageModel | None,
+    notes: MutableSequence[str],
+) -> DraftLengthPolicy:
+    """The configured policy; what the user should know goes to `notes`. Models' slots must be free: they are timed."""
+    name, number = split_policy(config.policy)
+    policy: DraftLengthPolicy
+    if name.startswith("cost"):
+        policy = _cost_rule(config, proposer, target, drafter, notes) if proposer else FixedLength(0)
+    elif name == "fixed":
+        policy = FixedLength(config.draft_tokens if number is None else int(number))
+    elif name == "confidence":
+        policy = ConfidenceStopped(config.draft_tokens, config.min_confidence if number is None else number)
+    elif name == "plus2minus1":
+        policy = PlusTwoMinusOne(config.draft_tokens)
+    else:
+        policy = Ds4Table(config.draft_tokens)
+    return UserCapped(policy, config.caps) if config.caps else policy
+
+
+def _cost_rule(
+    config: EngineConfig,
+    proposer: Proposer,
+    target: LanguageModel,
+    drafter: LanguageModel | None,
+    notes: MutableSequence[str],
+) -> CostRule:
+    sources = [part.name for part in proposer.proposers] if isinstance(proposer, ChainProposer) else [proposer.name]
+    drafters = {} if drafter is None else {sources[-1]: drafter}
+    learned = Learned(pair_fingerprint(target, drafter), notes) if config.learn else None
+    return CostRule(
+        price(target, drafters, notes),
+        sources,
+        tokens=config.draft_tokens,
+        syntax=config.policy == "cost+syntax",
+        survival=learned.load() if learned else None,
+        keep=learned.save if learned else None,
+    )
+
+
+def pair_fingerprint(target: LanguageModel, drafter: LanguageModel | None) -> str:
+    """Names the pair that something was learned about: both models' names, kinds and tokenizers."""
+    facts = [
+        (model.spec.name, model.spec.architecture, model.spec.vocab_size, model.tokenizer.fingerprint)
+        for model in (target, drafter)
+        if model is not None
+    ]
+    return hashlib.blake2b(repr(facts).encode(), digest_size=12).hexdigest()

@@ -1,0 +1,184 @@
+"""The rule guesses where it pays, and only there; nothing is off for good; every decision can be explained."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from codespec.control import cost_rule
+from codespec.control.admit import admit
+from codespec.control.cost_rule import CostRule
+from codespec.control.survival import Survival
+from codespec.sequence import Candidates, Cap
+from tests.control.sequences import drafted, grow, sequence, table, verdict
+
+CHAIN = ("suffix", "draft_model")
+
+
+def play(
+    rule: CostRule,
+    rounds: int,
+    right: int,
+    *,
+    source: str = "suffix",
+    confidence: float = 0.9,
+    context: str = "unknown",
+) -> list[int]:
+    """So many rounds of one endless text whose drafts are right for `right` tokens; returns the verified lengths."""
+    made = sequence(context, "python", max_tokens=10 * rounds + 100)
+    lengths = []
+    for _ in range(rounds):
+        (cap,) = rule.caps([made])
+        own = cap.of("suffix")
+        found = Candidates()
+        if own.tokens and own.goes_on((0.9,)):
+            found = drafted("suffix")
+        (kept,) = rule.trim([made], [found])
+        judged = verdict(kept, right)
+        grow(made, judged)
+        rule.observe(made, kept, judged)
+        lengths.append(len(kept.ids))
+    return lengths
+
+
+def test_right_drafts_are_verified_whole_and_wrong_ones_not_at_all() -> None:
+    assert play(CostRule(table(), ("suffix",)), 60, right=8)[-20:] == [8] * 20
+    assert sum(play(CostRule(table(), ("suffix",)), 200, right=0)[40:]) == 0
+
+
+def test_a_dear_row_shortens_drafts() -> None:
+    """Drafts right for three tokens and no more: the fourth is not worth a dear row."""
+    lengths = {row: play(CostRule(table(row), ("suffix",)), 300, right=3)[-50:] for row in (0.0, 0.1, 2.0)}
+    assert set(lengths[0.0]) == {8} and set(lengths[0.1]) == {3} and set(lengths[2.0]) == {0}
+
+
+def test_a_rule_that_ignores_costs_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cost_rule, "admit", lambda survivals, seconds, price: admit(survivals, lambda rows: 0.0, price))
+    with pytest.raises(AssertionError):
+        test_a_dear_row_shortens_drafts()
+
+
+def test_what_was_trimmed_is_judged_by_the_next_token() -> None:
+    """Zero is no dead end for a lookup: its first token is seen to be right again, without a row for it."""
+    rule = CostRule(table(0.4), ("suffix",))
+    assert play(rule, 150, right=0)[-1] == 0
+    assert play(rule, 150, right=8)[-1] == 8
+
+
+def test_a_drafter_that_costs_more_than_it_brings_is_left_alone() -> None:
+    for unit, asked in ((0.05, True), (3.0, False)):
+        rule = CostRule(table(0.1, unit), CHAIN)
+        made = sequence()
+        made.outlook.read_by["draft_model"] = len(made.ids)
+        (cap,) = rule.caps([made])
+        assert bool(cap.of("draft_model").tokens) == asked
+        assert cap.of("suffix").tokens == 16
+
+
+def test_reading_a_long_prompt_is_a_cost() -> None:
+    """The same drafter on the same text: not worth reading 400 tokens for two more of them, worth it for 500."""
+    rule = CostRule(table(0.1, 0.1), CHAIN)
+    tokens = {n: rule.caps([sequence(length=400, max_tokens=n)])[0].of("draft_model").tokens for n in (3, 500)}
+    assert tokens[3] == 0 < tokens[500]
+
+
+def test_an_unsure_drafter_stops() -> None:
+    rule = CostRule(table(0.1, 0.2), CHAIN)
+    made = sequence("closing", "python")
+    made.outlook.read_by["draft_model"] = len(made.ids)
+    cap = rule.caps([made])[0].of("draft_model")
+    assert cap.goes_on([0.99]) and cap.goes_on([0.99, 0.99]) and not cap.goes_on([0.05])
+    assert not cap.goes_on([0.5] * 6)
+
+
+def test_a_poor_lookup_makes_way_for_a_good_drafter() -> None:
+    survival = Survival()
+    for _ in range(100):
+        survival.learn("draft_model", ("", ""), 0.0, [0.9] * 4, 4)
+        survival.learn("suffix", ("", ""), 0.0, [0.4], 0)
+        survival.learn("suffix", ("", ""), 0.0, [0.9] * 8, 8)
+    rule = CostRule(table(0.1, 0.05), CHAIN, syntax=False, survival=survival)
+    made = sequence()
+    made.outlook.read_by["draft_model"] = len(made.ids)
+    cap = rule.caps([made])[0].of("suffix")
+    assert cap.goes_on((0.95,)) and not cap.goes_on((0.4,))
+
+
+def test_zero_is_tried_again_within_a_budget() -> None:
+    """A drafter that never pays is asked now and then; what that costs stays near a hundredth of the time."""
+    rule = CostRule(table(0.1, 0.5), ("draft_model",))
+    asked, made = 0, sequence()
+    for turn in range(3000):
+        made = made if turn % 100 else sequence(max_tokens=1000)
+        (cap,) = rule.caps([made])
+        found = drafted("draft_model", 1) if cap.tokens else Candidates()
+        (kept,) = rule.trim([made], [found])
+        asked += bool(found.ids)
+        judged = verdict(kept, 0)
+        grow(made, judged)
+        rule.observe(made, kept, judged)
+    assert 3 <= asked <= 3000 * 0.02 / 0.5
+
+
+def test_nothing_is_asked_where_there_is_no_room() -> None:
+    made = sequence()
+    made.room = 0
+    assert CostRule(table(), ("suffix",)).caps([made]) == [Cap(0)]
+
+
+def test_syntax_moves_the_prior_and_only_where_it_is_followed() -> None:
+    def asked(context: str, syntax: bool) -> int:
+        made = sequence(context, "python")
+        made.outlook.read_by["draft_model"] = len(made.ids)
+        return CostRule(table(0.1, 0.32), CHAIN, syntax=syntax).caps([made])[0].of("draft_model").tokens
+
+    assert asked("closing", True) > asked("string", True) == 0
+    assert asked("closing", False) == asked("string", False)
+
+
+def test_across_a_batch_the_likelier_rows_go_first() -> None:
+    survival = Survival()
+    for _ in range(100):
+        survival.learn("suffix", ("closing", "python"), 0.0, [0.9] * 8, 8)
+        survival.learn("suffix", ("string", "python"), 0.0, [0.9] * 8, 1)
+    rule = CostRule(table(0.3), ("suffix",), survival=survival)
+    sequences = [sequence("string", "python"), sequence("closing", "python"), sequence("string", "python")]
+    rule.caps(sequences)
+    kept = rule.trim(sequences, [drafted("suffix"), drafted("suffix"), Candidates()])
+    assert len(kept[1].ids) > len(kept[0].ids) and kept[2].ids == ()
+    assert all(len(k.ids) + len(k.left_out) == 8 for k in kept[:2])
+
+
+def test_decisions_are_explained_to_those_who_listen() -> None:
+    rule = CostRule(table(0.3), ("suffix",))
+    play(rule, 30, right=2, context="arguments")
+    made = sequence("arguments", "python")
+    made.listening = True
+    rule.caps([made])
+    (kept,) = rule.trim([made], [drafted("suffix")])
+    assert kept.reason.startswith("arguments: suffix prior 0.") and f"→ {len(kept.ids)}; the next row" in kept.reason
+    assert "learned " in kept.reason and "(n=" in kept.reason
+    (none,) = rule.trim([made], [Candidates()])
+    assert "→ 0; nothing found" in none.reason
+
+
+def test_what_was_learned_is_kept_at_the_end() -> None:
+    kept: list[Survival] = []
+    rule = CostRule(table(), ("suffix",), keep=kept.append)
+    play(rule, 3, right=8)
+    rule.close()
+    assert kept == [rule.survival]
+
+
+def test_the_context_is_looked_at_only_where_it_can_matter() -> None:
+    """A look that costs half a round and changes nothing is taken now and then; a cheap one in every step."""
+    for look, least, most in ((0.5, 5, 12), (1e-6, 200, 200)):
+        costs = replace(table(0.1, 0.6), look=look)
+        rule, looks = CostRule(costs, CHAIN), 0
+        for _ in range(200):
+            made = sequence("statement", "python")
+            made.generated += b"x"
+            rule.caps([made])
+            looks += made.outlook.read == 1
+        assert least <= looks <= most

@@ -1,0 +1,53 @@
+"""The rules of thumb do what their names say, and a user's own numbers hold above all."""
+
+from __future__ import annotations
+
+import pytest
+
+from codespec.control.cost_rule import CostRule
+from codespec.control.draft_length import FixedLength
+from codespec.control.rules_of_thumb import Ds4Table, PlusTwoMinusOne
+from codespec.control.user_caps import UserCapped
+from codespec.sequence import Candidates, Verdict
+from tests.control.sequences import drafted, sequence, table, verdict
+
+
+def test_two_more_one_less() -> None:
+    policy, made = PlusTwoMinusOne(10), sequence()
+    lengths = []
+    for right in (True, True, True, True, False, False, True):
+        (cap,) = policy.caps([made])
+        lengths.append(cap.tokens)
+        found = drafted("suffix", cap.tokens)
+        policy.observe(made, found, verdict(found, cap.tokens if right else 0))
+    assert lengths == [5, 7, 9, 10, 10, 9, 8]
+    for _ in range(20):
+        policy.observe(made, drafted("suffix", 3), Verdict(0, (999,)))
+    policy.observe(made, Candidates(), Verdict(0, (1,)))
+    assert policy.caps([made])[0].tokens == 1
+
+
+@pytest.mark.parametrize(
+    "context,tip,tokens",
+    [
+        ("comment", b"# ", 10), ("free_text", b"a", 0), ("operator", b"x =", 10), ("statement", b"# ---", 10),
+        ("statement", b"x", 3), ("unknown", b"", 3), ("free_text", b"--", 0),
+    ],
+)  # fmt: skip
+def test_the_table_of_issue_80(context: str, tip: bytes, tokens: int) -> None:
+    made = sequence(context)
+    made.context = tip
+    assert Ds4Table(16).caps([made])[0].tokens == tokens
+
+
+@pytest.mark.parametrize(
+    "context,language,room",
+    [("docstring", "python", 0), ("docstring", "go", 4), ("comment", "go", 2), ("statement", "go", 63)],
+)
+def test_a_users_number_is_a_hard_cap(context: str, language: str, room: int) -> None:
+    limits = {"comment": 2, "docstring": 4, "python.docstring": 0}
+    for inner in (FixedLength(9), CostRule(table(0.0), ("suffix",))):
+        made = sequence(context, language)
+        policy = UserCapped(inner, limits)
+        policy.caps([made])
+        assert made.room == room and policy.follows_syntax and policy.name == inner.name

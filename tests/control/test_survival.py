@@ -1,0 +1,116 @@
+"""Counters learn, borrow and forget; chances stay chances."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import pytest
+from codespec_grammars import Context
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codespec.control.priors import DRAFTER, LOOKUP, POSITIONS
+from codespec.control.survival import Survival
+
+SOURCES = st.sampled_from(["suffix", "draft_model", "another"])
+PLACES = st.tuples(st.sampled_from(["", "comment", "closing", "unknown"]), st.sampled_from(["", "python", "go"]))
+VERDICTS = st.tuples(
+    SOURCES, PLACES, st.floats(-1, 1), st.lists(st.floats(0, 1), min_size=1, max_size=20), st.integers(0, 20)
+)
+
+
+def taught(lessons: list[tuple[str, tuple[str, str], float, list[float], int]]) -> Survival:
+    survival = Survival()
+    for source, place, luck, confidences, accepted in lessons:
+        luck = survival.learn(source, place, luck, confidences, min(accepted, len(confidences)))
+        assert -1.0 <= luck <= 1.0
+    return survival
+
+
+@given(st.lists(VERDICTS, max_size=12), SOURCES, PLACES, st.floats(-1, 1), st.lists(st.floats(0, 1), min_size=1))
+def test_chances_are_chances_and_never_rise(
+    lessons: list[tuple[str, tuple[str, str], float, list[float], int]],
+    source: str,
+    place: tuple[str, str],
+    luck: float,
+    confidences: list[float],
+) -> None:
+    survival = taught(lessons)
+    for given_confidences in (None, confidences):
+        found = survival.survivals(source, place, luck, 20, given_confidences)
+        assert len(found) == 20 and all(0.0 < chance < 1.0 for chance in found[:1])
+        assert all(0.0 <= later <= earlier for earlier, later in itertools.pairwise(found))
+    assert all(0.0 < survival.rate(source, place, position) < 1.0 for position in range(20))
+
+
+@given(st.lists(VERDICTS, max_size=8))
+def test_survives_being_written_and_read(
+    lessons: list[tuple[str, tuple[str, str], float, list[float], int]],
+) -> None:
+    survival = taught(lessons)
+    read = Survival.from_dict(json.loads(json.dumps(survival.as_dict())))
+    assert read.counters == survival.counters and read.weights == survival.weights
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"counters": [["suffix", "", "", [1.0] * POSITIONS, [0.5] * POSITIONS]]},
+        {"counters": [["suffix", "", "", [1.0], [2.0]]]},
+        {"counters": [["suffix"]]},
+        {"weights": {"suffix": [0.0, 1.0, float("nan"), 1.0]}},
+        {"weights": {"suffix": [0.0, "one", 1.0, 1.0]}},
+        {"weights": None},
+    ],
+)
+def test_what_is_no_survival_is_refused(fault: dict[str, object]) -> None:
+    with pytest.raises((ValueError, TypeError, KeyError, AttributeError)):
+        Survival.from_dict({**Survival().as_dict(), **fault})
+
+
+def test_the_prior_knows_every_context_that_says_something() -> None:
+    assert set(DRAFTER) == set(LOOKUP) == set(Context) - {Context.UNKNOWN}
+    survival = Survival()
+    first = {context: survival.rate("draft_model", (context, "python"), 0) for context in DRAFTER}
+    assert first["closing"] > first["statement"] > first["string"]
+    assert survival.rate("draft_model", ("unknown", ""), 0) == pytest.approx(survival.rate("draft_model", ("", ""), 0))
+
+
+def test_a_context_learns_for_itself_first_and_a_little_for_the_others() -> None:
+    survival, fresh = Survival(), Survival()
+    for _ in range(60):
+        survival.learn("draft_model", ("comment", "python"), 0.0, [0.5], 0)
+    told = {place: survival.rate("draft_model", place, 0) for place in PLACES_SEEN}
+    before = {place: fresh.rate("draft_model", place, 0) for place in PLACES_SEEN}
+    assert told["comment", "python"] < 0.1 < before["comment", "python"]
+    assert told["comment", "python"] < told["comment", "go"] < told["closing", "go"] < before["closing", "go"]
+
+
+PLACES_SEEN = (("comment", "python"), ("comment", "go"), ("closing", "go"))
+
+
+def test_what_is_long_past_is_forgotten() -> None:
+    survival, place = Survival(), ("statement", "python")
+    for _ in range(5000):
+        survival.learn("suffix", place, 0.0, [0.5], 1)
+    for _ in range(600):
+        survival.learn("suffix", place, 0.0, [0.5], 0)
+    assert survival.rate("suffix", place, 0) < 0.1
+    assert survival.seen("suffix", place) < 250
+
+
+def test_confidence_is_calibrated_by_what_came_of_it() -> None:
+    """A drafter that is always sure and right only when it is surer still."""
+    survival, place = Survival(), ("", "")
+    for turn in range(3000):
+        survival.learn("draft_model", place, 0.0, [0.99 if turn % 2 else 0.8], turn % 2)
+    sure, unsure = (survival.survivals("draft_model", place, 0.0, 1, [c])[0] for c in (0.99, 0.8))
+    assert sure > 0.75 and unsure < 0.25
+
+
+def test_only_what_was_judged_is_counted() -> None:
+    survival = Survival()
+    survival.learn("suffix", ("", ""), 0.0, [0.9] * 5, 2)
+    counter = survival.counters["suffix", "", ""]
+    assert counter.seen[:5] == [1.0, 1.0, 1.0, 0.0, 0.0] and counter.right[:5] == [1.0, 1.0, 0.0, 0.0, 0.0]

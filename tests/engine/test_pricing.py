@@ -1,0 +1,72 @@
+"""A pair's costs are measured once, kept, and measured again where the file is of no use. No figure is asserted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from codespec.engine import pricing
+from codespec.engine.pricing import fingerprint, measure_table, price
+from codespec.models import timing
+from codespec.models.language_model import LanguageModel
+from tests.pairs import model
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(pricing, "BUDGET", 0.05)
+    return tmp_path / "codespec" / "costs"
+
+
+def pair() -> tuple[LanguageModel, LanguageModel]:
+    target, drafter = model("llama", "gpt2"), model("qwen3", "llama2", seed=1)
+    target.allocate(4, 512)
+    drafter.allocate(4, 512)
+    return target, drafter
+
+
+def test_measured_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, drafter = pair()
+    notes: list[str] = []
+    table = price(target, {"draft_model": drafter}, notes)
+    monkeypatch.setattr(timing, "_forward", None)  # whoever measures now fails
+    assert price(target, {"draft_model": drafter}, notes) == table and notes == []
+    assert len(list(folder.iterdir())) == 1
+    assert fingerprint(target) != fingerprint(drafter) != fingerprint(target, drafter)
+
+
+def test_measuring_leaves_the_slots_empty() -> None:
+    target, _ = pair()
+    table = measure_table(target, {}, 0.05)
+    assert target.cache is not None and target.cache.lengths == [0] * 4
+    assert table.target.seconds(8, 4, 300) >= table.target.seconds(1, 1, 0) > 0.0 < table.retokenize
+
+
+def test_a_small_budget_measures_fewer_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "MOST_SWEEPS", 1)
+    target, _ = pair()
+    rows = [len(measure_table(target, {}, budget).target.curves[0].rows) for budget in (1e-6, 60.0)]
+    assert rows == [len(timing.GRIDS[-1][0]), len(timing.GRIDS[0][0])]
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"format": 1, "content": {"target": 3}}', "\x00"])
+def test_a_corrupt_file_is_measured_again(folder: Path, text: str) -> None:
+    target, _ = pair()
+    notes: list[str] = []
+    price(target, {}, notes)
+    (file,) = folder.iterdir()
+    file.write_text(text)
+    table = price(target, {}, notes)
+    assert len(notes) == 1 and "measured again" in notes[0]
+    assert price(target, {}, notes) == table and len(notes) == 1
+
+
+def test_a_closed_folder_is_said(folder: Path) -> None:
+    folder.parent.mkdir(parents=True)
+    folder.write_text("in the way")
+    target, _ = pair()
+    notes: list[str] = []
+    price(target, {}, notes)
+    assert len(notes) in (1, 2) and "each start measures it again" in notes[-1]

@@ -1,0 +1,212 @@
+"""Where completions end, in the words of the places under `endings/`, and what must hold whatever is written: the end
+depends on bytes and on nothing else, and nothing that was certain is taken back.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+from codespec_grammars import find_place
+from codespec_grammars.lexer import Lexer, LexState
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from codespec.text.ending import Ending
+from codespec.types import Shape
+from tests.text.endings import CASES, LANGUAGES, Case
+
+CORE = ("python", "javascript", "typescript", "rust", "go", "c", "cpp", "java", "json", "bash")
+SHAPES: tuple[Shape, ...] = ("auto", "line", "block")
+PIECES = (
+    *(
+        "\n",
+        "\n    ",
+        "\n        ",
+        "\n\n",
+        "\r\n",
+        "    ",
+        " ",
+        "x = 1",
+        "return x",
+        "if x",
+        "else",
+        "elif y",
+        ":",
+        "{",
+        "}",
+    ),
+    *(
+        "(",
+        ")",
+        "[",
+        "]",
+        ";",
+        ",",
+        '"',
+        "'",
+        '"""',
+        "`",
+        "# note",
+        "// note",
+        "/* ",
+        " */",
+        "@dec",
+        "def f",
+        "fi",
+        "done",
+    ),
+    *(
+        "end",
+        "then",
+        "case 1:",
+        "\\",
+        "#if X",
+        ".call()",
+        "=>",
+        "+ 1",
+        "é",
+        "\U0001f600",
+        "</s>",
+        "<|endoftext|>",
+        "a, b, ",
+    ),
+)
+WRITTEN = st.lists(st.sampled_from(PIECES), max_size=24).map("".join)
+
+
+def ending_at(case: Case, shape: Shape | None = None) -> Ending:
+    """The ending at a case's cursor."""
+    place = find_place(case.language, case.prefix.encode(), case.suffix.encode())
+    return Ending(shape or case.shape, place, case.prefix, case.suffix)  # type: ignore[arg-type]
+
+
+def write(ending: Ending, pieces: list[bytes]) -> int:
+    """Writes until it ends; what was certain stays so."""
+    certain = 0
+    for piece in pieces:
+        ending.advance(piece)
+        assert ending.certain >= certain, "something certain was taken back"
+        certain = ending.certain
+        if ending.cut is not None:
+            break
+    else:
+        ending.finish()
+    assert ending.cut is not None and ending.cut >= certain
+    return ending.cut
+
+
+def bytewise(text: str) -> list[bytes]:
+    """One byte a piece."""
+    return [bytes([byte]) for byte in text.encode()]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_what_a_programmer_keeps(case: Case) -> None:
+    ending = ending_at(case)
+    if case.idle:
+        assert case.idle in ending.idle
+        return
+    assert not ending.idle
+    kept = case.said.encode()[: write(ending, bytewise(case.said))].decode()
+    assert kept == case.kept, ending.reason
+    assert not case.dropped.strip() or ending.reason
+
+
+def test_every_language_has_its_cases() -> None:
+    count = Counter(case.language for case in CASES)
+    assert set(CORE) <= set(LANGUAGES)
+    assert all(count[language] >= 8 for language in CORE)
+
+
+@given(st.sampled_from(CASES), st.sampled_from(SHAPES), WRITTEN, st.data())
+@settings(max_examples=250)
+def test_the_end_depends_on_the_bytes_alone(case: Case, shape: Shape, more: str, data: st.DataObject) -> None:
+    """Neither the pieces nor what is written behind the end moves it."""
+    text = (case.said[: data.draw(st.integers(0, len(case.said)))] + more).encode()
+    expected = write(ending_at(case, shape), [text[at : at + 1] for at in range(len(text))])
+    marks = sorted({0, len(text), *data.draw(st.lists(st.integers(0, len(text)), max_size=12))})
+    pieces = [text[a:b] for a, b in pairwise(marks)]
+    assert write(ending_at(case, shape), pieces) == expected
+
+
+@given(st.sampled_from(CASES), st.sampled_from(SHAPES), WRITTEN, WRITTEN)
+@settings(max_examples=250)
+def test_the_end_of_a_text_is_the_end_of_a_longer_one(case: Case, shape: Shape, text: str, more: str) -> None:
+    short, longer = ending_at(case, shape), ending_at(case, shape)
+    short.advance(text.encode())
+    longer.advance((text + more).encode())
+    if short.cut is not None:
+        assert longer.cut == short.cut and longer.reason == short.reason
+    else:
+        longer.finish()
+        assert longer.cut is not None and longer.cut >= short.certain
+
+
+@given(st.sampled_from(CASES), st.sampled_from(SHAPES), WRITTEN)
+@settings(max_examples=250)
+def test_a_completion_that_was_cut_is_left_as_it_is(case: Case, shape: Shape, more: str) -> None:
+    """Filters are idempotent: what is kept is kept whole when it is all that is written."""
+    text = (case.kept + more).encode()
+    once = text[: write(ending_at(case, shape), [text])]
+    again = ending_at(case, shape)
+    assert once[: write(again, [once])] == once
+
+
+@given(
+    WRITTEN,
+    st.sampled_from(SHAPES),
+    st.sampled_from(["x = ", "if x:\n    ", "f(", "text"]),
+    st.sampled_from(["", ")", "\ny"]),
+)
+@settings(max_examples=250)
+def test_without_a_grammar_the_same_holds(text: str, shape: Shape, prefix: str, suffix: str) -> None:
+    expected = write(Ending(shape, None, prefix, suffix), bytewise(text))
+    assert write(Ending(shape, None, prefix, suffix), [text.encode()]) == expected
+
+
+@pytest.mark.parametrize(
+    "shape,prefix,said,kept",
+    [
+        ("auto", "x = ", "f(\n    1,\n)\ny = 2\n", "f("),
+        ("auto", "if x:", "\n    y = 1\n\n    z = 2\nw = 3\n", "\n    y = 1\n\n    z = 2"),
+        ("block", "x = [", "\n    1,\n    2,\n]\ny = 1\n", "\n    1,\n    2,\n]"),
+        ("line", "x = ", "1\r\ny = 2\r\n", "1"),
+        ("line", "if x:", "\n    y = 1\nz\n", "\n    y = 1"),
+    ],
+)
+def test_indentation_decides_where_no_grammar_is_known(shape: Shape, prefix: str, said: str, kept: str) -> None:
+    assert said.encode()[: write(Ending(shape, None, prefix, ""), bytewise(said))].decode() == kept
+
+
+def test_brackets_are_counted_where_no_grammar_is_known() -> None:
+    for said, kept in (("f(a), b)\n", "f(a), b"), ("[1]\n", "[1]"), ("a] + 1)\n", "a] + 1)")):
+        ending = Ending("auto", None, "call(", ")")
+        assert said.encode()[: write(ending, bytewise(said))].decode() == kept
+
+
+def test_following_a_completion_costs_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lexer reads a line once for its beginning and once for its end, never the text from its start."""
+    body = "".join(f"    total[{number}] = compute(first, second)\n" for number in range(60))
+    place = find_place("python", b"def f():\n" + body.encode(), b"")
+    ending = Ending("block", place, "def f():\n" + body, "")
+    lexed: list[int] = []
+    run = Lexer.run
+
+    def counted(self: Lexer, state: LexState, end: int) -> LexState:
+        lexed.append(end - state.pos)
+        return run(self, state, end)
+
+    monkeypatch.setattr(Lexer, "run", counted)
+    for byte in body.encode():
+        ending.advance(bytes([byte]))
+    assert ending.cut is None and 60 <= len(lexed) <= 3 * 60
+    assert sum(lexed) < 3 * len(body)
+
+
+def test_a_cut_is_never_inside_a_character() -> None:
+    ending = Ending("line", None, "x = ", "")
+    said = "\u30ac" + "\u20ac" * 40  # the two characters end alike
+    assert said.encode()[: write(ending, bytewise(said))].decode()
+    assert ending.reason == "it repeats itself"
