@@ -8,10 +8,11 @@ from pathlib import Path
 from codespec.config import STARTER
 
 MODELS = ("drafter", "target")
+STARTER_LIST = Path(__file__).with_name("packages.toml")
 
 
 def add_train_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add `corpus`, `tokenizers`, `pretrain`, `export` and `all` to the parser of `codespec train`."""
+    """Add `corpus`, `tokenizers`, `pretrain`, `export`, `eval` and `all` to the parser of `codespec train`."""
     parser.add_argument("--work", type=Path, default=Path(".train"), help="folder for all work files (.train)")
     actions = parser.add_subparsers(dest="action", required=True)
     corpus = actions.add_parser("corpus", help="collect permissively licensed source from installed packages")
@@ -23,6 +24,7 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     one.add_argument("--steps", type=int, default=0, help="budget in steps; a resume then repeats exactly")
     export = actions.add_parser("export", help="write a checkpoint's weights as a Hugging Face folder")
     export.add_argument("name", choices=MODELS)
+    _add_eval_arguments(actions.add_parser("eval", help="measure a pair on held-out code"))
     both = actions.add_parser("all", help="corpus, tokenizers and both models")
     _add_corpus_arguments(both)
     both.add_argument("--drafter-minutes", type=float, default=17.0)
@@ -37,6 +39,14 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_corpus_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--fetch", action="store_true", help="download the packages of the list from their registries")
+    parser.add_argument(
+        "--list",
+        type=Path,
+        default=STARTER_LIST,
+        metavar="FILE.toml",
+        help="packages by registry, held-out projects, megabytes by language (default: the starter pair's)",
+    )
     parser.add_argument(
         "--site-packages",
         type=Path,
@@ -53,3 +63,25 @@ def _add_corpus_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PACKAGE",
         help="fail if this package is missing or its licence is unclear",
     )
+
+
+def _add_eval_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--target", default=str(STARTER / "target"), metavar="PATH|HUB_ID", help="the model that decides")
+    add("--drafter", default=str(STARTER / "drafter"), metavar="PATH|HUB_ID|none", help="the model that guesses")
+    add("--compare", nargs=2, metavar=("TARGET", "DRAFTER"), help="the earlier pair: measured first, shown beside")
+    add("--corpus-held", type=Path, metavar="FILE", help="held-out projects (default: the work folder's, if there)")
+    add("--prompts", type=Path, metavar="FILE", help="a HumanEval file (.jsonl or .jsonl.gz): one blanked line a task")
+    add("--json", type=Path, metavar="OUT", help="write all figures to this file")
+    add("--limit", type=_count, default=0, metavar="N", help="at most N places a language and measure")
+    add("--show", type=_count, default=0, metavar="N", help="print N completions as Markdown instead of measuring")
+    add("--seed", type=int, default=0, help="which places the rule takes (0)")
+    add("--threads", type=int, default=1)
+    add("--device", choices=("cpu", "cuda"), default="cpu")
+
+
+def _count(text: str) -> int:
+    """A whole number of 1 or more, for argparse."""
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number of 1 or more")
+    return int(text)

@@ -36,11 +36,11 @@ hashes stand in the corpus manifest.
 **Prompts.** Half of the samples are plain text, a quarter each prefix-suffix-middle and suffix-prefix-middle:
 `<|fim_prefix|>` prefix `<|fim_suffix|>` suffix `<|fim_middle|>` middle `<|endoftext|>`, and
 `<|fim_prefix|><|fim_suffix|>` suffix `<|fim_middle|>` prefix middle `<|endoftext|>`;
-in front optionally `<|file_sep|>` path and a line break.
+in front optionally `<|file_sep|>` path and a line break, and before that another file of the project in the same way.
 
-**Not good for**: correct programs, other languages than Python (JavaScript and C were a few per cent), prose,
-facts, long contexts, anything where a wrong answer costs something. It may repeat itself, and may reproduce
-common snippets of its data.
+**Not good for**: correct programs, languages that it saw little or nothing of, prose, facts, long contexts, anything
+where a wrong answer costs something. It may repeat itself, and may reproduce common snippets of its data. What it can
+do on code it never saw is in `docs/starter.json` (`codespec train eval`).
 """
 
 _ROLES = {

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
 
 import torch
 
-from codespec.training.corpus import build_corpus, read_documents
+from codespec.errors import TrainingError
+from codespec.models.loader import load_model
+from codespec.pair.folder import find_folder
+from codespec.training.checkpoint import write_atomically
+from codespec.training.corpus import HELD_OUT_NAME, build_corpus, read_documents
+from codespec.training.evaluation import choose_places, evaluate_pair, evaluation_engine
+from codespec.training.evaluation_report import report
+from codespec.training.fetch import fetch_packages
+from codespec.training.held_out import HeldOut, read_held_out
+from codespec.training.package_list import read_package_list
 from codespec.training.pair import (
     SHAPES,
     Workplace,
@@ -18,8 +30,10 @@ from codespec.training.pair import (
     train_tokenizers,
 )
 from codespec.training.schedule import Budget
+from codespec.training.showcase import showcase
 from codespec.training.sources import (
     Package,
+    debian_sources,
     header_package,
     installed_packages,
     npm_packages,
@@ -37,6 +51,8 @@ def run_train(args: argparse.Namespace) -> int:
     elif args.action == "export":
         recipe = make_recipe(args.name, Budget(minutes=1), seed=args.seed, device="cpu")
         export_checkpoint(recipe, place, args.out)
+    elif args.action == "eval":
+        _evaluate(args, place)
     elif args.action == "pretrain":
         return 0 if _pretrain(args, place) else 3
     else:
@@ -44,19 +60,26 @@ def run_train(args: argparse.Namespace) -> int:
     return 0
 
 
-def _packages(args: argparse.Namespace) -> Iterator[Package]:
+def _packages(args: argparse.Namespace, fetched: Path) -> Iterator[Package]:
     yield stdlib_package()
     yield header_package()
-    for folder in args.site_packages:
+    for folder in (*args.site_packages, *([fetched / "pypi"] if args.fetch else ())):
         yield from installed_packages(folder, required=args.require)
-    for folder in args.node_modules:
+    for folder in (*args.node_modules, *([fetched / "npm" / "node_modules"] if args.fetch else ())):
         yield from npm_packages(folder)
+    if args.fetch:
+        yield from debian_sources(fetched / "debian" / "sources")
+        yield from debian_sources(fetched / "debian_dev" / "sources")
 
 
 def _collect(args: argparse.Namespace, place: Workplace) -> None:
-    manifest = build_corpus(_packages(args), place.folder)
-    megabytes = int(str(manifest["bytes"])) / 1e6
-    print(f"corpus: {manifest['documents']} files, {megabytes:.1f} MB in {place.corpus}")
+    wanted = read_package_list(args.list)
+    fetched = (place.folder / "packages").absolute()
+    if args.fetch:
+        fetch_packages(wanted, fetched)
+    manifest = build_corpus(_packages(args, fetched), place.folder, room=wanted.room if args.fetch else {})
+    sizes = ", ".join(f"{name} {size / 1e6:.1f}" for name, size in manifest["bytes_by_language"].items())
+    print(f"corpus: {manifest['documents']} files, {manifest['bytes'] / 1e6:.1f} MB ({sizes}) in {place.corpus}")
 
 
 def _pretrain(args: argparse.Namespace, place: Workplace) -> bool:
@@ -64,6 +87,41 @@ def _pretrain(args: argparse.Namespace, place: Workplace) -> bool:
     budget = Budget(minutes=args.minutes, steps=args.steps)
     recipe = make_recipe(args.name, budget, seed=args.seed, device=args.device)
     return train_one(recipe, place, documents=read_documents(place.corpus), resume=args.resume, out=args.out)
+
+
+def _evaluate(args: argparse.Namespace, place: Workplace) -> None:
+    if args.show and (args.compare or args.json or args.limit):
+        raise TrainingError("--show prints one pair's completions and measures nothing: leave the other flags out.")
+    torch.set_num_threads(args.threads)
+    file = args.corpus_held or place.folder / HELD_OUT_NAME
+    held_out = read_held_out(file, named=args.corpus_held is not None, prompts=args.prompts)
+    if args.show:
+        engine = evaluation_engine(load_model(args.target, device=args.device), None)
+        print(showcase(engine.complete, held_out, args.show, seed=args.seed))
+    else:
+        _measure(args, held_out)
+
+
+def _measure(args: argparse.Namespace, held_out: HeldOut) -> None:
+    places = choose_places(held_out, seed=args.seed, limit=args.limit)
+    names = {"before": args.compare} if args.compare else {}
+    names["after" if names else "pair"] = (args.target, args.drafter)
+    for name in (name for pair in names.values() for name in pair if name != "none"):
+        find_folder(name)  # said now, not after minutes of work
+    scores = {
+        label: evaluate_pair(target, drafter, places, device=args.device, label=label)
+        for label, (target, drafter) in names.items()
+    }
+    print(f"held-out files: {', '.join(f'{row} {len(found)}' for row, found in held_out.rows.items())}")
+    print("\n\n".join(filter(None, [held_out.note, report(list(scores.values()))])))
+    if args.json:
+        values = {"date": date.today().isoformat(), "seed": args.seed, "limit": args.limit}
+        values |= {
+            "held_out": held_out.digests,
+            "places": places.counts,
+            **{label: pair.as_dict() for label, pair in scores.items()},
+        }
+        write_atomically(args.json, (json.dumps(values, indent=1) + "\n").encode())
 
 
 def _all(args: argparse.Namespace, place: Workplace) -> bool:

@@ -9,14 +9,17 @@ import gzip
 import hashlib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from codespec.errors import TrainingError
+from codespec.training.checkpoint import write_atomically
 from codespec.training.sources import LANGUAGES, Package
 
 CORPUS_NAME = "corpus.jsonl.gz"
+HELD_OUT_NAME = "held_out.jsonl.gz"
 MANIFEST_NAME = "manifest.json"
 MIN_CHARS, MAX_CHARS = 200, 200_000
 PACKAGE_CAP = 2_500_000
@@ -109,25 +112,65 @@ def select_documents(package: Package, seen: Deduplicator, *, cap: int = PACKAGE
     return chosen
 
 
-def build_corpus(packages: Iterable[Package], folder: Path, *, cap: int = PACKAGE_CAP) -> dict[str, object]:
-    """Write the corpus and its manifest into `folder`; returns the manifest. TrainingError if it is empty."""
-    seen, documents, entries, refused = Deduplicator(), [], [], []
-    for package in packages:
-        if package.licence is None:
-            refused.append({"name": package.name, "version": package.version, "stated": package.stated})
-            continue
-        if not package.files:
-            continue
-        chosen = select_documents(package, seen, cap=cap)
-        documents += chosen
-        entries.append(_manifest_entry(package, chosen))
+@dataclass(slots=True)
+class Harvest:
+    """What packages gave: documents and manifest entries of either side, and who was refused."""
+
+    documents: list[Document] = field(default_factory=list)
+    held_out: list[Document] = field(default_factory=list)
+    entries: list[dict[str, object]] = field(default_factory=list)
+    refused: list[dict[str, str]] = field(default_factory=list)
+
+
+def build_corpus(
+    packages: Iterable[Package], folder: Path, *, cap: int = PACKAGE_CAP, room: Mapping[str, float] | None = None
+) -> dict[str, Any]:
+    """Write the corpus, the held-out projects and the manifest into `folder`; returns the manifest.
+
+    `room` is the most characters a language may have (see `thin_out`). TrainingError if the corpus is empty.
+    """
+    harvest = _harvest(packages, cap)
+    documents = thin_out(harvest.documents, room or {})
     if not documents:
         raise TrainingError("The corpus is empty: name a folder with permissively licensed packages.")
     path = folder / CORPUS_NAME
     write_documents(path, documents)
-    manifest = _manifest(documents, entries, refused, path)
-    (folder / MANIFEST_NAME).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+    write_documents(folder / HELD_OUT_NAME, harvest.held_out)
+    manifest = _manifest(documents, harvest, path)
+    write_atomically(folder / MANIFEST_NAME, json.dumps(manifest, indent=1).encode() + b"\n")
     return manifest
+
+
+def _harvest(packages: Iterable[Package], cap: int) -> Harvest:
+    """Documents of all packages. Held-out projects come last, so that what training has a copy of is not held out."""
+    seen, harvest = Deduplicator(), Harvest()
+    for package in sorted(packages, key=lambda package: package.held_out):
+        if package.licence is None:
+            harvest.refused.append({"name": package.name, "version": package.version, "stated": package.stated})
+        elif package.files:
+            chosen = select_documents(package, seen, cap=cap)
+            (harvest.held_out if package.held_out else harvest.documents).extend(chosen)
+            harvest.entries.append(_manifest_entry(package, chosen))
+    return harvest
+
+
+def thin_out(documents: Sequence[Document], room: Mapping[str, float]) -> list[Document]:
+    """Whole documents dropped, by a hash of their path, until no language has more characters than its room.
+
+    A language without room is left out; with no `room` at all everything stays.
+    """
+    left = dict(room)
+    kept = set[int]()
+    for index in sorted(range(len(documents)), key=lambda index: _path_hash(documents[index])):
+        document = documents[index]
+        if not room or left.get(document.language, 0.0) >= len(document.text):
+            kept.add(index)
+            left[document.language] = left.get(document.language, 0.0) - len(document.text)
+    return [document for index, document in enumerate(documents) if index in kept]
+
+
+def _path_hash(document: Document) -> bytes:
+    return hashlib.sha256(f"{document.package}/{document.path}".encode()).digest()
 
 
 def _manifest_entry(package: Package, chosen: list[Document]) -> dict[str, object]:
@@ -142,23 +185,28 @@ def _manifest_entry(package: Package, chosen: list[Document]) -> dict[str, objec
         "files": len(chosen),
         "bytes": size,
         "sha256": digest.hexdigest(),
+        "held_out": package.held_out,
     }
 
 
-def _manifest(
-    documents: list[Document], entries: list[dict[str, object]], refused: list[dict[str, str]], path: Path
-) -> dict[str, object]:
-    by_language: dict[str, int] = {}
-    for document in documents:
-        by_language[document.language] = by_language.get(document.language, 0) + len(document.text.encode())
+def _manifest(documents: list[Document], harvest: Harvest, path: Path) -> dict[str, Any]:
+    by_language = _bytes_by_language(documents)
     return {
         "bytes": sum(by_language.values()),
         "documents": len(documents),
         "bytes_by_language": by_language,
+        "held_out_bytes_by_language": _bytes_by_language(harvest.held_out),
         "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
-        "packages": entries,
-        "refused": refused,
+        "packages": harvest.entries,
+        "refused": harvest.refused,
     }
+
+
+def _bytes_by_language(documents: Iterable[Document]) -> dict[str, int]:
+    sizes: dict[str, int] = {}
+    for document in documents:
+        sizes[document.language] = sizes.get(document.language, 0) + len(document.text.encode())
+    return dict(sorted(sizes.items(), key=lambda item: -item[1]))
 
 
 def write_documents(path: Path, documents: Iterable[Document]) -> None:

@@ -8,8 +8,27 @@ from __future__ import annotations
 # Packages of the standard library kept for evaluation.
 HELD_OUT_STDLIB = ("asyncio", "email", "xml", "unittest")
 
-# Distributions kept whole for evaluation, where somebody installs them next to the corpus.
-HELD_OUT_DISTRIBUTIONS = ("flask", "httpx", "click")
+# Projects kept whole for evaluation, by their names in the registries (`packages.toml` fetches them).
+HELD_OUT_PROJECTS = frozenset(
+    {
+        "flask",
+        "httpx",
+        "click",
+        "express",
+        "zod",
+        "@supabase/storage-js",
+        "redux-thunk",
+        "golang-github-spf13-cobra",
+        "librust-clap-lex-dev",
+        "librust-semver-dev",
+        "librust-httparse-dev",
+        "librust-strsim-dev",
+        "spdlog",
+        "jsoup",
+        "jansson",
+        "utf8proc",
+    }
+)
 
 # Parts of the standard library that are tests, tables or generated text rather than code worth learning.
 SKIPPED_STDLIB = (

@@ -23,6 +23,11 @@ PERMISSIVE = frozenset(
         "PYTHON-2.0",
         "MIT-CMU",
         "HPND",
+        "BSL-1.0",
+        "CURL",
+        "X11",
+        "LIBPNG",
+        "POSTGRESQL",
     }
 )
 

@@ -46,3 +46,27 @@ class Bar:
     def _write(self, line: str) -> None:
         self._stream.write(f"\r{line}" if self._live else f"{line}\n")
         self._stream.flush()
+
+
+class Steps:
+    """How many of `total` equal steps are done."""
+
+    def __init__(self, name: str, total: int, stream: TextIO | None = None) -> None:
+        self._name, self._total, self._done = name, max(1, total), 0
+        self._stream = stream or sys.stderr
+        self._live = self._stream.isatty()
+        self._begun = self._shown = time.monotonic()
+
+    def advance(self, count: int = 1) -> None:
+        """Shows that `count` more steps are done."""
+        self._done += count
+        now, ended = time.monotonic(), self._done >= self._total
+        if now - self._shown < (0.5 if self._live else LOG_SECONDS) and not ended:
+            return
+        self._shown = now
+        share = min(1.0, self._done / self._total)
+        left = (now - self._begun) * (1 - share) / share
+        filled = int(24 * share)
+        line = f"{self._name} [{'#' * filled}{'.' * (24 - filled)}] {share:6.1%}  {left / 60:.1f} min left"
+        self._stream.write(f"\r{line}" + ("\n" if ended else "") if self._live else f"{line}\n")
+        self._stream.flush()

@@ -30,6 +30,8 @@ from codespec.training.vocabularies import (
 
 FIM_SHARE = 0.5
 PATH_SHARE = 0.3
+REPOSITORY_SHARE = 0.2  # of the samples with room enough: another file of the project stands before
+NEIGHBOUR_SHARE = 0.7  # of those: from the same folder, where there is one
 LEAST_ROOM = 48
 LEAST_FIM_CHARS = 80
 
@@ -116,6 +118,25 @@ def count_windows(documents: Sequence[Document], stride: int) -> tuple[np.ndarra
     return np.concatenate(owners), np.concatenate(starts)
 
 
+class Project:
+    """Which documents lie in the same package, and which of them in the same folder; documents go by index."""
+
+    def __init__(self, documents: Sequence[Document]) -> None:
+        self._package: dict[str, list[int]] = {}
+        self._folder: dict[tuple[str, str], list[int]] = {}
+        self._keys = [(d.package, d.path.rpartition("/")[0]) for d in documents]
+        for index, key in enumerate(self._keys):
+            self._package.setdefault(key[0], []).append(index)
+            self._folder.setdefault(key, []).append(index)
+
+    def choose(self, owner: int, rng: np.random.Generator) -> int | None:
+        """Another document of the owner's project, rather from its folder; None if it is alone."""
+        near = self._folder[self._keys[owner]]
+        pool = near if len(near) > 1 and rng.random() < NEIGHBOUR_SHARE else self._package[self._keys[owner][0]]
+        chosen = pool[int(rng.integers(len(pool)))]
+        return None if chosen == owner else chosen
+
+
 class SampleStream:
     """An endless, seekable stream of training rows over a corpus."""
 
@@ -124,6 +145,7 @@ class SampleStream:
         self._spelling = Spelling(tokenizer)
         self._seed = seed
         self._owners, self._starts = count_windows(documents, stride)
+        self._project = Project(documents)
         self._epoch, self._order = -1, np.empty(0, dtype=np.int64)
         probe = "\n".join(document.text[:2000] for document in documents[:: max(1, len(documents) // 50)])
         self._chars_per_token = len(probe) / max(1, len(self._spelling.start(probe)))
@@ -152,13 +174,28 @@ class SampleStream:
         return int(self._order[place])
 
     def _sample(self, window: int, room: int, rng: np.random.Generator) -> list[int]:
-        document = self._documents[int(self._owners[window])]
-        header = list[int]()
-        if room >= 4 * LEAST_ROOM and rng.random() < PATH_SHARE:
-            header = [self._spelling.file, *self._spelling.start(document.path + "\n")]
-            header = header if len(header) < room // 2 else []
+        owner = int(self._owners[window])
+        document = self._documents[owner]
+        header = self._header(owner, room, rng) if room >= 4 * LEAST_ROOM else []
         start = _line_start(document.text, int(self._starts[window]))
         return header + self._body(document.text, start, room - len(header), rng)
+
+    def _header(self, owner: int, room: int, rng: np.random.Generator) -> list[int]:
+        """What stands before a sample in a prompt: nothing, the file's path, or another file and then the path."""
+        kind = rng.random()
+        if kind >= PATH_SHARE + REPOSITORY_SHARE:
+            return []
+        head = self._head(self._documents[owner])
+        if kind < REPOSITORY_SHARE and (other := self._project.choose(owner, rng)) is not None:
+            neighbour = self._documents[other]
+            start = _line_start(neighbour.text, int(rng.integers(max(1, len(neighbour.text) - 200))))
+            excerpt = neighbour.text[start : start + int(room * self._chars_per_token / 2)]
+            before = self._head(neighbour) + self._spelling.inside(excerpt)
+            head = before[: max(0, room // 2 - len(head))] + head
+        return head if len(head) <= room // 2 else []
+
+    def _head(self, document: Document) -> list[int]:
+        return [self._spelling.file, *self._spelling.inside(document.path + "\n")]
 
     def _body(self, text: str, start: int, room: int, rng: np.random.Generator) -> list[int]:
         if rng.random() < FIM_SHARE:

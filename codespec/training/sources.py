@@ -1,4 +1,4 @@
-"""Finds source files that may be trained on: standard library, installed distributions, npm packages.
+"""Finds source files that may be trained on: standard library, installed distributions, npm packages, Debian sources.
 
 Knows where packages lie and what their metadata says; judges no file's content and writes nothing.
 """
@@ -15,7 +15,8 @@ from importlib.metadata import Distribution, distributions
 from pathlib import Path
 
 from codespec.errors import TrainingError
-from codespec.training.holdout import HELD_OUT_DISTRIBUTIONS, HELD_OUT_STDLIB, SKIPPED_STDLIB
+from codespec.training.copyright import Rule, licence_of, parse_copyright
+from codespec.training.holdout import HELD_OUT_PROJECTS, HELD_OUT_STDLIB, SKIPPED_STDLIB
 from codespec.training.licences import permissive_licence
 
 LANGUAGES = {
@@ -23,12 +24,20 @@ LANGUAGES = {
     ".js": "javascript",
     ".mjs": "javascript",
     ".cjs": "javascript",
+    ".jsx": "javascript",
     ".ts": "typescript",
+    ".tsx": "typescript",
     ".c": "c",
     ".h": "c",
     ".cc": "cpp",
     ".cpp": "cpp",
+    ".cxx": "cpp",
     ".hpp": "cpp",
+    ".hh": "cpp",
+    ".go": "go",
+    ".rs": "rust",
+    ".java": "java",
+    ".sh": "bash",
     ".pyx": "cython",
 }
 
@@ -42,6 +51,26 @@ class Package:
     licence: str | None
     files: tuple[tuple[str, Path], ...]  # (path inside the package, path on disk)
     stated: str = ""
+    held_out: bool = False
+
+
+# What compilers and bundlers write beside the source.
+_BUILT_FOLDERS = (
+    "node_modules",
+    "dist",
+    "build",
+    "docs",
+    "cjs",
+    "esm",
+    "esm5",
+    "esm2015",
+    "es",
+    "es5",
+    "umd",
+    "test",
+    "tests",
+)
+_BUILT_NAMES = (".d.ts", ".min.js", ".bundle.js", ".umd.js", ".pb.go", "_pb2.py")
 
 
 def _source_files(root: Path, skipped: Iterable[str]) -> tuple[tuple[str, Path], ...]:
@@ -49,7 +78,8 @@ def _source_files(root: Path, skipped: Iterable[str]) -> tuple[tuple[str, Path],
     found = []
     for folder, below, names in os.walk(root):
         below[:] = [name for name in below if name not in barred]
-        found += [Path(folder, name) for name in names if Path(name).suffix in LANGUAGES and name not in barred]
+        written = [name for name in names if name not in barred and not name.endswith(_BUILT_NAMES)]
+        found += [Path(folder, name) for name in written if Path(name).suffix in LANGUAGES]
     return tuple((str(path.relative_to(root)), path) for path in sorted(found))
 
 
@@ -116,10 +146,9 @@ def _from_distribution(dist: Distribution) -> Package:
     name = str(meta["Name"])
     licence = permissive_licence(expression, free_text, classifiers)
     stated = expression or "; ".join(classifiers) or " ".join((free_text or "").split())[:80]
-    held = name.lower() in HELD_OUT_DISTRIBUTIONS
-    files = [] if held else [f for f in dist.files or [] if f.suffix in LANGUAGES and ".." not in f.parts]
+    files = [f for f in dist.files or [] if f.suffix in LANGUAGES and ".." not in f.parts]
     located = tuple((str(f), Path(str(dist.locate_file(f)))) for f in sorted(files))
-    return Package(name, dist.version, licence, located, "held out" if held else stated)
+    return Package(name, dist.version, licence, located, stated, name.lower() in HELD_OUT_PROJECTS)
 
 
 def npm_packages(root: Path) -> Iterator[Package]:
@@ -132,6 +161,38 @@ def npm_packages(root: Path) -> Iterator[Package]:
         if not isinstance(meta, dict) or "name" not in meta:
             continue
         stated = meta["license"] if isinstance(meta.get("license"), str) else ""
-        files = _source_files(manifest.parent, ("node_modules", "test", "tests", "dist", "docs"))
-        licence = permissive_licence(stated, None, ())
-        yield Package(f"npm:{meta['name']}", str(meta.get("version", "")), licence, files, stated)
+        files = _source_files(manifest.parent, ("node_modules", *_BUILT_FOLDERS))
+        name, licence = str(meta["name"]), permissive_licence(stated, None, ())
+        held = name.lower() in HELD_OUT_PROJECTS
+        yield Package(f"npm:{name}", str(meta.get("version", "")), licence, files, stated, held)
+
+
+def debian_sources(root: Path) -> Iterator[Package]:
+    """Debian packages unpacked below `root`, each with the files that its copyright file plainly licenses."""
+    for folder in sorted(path for path in root.glob("*") if path.is_dir()):
+        found = [*folder.glob("*/debian/copyright"), *folder.glob("*/*/debian/copyright")]
+        found += folder.glob("usr/share/doc/*/copyright")
+        rules = parse_copyright(min(found).read_text(encoding="utf-8", errors="replace")) if found else []
+        yield _from_debian(folder, rules)
+
+
+def _from_debian(folder: Path, rules: list[Rule]) -> Package:
+    kept, licences, refused = [], set[str](), set[str]()
+    for inside, path in _source_files(folder, ("debian", "vendor", "third_party", "testdata", "test", "tests")):
+        said = _licences_of(Path(inside).parts, rules)
+        if said and all(permissive_licence(licence, None, ()) for licence in said):
+            kept.append((inside, path))
+            licences |= said
+        else:
+            refused |= said
+    licence = " AND ".join(sorted(licences)) or None
+    stated = "; ".join(sorted(refused)) or "nothing machine-readable"
+    version = next((path.name for path in sorted(folder.iterdir())), "")
+    held = folder.name in HELD_OUT_PROJECTS
+    return Package(f"debian:{folder.name}", version, licence, tuple(kept), stated, held)
+
+
+def _licences_of(parts: tuple[str, ...], rules: list[Rule]) -> set[str]:
+    """What the rules say of a file, wherever below its folder the source tree that they mean begins."""
+    tails = ("/".join(parts[start:]) for start in range(len(parts)))
+    return {said for tail in tails if (said := licence_of(tail, rules)) is not None}

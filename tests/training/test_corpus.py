@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from codespec.errors import TrainingError
 from codespec.training.corpus import (
@@ -13,6 +16,7 @@ from codespec.training.corpus import (
     build_corpus,
     is_worth_learning,
     read_documents,
+    thin_out,
     write_documents,
 )
 from codespec.training.sources import Package
@@ -101,3 +105,25 @@ def test_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
     path.symlink_to("/dev/full")
     with pytest.raises(TrainingError, match=r"cannot be written .*No space left"):
         write_documents(path, [Document("p", "a.py", "python", CODE)])
+
+
+def test_held_out_projects_stay_apart_and_hold_nothing_that_training_saw(tmp_path: Path) -> None:
+    other = CODE.replace("width", "radius").replace("height", "angle")
+    held = replace(package(tmp_path, {"copy.py": CODE, "new.py": other}), name="held", held_out=True)
+    seen = package(tmp_path, {"copy.py": CODE})
+    manifest = build_corpus([held, seen], tmp_path)
+    assert [d.path for d in read_documents(tmp_path / "corpus.jsonl.gz")] == ["copy.py"]
+    assert [(d.package, d.path) for d in read_documents(tmp_path / "held_out.jsonl.gz")] == [("held", "new.py")]
+    assert manifest["held_out_bytes_by_language"] == {"python": len(other.encode())}
+    assert {entry["name"]: entry["held_out"] for entry in manifest["packages"]} == {"sample": False, "held": True}
+
+
+@given(st.lists(st.tuples(st.sampled_from(["python", "c", "go"]), st.integers(0, 50)), max_size=30))
+def test_no_language_has_more_than_its_room(files: list[tuple[str, int]]) -> None:
+    documents = [Document("p", f"{i}", language, "x" * size) for i, (language, size) in enumerate(files)]
+    kept = thin_out(documents, {"python": 100, "c": 20})
+    sizes = {name: sum(len(d.text) for d in kept if d.language == name) for name in ("python", "c", "go")}
+    assert sizes["python"] <= 100 and sizes["c"] <= 20 and sizes["go"] == 0
+    assert kept == [d for d in documents if d in kept] and thin_out(documents, {}) == documents
+    if sum(len(d.text) for d in documents if d.language == "python") <= 100:
+        assert [d for d in kept if d.language == "python"] == [d for d in documents if d.language == "python"]

@@ -14,7 +14,7 @@ from transformers import AutoTokenizer
 
 from codespec.training.corpus import Document
 from codespec.training.cross_entropy import IGNORED
-from codespec.training.samples import Cut, SampleStream, Spelling, choose_cut, fim_ids
+from codespec.training.samples import Cut, Project, SampleStream, Spelling, choose_cut, fim_ids
 from codespec.training.vocabularies import SPECIALS, save_tokenizer
 
 TEXT = "def grüße(self, x):\n        return x.name(1234)  # 漢字\n\n\tif a:\r\n    pass\n"
@@ -135,3 +135,34 @@ def test_both_orders_occur(documents: list[Document], tokenizer: Tokenizer) -> N
     stream, spelling = SampleStream(documents, tokenizer, seed=0), Spelling(tokenizer)
     orders = [b == spelling.suffix for i in range(60) for a, b in pairwise(stream.row(i, 129)) if a == spelling.prefix]
     assert 10 < sum(orders) < len(orders) - 10
+
+
+def test_another_file_of_the_project_stands_before_a_share_of_the_samples(tokenizers: dict[str, Tokenizer]) -> None:
+    """In the prompt's own layout: separator, path, text, separator, path, sample; never from another project."""
+    tokenizer = tokenizers["target"]
+    spelling = Spelling(tokenizer)
+    body = "".join(f"value_{i} = compute({i})\n" for i in range(60))
+    documents = [
+        Document(package, f"{package}/{folder}/{name}.py", "python", f"# {package}\n{body}")
+        for package in ("one", "two")
+        for folder in ("a", "b")
+        for name in ("x", "y")
+    ]
+    stream = SampleStream(documents, tokenizer, seed=3)
+    rows = [stream.row(index, 600) for index in range(120)]
+    with_other = 0
+    for ids in rows:
+        heads = [i for i, token in enumerate(ids) if token == spelling.file]
+        paths = [tokenizer.decode(ids[i + 1 : i + 40]).partition("\n")[0] for i in heads]
+        assert all(path in {d.path for d in documents} for path in paths)
+        pairs = [(a, b) for a, b in pairwise(heads) if spelling.end not in ids[a:b] and spelling.middle not in ids[a:b]]
+        with_other += bool(pairs)
+    assert 0.1 < with_other / len(rows) < 0.6
+
+
+def test_a_project_chooses_another_file_of_its_own(documents: Sequence[Document]) -> None:
+    mixed = [*documents, Document("alone", "only.py", "python", "x")]
+    project, rng = Project(mixed), np.random.default_rng(0)
+    chosen = [project.choose(0, rng) for _ in range(200)]
+    assert {None if i is None else mixed[i].package for i in chosen} <= {None, "stdlib"} and 0 not in chosen
+    assert project.choose(len(mixed) - 1, rng) is None
