@@ -10,7 +10,7 @@ ifneq ($(shell cat $(READY) 2>/dev/null),$(shell pwd -P))
 $(READY): remake
 endif
 
-.PHONY: help demo test test-full e2e lint clean check-python remake
+.PHONY: help demo serve test test-full e2e lint clean check-python remake
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -18,6 +18,9 @@ help: ## list the targets
 
 demo: $(READY) ## complete real code with the starter pair, show drafted and accepted text and the speed-up
 	@$(BIN)/python -m codespec.cli.demo
+
+serve: $(READY) ## the daemon in the foreground, on 127.0.0.1:8765
+	@$(BIN)/codespec serve
 
 test: lint ## lint and tests; lists every skip at the end
 	@$(BIN)/python -m pytest -q -m "not full"

@@ -48,7 +48,7 @@ class TrainingError(CodespecError):
 class ServeError(CodespecError):
     """A request that the daemon cannot take now, or lost. `status` is HTTP's, `retry_after` is seconds (0: never)."""
 
-    def __init__(self, message: str, status: int, retry_after: int = 0) -> None:
+    def __init__(self, message: str, status: int = 503, retry_after: int = 0) -> None:
         super().__init__(message)
         self.status = status
         self.retry_after = retry_after

@@ -26,6 +26,7 @@ MEMORY = 0.98  # of that ratio, a draft
 BUCKET = 64  # tokens of context that are taken for equally long
 LOOKS = 32  # looks at the syntax, or rounds, over which a worth is averaged
 LOOK_SHARE = 0.02  # of the time may go into looks at the syntax that are not known to pay
+LOOK_FATIGUE, LEAST_LOOK_SHARE = 0.97, 0.001  # of that share, each look that changes nothing; and what always stays
 ANYWHERE: Place = ("", "")
 TYPICAL = 32.0  # target tokens of a completion, until they are known
 
@@ -45,6 +46,7 @@ class Worth(Cap):
 class Step:
     """What holds for all sequences of a step; `extra[n]` is the seconds that n more rows cost."""
 
+    deciding: bool  # somebody decodes; a step that only reads prompts earns nothing and is not weighed
     batch: int
     context: int
     plain: float
@@ -88,6 +90,7 @@ class CostRule:
         self._places: dict[Sequence, Place] = {}  # of this step
         self._insight = 0.0  # tokens that the last looks at the syntax gained on average
         self._look_credit = 0.0
+        self._curiosity = LOOK_SHARE
         self._step = self._survey([])
 
     def caps(self, sequences: collections.abc.Sequence[Sequence]) -> list[Cap]:
@@ -95,7 +98,7 @@ class CostRule:
         self._step = self._survey(sequences)
         self._places.clear()
         self._look_credit = min(
-            self._look_credit + LOOK_SHARE * self._step.plain, max(self.costs.look, self._step.plain)
+            self._look_credit + self._curiosity * self._step.plain, max(self.costs.look, self._step.plain)
         )
         return [self._cap(sequence) if sequence.room else Cap(0) for sequence in sequences]
 
@@ -104,7 +107,8 @@ class CostRule:
         step = self._step
         survivals = [self._survivals(s, c) for s, c in zip(sequences, candidates, strict=True)]
         lengths = admit(survivals, self._extra, step.price)
-        self.economy.step(step.batch, step.plain, self._draft_seconds(candidates) + self._extra(sum(lengths)))
+        if step.deciding:
+            self.economy.step(step.batch, step.plain, self._draft_seconds(candidates) + self._extra(sum(lengths)))
         return [self._cut(s, c, n) for s, c, n in zip(sequences, candidates, lengths, strict=True)]
 
     def observe(self, sequence: Sequence, candidates: Candidates, verdict: Verdict) -> None:
@@ -146,7 +150,8 @@ class CostRule:
             extra = tuple(seconds(rows + more) - seconds(rows) for more in range(batch * self.tokens + 1))
             self._extras[rows, batch, context] = extra
         plain = self.costs.plain(batch, context)
-        return Step(batch, context, plain, self.economy.price(batch, plain), self._extras[rows, batch, context])
+        price, extra = self.economy.price(batch, plain), self._extras[rows, batch, context]
+        return Step(bool(deciding), batch, context, plain, price, extra)
 
     def _extra(self, rows: int) -> float:
         return self._step.extra[rows]
@@ -164,6 +169,7 @@ class CostRule:
                 outlook.context = "unknown"
                 return ANYWHERE
             self._look_credit -= cost
+            self._curiosity = max(LEAST_LOOK_SHARE, LOOK_FATIGUE * self._curiosity)
         follow([sequence])
         return outlook.context, outlook.language
 
@@ -208,7 +214,9 @@ class CostRule:
         owed = max(0.0, step.price * reading - self._later(sequence, source))
         if place != ANYWHERE:
             blindly = here if gain > owed else 0.0  # what would have come of it without the look
-            self._insight += ((here if here > owed else 0.0) - blindly - self._insight) / LOOKS
+            gained = (here if here > owed else 0.0) - blindly
+            self._insight += (gained - self._insight) / LOOKS
+            self._curiosity = LOOK_SHARE if gained > 0.0 else self._curiosity
         if here > owed:
             return Worth(self.tokens, pays=partial(self._pays_unit, source, place, luck)), here
         return self._trial(unit + reading), 0.0

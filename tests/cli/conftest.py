@@ -71,8 +71,9 @@ class Models:
 
     @property
     def flags(self) -> list[str]:
-        """The pair on a command line, drafting from the first token."""
-        return ["--target", str(self.target), "--drafter", str(self.drafter), "--warmup", "0"]
+        """The pair on a command line, drafting from the first token, and as far as it may: random models never pay."""
+        pair = ["--target", str(self.target), "--drafter", str(self.drafter)]
+        return [*pair, "--warmup", "0", "--policy", "fixed", "--draft-tokens", "8"]
 
 
 def write_model(folder: Path, kind: str, seed: int, positions: int = 2048) -> Path:

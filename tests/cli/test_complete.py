@@ -114,10 +114,12 @@ def test_show_draft_tells_accepted_from_written(source: Path, models: Models, co
     end = f"{source}:{SOURCE.count(chr(10)) + 1}:1"
     itself = ["--target", models.target, "--drafter", models.target, "--warmup", "0", "--proposers", "draft_model"]
     itself += ["--no-heal"]  # so that ids pass straight through
-    words = ["complete", end, *itself, "--shape", "raw", "--max-tokens", str(TOKENS), "--min-confidence", "0"]
+    words = ["complete", end, *itself, "--shape", "raw", "--max-tokens", str(TOKENS), "--policy", "fixed:8"]
     shown, found = command(*words, "--show-draft"), parse(command(*words, "--json").out)
     stats = found["stats"]
     *lines, summary = shown.out.splitlines()
+    lines, why = lines[: -stats["rounds"]], lines[-stats["rounds"] :]
+    assert all(re.fullmatch(r" +\d+  \d/\d  (cap|draft ended|no draft)", line) for line in why)
     numbers = [int(number) for number in SUMMARY.fullmatch(summary).groups()]  # type: ignore[union-attr]
     assert numbers == [stats[name] for name in ("committed", "rounds", "accepted", "drafted")]
     assert stats["accepted"] == stats["drafted"] > TOKENS // 2
@@ -224,7 +226,9 @@ def test_settings_from_a_file_reach_the_engine(
     place: str, models: Models, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "codespec.toml"
-    file.write_text(f'target = "{models.target}"\ndrafter = "{models.drafter}"\nwarmup = 0\ndraft_tokens = 0\n')
+    file.write_text(
+        f'target = "{models.target}"\ndrafter = "{models.drafter}"\nwarmup = 0\ndraft_tokens = 0\npolicy = "fixed"\n'
+    )
     words = ["complete", place, "--config", file, "--max-tokens", "8", "--shape", "raw", "--json"]
     assert parse(command(*words).out)["stats"]["drafted"] == 0
     monkeypatch.setenv("CODESPEC_DRAFT_TOKENS", "2")

@@ -11,7 +11,16 @@ import pytest
 import codespec
 from tests.cli.processes import run, user_environment
 
-HEAVY = ("torch", "transformers", "numpy", "safetensors", "codespec.engine", "codespec.models")
+HEAVY = (
+    "torch",
+    "transformers",
+    "numpy",
+    "safetensors",
+    "aiohttp",
+    "codespec.engine",
+    "codespec.models",
+    "codespec.server",
+)
 # Found by Python at its start, before codespec; makes packages impossible to find, as if they were not installed.
 BLOCK = """
 import sys
@@ -25,7 +34,14 @@ sys.meta_path.insert(0, Block())
 
 @pytest.mark.parametrize(
     "words",
-    [["--help"], ["--version"], ["complete", "--help"], ["train", "--help"], ["complete", "none.py:1:1"]],
+    [
+        ["--help"],
+        ["--version"],
+        ["complete", "--help"],
+        ["train", "--help"],
+        ["serve", "--help"],
+        ["complete", "none.py:1:1"],
+    ],
     ids=str,
 )
 def test_nothing_heavy_is_loaded(words: list[str]) -> None:
@@ -42,7 +58,7 @@ def test_version() -> None:
 
 def test_help_names_all_commands_and_every_flag_has_its_help() -> None:
     overview, complete = run("--help").stdout, run("complete", "--help").stdout
-    for name in ("complete", "check", "train"):
+    for name in ("complete", "serve", "check", "train"):
         assert f"    {name}" in overview
     for flag in ("--json", "--no-speculation", "--max-tokens", "--temperature", "--seed", "--show-draft", "--target"):
         assert flag in complete

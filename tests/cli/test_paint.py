@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -26,6 +27,15 @@ def paint(*rounds: RoundEvent, colour: bool) -> str:
     for event in rounds:
         painter.round(event)
     return out.getvalue()
+
+
+def test_every_round_can_say_why() -> None:
+    out = io.StringIO()
+    painter = Painter(out, colour=False)
+    for event in (one_round("ab", "cd", "t"), replace(one_round("", "", "t"), reason="it does not pay")):
+        painter.round(event)
+    painter.why()
+    assert out.getvalue().splitlines()[-2:] == ["[ab]-cd-tt  1  1/2  no draft", "  2  0/0  it does not pay"]
 
 
 @pytest.mark.parametrize(

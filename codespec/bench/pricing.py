@@ -1,0 +1,68 @@
+"""What a replayed step costs by one fixed cost table. The same recording can be priced by several tables.
+
+Knows steps and tables; knows no policy.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from codespec.bench.pair import Pair
+from codespec.bench.tape import Step
+from codespec.control.costs import ROUND, CostTable, ForwardCost, Point
+from codespec.engine.pricing import measure_table
+from codespec.errors import ConfigError
+from codespec.models.timing import Shape, measure
+
+SWEEPS, BUDGET = 6, 6.0  # seconds a sweep
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """Seconds of steps by a cost table."""
+
+    table: CostTable
+
+    def verify(self, rows: int, batch: int, context: float) -> float:
+        """A target forward and the round around it."""
+        return self.table.target.seconds(rows, batch, context) + ROUND
+
+    def draft(self, forwards: Sequence[tuple[int, int]], context: float) -> float:
+        """A drafter's forwards, as (rows, sequences)."""
+        return sum(
+            cost.seconds(rows, batch, context) for cost in self.table.drafters.values() for rows, batch in forwards
+        )
+
+    def step(self, step: Step) -> float:
+        """A whole step."""
+        return (
+            self.verify(step.rows, step.batch, step.context)
+            + self.draft(step.forwards, step.context)
+            + step.drafts * self.table.retokenize
+            + step.looks * self.table.look
+        )
+
+
+def read_costs(file: Path, shape: str) -> CostTable:
+    """The table that an earlier run of the bench stored. ConfigError where there is none."""
+    try:
+        return CostTable.from_dict(json.loads(file.read_text(encoding="utf-8"))["tables"][shape]["costs"])
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise ConfigError(
+            f"{file} holds no costs of the shape {shape} ({error}): name a file of `codespec bench policy --json`."
+        ) from error
+
+
+def measure_costs(pair: Pair) -> CostTable:
+    """A cost table from many more forwards than the engine's own start has time for: the shortest times of SWEEPS."""
+    models = [pair.target, *pair.drafters.values()]
+    best: list[dict[Shape, float]] = [{} for _ in models]
+    for _ in range(SWEEPS):
+        for found, times in zip(best, measure(models, BUDGET), strict=True):
+            found |= {shape: min(seconds, found.get(shape, seconds)) for shape, seconds in times.items()}
+    costs = [ForwardCost.from_points(Point(*shape, seconds) for shape, seconds in found.items()) for found in best]
+    rest = measure_table(pair.target, pair.drafters, BUDGET)
+    return replace(rest, target=costs[0], drafters=dict(zip(pair.drafters, costs[1:], strict=True)))

@@ -1,0 +1,33 @@
+"""The application: every route of every dialect on one port, behind the same guards.
+
+Knows which path belongs to whom; knows no fields.
+"""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from codespec.server.daemon import DAEMON, Daemon
+from codespec.server.dialects import codespec, llama_cpp, mistral, ollama, openai, tabby
+from codespec.server.security import answer_errors, guard, log_access
+from codespec.server.wire import read_fields
+
+MOST_BODY = 8 << 20  # bytes; each field has a bound of its own
+
+
+def build_app(daemon: Daemon, host: str = "127.0.0.1", token: str = "") -> web.Application:
+    """The routes and the guards around them."""
+    app = web.Application(middlewares=[log_access(), answer_errors(), guard(host, token)], client_max_size=MOST_BODY)
+    app[DAEMON] = daemon
+    for dialect in (codespec, llama_cpp, openai, mistral, tabby, ollama):
+        app.router.add_routes(dialect.ROUTES)
+    app.router.add_post("/v1/completions", complete_v1)
+    return app
+
+
+async def complete_v1(request: web.Request) -> web.StreamResponse:
+    """OpenAI's and Tabby's path alike: Tabby's bodies have segments (or say how to be debugged)."""
+    fields = await read_fields(request)
+    if "segments" in fields or "debug_options" in fields:
+        return await tabby.complete(request, fields)
+    return await openai.complete(request, fields)

@@ -1,0 +1,142 @@
+"""Between the tickets and the engine, one round at a time; everything here runs on the engine's thread.
+
+Knows an engine by submit, cancel and step, and what to do when one of them fails; knows no threads and no network.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from codespec.errors import CodespecError, RequestError, ServeError, TokenizerError
+from codespec.server.jobs import Job, Jobs
+from codespec.server.logs import log_failure
+from codespec.server.tickets import Failed, Message, Ticket, nothing
+from codespec.types import DoneEvent
+
+if TYPE_CHECKING:
+    from codespec.engine.engine import Engine
+
+Parcel = tuple[Ticket, Sequence[Message]]
+
+
+class Desk:
+    """Starts, watches and ends jobs. `outbox` fills with what is to be handed to tickets."""
+
+    def __init__(self, engine: Engine, slots: int) -> None:
+        self.engine = engine
+        self.slots = slots
+        self.jobs = Jobs()
+        self.outbox: list[Parcel] = []
+
+    def admit(self, ticket: Ticket) -> None:
+        """Takes a ticket; an older one of its document ends here."""
+        job, older = self.jobs.add(ticket)
+        if job.log:
+            self._send([ticket], job.log)
+        if older is not None:
+            self.leave(older)
+            self._send([older], nothing(older.ask.request, "cancelled"))
+
+    def leave(self, ticket: Ticket) -> None:
+        """Nobody waits for this ticket any more: work that only it wanted stops now."""
+        job = self.jobs.leave(ticket)
+        if job is not None:
+            self._cancel(job)
+
+    def round(self) -> None:
+        """Starts who can start, then one step of the engine for all who run."""
+        self._expire()
+        for job in self.jobs.in_the_way():
+            self._cancel(job)
+            self.jobs.put_back(job)
+        while (chosen := self.jobs.next(self.slots)) is not None:
+            self._start(chosen)
+        if not self.jobs.running:
+            return
+        try:
+            self.engine.step()
+        except Exception as error:  # the border of the engine: one request's fault must not end the others
+            self._recover(error)
+            return
+        for job in list(self.jobs.running):
+            self._collect(job)
+
+    def refuse_all(self, error: CodespecError) -> None:
+        """Ends everything with an error."""
+        for job in [*self.jobs.running, *self.jobs.waiting]:
+            self._send(self.jobs.end(job), [Failed(error)])
+
+    def _expire(self) -> None:
+        now = time.perf_counter()
+        for job in list(self.jobs.waiting):
+            if job.deadline is not None and now >= job.deadline:
+                self._send(self.jobs.end(job), nothing(job.ask.request, "deadline"))
+
+    def _start(self, job: Job) -> None:
+        try:
+            sequences = self.engine.submit(job.request_at(time.perf_counter()))
+        except TokenizerError as error:
+            self._send(self.jobs.end(job), [Failed(RequestError(str(error), "prefix"))])
+        except CodespecError as error:
+            self._send(self.jobs.end(job), [Failed(error)])
+        except Exception as error:  # the border of the engine: a request it cannot even take ends alone
+            self._fail(job, error)
+        else:
+            for sequence in sequences:
+                sequence.listening = True
+            self.jobs.start(job, sequences)
+
+    def _recover(self, error: Exception) -> None:
+        """After a failed round: who ran alone is at fault; who did not tries again alone."""
+        failed = list(self.jobs.running)
+        for job in failed:
+            self._cancel(job)
+        if len(failed) == 1:
+            self._fail(failed[0], error)
+            return
+        for job in failed:
+            job.alone = True
+            self.jobs.put_back(job)
+
+    def _fail(self, job: Job, error: Exception) -> None:
+        log_failure("a request failed in the engine", error)
+        kind = type(error).__name__  # its message may hold source text
+        sentence = f"The engine failed on this request ({kind}): the daemon goes on, other requests are not affected."
+        self._send(self.jobs.end(job), [Failed(ServeError(sentence, 500))])
+
+    def _collect(self, job: Job) -> None:
+        events = job.read_events()
+        if self._is_overdue(job):
+            self._cancel(job)
+            events += [_as_deadline(event) for event in job.read_events()]
+        if events:
+            self._send(job.tickets, events)
+        if job.finished:
+            self.jobs.end(job)
+
+    def _is_overdue(self, job: Job) -> bool:
+        """Whether the limit that counts from the first token has passed, and each choice has a line to show."""
+        limit, now = job.ask.after_first_ms, time.perf_counter()
+        if limit is None or job.finished:
+            return False
+        if job.first_token is None and any(sequence.num_generated for sequence in job.sequences):
+            job.first_token = now
+        late = job.first_token is not None and now >= job.first_token + limit / 1000
+        return late and all(b"\n" in sequence.generated[len(sequence.held) :] for sequence in job.sequences)
+
+    def _cancel(self, job: Job) -> None:
+        for sequence in job.sequences:
+            self.engine.cancel(sequence)
+
+    def _send(self, tickets: Iterable[Ticket], messages: Sequence[Message]) -> None:
+        self.outbox += [(ticket, list(messages)) for ticket in tickets]
+
+
+def _as_deadline(event: Message) -> Message:
+    """The end of a choice, said as what it is to the client."""
+    if not isinstance(event, DoneEvent) or event.completion.finish_reason != "cancelled":
+        return event
+    return replace(event, completion=replace(event.completion, finish_reason="deadline"))

@@ -1,0 +1,130 @@
+"""codespec's own endpoint, for its language server: strict fields in, server-sent events out, the newest ask of a
+document only. Knows DESIGN.md's contract.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiohttp import web
+
+from codespec.errors import CodespecError, RequestError
+from codespec.server.dialects.streams import stream
+from codespec.server.secrets import is_secret
+from codespec.server.tickets import Ask, Priority
+from codespec.server.wire import Fields, event_stream, read_fields, sse
+from codespec.types import CompletionRequest, DoneEvent, Event, RoundEvent, Snippet, Stats, TextEvent
+
+MOST_SIDE = 64 * 1024  # characters on each side of the cursor
+FIELDS = (
+    *("document", "version", "language", "path", "prefix", "prefix_offset", "suffix", "snippets", "cursor", "trigger"),
+    *("n", "max_tokens", "deadline_ms", "shape", "temperature", "top_p", "seed", "stop", "speculate", "warm_up"),
+)
+SHAPES = ("auto", "line", "block", "raw")
+
+
+async def complete(request: web.Request) -> web.StreamResponse:
+    """Streams text, rounds and the end. What is wrong before the first event is a plain HTTP error."""
+    ask = read_ask(await read_fields(request))
+    return await stream(request, ask, event_stream(request), lambda event: [to_bytes(event)], tell_error)
+
+
+def read_ask(fields: Fields) -> Ask:
+    """Raises RequestError for the first field that is unknown or can't be used."""
+    fields.only(FIELDS)
+    _check_unused(fields)
+    deadline = fields.number("deadline_ms", 0, 0, 600_000)
+    shape = fields.text("shape", "auto")
+    if shape not in SHAPES:
+        raise RequestError(f"shape must be one of {', '.join(SHAPES)}.", "shape")
+    warm_up = fields.flag("warm_up")
+    request = CompletionRequest(
+        prefix=fields.text("prefix", most=MOST_SIDE),
+        suffix=fields.text("suffix", "", most=MOST_SIDE),
+        path=fields.text("path", "", 4096),
+        language=fields.text("language", "", 64),
+        snippets=tuple(_snippet(part) for part in fields.parts("snippets", 64)),
+        max_tokens=1 if warm_up else fields.whole("max_tokens", 64),
+        temperature=fields.number("temperature", 0.0, 0.0, 100.0),
+        top_p=fields.number("top_p", 1.0, 0.0, 1.0),
+        seed=fields.whole("seed", 0),
+        n=fields.whole("n", 1),
+        stop=fields.texts("stop"),
+        deadline_ms=deadline or None,
+        speculate=fields.flag("speculate") if "speculate" in fields else None,
+        shape=shape,  # type: ignore[arg-type]  # one of SHAPES
+        heal=shape != "raw",
+    )
+    return Ask(request, Priority.WARM_UP if warm_up else Priority.INTERACTIVE, fields.text("document", "", 4096))
+
+
+def _snippet(part: Fields) -> Snippet:
+    part.only(("path", "text"))
+    path = part.text("path", "", 4096)
+    if is_secret(path):
+        label = part.label("path")
+        raise RequestError(f"{label} names a file that may hold secrets: do not send it as context.", label)
+    return Snippet(path, part.text("text", most=MOST_SIDE))
+
+
+def _check_unused(fields: Fields) -> None:
+    """What the contract has and the engine finds out itself, so far; wrong values are told all the same."""
+    fields.whole("version", 0)
+    fields.whole("prefix_offset", 0, 0)
+    fields.text("trigger", "", 64)
+    cursor = fields.part("cursor")
+    if cursor is not None:
+        cursor.only(("context", "open_brackets", "indent"))
+
+
+def to_bytes(event: Event) -> bytes:
+    """An event as it is sent."""
+    name, value = to_json(event)
+    return sse(value, name)
+
+
+def tell_error(error: CodespecError) -> bytes:
+    """An error behind the first event."""
+    field = error.field if isinstance(error, RequestError) else ""
+    return sse({"field": field, "message": str(error)}, "error")
+
+
+def to_json(event: Event) -> tuple[str, dict[str, Any]]:
+    """An event's name and data."""
+    if isinstance(event, TextEvent):
+        return "text", {"choice": event.choice, "text": event.text}
+    if isinstance(event, RoundEvent):
+        return "round", _round(event)
+    return "done", _done(event)
+
+
+def _round(event: RoundEvent) -> dict[str, Any]:
+    return {
+        "choice": event.choice,
+        "source": event.source,
+        "drafted": event.drafted,
+        "accepted": event.accepted,
+        "draft": event.draft,
+        "accepted_text": event.accepted_text,
+        "target_text": event.target_text,
+        "reason": event.reason,
+    }
+
+
+def _done(event: DoneEvent) -> dict[str, Any]:
+    completion, stats = event.completion, event.completion.stats
+    return {
+        "choice": event.choice,
+        "finish_reason": completion.finish_reason,
+        "cached_tokens": stats.cached_tokens,
+        "new_tokens": new_tokens(stats),
+        "stats": stats.as_dict(),
+    }
+
+
+def new_tokens(stats: Stats) -> int:
+    """Prompt tokens that had to be computed."""
+    return stats.prompt_tokens - stats.cached_tokens
+
+
+ROUTES = [web.post("/v1/codespec/complete", complete)]

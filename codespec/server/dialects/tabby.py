@@ -1,0 +1,103 @@
+"""Tabby's server as its editor agent uses it: completions from segments, health, events, settings.
+
+Knows fields and what the agent checks (WIRE.md §1.2); keeps nothing of the events.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import uuid
+
+from aiohttp import web
+
+from codespec import __version__
+from codespec.errors import RequestError
+from codespec.server.daemon import DAEMON
+from codespec.server.dialects.streams import read_seed, speaking
+from codespec.server.secrets import is_secret
+from codespec.server.tickets import Ask
+from codespec.server.wire import Fields, read_fields, reply
+from codespec.types import CompletionRequest, Snippet
+
+NAMES = {"prefix": "segments.prefix", "suffix": "segments.suffix"}
+SNIPPETS = ("declarations", "relevant_snippets_from_changed_files", "relevant_snippets_from_recently_opened_files")
+MOST_TOKENS = 64
+
+
+@speaking(NAMES)
+async def complete(request: web.Request, fields: Fields) -> web.StreamResponse:
+    """One completion; the agent reads the first choice only."""
+    done = await request.app[DAEMON].complete(read_ask(fields))
+    choices = [{"index": completion.choice, "text": completion.text} for completion in done]
+    return reply({"id": f"cmpl-{uuid.uuid4()}", "choices": choices, "mode": "standard"})
+
+
+def read_ask(fields: Fields) -> Ask:
+    """Raises RequestError for the first field that can't be used."""
+    fields.refuse_unless("mode", ("standard",), "only standard completions are made")
+    debug, segments = fields.part("debug_options"), fields.part("segments")
+    raw = debug.text("raw_prompt", "") if debug else ""
+    if segments is None and not raw:
+        raise RequestError("segments is missing: send it with a prefix.", "segments")
+    source = segments if segments is not None and not raw else Fields({})
+    request = CompletionRequest(
+        prefix=raw or source.text("prefix"),
+        suffix=source.text("suffix", ""),
+        path=source.text("filepath", "", 4096),
+        language=fields.text("language", "", 64),
+        snippets=tuple(_snippets(source)),
+        max_tokens=MOST_TOKENS,
+        temperature=fields.number("temperature", 0.0, 0.0, 2.0),
+        seed=read_seed(fields),
+        shape="raw" if raw else "auto",
+        heal=not raw,
+    )
+    return Ask(request)
+
+
+def _snippets(segments: Fields) -> list[Snippet]:
+    parts = [part for name in SNIPPETS for part in segments.parts(name)]
+    found = [Snippet(part.text("filepath", "", 4096), part.text("body")) for part in parts]
+    return [snippet for snippet in found if not is_secret(snippet.path)]
+
+
+async def health(request: web.Request) -> web.StreamResponse:
+    """What the agent needs to think that completions are available: a model's name, above all."""
+    loaded = request.app[DAEMON].loaded()
+    return reply(
+        {
+            "model": loaded.name,
+            "models": {"completion": {"local": {"model_id": loaded.name, "device": "cpu"}}},
+            "device": str(loaded.engine.target.device),
+            "arch": platform.machine(),
+            "cpu_info": platform.processor() or platform.machine(),
+            "cpu_count": os.cpu_count() or 1,
+            "cuda_devices": [],
+            "version": {
+                "build_date": "",
+                "build_timestamp": "",
+                "git_sha": "",
+                "git_describe": f"codespec {__version__}",
+            },
+        }
+    )
+
+
+async def events(request: web.Request) -> web.StreamResponse:
+    """The agent tells what was shown and taken; nothing is kept."""
+    await read_fields(request)
+    return web.Response()
+
+
+async def server_setting(request: web.Request) -> web.StreamResponse:
+    """Asks the agent to send nothing home."""
+    return reply({"disable_client_side_telemetry": True})
+
+
+ROUTES = [
+    web.get("/v1/health", health),
+    web.post("/v1/health", health),
+    web.post("/v1/events", events),
+    web.get("/v1beta/server_setting", server_setting),
+]

@@ -1,0 +1,170 @@
+"""Computations in flight: who waits, who runs, who shares one, and who goes next.
+
+Identical asks share a job; a newer ask of a document takes the older one's place. Knows order and sharing; knows no
+engine and no network. Lives on the engine's thread.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from itertools import count
+
+from codespec.sequence import Sequence
+from codespec.server.tickets import Ask, Message, Priority, Ticket
+from codespec.types import CompletionRequest, DoneEvent, RoundEvent, TextEvent
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """One computation and the tickets that share it. `number` is its place in the order of arrival.
+
+    After a failed round a job runs again, `alone`; the engine writes the same text again, and of that only what was not
+    `told` yet goes out. `told` and `written` are characters by choice.
+    """
+
+    ask: Ask
+    number: int
+    deadline: float | None  # seconds of perf_counter
+    tickets: list[Ticket] = field(default_factory=list)
+    sequences: list[Sequence] = field(default_factory=list)
+    log: list[Message] = field(default_factory=list)
+    first_token: float | None = None
+    alone: bool = False
+    told: dict[int, int] = field(default_factory=dict)
+    written: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def priority(self) -> Priority:
+        """The most urgent of its tickets'."""
+        return min((ticket.ask.priority for ticket in self.tickets), default=self.ask.priority)
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Smaller goes first."""
+        return self.priority, self.number
+
+    @property
+    def finished(self) -> bool:
+        """Whether all choices are."""
+        return all(sequence.finish_reason for sequence in self.sequences)
+
+    def request_at(self, now: float) -> CompletionRequest:
+        """The request with the time that is left of its deadline."""
+        if self.deadline is None:
+            return self.ask.request
+        return replace(self.ask.request, deadline_ms=(self.deadline - now) * 1000)
+
+    def read_events(self) -> list[Message]:
+        """What the sequences have to tell that was not told before."""
+        found = []
+        for sequence in self.sequences:
+            for event in sequence.events:
+                fresh = self._fresh(event)
+                if fresh is not None:
+                    found.append(fresh)
+            sequence.events.clear()
+        self.log += found
+        return found
+
+    def _fresh(self, event: TextEvent | RoundEvent | DoneEvent) -> Message | None:
+        choice = event.choice
+        told, written = self.told.get(choice, 0), self.written.get(choice, 0)
+        if isinstance(event, RoundEvent):
+            return event if written >= told else None
+        if isinstance(event, DoneEvent):
+            return event
+        self.written[choice] = written + len(event.text)
+        self.told[choice] = max(told, self.written[choice])
+        rest = event.text[max(0, told - written) :]
+        return replace(event, text=rest) if rest else None
+
+
+class Jobs:
+    """All jobs; each ticket is in one of them until it is over."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Job] = []
+        self.running: list[Job] = []
+        self._numbers = count()
+        self._job_of: dict[Ticket, Job] = {}
+        self._documents: dict[str, Ticket] = {}
+
+    def __len__(self) -> int:
+        return len(self.waiting) + len(self.running)
+
+    def add(self, ticket: Ticket) -> tuple[Job, Ticket | None]:
+        """Puts a ticket into a job, a new one or one that computes the same; and the ticket that it supersedes."""
+        job = self._same(ticket.ask) or self._new(ticket)
+        job.tickets.append(ticket)
+        self._job_of[ticket] = job
+        document = ticket.ask.document
+        older = self._documents.get(document)
+        if document:
+            self._documents[document] = ticket
+        return job, older
+
+    def leave(self, ticket: Ticket) -> Job | None:
+        """Takes a ticket out; its job, removed, if nobody else wants it."""
+        job = self._job_of.pop(ticket, None)
+        self._forget_document(ticket)
+        if job is None:
+            return None
+        job.tickets.remove(ticket)
+        if job.tickets:
+            return None
+        (self.running if job in self.running else self.waiting).remove(job)
+        return job
+
+    def end(self, job: Job) -> list[Ticket]:
+        """Removes a job; the tickets it had."""
+        tickets = list(job.tickets)
+        for ticket in tickets:
+            self.leave(ticket)
+        return tickets
+
+    def next(self, slots: int) -> Job | None:
+        """Who is to start now, by priority and arrival. A warm-up starts only when nobody waits for a text."""
+        if not self.waiting or any(job.alone for job in self.running):
+            return None
+        first = min(self.waiting, key=lambda job: job.order)
+        taken = sum(len(job.sequences) for job in self.running)
+        if self.running and (first.alone or taken + first.ask.request.n > slots):
+            return None
+        if first.priority == Priority.WARM_UP and any(job.priority < Priority.WARM_UP for job in self.running):
+            return None
+        return first
+
+    def in_the_way(self) -> list[Job]:
+        """Warm-ups that run while someone waits for a text."""
+        if all(job.priority == Priority.WARM_UP for job in self.waiting):
+            return []
+        return [job for job in self.running if job.priority == Priority.WARM_UP]
+
+    def start(self, job: Job, sequences: list[Sequence]) -> None:
+        """Moves a job from waiting to running."""
+        job.sequences, job.written = sequences, {}
+        self.waiting.remove(job)
+        self.running.append(job)
+
+    def put_back(self, job: Job) -> None:
+        """Moves a job from running to waiting, in its old place."""
+        job.sequences, job.first_token = [], None
+        self.running.remove(job)
+        self.waiting.append(job)
+
+    def _same(self, ask: Ask) -> Job | None:
+        """A job that answers this ask too; one that the clock may cut only before it began."""
+        for job in (*self.running, *self.waiting):
+            if job.ask.key == ask.key and not (ask.limited and job.sequences):
+                return job
+        return None
+
+    def _new(self, ticket: Ticket) -> Job:
+        limit = ticket.ask.request.deadline_ms
+        job = Job(ticket.ask, next(self._numbers), None if limit is None else ticket.arrived + limit / 1000)
+        self.waiting.append(job)
+        return job
+
+    def _forget_document(self, ticket: Ticket) -> None:
+        if self._documents.get(ticket.ask.document) is ticket:
+            del self._documents[ticket.ask.document]

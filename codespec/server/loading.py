@@ -1,0 +1,67 @@
+"""What the engine's thread loads, and how far it is. Knows settings and what handlers ask about the model."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from codespec.config import STARTER, EngineConfig
+from codespec.pair.folder import find_folder
+
+if TYPE_CHECKING:
+    from codespec.engine.engine import Engine
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far loading is; written by the engine's thread, read by handlers."""
+
+    phase: str = "waiting"
+    begun: float = field(default_factory=time.monotonic)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the daemon began to load."""
+        return time.monotonic() - self.begun
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """An engine, its model's name for replies, and its bounds: target tokens of a request, requests at once."""
+
+    engine: Engine
+    name: str
+    context: int
+    slots: int
+
+
+def loader(config: EngineConfig, check_packages: Callable[[], None]) -> Callable[[Progress], Loaded]:
+    """A function that loads what the configuration names, telling how far it is. What is missing is told before the
+    packages are imported, which takes seconds.
+    """
+
+    def load(progress: Progress) -> Loaded:
+        progress.phase = "finding the models"
+        for name in (config.target, config.drafter):
+            if name != "none":
+                find_folder(name)
+        progress.phase = "loading the engine's packages"
+        check_packages()
+        from codespec.engine.load import DEFAULT_CONTEXT, build_engine
+
+        progress.phase = "loading the models"
+        engine = build_engine(config)
+        context = min(engine.target.spec.max_length, config.context or DEFAULT_CONTEXT)
+        return Loaded(engine, public_name(config.target), context, config.max_batch)
+
+    return load
+
+
+def public_name(target: str) -> str:
+    """A model's name for clients: a hub id as it is; of a folder its own name, never the path to it."""
+    if target.startswith(str(STARTER)):
+        return "codespec-starter"
+    return Path(target).name if Path(target).is_absolute() or Path(target).exists() else target

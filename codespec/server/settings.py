@@ -1,0 +1,53 @@
+"""The daemon's own settings, resolved like the engine's: defaults < [serve] in a TOML file < CODESPEC_SERVE_* < flags.
+
+Knows names and ranges; opens no socket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from codespec.config import read_settings
+from codespec.errors import ConfigError
+
+LEAST = {"port": 0, "queue": 0, "drain_seconds": 0}
+MOST = {"port": 65535, "queue": 10_000, "drain_seconds": 3600}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeConfig:
+    """Where the daemon listens, and for whom.
+
+    host           an address of this machine; one that others can reach needs a token
+    port           0: a free one, which the first line printed names
+    socket         a Unix socket to listen on as well ("": none)
+    token_file     a file with the token that every request must bring ("": none; CODESPEC_SERVE_TOKEN holds one too)
+    queue          requests that may wait; more get 429
+    drain_seconds  how long a stopping daemon lets open requests finish
+    access_log     a line for each request on stderr: method, route, status and time
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8765
+    socket: str = ""
+    token_file: str = ""
+    queue: int = 64
+    drain_seconds: int = 30
+    access_log: bool = False
+
+    def __post_init__(self) -> None:
+        for name, least in LEAST.items():
+            if not least <= getattr(self, name) <= MOST[name]:
+                raise ConfigError(f"{name} = {getattr(self, name)} is out of range: choose {least} to {MOST[name]}.")
+        if not self.host:
+            raise ConfigError("host is empty: give an address of this machine, for example 127.0.0.1.")
+
+
+def resolve_serve(
+    flags: Mapping[str, Any], file: Path | None = None, environment: Mapping[str, str] | None = None
+) -> ServeConfig:
+    """The settings of the daemon. Raises ConfigError naming the first key or variable that can't be used."""
+    return ServeConfig(**read_settings(ServeConfig, flags, file, environment, table="serve"))

@@ -1,0 +1,234 @@
+"""What goes over the wire: bodies with checked fields in, compact JSON and events out.
+
+Every complaint names the field. Knows JSON and HTTP; knows no dialect and no engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, NoReturn
+
+from aiohttp import web
+
+from codespec.errors import CodespecError, RequestError, ServeError
+
+MOST_TEXT = 1 << 20  # characters of one field
+READ_SECONDS = 20.0  # for a whole body
+WRITE_SECONDS = 20.0  # for one piece, with a client that does not read
+KINDS = {400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+
+
+class Refused(RequestError):
+    """A request that is refused for its header, path, method or size; `status` is HTTP's."""
+
+    def __init__(self, message: str, field: str, status: int) -> None:
+        super().__init__(message, field)
+        self.status = status
+
+
+class Fields:
+    """A JSON object whose fields are read with their types; null is the same as absent."""
+
+    def __init__(self, values: Mapping[str, Any], above: str = "") -> None:
+        self._values = values
+        self._above = above
+
+    def __contains__(self, name: str) -> bool:
+        return self._values.get(name) is not None
+
+    def label(self, name: str) -> str:
+        """The field's whole name, as complaints give it."""
+        return f"{self._above}{name}"
+
+    def only(self, names: Iterable[str]) -> None:
+        """Raises RequestError for the first field that is not among the names."""
+        known = tuple(names)
+        for name in self._values:
+            if name not in known:
+                shown = clip(self.label(name))
+                raise RequestError(f"{shown} is not known here: the fields are {', '.join(known)}.", shown)
+
+    def text(self, name: str, default: str | None = None, most: int = MOST_TEXT) -> str:
+        """Text without lone surrogates; required where there is no default."""
+        value = self._get(name, default)
+        if not isinstance(value, str):
+            self._refuse(name, "text")
+        if len(value) > most:
+            self._refuse(name, f"at most {most} characters long")
+        if not is_utf8(value):
+            self._refuse(name, "valid text, without lone surrogates")
+        return value
+
+    def whole(self, name: str, default: int, least: int = -(1 << 63), most: int = 1 << 63) -> int:
+        """A whole number within bounds."""
+        value = self._get(name, default)
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if type(value) is not int or not least <= value <= most:
+            self._refuse(name, f"a whole number from {least} to {most}")
+        return value
+
+    def number(self, name: str, default: float, least: float, most: float) -> float:
+        """A number within bounds."""
+        value = self._get(name, default)
+        if type(value) not in (int, float) or not least <= value <= most:
+            self._refuse(name, f"a number from {least:g} to {most:g}")
+        return float(value)
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """True or false."""
+        value = self._get(name, default)
+        if type(value) is not bool:
+            self._refuse(name, "true or false")
+        return value
+
+    def texts(self, name: str, most: int = 64) -> tuple[str, ...]:
+        """Texts: a list of them, or one alone; empty ones say nothing and are left out."""
+        value = self._values.get(name)
+        items = [] if value is None else [value] if isinstance(value, str) else value
+        if (
+            not isinstance(items, list)
+            or len(items) > most
+            or not all(isinstance(i, str) and is_utf8(i) for i in items)
+        ):
+            self._refuse(name, f"a text or a list of at most {most} texts")
+        return tuple(item for item in items if item)
+
+    def part(self, name: str) -> Fields | None:
+        """An object; None where there is none."""
+        value = self._values.get(name)
+        if value is not None and not isinstance(value, dict):
+            self._refuse(name, "an object")
+        return None if value is None else Fields(value, f"{self.label(name)}.")
+
+    def parts(self, name: str, most: int = 256) -> list[Fields]:
+        """A list of objects."""
+        value = self._get(name, [])
+        if not isinstance(value, list) or len(value) > most or not all(isinstance(item, dict) for item in value):
+            self._refuse(name, f"a list of at most {most} objects")
+        return [Fields(item, f"{self.label(name)}[{place}].") for place, item in enumerate(value)]
+
+    def refuse_unless(self, name: str, harmless: Iterable[Any], why: str) -> None:
+        """Raises RequestError where a field asks for what the daemon does not do."""
+        if name in self and self._values[name] not in tuple(harmless):
+            raise RequestError(f"{self.label(name)} can't be served ({why}): leave it out.", self.label(name))
+
+    def _get(self, name: str, default: Any) -> Any:
+        value = self._values.get(name)
+        value = default if value is None else value
+        if value is None:
+            raise RequestError(f"{self.label(name)} is missing: send it.", self.label(name))
+        return value
+
+    def _refuse(self, name: str, what: str) -> NoReturn:
+        raise RequestError(f"{self.label(name)} must be {what}.", self.label(name))
+
+
+async def read_fields(request: web.Request) -> Fields:
+    """The body as one JSON object, whatever its content type says. Raises RequestError or ServeError."""
+    try:
+        async with asyncio.timeout(READ_SECONDS):
+            body = await request.read()
+    except TimeoutError as error:
+        raise Refused(f"The body did not come within {READ_SECONDS:g} s: send it at once.", "body", 408) from error
+    except web.RequestPayloadError as error:
+        raise RequestError("The body is not what its headers say (length or encoding): mend them.", "body") from error
+    return parse_fields(body)
+
+
+def parse_fields(body: bytes) -> Fields:
+    """JSON as standards have it: no NaN, no depth that exhausts the parser."""
+    try:
+        values = json.loads(body.decode("utf-8"), parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise RequestError("The body must be valid JSON in UTF-8.", "body") from error
+    if not isinstance(values, dict):
+        raise RequestError("The body must be a JSON object.", "body")
+    return Fields(values)
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(name)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and is_utf8(value)
+
+
+def is_utf8(text: str) -> bool:
+    """Whether there is no lone surrogate, which UTF-8 cannot spell."""
+    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def clip(text: str, most: int = 80) -> str:
+    """A client's own word, short enough and safe to be shown."""
+    return text[:most].encode("ascii", "backslashreplace").decode()
+
+
+def dump(value: Any) -> bytes:
+    """Compact JSON on one line: llama.vim drops a reply with a space behind the colon, and reads line by line."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode("utf-8")
+
+
+def reply(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
+    """A JSON reply."""
+    return web.Response(body=dump(value), status=status, headers=headers, content_type="application/json")
+
+
+def status_of(error: CodespecError) -> int:
+    """HTTP's number for an error: what is wrong with a body is 400."""
+    return error.status if isinstance(error, (ServeError, Refused)) else 400
+
+
+def error_body(error: CodespecError) -> dict[str, Any]:
+    """The error in a shape that the clients of every dialect read: `message`, and the field at fault."""
+    status, field = status_of(error), error.field if isinstance(error, RequestError) else ""
+    kind = KINDS.get(status, "invalid_request_error" if status < 500 else "server_error")
+    said = {"code": status, "message": str(error), "type": kind, "param": field or None, "field": field}
+    return {"error": said}
+
+
+def error_reply(error: CodespecError, body: Any = None) -> web.Response:
+    """The error as a reply; `body` where a dialect has a shape of its own."""
+    wait = error.retry_after if isinstance(error, ServeError) else 0
+    headers = {"Retry-After": str(wait)} if wait else None
+    return reply(error_body(error) if body is None else body, status_of(error), headers)
+
+
+class Lines:
+    """A streamed reply; a client that does not read is let go."""
+
+    def __init__(self, request: web.Request, content_type: str) -> None:
+        self._request = request
+        headers = {"Content-Type": content_type, "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+        self.response = web.StreamResponse(headers=headers)
+
+    async def send(self, data: bytes) -> None:
+        """Writes one piece; the first one is what sends the headers."""
+        if not self.response.prepared:
+            await self.response.prepare(self._request)
+        try:
+            async with asyncio.timeout(WRITE_SECONDS):
+                await self.response.write(data)
+        except TimeoutError as error:
+            if self._request.transport is not None:
+                self._request.transport.abort()
+            raise ConnectionResetError("the client does not read") from error
+
+    async def end(self) -> web.StreamResponse:
+        """Closes the stream."""
+        await self.response.write_eof()
+        return self.response
+
+
+def sse(value: Any, name: str = "") -> bytes:
+    """One server-sent event."""
+    head = f"event: {name}\n".encode() if name else b""
+    return head + b"data: " + dump(value) + b"\n\n"
+
+
+def event_stream(request: web.Request) -> Lines:
+    """A reply of server-sent events."""
+    return Lines(request, "text/event-stream; charset=utf-8")

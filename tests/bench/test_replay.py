@@ -1,0 +1,103 @@
+"""A replay is the real engine: the same rounds, drafts and texts, and the same work of the drafter."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from unittest import mock
+
+import pytest
+from torch import Tensor
+
+from codespec.bench.recording import BATCH
+from codespec.bench.tape import Step
+from codespec.control.cost_rule import CostRule
+from codespec.control.draft_length import ConfidenceStopped, DraftLengthPolicy, FixedLength
+from codespec.control.rules_of_thumb import Ds4Table, PlusTwoMinusOne
+from codespec.models.language_model import LanguageModel, Rows
+from tests.bench.tiny import KINDS, allocate, pair, real_rounds, recordings, replayed, rounds_of, spots
+from tests.control.sequences import table
+
+POLICIES: dict[str, Callable[[], DraftLengthPolicy]] = {
+    "off": lambda: FixedLength(0),
+    "fixed:3": lambda: FixedLength(3),
+    "fixed:16": lambda: FixedLength(16),
+    "confidence:0.3": lambda: ConfidenceStopped(16, 0.3),
+    "plus2minus1": lambda: PlusTwoMinusOne(16),
+    "ds4-80": lambda: Ds4Table(16),
+    "cost": lambda: CostRule(table(0.05, 0.02), ("suffix", "draft_model"), syntax=False),
+    "cost+syntax": lambda: CostRule(table(0.02, 0.01), ("suffix", "draft_model")),
+}
+
+
+def accepted_by(steps: Sequence[Step]) -> Counter[str]:
+    """Accepted tokens by source."""
+    found: Counter[str] = Counter()
+    for played in (played for step in steps for played in step.rounds):
+        found[played.source] += played.accepted
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", POLICIES)
+def test_the_rounds_are_the_engines(kind: str, name: str) -> None:
+    real = real_rounds(kind, POLICIES[name]())
+    steps = replayed(kind, POLICIES[name]())
+    assert [rounds_of(steps, recording) for recording in recordings(kind)] == real
+    if name != "off":
+        found = accepted_by(steps)
+        assert found["suffix"] and found["draft_model"] and found.total() >= 20
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["fixed:3", "confidence:0.3", "ds4-80"])
+def test_in_a_batch_each_text_has_the_rounds_it_has_alone(kind: str, name: str) -> None:
+    """These policies look at one text only."""
+    alone, together = replayed(kind, POLICIES[name]()), replayed(kind, POLICIES[name](), BATCH)
+    for recording in recordings(kind):
+        assert rounds_of(alone, recording) == rounds_of(together, recording)
+    assert len(together) < len(alone) and max(step.batch for step in together) == len(recordings(kind))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["fixed:3", "confidence:0.3", "cost+syntax"])
+def test_the_drafters_forwards_are_the_models(kind: str, name: str) -> None:
+    """How many, and of how many rows: what it reads first, then one a unit."""
+    steps = replayed(kind, POLICIES[name]())
+    real, seen, drafter = LanguageModel.forward, [], pair(kind).drafter
+
+    def forward(self: LanguageModel, batch: Sequence[Rows], cached: bool = True) -> Tensor:
+        if self is drafter:
+            seen.append((sum(len(rows.ids) for rows in batch), len(batch)))
+        return real(self, batch, cached)
+
+    with mock.patch.object(LanguageModel, "forward", forward):
+        real_rounds(kind, POLICIES[name]())
+    assert [shape for step in steps for shape in step.forwards] == seen
+    assert len(seen) > 50
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_step_counts_its_rows(kind: str) -> None:
+    for step in replayed(kind, FixedLength(4), BATCH):
+        assert step.rows == sum(played.drafted + 1 for played in step.rounds) and step.batch == len(step.rounds)
+        assert all(played.committed <= played.accepted + 1 for played in step.rounds)
+
+
+def test_recorded_classes_are_the_trackers() -> None:
+    """In a language that is known, some tokens stand in a class; all positions where a draft is possible have one."""
+    for recording, spot in zip(recordings("bytes"), spots(), strict=True):
+        assert sorted(recording.contexts) == list(range(len(recording.ids) - 1))
+        known = set(recording.contexts.values()) != {"unknown"}
+        assert known == (not spot.path.endswith("unknown"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_recorded_cut_is_what_the_target_agrees_with(kind: str) -> None:
+    """`cuts` says for every shorter draft what a fixed length of it would have accepted."""
+    allocate(pair(kind))
+    for recording in recordings(kind):
+        for guesses in recording.guesses.values():
+            for guess in guesses.values():
+                assert guess.cuts[0] == 0 and max(guess.cuts) <= 16
+                assert all(right <= cut for cut, right in enumerate(guess.cuts)) or guess.draft.ids is None

@@ -1,0 +1,129 @@
+"""A daemon on a real port, in a thread of its own, and a plain client for it. Knows sockets; checks nothing itself."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from codespec.server.app import build_app
+from codespec.server.daemon import Daemon
+from codespec.server.lifecycle import listen, make_runner
+from codespec.server.loading import Loaded, Progress
+from codespec.server.settings import ServeConfig
+from codespec.server.worker import Worker
+
+SECONDS = 120  # shared cores are slow by chance
+
+
+@dataclass
+class Answer:
+    """A reply, read whole."""
+
+    status: int
+    headers: http.client.HTTPMessage
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        """The body as JSON."""
+        return json.loads(self.body)
+
+    @property
+    def events(self) -> list[tuple[str, Any]]:
+        """The body's server-sent events as (name, data); data that is no JSON stays text."""
+        found = []
+        for block in self.body.decode().split("\n\n")[:-1]:
+            lines = dict(line.split(": ", 1) for line in block.split("\n"))
+            data = lines["data"]
+            found.append((lines.get("event", ""), json.loads(data) if data.startswith("{") else data))
+        return found
+
+
+@dataclass
+class Served:
+    """A daemon under test."""
+
+    worker: Worker
+    daemon: Daemon
+    port: int = 0
+    loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.new_event_loop)
+
+    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
+        """One request on a connection of its own; a body that is no bytes is sent as JSON."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=SECONDS)
+        try:
+            data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+            connection.request(method, path, data, {name.replace("_", "-"): v for name, v in headers.items()})
+            reply = connection.getresponse()
+            return Answer(reply.status, reply.headers, reply.read())
+        finally:
+            connection.close()
+
+    def post(self, path: str, body: Any, **headers: str) -> Answer:
+        """A POST."""
+        return self.ask("POST", path, body, **headers)
+
+    def open(self, path: str, body: Any) -> http.client.HTTPConnection:
+        """Sends a POST and leaves the reply unread."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=SECONDS)
+        connection.request("POST", path, json.dumps(body).encode())
+        return connection
+
+    def idle(self) -> bool:
+        """Whether no request is open."""
+        return wait_for(lambda: self.daemon.num_open == 0)
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = SECONDS) -> bool:
+    """Whether a condition comes true in time."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.005)
+    return True
+
+
+@contextmanager
+def serving(engine: Any, slots: int = 4, queue: int = 64, **settings: Any) -> Iterator[Served]:
+    """A daemon around an engine."""
+    with serving_load(lambda _: Loaded(engine, "toy", 512, slots), queue, **settings) as served:
+        yield served
+
+
+@contextmanager
+def serving_load(
+    load: Callable[[Progress], Loaded], queue: int = 64, ready: bool = True, token: str = "", host: str = "127.0.0.1"
+) -> Iterator[Served]:
+    """A daemon that loads; `ready` waits for that."""
+    worker = Worker(load)
+    served = Served(worker, Daemon(worker, queue))
+    runner = make_runner(build_app(served.daemon, host, token), 5.0)
+
+    async def begin() -> None:
+        await runner.setup()
+        await listen(runner, ServeConfig(port=0))
+        served.port = runner.addresses[0][1]
+        worker.start(served.loop)
+        if ready:
+            await worker.loading()
+
+    thread = threading.Thread(target=served.loop.run_forever, daemon=True)
+    thread.start()
+    try:
+        asyncio.run_coroutine_threadsafe(begin(), served.loop).result(SECONDS)
+        yield served
+    finally:
+        served.daemon.stopping = True
+        asyncio.run_coroutine_threadsafe(runner.cleanup(), served.loop).result(SECONDS)
+        assert worker.stop(SECONDS), "the engine's thread hangs"
+        served.loop.call_soon_threadsafe(served.loop.stop)
+        thread.join(SECONDS)
+        served.loop.close()

@@ -1,0 +1,107 @@
+"""An engine that writes what it is told, slowly and visibly: for tests of order, sharing, cancelling and faults.
+
+Has the engine's face as the server sees it; one character a step. Knows no model.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+from codespec.errors import RequestError
+from codespec.types import Completion, CompletionRequest, DoneEvent, Event, FinishReason, RoundEvent, Stats, TextEvent
+from tests.toy_tokenizers import toy_tokenizer
+
+SLOW = 60  # steps that a prompt with this word takes
+
+
+@dataclass(eq=False)
+class FakeSequence:
+    """One choice under way."""
+
+    request: CompletionRequest
+    choice: int
+    listening: bool = False
+    events: list[Event] = field(default_factory=list)
+    finish_reason: FinishReason | None = None
+    generated: bytearray = field(default_factory=bytearray)
+    held: bytes = b""
+    waited: int = 0  # steps before the first character
+
+    @property
+    def num_generated(self) -> int:
+        """Tokens, which are bytes here."""
+        return len(self.generated)
+
+
+def answer(request: CompletionRequest) -> str:
+    """What the fake engine writes: its prefix backwards, as often as it takes."""
+    text = request.prefix[::-1] or "-"
+    return (text * (request.max_tokens // len(text) + 1))[: request.max_tokens]
+
+
+class FakeEngine:
+    """Writes a character of `answer` a step for everybody. `gate` holds it up; prefixes with BOOM break a step."""
+
+    def __init__(self, pause: float = 0.0) -> None:
+        self.pause = pause
+        self.gate = threading.Event()
+        self.gate.set()
+        self.running: list[FakeSequence] = []
+        self.submitted: list[CompletionRequest] = []
+        self.most = 0  # that ran at once
+        self.steps = 0
+        self.closed = False
+        self.notes: list[str] = []
+        self.faults: list[str] = []
+        self.target = SimpleNamespace(tokenizer=toy_tokenizer("bytes"), device="cpu")
+
+    def submit(self, request: CompletionRequest) -> list[FakeSequence]:
+        """Queues it."""
+        if "REFUSED" in request.prefix:
+            raise RequestError("prefix must be something else.", "prefix")
+        if "UNTAKEN" in request.prefix:
+            raise ZeroDivisionError("prefix in a message")
+        self.submitted.append(request)
+        fresh = [FakeSequence(request, choice) for choice in range(request.n)]
+        self.running += fresh
+        self.most = max(self.most, len(self.running))
+        return fresh
+
+    def cancel(self, sequence: FakeSequence) -> None:
+        """Ends one."""
+        if sequence.finish_reason is None:
+            self._finish(sequence, "cancelled")
+
+    def step(self) -> None:
+        """One character more for each."""
+        self.gate.wait(10)
+        time.sleep(self.pause)
+        self.steps += 1
+        for sequence in list(self.running):
+            if sequence.waited < SLOW * ("SLOW" in sequence.request.prefix):
+                sequence.waited += 1
+                continue
+            text = answer(sequence.request)
+            place = sequence.num_generated
+            sequence.generated += text[place].encode()
+            sequence.events += [RoundEvent(sequence.choice, "", 0, 0, "", "", text[place], "")]
+            sequence.events += [TextEvent(sequence.choice, text[place])]
+            if place == 2 and "BOOM" in sequence.request.prefix:
+                self.faults.append(sequence.request.prefix)
+                raise RuntimeError(f"{sequence.request.prefix} in a message")
+            if place + 1 == len(text):
+                self._finish(sequence, "length")
+
+    def close(self) -> None:
+        """Noted."""
+        self.closed = True
+
+    def _finish(self, sequence: FakeSequence, reason: FinishReason) -> None:
+        self.running.remove(sequence)
+        sequence.finish_reason = reason
+        stats = Stats(committed=sequence.num_generated, prompt_tokens=len(sequence.request.prefix))
+        completion = Completion(sequence.generated.decode(), (), reason, stats, sequence.choice)
+        sequence.events.append(DoneEvent(sequence.choice, completion))

@@ -1,0 +1,158 @@
+"""`codespec serve` as a real process: it listens at once, drains on a signal, and complains in one sentence."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Models, models  # noqa: F401
+from tests.cli.processes import SECONDS, run, start
+from tests.server.daemons import wait_for
+
+TOKEN = "a-token-of-some-length"
+
+
+class Process:
+    """A running daemon."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.process = process
+        assert process.stdout is not None
+        line = process.stdout.readline().decode()
+        match = re.fullmatch(r"codespec: listening on http://127\.0\.0\.1:(\d+)\n", line)
+        assert match, line + (process.stderr.read().decode() if process.stderr else "")
+        self.port = int(match[1])
+
+    def ask(self, method: str, path: str, body: object = None) -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=SECONDS)
+        try:
+            connection.request(method, path, None if body is None else json.dumps(body))
+            reply = connection.getresponse()
+            return reply.status, reply.read()
+        finally:
+            connection.close()
+
+    def until_ready(self) -> None:
+        assert wait_for(lambda: self.ask("GET", "/health")[0] == 200)
+
+    def end(self, *signals: int) -> tuple[int, str, str]:
+        """Exit code, the rest of stdout, stderr."""
+        for number in signals:
+            self.process.send_signal(number)
+        out, err = self.process.communicate(timeout=SECONDS)
+        return self.process.returncode, out.decode(), err.decode()
+
+
+@contextmanager
+def daemon(*words: str | Path) -> Iterator[Process]:
+    with start("serve", "--port", "0", *words) as process:
+        try:
+            yield Process(process)
+        finally:
+            process.kill()
+
+
+def test_from_start_to_end(models: Models, tmp_path: Path) -> None:  # noqa: F811
+    """Listens while it loads, serves on both sockets, finishes what is open, ends with 0 and leaves no socket."""
+    place = tmp_path / "codespec.sock"
+    with socket.socket(socket.AF_UNIX) as stale:
+        stale.bind(str(place))
+    with daemon(*models.flags, "--socket", place, "--access-log", "--drain-seconds", "300") as served:
+        status, body = served.ask("GET", "/health")
+        assert status == 200 or "starting" in json.loads(body)["error"]["message"]
+        served.until_ready()
+        assert place.stat().st_mode & 0o777 == 0o600
+        assert over_unix(place, "/health").startswith(b"HTTP/1.1 200")
+        connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=SECONDS)
+        body = json.dumps({"prefix": "def f(x):\n", "max_tokens": 120, "shape": "raw"})
+        connection.request("POST", "/v1/codespec/complete", body)
+        reply = connection.getresponse()
+        first = reply.read1(100)
+        served.process.send_signal(signal.SIGTERM)
+        assert first and b'"finish_reason":"length"' in reply.read()
+        connection.close()
+        code, out, err = served.end()
+    assert (code, out.splitlines()[-1].startswith("codespec: stopping")) == (0, True)
+    assert "POST /v1/codespec/complete 200" in err and "def f" not in err and "Traceback" not in err
+    assert not place.exists()
+
+
+def over_unix(place: Path, path: str) -> bytes:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(SECONDS)
+        connection.connect(str(place))
+        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        return connection.recv(4096)
+
+
+def test_a_second_signal_ends_at_once(models: Models) -> None:  # noqa: F811
+    with daemon(*models.flags, "--drain-seconds", "600") as served:
+        served.until_ready()
+        connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=SECONDS)
+        body = json.dumps({"prefix": "def f(x):\n", "max_tokens": 1900, "shape": "raw", "speculate": False})
+        connection.request("POST", "/v1/codespec/complete", body)
+        assert connection.getresponse().read1(10)
+        served.process.send_signal(signal.SIGINT)
+        time.sleep(0.2)
+        assert served.process.poll() is None
+        code, _, err = served.end(signal.SIGINT)
+        connection.close()
+    assert code == 130 and "Traceback" not in err
+
+
+def test_a_signal_while_loading_ends_it() -> None:
+    with daemon() as served:
+        code, _, err = served.end(signal.SIGTERM)
+    assert code == 0 and "Traceback" not in err
+
+
+def test_models_that_do_not_load_are_one_sentence(tmp_path: Path) -> None:
+    with daemon("--target", tmp_path / "none") as served:
+        code, _, err = served.end()
+    assert code == 2 and err.startswith("codespec: There is no model folder") and err.count("\n") == 1
+
+
+def test_a_port_in_use_is_one_sentence() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = run("serve", "--port", str(port))
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert f"Port {port} of 127.0.0.1 is in use" in done.stderr and "--port" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--host", "0.0.0.0"], "--token-file"),
+        (["--port", "99999"], "port = 99999 is out of range"),
+        (["--token-file", "none"], "can't be read"),
+        (["--host", "192.0.2.1", "--token-file", "token"], "can't be listened on"),
+        (["--socket", "token", "--port", "0"], "no socket"),
+    ],
+)
+def test_what_can_not_be_served_is_one_sentence(
+    words: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "token").write_text(TOKEN)
+    monkeypatch.chdir(tmp_path)
+    done = run("serve", *words, PYTHONPATH=str(Path(__file__).resolve().parents[2]))
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert sentence in done.stderr and TOKEN not in done.stderr
+
+
+def test_a_socket_in_use_is_one_sentence(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(tmp_path / "s"))
+        other.listen()
+        done = run("serve", "--port", "0", "--socket", tmp_path / "s")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1) and "is in use" in done.stderr

@@ -1,0 +1,67 @@
+"""The daemon's settings: where they come from, which are refused, and that the engine's stay apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from codespec.cli.serve import SERVE_SETTINGS
+from codespec.config import EngineConfig, resolve
+from codespec.errors import ConfigError
+from codespec.server.loading import public_name
+from codespec.server.settings import ServeConfig, resolve_serve
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "codespec.toml"
+    path.write_text('warmup = 7\n[serve]\nport = 1\nqueue = 2\nhost = "::1"\n')
+    return path
+
+
+def test_flags_win_over_variables_over_the_file(file: Path) -> None:
+    config = resolve_serve({"port": 3, "host": None}, file, {"CODESPEC_SERVE_PORT": "4", "CODESPEC_SERVE_QUEUE": "5"})
+    assert (config.port, config.queue, config.host, config.drain_seconds) == (3, 5, "::1", 30)
+
+
+def test_one_file_and_one_environment_serve_both(file: Path) -> None:
+    environment = {"CODESPEC_SERVE_PORT": "4", "CODESPEC_SERVE_TOKEN": "x" * 20, "CODESPEC_CONTEXT": "128"}
+    assert resolve({}, file, environment) == EngineConfig(warmup=7, context=128)
+    assert resolve_serve({}, file, environment) == ServeConfig(port=4, queue=2, host="::1")
+
+
+def test_every_setting_has_its_flag() -> None:
+    assert set(SERVE_SETTINGS) == set(ServeConfig.__dataclass_fields__)
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "words"),
+    [
+        ({"port": 65536}, {}, "port = 65536 is out of range"),
+        ({"port": -1}, {}, "port = -1 is out of range"),
+        ({"queue": -1}, {}, "queue"),
+        ({"host": ""}, {}, "host is empty"),
+        ({}, {"CODESPEC_SERVE_PORT": "many"}, "CODESPEC_SERVE_PORT = 'many': it must be a whole number"),
+        ({}, {"CODESPEC_SERVE_PROT": "1"}, "Unknown setting CODESPEC_SERVE_PROT"),
+    ],
+)
+def test_what_is_refused(flags: dict[str, Any], environment: dict[str, str], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        resolve_serve(flags, None, environment)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [("[serve]\nprot = 1\n", "prot in .* known are host"), ("serve = 1\n", "must be a table")]
+)
+def test_what_is_refused_in_a_file(text: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text(text)
+    with pytest.raises(ConfigError, match=words):
+        resolve_serve({}, tmp_path / "c.toml", {})
+
+
+def test_a_models_public_name_is_no_path(tmp_path: Path) -> None:
+    assert public_name(EngineConfig().target) == "codespec-starter"
+    assert public_name(str(tmp_path / "models" / "mine")) == "mine"
+    assert public_name("owner/model-1b") == "owner/model-1b"
