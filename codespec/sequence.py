@@ -85,7 +85,7 @@ class Outlook:
 
     `context` is a class of `codespec_grammars` at the tip, `read` the bytes of `generated` the tracker has, `seconds`
     what following took in this step. By source:
-    `luck`, how much more often than expected its drafts were right lately (-1 to 1), and `read_by`, the length of
+    `luck`, the log-odds by which its drafts were right more often than expected lately, and `read_by`, the length of
     `ids` when it last guessed, and `gains`, the tokens that a drafter was expected to gain in this step.
     """
 

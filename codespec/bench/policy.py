@@ -153,6 +153,7 @@ def _measured(
     comparisons = [("cost+syntax learned", "cost learned"), ("cost+syntax learned", fixed), ("cost learned", fixed)]
     return {
         "prompts": len(numbers),
+        "texts_as_recorded": sum(measured.texts[number] == recordings[number].ids for number in numbers),
         "policies": measured.as_dict(scores),
         "signs": {f"{a} / {b}": _sign(measured, scores, a, b) for a, b in comparisons},
     }

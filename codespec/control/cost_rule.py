@@ -27,6 +27,7 @@ BUCKET = 64  # tokens of context that are taken for equally long
 LOOKS = 32  # looks at the syntax, or rounds, over which a worth is averaged
 LOOK_SHARE = 0.02  # of the time may go into looks at the syntax that are not known to pay
 LOOK_FATIGUE, LEAST_LOOK_SHARE = 0.97, 0.001  # of that share, each look that changes nothing; and what always stays
+DEAR_LOOK = 0.02  # of a plain round: syntax brought one per cent at most (bench/LOG.md), so such a look rarely pays
 ANYWHERE: Place = ("", "")
 TYPICAL = 32.0  # target tokens of a completion, until they are known
 
@@ -90,7 +91,8 @@ class CostRule:
         self._places: dict[Sequence, Place] = {}  # of this step
         self._insight = 0.0  # tokens that the last looks at the syntax gained on average
         self._look_credit = 0.0
-        self._curiosity = LOOK_SHARE
+        dear = costs.look > DEAR_LOOK * costs.plain(1, 0)
+        self._curiosity = LEAST_LOOK_SHARE if dear else LOOK_SHARE
         self._step = self._survey([])
 
     def caps(self, sequences: collections.abc.Sequence[Sequence]) -> list[Cap]:

@@ -16,7 +16,8 @@ from codespec.control.priors import POSITIONS, logit, prior_of, sigmoid
 DECAY = 0.995  # of a counter, each time it counts: about the last 200 judgements hold
 STRENGTH = 8.0  # judgements that a prior or a wider place is worth
 STEP = 0.02  # of the regression
-LUCK_MEMORY = 0.8
+LUCK_MEMORY, LUCK_STEP = 0.97, 0.4  # of a text's own log-odds, and what one surprise moves them by
+MOST_LUCK = 3.0  # either way, so that a text which changes is believed again soon
 
 Place = tuple[str, str]  # (context, language); "" is any
 
@@ -90,8 +91,8 @@ class Survival:
             position, right = min(number, POSITIONS - 1), number < accepted
             for context, language in places:
                 self.counters.setdefault((source, context, language), Counter()).count(position, right)
-            self._step(source, (1.0, logit(confidence), odds[position], luck), right)
-            luck = LUCK_MEMORY * luck + (1.0 - LUCK_MEMORY) * (right - sigmoid(odds[position]))
+            error = self._step(source, (1.0, logit(confidence), odds[position], luck), right)
+            luck = max(-MOST_LUCK, min(MOST_LUCK, LUCK_MEMORY * luck + LUCK_STEP * error))
         self._odds = {key: found for key, found in self._odds.items() if key[0] != source}
         return luck
 
@@ -130,11 +131,13 @@ class Survival:
         prior = prior_of(source)
         return self.weights.setdefault(source, [prior.bias, prior.confidence, prior.rate, prior.luck])
 
-    def _step(self, source: str, features: tuple[float, ...], right: bool) -> None:
+    def _step(self, source: str, features: tuple[float, ...], right: bool) -> float:
+        """Moves the weights by one judgement; returns how far the chance was off."""
         weights = self._weights(source)
         error = right - sigmoid(sum(weight * feature for weight, feature in zip(weights, features, strict=True)))
         for number, feature in enumerate(features):
             weights[number] += STEP * error * feature
+        return error
 
 
 def _numbers(values: Any, count: int) -> list[float]:

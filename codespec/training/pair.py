@@ -28,7 +28,7 @@ from codespec.training.vocabularies import (
 
 SHAPES = {
     "target": LlamaShape(vocab_size=6144, hidden_size=256, layers=5, query_heads=4, kv_heads=2, mlp_size=704),
-    "drafter": LlamaShape(vocab_size=3072, hidden_size=192, layers=2, query_heads=3, kv_heads=1, mlp_size=320),
+    "drafter": LlamaShape(vocab_size=3072, hidden_size=128, layers=3, query_heads=2, kv_heads=1, mlp_size=352),
 }
 # Something to develop on is wanted early, so both models get a few minutes before either is finished.
 PREVIEW_MINUTES = {"drafter": 3.0, "target": 5.0}

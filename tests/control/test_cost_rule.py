@@ -173,10 +173,10 @@ def test_what_was_learned_is_kept_at_the_end() -> None:
 
 def test_the_context_is_looked_at_only_where_it_can_matter() -> None:
     """A look that costs half a round and changes nothing is taken now and then; a cheap one in every step."""
-    for look, least, most in ((0.5, 5, 12), (1e-6, 200, 200)):
+    for look, rounds, least, most in ((0.5, 4000, 4, 12), (1e-6, 200, 200, 200)):
         costs = replace(table(0.1, 0.6), look=look)
         rule, looks = CostRule(costs, CHAIN), 0
-        for _ in range(200):
+        for _ in range(rounds):
             made = sequence("statement", "python")
             made.generated += b"x"
             rule.caps([made])

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codespec.control.priors import DRAFTER, LOOKUP, POSITIONS
-from codespec.control.survival import Survival
+from codespec.control.survival import MOST_LUCK, Survival
 
 SOURCES = st.sampled_from(["suffix", "draft_model", "another"])
 PLACES = st.tuples(st.sampled_from(["", "comment", "closing", "unknown"]), st.sampled_from(["", "python", "go"]))
 VERDICTS = st.tuples(
-    SOURCES, PLACES, st.floats(-1, 1), st.lists(st.floats(0, 1), min_size=1, max_size=20), st.integers(0, 20)
+    SOURCES, PLACES, st.floats(-3, 3), st.lists(st.floats(0, 1), min_size=1, max_size=20), st.integers(0, 20)
 )
 
 
@@ -24,11 +24,11 @@ def taught(lessons: list[tuple[str, tuple[str, str], float, list[float], int]]) 
     survival = Survival()
     for source, place, luck, confidences, accepted in lessons:
         luck = survival.learn(source, place, luck, confidences, min(accepted, len(confidences)))
-        assert -1.0 <= luck <= 1.0
+        assert -MOST_LUCK <= luck <= MOST_LUCK
     return survival
 
 
-@given(st.lists(VERDICTS, max_size=12), SOURCES, PLACES, st.floats(-1, 1), st.lists(st.floats(0, 1), min_size=1))
+@given(st.lists(VERDICTS, max_size=12), SOURCES, PLACES, st.floats(-3, 3), st.lists(st.floats(0, 1), min_size=1))
 def test_chances_are_chances_and_never_rise(
     lessons: list[tuple[str, tuple[str, str], float, list[float], int]],
     source: str,

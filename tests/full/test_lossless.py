@@ -40,7 +40,8 @@ def requests() -> list[CompletionRequest]:
 
 @pytest.fixture(scope="module", params=["float32", "bfloat16"])
 def engine(request: pytest.FixtureRequest) -> Engine:
-    return Engine.load(dtype=request.param, warmup=0, max_batch=BATCH)
+    # The cost rule would find that this drafter hardly pays, and a run without drafts proves nothing.
+    return Engine.load(dtype=request.param, warmup=0, max_batch=BATCH, policy="confidence", draft_tokens=8)
 
 
 def complete(engine: Engine, requests: list[CompletionRequest], batch: int, **change: Any) -> list[Completion]:
@@ -84,9 +85,27 @@ def test_on_equals_off(engine: Engine, requests: list[CompletionRequest], temper
     assert equal(alone, off) == equal(together, off) == len(requests)
 
 
+@pytest.mark.parametrize("policy", ["cost+syntax", "cost", "plus2minus1", "ds4-80"])
+def test_on_equals_off_whatever_sets_the_length(requests: list[CompletionRequest], policy: str) -> None:
+    engine = Engine.load(dtype="bfloat16", warmup=0, max_batch=BATCH, policy=policy, learn=False)
+    off = complete(engine, requests, BATCH, speculate=False, temperature=0.8)
+    done = complete(engine, requests, BATCH, speculate=True, temperature=0.8)
+    total = Stats()
+    for completion in done:
+        total.add(completion.stats)
+    ROWS[f"bfloat16 temperature 0.8 policy {policy}"] = {
+        "prompts": len(requests),
+        "on_equals_off_batch_8": equal(done, off),
+        "stats": total.as_dict(),
+    }
+    write_report("lossless", "make test-full PROMPTS=FILE", ROWS)
+    assert total.drafted >= 500 and total.rounds_full and total.rounds_none
+    assert equal(done, off) == len(requests)
+
+
 def test_equals_generate(requests: list[CompletionRequest]) -> None:
     """Plain, float32: the same ids as transformers' own greedy `generate` on its own attention and cache."""
-    engine = Engine.load(dtype="float32", warmup=0, policy="fixed", max_batch=BATCH)
+    engine = Engine.load(dtype="float32", warmup=0, policy="fixed:8", max_batch=BATCH)
     ours = complete(engine, requests, BATCH, speculate=True)
     network = AutoModelForCausalLM.from_pretrained(resolve({}).target, dtype=torch.float32)
     same = 0
