@@ -78,7 +78,7 @@ def _parser(benches: Any, name: str, told: str, run: Callable[[argparse.Namespac
     parser: argparse.ArgumentParser = benches.add_parser(name, help=told, description=told[0].upper() + told[1:] + ".")
     parser.add_argument("--json", type=Path, metavar="OUT", help="write all figures to this file")
     parser.add_argument("--plot", type=Path, metavar="OUT.svg", help="draw the main figures")
-    add_engine_options(parser)
+    add_engine_options(parser, shape_flags=("--shape", "--target-shape"))  # no completion shapes here to mix it up with
     parser.set_defaults(run=run)
     return parser
 

@@ -77,8 +77,9 @@ def show(engine: Engine, prompts: Sequence[BenchPrompt]) -> None:
 
 
 def _as_editor(prompt: BenchPrompt) -> CompletionRequest:
+    """Half of the places lie inside a word, where `auto` would not begin."""
     return CompletionRequest(
-        prefix=prompt.prefix, suffix=prompt.suffix, path=prompt.path, max_tokens=TOKENS, shape="auto", heal=True
+        prefix=prompt.prefix, suffix=prompt.suffix, path=prompt.path, max_tokens=TOKENS, shape="block", heal=True
     )
 
 

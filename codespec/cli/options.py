@@ -20,7 +20,7 @@ SETTINGS = (
 )  # fmt: skip
 
 
-def add_engine_options(parser: argparse.ArgumentParser) -> None:
+def add_engine_options(parser: argparse.ArgumentParser, *, shape_flags: tuple[str, ...] = ("--target-shape",)) -> None:
     """--target, --drafter and what else an engine can be told; defaults come from the configuration."""
     group = parser.add_argument_group("models and speculation (also CODESPEC_* variables and --config)")
     group.add_argument("--config", type=Path, metavar="FILE", help="a TOML file with these settings")
@@ -51,7 +51,10 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--context", type=int, metavar="N", help="target tokens of prompt and completion together")
     group.add_argument("--threads", type=int, metavar="N", help="CPU threads (default 1; 0: measured)")
     group.add_argument(
-        "--target-shape", choices=CHOICES["target_shape"], help="pad the target to a real model's cost (benchmarks)"
+        *shape_flags,
+        dest="target_shape",
+        choices=CHOICES["target_shape"],
+        help="pad the target to a real model's cost (benchmarks)",
     )
 
 
