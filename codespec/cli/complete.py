@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from codespec.cli.ending import remembering_interrupts
 from codespec.cli.options import add_engine_options, load_engine
 from codespec.cli.paint import Painter
 from codespec.errors import RequestError
@@ -56,15 +55,13 @@ def run(options: argparse.Namespace) -> int:
     engine = load_engine(options, **(PLAIN if options.no_speculation else {}))
     say(engine.notes)
     painter = Painter(sys.stdout, colour=sys.stdout.isatty())
-    with remembering_interrupts() as interruption:
-        for event in engine.stream(request):
-            interruption.check()
-            if not options.json:
-                show(event, painter, options.show_draft)
-            elif isinstance(event, DoneEvent):
-                print(json.dumps(as_json(event), ensure_ascii=False))
-            if isinstance(event, DoneEvent):
-                say(event.completion.stats.notes)
+    for event in engine.stream(request):
+        if not options.json:
+            show(event, painter, options.show_draft)
+        elif isinstance(event, DoneEvent):
+            print(json.dumps(as_json(event), ensure_ascii=False))
+        if isinstance(event, DoneEvent):
+            say(event.completion.stats.notes)
     said = len(engine.notes)
     engine.close()
     say(engine.notes[said:])

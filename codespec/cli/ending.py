@@ -8,11 +8,8 @@ from __future__ import annotations
 import errno
 import io
 import os
-import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 
 from codespec.errors import CodespecError
 
@@ -40,39 +37,6 @@ def run_to_exit_code(command: Callable[[], int]) -> int:
         return _complain("The output can't be written (no space left on the device): free some, or write elsewhere.")
     except KeyboardInterrupt:
         return INTERRUPTED
-
-
-@dataclass(slots=True)
-class Interruption:
-    """Whether Ctrl-C was pressed. Libraries in C may clear a KeyboardInterrupt that rises in their callbacks."""
-
-    seen: bool = False
-
-    def check(self) -> None:
-        """Raises it again if it was lost."""
-        if self.seen:
-            raise KeyboardInterrupt
-
-
-@contextmanager
-def remembering_interrupts() -> Iterator[Interruption]:
-    """Ctrl-C raises KeyboardInterrupt as ever, and is remembered; where it is ignored (nohup) it stays ignored."""
-    interruption = Interruption()
-
-    def note(*_: object) -> None:
-        interruption.seen = True
-        raise KeyboardInterrupt
-
-    before = signal.getsignal(signal.SIGINT)
-    if before is not signal.default_int_handler:
-        yield interruption
-        return
-    signal.signal(signal.SIGINT, note)
-    try:
-        yield interruption
-    finally:
-        signal.signal(signal.SIGINT, before)
-    interruption.check()
 
 
 def one_line(text: str) -> str:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import io
-import signal
 from collections.abc import Callable
-from contextlib import suppress
 
 import pytest
 
 from codespec import errors
-from codespec.cli.ending import remembering_interrupts, run_to_exit_code
+from codespec.cli.ending import run_to_exit_code
 
 
 def raiser(error: BaseException) -> Callable[[], int]:
@@ -54,23 +52,3 @@ def test_output_is_flushed_before_the_end_is_judged(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr("sys.stdout", Out())
     assert run_to_exit_code(lambda: 0) == 2
-
-
-def test_an_interrupt_that_a_library_swallowed_is_raised_again() -> None:
-    before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt), remembering_interrupts() as interruption:
-        interruption.check()
-        with suppress(KeyboardInterrupt):  # as C code does that clears what its callbacks raise
-            signal.raise_signal(signal.SIGINT)
-        assert interruption.seen
-    assert signal.getsignal(signal.SIGINT) is before
-
-
-def test_an_ignored_interrupt_stays_ignored() -> None:
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        with remembering_interrupts() as interruption:
-            signal.raise_signal(signal.SIGINT)
-        assert not interruption.seen
-    finally:
-        signal.signal(signal.SIGINT, before)
