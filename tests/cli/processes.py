@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,8 @@ def start(*words: str | Path, **settings: Any) -> subprocess.Popen[bytes]:
 def start_python(*words: str, **settings: Any) -> subprocess.Popen[bytes]:
     """Starts an interpreter in a user's environment: with buffers, as without PYTHONUNBUFFERED."""
     streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    # Shells start what runs in the background with Ctrl-C ignored, and children inherit that.
+    settings.setdefault("preexec_fn", partial(signal.signal, signal.SIGINT, signal.SIG_DFL))
     return subprocess.Popen([sys.executable, *words], **{**streams, "env": user_environment(), **settings})
 
 
