@@ -292,4 +292,6 @@ def test_the_setting_reaches_the_engine(tmp_path: Any, monkeypatch: pytest.Monke
 def test_the_starter_pair_fits_every_shape() -> None:
     config = load_model(str(STARTER / "target")).network.config
     for shape in SHAPES.values():
-        Sizes.of(config).grown(shape)
+        grown = Sizes.of(config).grown(shape)
+        assert (grown.hidden, grown.layers, grown.inner) == (shape.hidden, shape.layers, shape.inner)
+        assert (grown.kv_heads * grown.head, grown.kv_heads * grown.groups * grown.head) == (shape.keys, shape.query)

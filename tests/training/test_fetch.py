@@ -17,7 +17,7 @@ from codespec.training.holdout import HELD_OUT_PROJECTS
 from codespec.training.package_list import PackageList, read_package_list
 from codespec.training.sources import debian_sources, npm_packages
 
-COPYRIGHT = """Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
+COPYRIGHT = """Format: copyright-format/1.0
 Upstream-Name: sample
 
 Files: *
