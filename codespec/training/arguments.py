@@ -12,7 +12,7 @@ STARTER_LIST = Path(__file__).with_name("packages.toml")
 
 
 def add_train_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add `corpus`, `tokenizers`, `pretrain`, `export`, `eval` and `all` to the parser of `codespec train`."""
+    """Add the actions of `codespec train` to its parser."""
     parser.add_argument("--work", type=Path, default=Path(".train"), help="folder for all work files (.train)")
     actions = parser.add_subparsers(dest="action", required=True)
     corpus = actions.add_parser("corpus", help="collect permissively licensed source from installed packages")
@@ -22,6 +22,8 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     one.add_argument("name", choices=MODELS)
     one.add_argument("--minutes", type=float, default=60.0, help="budget in minutes of working time (60)")
     one.add_argument("--steps", type=int, default=0, help="budget in steps; a resume then repeats exactly")
+    one.add_argument("--lessons", action="store_true", help="learn from the target's lessons too, half and half")
+    _add_lesson_arguments(actions.add_parser("lessons", help="have a target write what its drafter is to learn"))
     export = actions.add_parser("export", help="write a checkpoint's weights as a Hugging Face folder")
     export.add_argument("name", choices=MODELS)
     _add_eval_arguments(actions.add_parser("eval", help="measure a pair on held-out code"))
@@ -63,6 +65,16 @@ def _add_corpus_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PACKAGE",
         help="fail if this package is missing or its licence is unclear",
     )
+
+
+def _add_lesson_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--target", default=str(STARTER / "target"), metavar="PATH|HUB_ID", help="the model that writes")
+    add("--places", type=_count, default=10_000, metavar="N", help="places of the corpus to write at (10,000)")
+    add("--minutes", type=float, default=600.0, help="stop after so many minutes, with what is written")
+    add("--seed", type=int, default=0)
+    add("--threads", type=int, default=1)
+    add("--device", choices=("cpu", "cuda"), default="cpu")
 
 
 def _add_eval_arguments(parser: argparse.ArgumentParser) -> None:

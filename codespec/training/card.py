@@ -22,7 +22,7 @@ MLP {mlp_size}, tied embeddings |
 | vocabulary | {vocab_size} ({tokenizer}) |
 | trained on | {tokens:.1f} M tokens in {minutes:.0f} minutes of working time; rows of {length} tokens, \
 the last {long_share:.0%} of the time {long_length} |
-| positions | up to {max_positions} are accepted; none beyond {long_length} were seen in training |
+{lessons}| positions | up to {max_positions} are accepted; none beyond {long_length} were seen in training |
 | held-out | {bits} bits per byte on unseen standard-library code (asyncio, email, xml, unittest) |
 | recipe | bf16 autocast; Muon ({matrix_rate}) for hidden matrices, AdamW ({other_rate}) for the rest; \
 warm-up, then linear decay; {tokens_per_step} tokens a step; seed {seed} |
@@ -47,6 +47,7 @@ _ROLES = {
     "target": "The target: it decides every token.",
     "drafter": "The drafter: it guesses ahead for the target, as text, with another tokenizer.",
 }
+_LESSONS = "| distilled | towards the end, half of the samples were {lessons:,} texts that its target wrote |\n"
 _TOKENIZERS = {
     "target": "byte-level BPE; a line break and its indent are one token",
     "drafter": "BPE with dummy prefix and byte fallback",
@@ -57,8 +58,9 @@ def model_card(facts: dict[str, Any], manifest: dict[str, Any]) -> str:
     """The card's Markdown. `facts` are the run's figures; `manifest` is the corpus manifest."""
     used = [package for package in manifest["packages"] if package["files"]]
     licences = Counter(package["licence"] for package in used)
+    lessons = _LESSONS.format(lessons=facts["lessons"]) if facts["lessons"] else ""
     return _CARD.format(
-        **facts,
+        **facts | {"lessons": lessons},
         role=_ROLES.get(facts["name"], ""),
         tokenizer=_TOKENIZERS.get(facts["name"], "BPE"),
         size=manifest["bytes"] / 1e6,

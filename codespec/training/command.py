@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import time
 from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
@@ -15,10 +16,11 @@ from codespec.models.loader import load_model
 from codespec.pair.folder import find_folder
 from codespec.training.checkpoint import write_atomically
 from codespec.training.corpus import HELD_OUT_NAME, build_corpus, read_documents
-from codespec.training.evaluation import choose_places, evaluate_pair, evaluation_engine
+from codespec.training.evaluation import choose_places, evaluate_pair, evaluation_engine, writing_engine
 from codespec.training.evaluation_report import report
 from codespec.training.fetch import fetch_packages
 from codespec.training.held_out import HeldOut, read_held_out
+from codespec.training.lessons import read_lessons, save_lessons, write_lessons
 from codespec.training.package_list import read_package_list
 from codespec.training.pair import (
     SHAPES,
@@ -29,6 +31,7 @@ from codespec.training.pair import (
     train_pair,
     train_tokenizers,
 )
+from codespec.training.pretrain import catching_signals
 from codespec.training.schedule import Budget
 from codespec.training.showcase import showcase
 from codespec.training.sources import (
@@ -48,6 +51,8 @@ def run_train(args: argparse.Namespace) -> int:
         _collect(args, place)
     elif args.action == "tokenizers":
         train_tokenizers(place)
+    elif args.action == "lessons":
+        _teach(args, place)
     elif args.action == "export":
         recipe = make_recipe(args.name, Budget(minutes=1), seed=args.seed, device="cpu")
         export_checkpoint(recipe, place, args.out)
@@ -86,7 +91,29 @@ def _pretrain(args: argparse.Namespace, place: Workplace) -> bool:
     torch.set_num_threads(args.threads)
     budget = Budget(minutes=args.minutes, steps=args.steps)
     recipe = make_recipe(args.name, budget, seed=args.seed, device=args.device)
-    return train_one(recipe, place, documents=read_documents(place.corpus), resume=args.resume, out=args.out)
+    lessons = read_lessons(place.lessons) if args.lessons else []
+    documents = read_documents(place.corpus)
+    return train_one(recipe, place, documents=documents, resume=args.resume, out=args.out, lessons=lessons)
+
+
+def _teach(args: argparse.Namespace, place: Workplace) -> None:
+    """Writes lessons until there are enough, the time is over or a signal comes; what is written is kept."""
+    torch.set_num_threads(args.threads)
+    documents = read_documents(place.corpus)
+    engine = writing_engine(load_model(args.target, device=args.device, dtype="bfloat16"))
+    end = time.monotonic() + 60 * args.minutes
+    with catching_signals() as interruption:
+        written = list(
+            write_lessons(
+                engine.complete,
+                documents,
+                args.places,
+                seed=args.seed,
+                stop=lambda: interruption.wanted or time.monotonic() >= end,
+            )
+        )
+    save_lessons(place.lessons, written)
+    print(f"lessons: {len(written)} texts in {place.lessons}")
 
 
 def _evaluate(args: argparse.Namespace, place: Workplace) -> None:

@@ -23,6 +23,7 @@ from codespec.training.corpus import Document
 from codespec.training.gaps import Excerpt, Finder, Gap, block_gaps, excerpt_of, line_gaps, spread, task_gaps
 from codespec.training.held_out import HeldOut
 from codespec.training.infilling import BATCH, Filled, fill
+from codespec.training.lessons import BATCH as LESSON_BATCH
 from codespec.training.loops import loop_share
 from codespec.training.prediction import bits_per_byte, ms_per_token
 from codespec.training.progress import Steps
@@ -144,6 +145,11 @@ def evaluation_engine(target: LanguageModel, drafter: LanguageModel | None) -> E
     """An engine where the drafter guesses alone and from the first token on."""
     config = EngineConfig(proposers="draft_model", policy="fixed", warmup=0, max_batch=BATCH)
     return assemble(target, drafter, config)
+
+
+def writing_engine(target: LanguageModel) -> Engine:
+    """An engine that writes many texts: large batches, drafts from the text itself only."""
+    return assemble(target, None, EngineConfig(proposers="suffix", warmup=0, max_batch=LESSON_BATCH))
 
 
 def _write(engine: Engine, places: Places, scores: PairScores, steps: Steps) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from codespec.training.card import model_card
 from codespec.training.corpus import CORPUS_NAME, MANIFEST_NAME, Document, read_documents
 from codespec.training.evaluate import held_out_excerpts
 from codespec.training.export import export_model
+from codespec.training.lessons import LESSONS_NAME, Lesson
 from codespec.training.llama import LlamaShape
 from codespec.training.pretrain import Recipe, Run, pretrain, start_run
 from codespec.training.schedule import Budget
@@ -51,6 +53,11 @@ class Workplace:
     def manifest(self) -> Path:
         """What the corpus was made of."""
         return self.folder / MANIFEST_NAME
+
+    @property
+    def lessons(self) -> Path:
+        """What the target wrote for the drafter to learn."""
+        return self.folder / LESSONS_NAME
 
     def tokenizer(self, name: str) -> Path:
         """A model's tokenizer folder."""
@@ -92,6 +99,7 @@ def export_run(run: Run, tokenizer: Tokenizer, folder: Path, manifest: dict[str,
         "parameters": sum(p.numel() for p in run.model.parameters()) / 1e6,
         "tokens": at.tokens / 1e6,
         "minutes": at.seconds / 60,
+        "lessons": at.lessons,
         "long_share": 1 - recipe.long_from,
         "bits": f"{at.history[-1]['bits_per_byte']:.3f}" if at.history else "unmeasured",
     }
@@ -111,6 +119,7 @@ def train_one(
     resume: bool,
     until: float = 1.0,
     out: Path | None = None,
+    lessons: Sequence[Lesson] = (),
 ) -> bool:
     """Train one model of the pair up to `until` of its budget; a preview at every checkpoint, `out` last.
 
@@ -126,6 +135,7 @@ def train_one(
         resume=resume,
         until=until,
         held_out=held_out_excerpts(held_out_files(), HELD_OUT_EXCERPTS),
+        lessons=lessons,
         on_checkpoint=lambda run: export_run(run, tokenizer, place.preview(name), manifest),
     )
     if arrived and out is not None:

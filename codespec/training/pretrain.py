@@ -21,6 +21,7 @@ from tokenizers import Tokenizer
 from codespec.training.checkpoint import load_checkpoint, save_checkpoint
 from codespec.training.corpus import Document
 from codespec.training.evaluate import bits_per_byte
+from codespec.training.lessons import Lesson
 from codespec.training.llama import LlamaShape, TinyLlama
 from codespec.training.muon import Muon
 from codespec.training.progress import Bar
@@ -49,12 +50,13 @@ class Recipe:
 
 @dataclass(slots=True)
 class Position:
-    """Where a run stands."""
+    """Where a run stands; `lessons` are the texts of a target that it learns from besides the corpus."""
 
     step: int = 0
     rows: int = 0
     tokens: int = 0
     seconds: float = 0.0
+    lessons: int = 0
     history: list[dict[str, float]] = field(default_factory=list)
 
 
@@ -87,6 +89,7 @@ class Run:
                 "rows": at.rows,
                 "tokens": at.tokens,
                 "seconds": at.seconds,
+                "lessons": at.lessons,
                 "history": at.history,
             },
         }
@@ -163,6 +166,7 @@ def pretrain(
     resume: bool = False,
     until: float = 1.0,
     held_out: Sequence[str] = (),
+    lessons: Sequence[Lesson] = (),
     on_checkpoint: Callable[[Run], None] | None = None,
 ) -> tuple[Run, bool]:
     """Train until `until` of the budget is used; returns the run, and whether it got there before a signal.
@@ -170,7 +174,8 @@ def pretrain(
     Writes `checkpoint` now and then, at the end, and on SIGTERM or SIGINT.
     """
     run = start_run(recipe, checkpoint if resume else None)
-    stream = SampleStream(documents, tokenizer, seed=recipe.seed)
+    stream = SampleStream(documents, tokenizer, seed=recipe.seed, lessons=lessons)
+    run.position.lessons = len(lessons) or run.position.lessons
     bar = Bar(recipe.name)
     saved = run.position.seconds
     with catching_signals() as interruption:

@@ -1,4 +1,5 @@
-"""Turns documents into training rows: windows, fill-in-the-middle in both orders, packing.
+"""Turns documents, and lessons where there are some, into training rows: windows, fill-in-the-middle in both orders,
+packing.
 
 Knows tokenizers and layouts, no model. Row `i` depends on the seed and `i` alone, so a resumed run
 sees the same data. Fill-in-the-middle follows Bavarian et al. 2022 (PSM and SPM, cuts between characters),
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from codespec.training.corpus import Document
 from codespec.training.cross_entropy import IGNORED
+from codespec.training.lessons import Lesson
 from codespec.training.vocabularies import (
     END,
     FILE_SEPARATOR,
@@ -31,6 +33,7 @@ from codespec.training.vocabularies import (
 FIM_SHARE = 0.5
 PATH_SHARE = 0.3
 REPOSITORY_SHARE = 0.2  # of the samples with room enough: another file of the project stands before
+LESSON_SHARE = 0.5  # of the samples, where there are lessons
 NEIGHBOUR_SHARE = 0.7  # of those: from the same folder, where there is one
 LEAST_ROOM = 48
 LEAST_FIM_CHARS = 80
@@ -138,10 +141,19 @@ class Project:
 
 
 class SampleStream:
-    """An endless, seekable stream of training rows over a corpus."""
+    """An endless, seekable stream of training rows over a corpus, and what a target wrote there if that is given."""
 
-    def __init__(self, documents: Sequence[Document], tokenizer: Tokenizer, *, seed: int, stride: int = 1600) -> None:
+    def __init__(
+        self,
+        documents: Sequence[Document],
+        tokenizer: Tokenizer,
+        *,
+        seed: int,
+        stride: int = 1600,
+        lessons: Sequence[Lesson] = (),
+    ) -> None:
         self._documents = documents
+        self._lessons = lessons
         self._spelling = Spelling(tokenizer)
         self._seed = seed
         self._owners, self._starts = count_windows(documents, stride)
@@ -174,11 +186,25 @@ class SampleStream:
         return int(self._order[place])
 
     def _sample(self, window: int, room: int, rng: np.random.Generator) -> list[int]:
+        if self._lessons and rng.random() < LESSON_SHARE:
+            return self._lesson(self._lessons[int(rng.integers(len(self._lessons)))], room, rng)
         owner = int(self._owners[window])
         document = self._documents[owner]
         header = self._header(owner, room, rng) if room >= 4 * LEAST_ROOM else []
         start = _line_start(document.text, int(self._starts[window]))
         return header + self._body(document.text, start, room - len(header), rng)
+
+    def _lesson(self, lesson: Lesson, room: int, rng: np.random.Generator) -> list[int]:
+        """A target's text behind the prompt it answered, its head cut where there is too little room."""
+        spelling = self._spelling
+        if lesson.suffix:
+            cut, order = Cut(lesson.prefix, lesson.middle, lesson.suffix), "psm" if rng.random() < 0.5 else "spm"
+            ids = fim_ids(cut, spelling, room, order=order, joint=False)
+            if ids is not None:
+                return ids if lesson.ended else ids[:-1]
+        written = spelling.inside(lesson.middle) + [spelling.end] * lesson.ended
+        before = spelling.start(lesson.prefix)
+        return [*before[max(0, len(before) + len(written) - room) :], *written][:room]
 
     def _header(self, owner: int, room: int, rng: np.random.Generator) -> list[int]:
         """What stands before a sample in a prompt: nothing, the file's path, or another file and then the path."""
