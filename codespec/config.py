@@ -18,18 +18,31 @@ from codespec.errors import ConfigError
 STARTER = Path(__file__).parent / "starter"
 PREFIX = "CODESPEC_"
 NO_SETTINGS = ("CODESPEC_PROMPTS", "CODESPEC_SERVE_TOKEN")  # variables of ours that others read
+# Files whose text is never taken as context, by name.
+SECRET_FILES = (
+    *(".env*", "*.pem", "*.key", "*.crt", "*.cert", "*.p12", "*.pfx", "id_rsa*", "id_ed25519*", ".npmrc", ".pypirc"),
+    *(".netrc", "secrets.*", "credentials*", "*.kdbx", ".dev.vars"),
+)
 TABLES = ("serve",)  # of a file, for settings that are not the engine's; CODESPEC_SERVE_* are their variables
 CHOICES = {
     "dtype": ("float32", "bfloat16", "float16"),
-    "drafter_dtype": ("float32", "bfloat16", "float16"),
+    "drafter_dtype": ("float32", "bfloat16", "float16", "int8"),
     "mode": ("exact", "fast"),
     "proposers": ("chain", "suffix", "draft_model"),
     "target_shape": ("own", "qwen2.5-0.5b", "qwen2.5-1.5b", "qwen2.5-7b"),
 }
 POLICIES = ("cost+syntax", "cost", "fixed", "confidence", "plus2minus1", "ds4-80")
-LEAST = {"context": 64, "max_batch": 1, "draft_tokens": 0, "warmup": 0, "prefill_chunk": 16, "threads": 0}
+LEAST = {
+    "context": 64,
+    "max_batch": 1,
+    "cache_mb": 0,
+    "draft_tokens": 0,
+    "warmup": 0,
+    "prefill_chunk": 16,
+    "threads": 0,
+}
 # A slot takes memory at once, and torch falls over when it cannot start its threads.
-MOST = {"max_batch": 256, "threads": 256}
+MOST = {"max_batch": 256, "threads": 256, "cache_mb": 1 << 20}
 SPELLED_TRUE, SPELLED_FALSE = ("1", "true", "yes"), ("0", "false", "no")
 
 
@@ -41,7 +54,7 @@ class EngineConfig:
     drafter         the same; "none": no drafter
     device          auto, cpu or cuda
     dtype           the target's number format: float32, bfloat16 or float16
-    drafter_dtype   the drafter's; where only `dtype` is given, the same
+    drafter_dtype   the drafter's, or int8; where only `dtype` is given, the same
     mode            exact: the same bits with and without speculation; fast: up to near-ties
     speculate       whether requests that do not say otherwise are drafted for
     proposers       chain (suffix, then draft_model), or one of them
@@ -55,6 +68,8 @@ class EngineConfig:
     warmup          target tokens of context, prompt included, before the first draft
     context         target tokens of prompt and completion together (0: the model's maximum, at most 2048)
     max_batch       requests that run at once
+    cache_mb        MB for the keys and values of target and drafter; what max_batch requests do not take keeps idle
+                    documents warm (0: room for four times max_batch, within 256 MB)
     prefill_chunk   prompt tokens a step
     threads         CPU threads; 0: two if that is measured to be steadily faster at start, else one
     target_shape    own; or qwen2.5-0.5b, qwen2.5-1.5b, qwen2.5-7b: the target padded to that size, for benchmarks
@@ -76,11 +91,14 @@ class EngineConfig:
     warmup: int = 100
     context: int = 0
     max_batch: int = 8
+    cache_mb: int = 0
     prefill_chunk: int = 256
     threads: int = 1
     target_shape: str = "own"
 
     def __post_init__(self) -> None:
+        if self.dtype == "int8":  # one input scale serves all rows of a batch
+            raise ConfigError("dtype = 'int8' would let neighbours change a target's choices: set it as drafter_dtype.")
         for name, allowed in CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise ConfigError(f"{name} = {getattr(self, name)!r} is not one of {', '.join(allowed)}.")

@@ -9,13 +9,18 @@ from __future__ import annotations
 import collections.abc
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from codespec_grammars import ContextTracker
 
 from codespec.text.align import tail_window
 from codespec.text.ending import Ending
 from codespec.text.streaming import StopFinder, Utf8Stream
-from codespec.types import CompletionRequest, Event, FinishReason, Stats
+from codespec.types import CompletionRequest, Event, FinishReason, Stats, TokenLogprob
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +48,8 @@ class Cap:
 class Draft:
     """A guess as text. `ends[i]` is the byte behind unit i, `confidences[i]` the proposer's probability for it.
 
-    `ids` are target ids where drafter and target share a vocabulary; then nothing is retokenized.
+    `ids` are target ids where drafter and target share a vocabulary; then nothing is retokenized. `chances` are the
+    probabilities [vocabulary] that each of them was drawn from; without, the draft is just what it is.
     """
 
     text: bytes = b""
@@ -51,6 +57,7 @@ class Draft:
     ends: tuple[int, ...] = ()
     confidences: tuple[float, ...] = ()
     ids: tuple[int, ...] | None = None
+    chances: tuple[NDArray[np.float32], ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +66,7 @@ class Candidates:
 
     `confidences` are the proposer's, one an id; `units` is how many units of its own it drafted for them; `left_out`
     are the ids behind, which a policy trimmed: the first of them is judged for nothing by the target's next choice.
+    `chances` are the draft's, one an id or none.
     """
 
     ids: tuple[int, ...] = ()
@@ -67,16 +75,18 @@ class Candidates:
     confidences: tuple[float, ...] = ()
     units: int = 0
     left_out: tuple[int, ...] = ()
+    chances: tuple[NDArray[np.float32], ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """What the target said of a sequence's candidates: how many it agrees with, and what to commit (those and one
-    more).
+    more), each with its log-probability where that was asked for.
     """
 
     accepted: int
     committed: tuple[int, ...]
+    logprobs: tuple[TokenLogprob, ...] = ()
 
 
 @dataclass(slots=True)
@@ -124,6 +134,7 @@ class Sequence:
     room: int = 0  # how many target tokens may be drafted in this step
     cached: int = 0  # how many of `ids` have keys and values in the target's slot
     ids: list[int] = field(default_factory=list)
+    logprobs: list[TokenLogprob] = field(default_factory=list)  # of the committed ids, where the request asks
     generated: bytearray = field(default_factory=bytearray)
     silent: int = 0  # committed tokens without bytes since the last one with
     last_size: int = 0  # bytes of the last committed token
@@ -151,6 +162,16 @@ class Sequence:
     def num_pending(self) -> int:
         """Ids that the target has not seen yet; 1 while decoding, more while prefilling."""
         return len(self.ids) - self.cached
+
+    @property
+    def only_reads(self) -> bool:
+        """Whether it is a warm-up: its prompt goes into the caches, and nothing is written."""
+        return self.request.max_tokens == 0
+
+    @property
+    def num_wanted(self) -> int:
+        """Pending ids that the target is to see; of a warm-up not the last, whose row only matters to who writes."""
+        return self.num_pending - self.only_reads
 
     @property
     def length_limit(self) -> int:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 FinishReason = Literal["stop", "length", "deadline", "cancelled"]
 Shape = Literal["raw", "auto", "line", "block"]
 Mode = Literal["exact", "fast"]
+Rule = Literal["match", "rejection"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,14 @@ class CompletionRequest:
     where an editor would. `heal` backs a prompt that ends inside a token up to the last stable boundary.
     `language` is an editor's language id; without it the path says the language.
     `speculate=None` takes the engine's setting. `n` asks for that many alternatives of one prompt.
+    `document` names what is edited: its prompts stay alike from one to the next, so the text may depend on those before
+    (see `text.layout`); `prefix` begins at its character `prefix_offset`. `max_tokens=0` only reads the prompt, so that
+    the next one like it is quick.
+    `prompt_ids` is a prompt already in the target's tokens, control tokens included (raw only); `prefix` is then only
+    what drafters read of it. `logprobs` asks for the target's log-probability of each committed token and of that many
+    of the likeliest beside it; None asks for none, and costs nothing.
+    `rule` says how a sampled draft is judged. Under "match" the seed alone decides the text. Under "rejection" the text
+    depends on what was drafted, its distribution does not; a drafter must share the target's vocabulary.
     """
 
     prefix: str
@@ -47,6 +56,11 @@ class CompletionRequest:
     speculate: bool | None = None
     shape: Shape = "raw"
     heal: bool = False
+    document: str = ""
+    prefix_offset: int = 0
+    prompt_ids: tuple[int, ...] = ()
+    logprobs: int | None = None
+    rule: Rule = "match"
 
 
 @dataclass(slots=True)
@@ -61,11 +75,19 @@ class Counts:
 class Stats:
     """What one completion (or a sum of them) cost. Counting is DESIGN.md's: drafted and accepted exclude the bonus
     token, committed includes it, rounds include those without a draft. Times are milliseconds of wall clock; a
-    batched step's time is counted in full for each request in it.
+    batched step's time is counted in full for each request in it. `total_ms`, `first_piece_ms` and `queue_ms` (up to
+    its slot in the cache) begin when the request arrived. Cached tokens are those of a prompt that were computed
+    before; the drafter's are its own, and 0 where it was not asked.
+
+    `decode_ms` are the steps in which it was written and nobody's prompt was read; `plain_ms` is what plain decoding
+    would have taken for the same tokens by the engine's cost table (0 where there is none), so `plain_ms / decode_ms`
+    says how many times as fast as plain it was.
     """
 
     prompt_tokens: int = 0
     cached_tokens: int = 0
+    drafter_prompt_tokens: int = 0
+    drafter_cached_tokens: int = 0
     rounds: int = 0
     drafted: int = 0
     accepted: int = 0
@@ -81,6 +103,9 @@ class Stats:
     retokenize_ms: float = 0.0
     verify_ms: float = 0.0
     other_ms: float = 0.0
+    decode_ms: float = 0.0
+    plain_ms: float = 0.0
+    queue_ms: float = 0.0
     first_piece_ms: float = 0.0
     total_ms: float = 0.0
     ended: str = ""  # why the text ends where it does, where a shape or a filter ended it
@@ -122,9 +147,21 @@ class Stats:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """The target's own log-probability (before penalty, temperature and filters) of the committed token `id`, the
+    `place`-th of its completion; `top` are the likeliest (id, log-probability) there, the best first.
+    """
+
+    place: int
+    id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Completion:
     """One finished text. `token_ids` are the target's, from the first one generated; `alternatives` holds choices
-    1…n-1.
+    1…n-1; `logprobs` one for each of `token_ids`, where the request asked for them.
     """
 
     text: str
@@ -133,6 +170,7 @@ class Completion:
     stats: Stats
     choice: int = 0
     alternatives: tuple[Completion, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +185,9 @@ class TextEvent:
 class RoundEvent:
     """One verify: what was drafted (`draft`, text), how much of it the target agreed with, what it wrote after.
 
-    `accepted_text` is the agreed part, `target_text` the correction or bonus; lengths are target tokens.
+    `accepted_text` is the agreed part, `target_text` the correction or bonus; lengths are target tokens. `logprobs` are
+    the committed tokens', where the request asked for them. `context` is the class of syntax at the tip, before the
+    round; `length` is how much was guessed, before a policy trimmed it to `drafted`.
     """
 
     choice: int
@@ -158,6 +198,9 @@ class RoundEvent:
     accepted_text: str
     target_text: str
     reason: str
+    logprobs: tuple[TokenLogprob, ...] = ()
+    context: str = "unknown"
+    length: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,6 +164,10 @@ class Scripted:
         """Nothing, here."""
         return NOTHING
 
+    def read(self, sequence: Sequence) -> bool:
+        """There is nothing to read."""
+        return False
+
     def commit(self, sequence: Sequence) -> None:
         """Nothing is kept."""
 

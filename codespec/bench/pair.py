@@ -55,8 +55,9 @@ class Pair:
         """New proposers that have read nothing and remember nothing, cheapest first."""
         found: list[Proposer] = [SuffixProposer()]
         if self.drafter is not None:
-            shared = self.target.tokenizer
-            found.append(DraftModel(self.drafter, self.drafter_context, batch, shares_ids_with=shared))
+            shared, context = self.target.tokenizer, self.drafter_context
+            # It reads a prompt at once, as it does where it is asked alone: a recording has a guess for every position.
+            found.append(DraftModel(self.drafter, context, batch, shares_ids_with=shared, chunk=context))
         return found
 
     def facts(self) -> dict[str, Any]:

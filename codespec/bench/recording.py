@@ -100,6 +100,10 @@ class Listener:
                     self.heard[sequence].guesses[sequence.num_generated][part.name] = guess
         return [NOTHING] * len(sequences)
 
+    def read(self, sequence: Sequence) -> bool:
+        """There are no warm-ups here."""
+        return False
+
     def commit(self, sequence: Sequence) -> None:
         """Tells the proposers."""
         for part in self.parts:

@@ -96,6 +96,10 @@ class ReplayLookup:
         self._tape.open.drafts += sum(bool(draft.text) for draft in drafts)
         return drafts
 
+    def read(self, sequence: Sequence) -> bool:
+        """There are no warm-ups here."""
+        return False
+
     def commit(self, sequence: Sequence) -> None:
         """Nothing is kept."""
 
@@ -139,6 +143,10 @@ class ReplayDrafter:
             self._tape.open.forwards += [(unread, going[0]), *((count, count) for count in going[1:])]
         self._tape.open.drafts += sum(bool(draft.text) and draft.ids is None for draft in drafts)
         return drafts
+
+    def read(self, sequence: Sequence) -> bool:
+        """There are no warm-ups here."""
+        return False
 
     def commit(self, sequence: Sequence) -> None:
         """Nothing yet."""

@@ -5,19 +5,24 @@ limits; knows no slots and no drafts.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from codespec_grammars import find_language, find_place
 
 from codespec.errors import RequestError
 from codespec.models.language_model import LanguageModel
+from codespec.proposers.draft_model import DraftModel
 from codespec.sequence import Sequence
 from codespec.text.ending import Ending
-from codespec.text.fim import FimMissing, build_prompt, find_template
+from codespec.text.fim import FimMissing, FimTemplate, Prompt, build_prompt, find_template
+from codespec.text.layout import Layouts
 from codespec.text.streaming import StopFinder, Utf8Stream
 from codespec.types import CompletionRequest
 
 MAX_CHOICES = 16
+MAX_LOGPROBS = 20
 MIN_PROMPT = 16
+RESERVED = 128  # tokens that a prompt in an editor leaves free at least
 
 
 class Admission:
@@ -27,22 +32,14 @@ class Admission:
         self.target = target
         self.context = context
         self.template = find_template(target.tokenizer)
+        self._layouts = Layouts()
 
     def admit(self, request: CompletionRequest) -> list[Sequence]:
         """One sequence a choice; the first one's prefill is shared. Raises RequestError naming the field at fault."""
         check_request(request, self.context)
         tokenizer = self.target.tokenizer
         template = None if isinstance(self.template, FimMissing) or not request.suffix else self.template
-        prompt = build_prompt(
-            tokenizer,
-            template,
-            prefix=request.prefix,
-            suffix=request.suffix,
-            path=request.path,
-            snippets=[(s.path, s.text) for s in request.snippets],
-            budget=self.context - request.max_tokens,
-            heal=request.heal,
-        )
+        prompt = self._ready_made(request) if request.prompt_ids else self._build(request, template)
         if not prompt.ids:
             raise RequestError("prefix is empty and the model has no begin-of-text token: give some text.", "prefix")
         raw = request.shape == "raw" and template is None
@@ -68,6 +65,29 @@ class Admission:
             sequences.append(sequence)
         return sequences
 
+    def _build(self, request: CompletionRequest, template: FimTemplate | None) -> Prompt:
+        return build_prompt(
+            self.target.tokenizer,
+            template,
+            prefix=request.prefix,
+            suffix=request.suffix,
+            path=request.path,
+            snippets=[(s.path, s.text) for s in request.snippets],
+            budget=self.context - reserve(request, self.context),
+            heal=request.heal,
+            layout=self._layouts.of(request.document),
+            offset=request.prefix_offset,
+            renew=request.max_tokens == 0,
+        )
+
+    def _ready_made(self, request: CompletionRequest) -> Prompt:
+        """A prompt in ids is taken as it is; cut anywhere, it would be another one."""
+        ids, room, known = request.prompt_ids, self.context - request.max_tokens, len(self.target.token_bytes)
+        _demand(all(0 <= token < known for token in ids), "prompt_ids", f"ids between 0 and {known - 1}")
+        _demand(len(ids) <= room, "prompt_ids", f"at most {room} tokens long beside max_tokens, and is {len(ids)}")
+        context = self.target.tokenizer.decode_bytes(ids)
+        return Prompt(list(ids), context, held=b"", continues=True, prefix_start=0, trimmed=False)
+
     def _notes(self, request: CompletionRequest, trimmed: bool, notes: tuple[str, ...]) -> list[str]:
         said = list(notes)
         if trimmed:
@@ -79,11 +99,23 @@ class Admission:
 
 def _endings(request: CompletionRequest) -> list[Ending | None]:
     """What ends each choice; nothing does where the target's tokens alone are wanted."""
-    if request.shape == "raw":
+    if request.shape == "raw" or request.max_tokens == 0:
         return [None] * request.n
     language = find_language(request.language, request.path)
     place = find_place(language, request.prefix.encode(), request.suffix.encode())
     return [Ending(request.shape, place, request.prefix, request.suffix) for _ in range(request.n)]
+
+
+def reserve(request: CompletionRequest, context: int) -> int:
+    """Tokens kept free for the completion. In an editor always the same few sizes, so that a warm-up, a short and a
+    long completion of one place have the same prompt.
+    """
+    if request.shape == "raw":
+        return request.max_tokens
+    size = min(RESERVED, context // 4)
+    while size < request.max_tokens:
+        size *= 2
+    return min(size, context - MIN_PROMPT)
 
 
 def check_request(request: CompletionRequest, context: int) -> None:
@@ -96,7 +128,7 @@ def check_request(request: CompletionRequest, context: int) -> None:
                 f"{name} holds a lone surrogate at character {error.start}: send valid text.", name
             ) from error
     room = context - MIN_PROMPT
-    _demand(1 <= request.max_tokens <= room, "max_tokens", f"between 1 and {room} for a context of {context}")
+    _demand(0 <= request.max_tokens <= room, "max_tokens", f"between 0 and {room} for a context of {context}")
     _demand(0.0 <= request.temperature <= 100.0, "temperature", "between 0 and 100")
     _demand(request.top_k >= 0, "top_k", "0 (off) or more")
     _demand(0.0 < request.top_p <= 1.0, "top_p", "above 0 and at most 1")
@@ -106,6 +138,19 @@ def check_request(request: CompletionRequest, context: int) -> None:
     _demand(all(request.stop), "stop", "a list of texts that are not empty")
     _demand(request.shape in ("raw", "auto", "line", "block"), "shape", "raw, auto, line or block")
     _demand(request.deadline_ms is None or request.deadline_ms > 0, "deadline_ms", "above 0")
+    _demand(request.logprobs is None or 0 <= request.logprobs <= MAX_LOGPROBS, "logprobs", f"0 to {MAX_LOGPROBS}")
+    _demand(request.rule in ("match", "rejection"), "rule", "match or rejection")
+    _demand(request.rule == "match" or not request.heal, "rule", "match where a word is healed")
+    plain = not (request.suffix or request.snippets or request.heal) and request.shape == "raw"
+    _demand(plain or not request.prompt_ids, "prompt_ids", "alone: raw, without suffix, snippets and healing")
+
+
+def demand_shared(drafters: Iterable[DraftModel], length: int) -> None:
+    """Raises RequestError where a drafter could not show the chances of what it draws, in a text of so many tokens."""
+    for drafter in drafters:
+        _demand(drafter.shared, "rule", "match: this drafter has a vocabulary of its own")
+        fits = f"match, or the text shorter: with the prompt {length} tokens, and the drafter reads {drafter.context}"
+        _demand(length <= drafter.context, "rule", fits)
 
 
 def _demand(holds: bool, field: str, range_: str) -> None:

@@ -32,9 +32,19 @@ def to_candidates(
         ids = ids[: cap.tokens]
         sizes = [len(tokenizer.token_bytes[token]) for token in ids]
         confidences = draft.confidences[: len(ids)] if draft.ids is not None else shared_out(draft, sizes)
-        units = len(draft.ends)
-        result.append(Candidates(ids, draft.source, reason, confidences, units) if ids else Candidates())
+        units, chances = len(draft.ends), draft.chances[: len(ids)]
+        found = Candidates(ids, draft.source, reason, confidences, units, chances=chances)
+        result.append(found if ids else Candidates())
     return result
+
+
+def keep_drawn(
+    proposed: collections.abc.Sequence[Candidates], trimmed: collections.abc.Sequence[Candidates]
+) -> list[Candidates]:
+    """The trimmed candidates, but all of those that were drawn by chance: to drop one for what it is, or for what came
+    behind it, would bend the distribution. How many are drawn is decided before each of them.
+    """
+    return [whole if whole.chances else part for whole, part in zip(proposed, trimmed, strict=True)]
 
 
 def shared_out(draft: Draft, sizes: collections.abc.Sequence[int]) -> tuple[float, ...]:

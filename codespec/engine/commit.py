@@ -8,13 +8,16 @@ import time
 
 from codespec.sequence import Candidates, Draft, Sequence, Verdict
 from codespec.text.align import complete_utf8_length
-from codespec.types import Completion, DoneEvent, FinishReason, RoundEvent, TextEvent
+from codespec.types import Completion, DoneEvent, FinishReason, RoundEvent, TextEvent, TokenLogprob
 
 
 def commit(
     sequence: Sequence, candidates: Candidates, verdict: Verdict, draft: Draft, token_bytes: list[bytes]
-) -> None:
-    """Appends the committed tokens up to the first that ends the text, counts the round, and shows what is certain."""
+) -> Verdict:
+    """Appends the committed tokens up to the first that ends the text, counts the round, and shows what is certain.
+
+    Returns what of the verdict became text.
+    """
     begin, first_byte = len(sequence.ids), len(sequence.generated)
     for token in verdict.committed:
         _append(sequence, token, token_bytes[token])
@@ -22,14 +25,17 @@ def commit(
         if sequence.finish_reason:
             break
     committed = sequence.ids[begin:]
+    logprobs = verdict.logprobs[: len(committed)]
+    sequence.logprobs += logprobs
     accepted = min(verdict.accepted, len(committed))
     sequence.stats.count_round(candidates.source, len(candidates.ids), accepted, sequence.outlook.context)
     sequence.stats.committed += len(committed)
     if sequence.listening:
         middle = first_byte + sum(len(token_bytes[token]) for token in committed[:accepted])
         spelled = b"".join(token_bytes[token] for token in candidates.ids) or draft.text
-        _tell_round(sequence, candidates, accepted, spelled, (first_byte, middle))
+        _tell_round(sequence, candidates, accepted, spelled, (first_byte, middle), logprobs)
     _show(sequence, sequence.cut if sequence.cut is not None else _certain(sequence))
+    return Verdict(accepted, tuple(committed))
 
 
 def conclude(sequence: Sequence, reason: FinishReason) -> None:
@@ -47,7 +53,8 @@ def completion_of(sequence: Sequence) -> Completion:
     """The finished value of a sequence."""
     assert sequence.finish_reason is not None
     ids = tuple(sequence.ids[len(sequence.prompt_ids) :])
-    return Completion("".join(sequence.pieces), ids, sequence.finish_reason, sequence.stats, sequence.choice)
+    text, logprobs = "".join(sequence.pieces), tuple(sequence.logprobs)
+    return Completion(text, ids, sequence.finish_reason, sequence.stats, sequence.choice, logprobs=logprobs)
 
 
 def _append(sequence: Sequence, token: int, spelled: bytes) -> None:
@@ -106,7 +113,12 @@ def _tell(sequence: Sequence, text: str) -> None:
 
 
 def _tell_round(
-    sequence: Sequence, candidates: Candidates, accepted: int, draft: bytes, bounds: tuple[int, int]
+    sequence: Sequence,
+    candidates: Candidates,
+    accepted: int,
+    draft: bytes,
+    bounds: tuple[int, int],
+    logprobs: tuple[TokenLogprob, ...],
 ) -> None:
     """Tells who wrote which bytes: `bounds` are where the accepted and the target's own begin.
 
@@ -128,5 +140,8 @@ def _tell_round(
             accepted_text=text[first : min(middle, end)].decode("utf-8", "replace"),
             target_text=text[middle : max(middle, end)].decode("utf-8", "replace"),
             reason=candidates.reason,
+            logprobs=logprobs,
+            context=sequence.outlook.context,
+            length=len(candidates.ids) + len(candidates.left_out),
         )
     )

@@ -12,21 +12,27 @@ from dataclasses import replace
 from typing import Any
 
 from codespec.control.draft_length import DraftLengthPolicy
-from codespec.engine.admission import Admission
-from codespec.engine.candidates import to_candidates
+from codespec.engine.admission import Admission, demand_shared
+from codespec.engine.candidates import keep_drawn, to_candidates
 from codespec.engine.commit import commit, completion_of, conclude
 from codespec.engine.metrics import Laps, Metrics
+from codespec.engine.policies import find_costs
 from codespec.engine.scheduler import Scheduler
 from codespec.models.language_model import LanguageModel
+from codespec.models.slots import CacheUse
 from codespec.proposers.base import NOTHING, Proposer
-from codespec.sequence import Sequence
+from codespec.proposers.chain import ChainProposer
+from codespec.proposers.draft_model import DraftModel
+from codespec.sequence import Draft, Sequence, Verdict
 from codespec.types import Completion, CompletionRequest, Event, FinishReason
 from codespec.verify.acceptance import AcceptanceRule, MatchRule
 from codespec.verify.verifier import Turn, Verifier
 
 
 class Engine:
-    """Completes requests with a target and, if it has a proposer, sooner."""
+    """Completes requests with a target and, if it has a proposer, sooner. The target has `slots` in its cache: as many
+    as requests run at once (0), or more, so that what was completed lately stays warm.
+    """
 
     def __init__(
         self,
@@ -36,6 +42,7 @@ class Engine:
         *,
         context: int,
         max_batch: int = 8,
+        slots: int = 0,
         prefill_chunk: int = 256,
         warmup: int = 100,
         speculate: bool = True,
@@ -50,8 +57,26 @@ class Engine:
         self.notes = [] if notes is None else notes  # the policy may add to them
         self.metrics = Metrics()
         self._admission = Admission(target, context)
-        self._scheduler = Scheduler(target, max_batch, prefill_chunk)
+        self._scheduler = Scheduler(target, max_batch, prefill_chunk, slots or max_batch)
         self._verifier = Verifier(target, rule or MatchRule())
+
+    @property
+    def context(self) -> int:
+        """Target tokens of a request, prompt and completion together."""
+        return self._admission.context
+
+    @property
+    def caches(self) -> dict[str, CacheUse]:
+        """What the caches of target and drafter hold; may be read from another thread."""
+        found = {"target": CacheUse.of(self._scheduler.pool, self.target.cache)}
+        for drafter in self._drafters:
+            found["drafter"] = CacheUse.of(drafter.slots, drafter.model.cache)
+        return found
+
+    @property
+    def _drafters(self) -> list[DraftModel]:
+        parts = self.proposer.proposers if isinstance(self.proposer, ChainProposer) else (self.proposer,)
+        return [part for part in parts if isinstance(part, DraftModel)]
 
     @classmethod
     def load(cls, **settings: Any) -> Engine:
@@ -62,7 +87,7 @@ class Engine:
 
     def complete(self, requests: collections.abc.Sequence[CompletionRequest]) -> list[Completion]:
         """Completes all requests together; one Completion each, its alternatives inside."""
-        choices = [self._admission.admit(request) for request in requests]  # all or none is queued
+        choices = [self._admit(request) for request in requests]  # all or none is queued
         for group, request in zip(choices, requests, strict=True):
             self._queue(group, request)
         try:
@@ -92,8 +117,14 @@ class Engine:
 
     def submit(self, request: CompletionRequest) -> list[Sequence]:
         """Queues a request; one sequence a choice. Raises RequestError if it can't be served."""
-        sequences = self._admission.admit(request)
+        sequences = self._admit(request)
         self._queue(sequences, request)
+        return sequences
+
+    def _admit(self, request: CompletionRequest) -> list[Sequence]:
+        sequences = self._admission.admit(request)
+        if request.rule == "rejection":
+            demand_shared(self._drafters, sequences[0].length_limit)
         return sequences
 
     def _queue(self, sequences: list[Sequence], request: CompletionRequest) -> None:
@@ -115,11 +146,15 @@ class Engine:
 
     def step(self) -> None:
         """One round for everything that is under way."""
-        laps = Laps()
         self._expire()
         scheduled = self._scheduler.schedule()
-        if not scheduled:
-            return
+        if scheduled:
+            self._round(scheduled)
+        self._read_ahead()
+
+    def _round(self, scheduled: list[tuple[Sequence, int]]) -> None:
+        """Prompts are read, and who has read writes."""
+        laps = Laps()
         sequences = [sequence for sequence, _ in scheduled]
         self._prepare(scheduled)
         wanted = self.policy.caps(sequences)
@@ -127,33 +162,51 @@ class Engine:
         laps.rest += laps.split()
         drafts = self.proposer.propose(sequences, caps) if self.proposer else [NOTHING] * len(sequences)
         laps.draft = laps.split()
-        candidates = self.policy.trim(sequences, to_candidates(self.target.tokenizer, sequences, drafts, caps))
+        proposed = to_candidates(self.target.tokenizer, sequences, drafts, caps)
+        candidates = keep_drawn(proposed, self.policy.trim(sequences, proposed))
         laps.retokenize = laps.split()
         turns = [Turn(s, feed, c) for (s, feed), c in zip(scheduled, candidates, strict=True)]
         verdicts = self._verifier.verify(turns)
         laps.verify = laps.split()
-        for turn, verdict, draft in zip(turns, verdicts, drafts, strict=True):
-            if verdict is not None:
-                commit(turn.sequence, turn.candidates, verdict, draft, self.target.token_bytes)
-                self.policy.observe(turn.sequence, turn.candidates, verdict)
-                if self.proposer:
-                    self.proposer.commit(turn.sequence)
+        tokens = [self._commit(*turn) for turn in zip(turns, verdicts, drafts, strict=True)]
         laps.rest += laps.split()
-        self._book(turns, laps)
+        self._book(turns, tokens, laps)
         for sequence in sequences:
             if sequence.finish_reason:
                 self._finish(sequence, sequence.finish_reason)
+
+    def _commit(self, turn: Turn, verdict: Verdict | None, draft: Draft) -> int:
+        """Writes what the target chose and tells those who learn from it; returns how many tokens it was."""
+        if verdict is None:
+            return 0
+        taken = commit(turn.sequence, turn.candidates, verdict, draft, self.target.token_bytes)
+        self.metrics.count_round(turn.sequence, turn.candidates, taken)
+        self.policy.observe(turn.sequence, turn.candidates, verdict)
+        if self.proposer:
+            self.proposer.commit(turn.sequence)
+        return len(taken.committed)
 
     def _prepare(self, scheduled: list[tuple[Sequence, int]]) -> None:
         """Tells each sequence what it feeds and how much may be drafted: nothing while it prefills or has too little
         context, and never more than the request still needs beside its bonus token.
         """
         for sequence, feed in scheduled:
-            asked = sequence.request.speculate
-            on = bool(self.proposer) and (self.speculate if asked is None else asked)
-            ready = on and feed == sequence.num_pending and len(sequence.ids) >= self.warmup
+            ready = self._speculates(sequence) and feed == sequence.num_pending and len(sequence.ids) >= self.warmup
             sequence.feed = feed
             sequence.room = max(0, sequence.remaining - 1) if ready else 0
+            for drafter in () if sequence.num_generated else self._drafters:
+                if drafter.slots.holds(sequence.request.document):  # so it has read about as much as the target
+                    sequence.outlook.read_by.setdefault(drafter.name, sequence.stats.cached_tokens)
+
+    def _speculates(self, sequence: Sequence) -> bool:
+        asked = sequence.request.speculate
+        return bool(self.proposer) and (self.speculate if asked is None else asked)
+
+    def _read_ahead(self) -> None:
+        """A warm-up that the target has read is read by the proposer too, a piece a step; then it is over."""
+        for sequence in [s for s in self._scheduler.running if s.only_reads and not s.num_wanted]:
+            if self.proposer is None or not (self._speculates(sequence) and self.proposer.read(sequence)):
+                self._finish(sequence, "length")
 
     def _expire(self) -> None:
         now = time.perf_counter()
@@ -169,13 +222,21 @@ class Engine:
             self.proposer.release(sequence)
         sequence.stats.total_ms = (time.perf_counter() - sequence.started) * 1000
         conclude(sequence, reason)
-        self.metrics.totals.add(sequence.stats)
+        self.metrics.count_end(sequence.stats)
 
-    def _book(self, turns: list[Turn], laps: Laps) -> None:
+    def _book(self, turns: list[Turn], tokens: list[int], laps: Laps) -> None:
         laps.context = sum(turn.sequence.outlook.seconds for turn in turns)
-        self.metrics.count(laps)
-        for turn in turns:
+        laps.tokens, laps.prefilled = sum(tokens), sum(turn.feed for turn in turns if turn.sequence.stats.rounds <= 1)
+        reading = sum(turn.feed for turn in turns if turn.feed > 1)
+        laps.reading = reading / sum(turn.feed + len(turn.candidates.ids) for turn in turns)
+        plain = 0.0 if reading else self._plain_round(turns)
+        laps.plain = plain * laps.tokens / len(turns)
+        self.metrics.count_step(laps)
+        for turn, count in zip(turns, tokens, strict=True):
             stats = turn.sequence.stats
+            if plain:
+                stats.decode_ms += laps.total * 1000
+                stats.plain_ms += plain * count * 1000
             stats.draft_ms += laps.draft * 1000
             stats.retokenize_ms += laps.retokenize * 1000
             stats.context_ms += turn.sequence.outlook.seconds * 1000
@@ -185,3 +246,9 @@ class Engine:
                 stats.prefill_ms += laps.verify * 1000
             else:
                 stats.verify_ms += laps.verify * 1000
+
+    def _plain_round(self, turns: list[Turn]) -> float:
+        """Seconds in which plain decoding would have written one token of each; 0 where no cost table says."""
+        costs = find_costs(self.policy)
+        length = sum(len(turn.sequence.ids) for turn in turns) / len(turns)
+        return costs.plain(len(turns), length) if costs else 0.0

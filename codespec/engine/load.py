@@ -13,6 +13,8 @@ import torch
 from codespec.config import EngineConfig, resolve
 from codespec.engine.engine import Engine
 from codespec.engine.policies import choose_policy
+from codespec.errors import ConfigError
+from codespec.models.cache import CAPACITY_UNIT, cache_bytes
 from codespec.models.exactness import LENGTH, find_variance
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_model
@@ -24,6 +26,9 @@ from codespec.proposers.draft_model import DraftModel
 from codespec.proposers.suffix import SuffixProposer
 
 DEFAULT_CONTEXT = 2048
+# Unless cache_mb says otherwise: slots for a few times as many prompts as run at once, while they are small.
+IDLE_FACTOR, IDLE_MB = 4, 256
+MOST_SLOTS = 1024
 
 
 def load_engine(settings: Mapping[str, Any]) -> Engine:
@@ -51,9 +56,11 @@ def build_engine(config: EngineConfig) -> Engine:
 
 def assemble(target: LanguageModel, drafter: LanguageModel | None, config: EngineConfig) -> Engine:
     """Wires loaded models into an engine; allocates their slots."""
-    context = min(target.spec.max_length, config.context or DEFAULT_CONTEXT)
-
-    target.allocate(max(2, config.max_batch), max(LENGTH, context))
+    context, reads = _context(target, config), _context(drafter, config) if drafter else 0
+    slots = choose_slots(config, {target: max(LENGTH, context)} | ({drafter: reads + 1} if drafter else {}))
+    target.allocate(max(2, slots), max(LENGTH, context))
+    if drafter is not None:
+        drafter.allocate(slots, reads + 1)
     if config.threads == 0:
         torch.set_num_threads(choose_threads(target))
     notes = [*target.spec.notes]
@@ -62,13 +69,14 @@ def assemble(target: LanguageModel, drafter: LanguageModel | None, config: Engin
         if variance:
             target.exact = False
             notes.append(f"exact mode does not hold here ({variance}): fast mode is used, near-ties may differ")
-    proposer = _proposer(target, drafter, config)
+    proposer = _proposer(target, drafter, config, slots)
     return Engine(
         target,
         proposer,
         choose_policy(config, proposer, target, drafter, notes),
         context=context,
         max_batch=config.max_batch,
+        slots=slots,
         prefill_chunk=config.prefill_chunk,
         warmup=config.warmup,
         speculate=config.speculate,
@@ -76,14 +84,38 @@ def assemble(target: LanguageModel, drafter: LanguageModel | None, config: Engin
     )
 
 
-def _proposer(target: LanguageModel, drafter: LanguageModel | None, config: EngineConfig) -> Proposer | None:
+def _context(model: LanguageModel, config: EngineConfig) -> int:
+    return min(model.spec.max_length, config.context or DEFAULT_CONTEXT)
+
+
+def choose_slots(config: EngineConfig, lengths: Mapping[LanguageModel, int]) -> int:
+    """How many prompts the caches of these models hold, of so many tokens each: as many as run at once, and more for
+    documents that are idle while memory lasts. Raises ConfigError if not even those have room.
+    """
+    each = sum(
+        cache_bytes(model.shapes, 1, length + -length % CAPACITY_UNIT, model.dtype) for model, length in lengths.items()
+    )
+    if not config.cache_mb:
+        return max(config.max_batch, min(IDLE_FACTOR * config.max_batch, IDLE_MB * 2**20 // each))
+    fitting = config.cache_mb * 2**20 // each
+    if fitting < config.max_batch:
+        needed = -(-config.max_batch * each // 2**20)
+        raise ConfigError(
+            f"cache_mb = {config.cache_mb} is too small: {config.max_batch} requests at once take {needed} MB; "
+            "raise it, or lower max_batch or context."
+        )
+    return min(fitting, MOST_SLOTS)
+
+
+def _proposer(
+    target: LanguageModel, drafter: LanguageModel | None, config: EngineConfig, slots: int
+) -> Proposer | None:
     parts: list[Proposer] = []
     if config.proposers in ("chain", "suffix"):
         parts.append(SuffixProposer())
     if drafter is not None:
-        context = min(drafter.spec.max_length, DEFAULT_CONTEXT if not config.context else config.context)
-        drafter.allocate(config.max_batch, context + 1)
-        parts.append(DraftModel(drafter, context, config.max_batch, shares_ids_with=target.tokenizer))
+        shared, chunk = target.tokenizer, config.prefill_chunk
+        parts.append(DraftModel(drafter, _context(drafter, config), slots, shares_ids_with=shared, chunk=chunk))
     if not parts:
         return None
     return parts[0] if len(parts) == 1 else ChainProposer(parts)

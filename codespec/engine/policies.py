@@ -10,6 +10,7 @@ from collections.abc import MutableSequence
 
 from codespec.config import EngineConfig, split_policy
 from codespec.control.cost_rule import CostRule
+from codespec.control.costs import CostTable
 from codespec.control.draft_length import ConfidenceStopped, DraftLengthPolicy, FixedLength
 from codespec.control.learned import Learned
 from codespec.control.rules_of_thumb import Ds4Table, PlusTwoMinusOne
@@ -41,6 +42,12 @@ def choose_policy(
     else:
         policy = Ds4Table(config.draft_tokens)
     return UserCapped(policy, config.caps) if config.caps else policy
+
+
+def find_costs(policy: DraftLengthPolicy) -> CostTable | None:
+    """The cost table that a policy goes by, if it does."""
+    inner = policy.policy if isinstance(policy, UserCapped) else policy
+    return inner.costs if isinstance(inner, CostRule) else None
 
 
 def _cost_rule(

@@ -7,6 +7,7 @@ that a long prompt never stalls another request's stream for longer than one chu
 
 from __future__ import annotations
 
+import time
 from collections import deque
 
 from codespec.models.language_model import LanguageModel
@@ -15,14 +16,16 @@ from codespec.sequence import Sequence
 
 
 class Scheduler:
-    """Continuous batching over the target's slots."""
+    """Continuous batching over the target's slots; at most `max_batch` of them take part in a step."""
 
-    def __init__(self, target: LanguageModel, max_batch: int, prefill_chunk: int) -> None:
+    def __init__(self, target: LanguageModel, max_batch: int, prefill_chunk: int, slots: int) -> None:
+        assert slots >= max_batch
         self.target = target
+        self.max_batch = max_batch
         self.prefill_chunk = prefill_chunk
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
-        self._pool = SlotPool(max_batch)
+        self.pool = SlotPool(slots)
 
     @property
     def idle(self) -> bool:
@@ -34,13 +37,16 @@ class Scheduler:
         self.waiting.append(sequence)
 
     def schedule(self) -> list[tuple[Sequence, int]]:
-        """The sequences of this step, each with how many pending ids it feeds (all of them, when it decodes)."""
+        """The sequences of this step, each with how many pending ids it feeds: all of them when it decodes, none
+        (and so it is left out) when it only reads and has read.
+        """
         self._admit()
         budget = self.prefill_chunk
         step = []
         for sequence in self.running:
-            feed = sequence.num_pending if sequence.num_pending == 1 else min(sequence.num_pending, budget)
-            if sequence.num_pending > 1:
+            wanted = sequence.num_wanted
+            feed = wanted if wanted == 1 else min(wanted, budget)
+            if wanted > 1:
                 budget -= feed
             if feed:
                 step.append((sequence, feed))
@@ -54,11 +60,11 @@ class Scheduler:
         self.running.remove(sequence)
         length = min(sequence.cached, len(sequence.ids))
         self.target.rollback(sequence.slot, length)
-        self._pool.release(sequence.slot, sequence.ids[:length], self._rotary_key(sequence))
+        self.pool.release(sequence.slot, sequence.ids[:length], self._rotary_key(sequence))
 
     def _admit(self) -> None:
         blocked = []
-        while self.waiting and self._pool.num_free:
+        while self.waiting and len(self.running) < self.max_batch:
             sequence = self.waiting.popleft()
             if not self._start(sequence):
                 blocked.append(sequence)
@@ -70,15 +76,17 @@ class Scheduler:
         sharing = parent is not None and parent in self.running
         if parent is not None and (parent in self.waiting or (sharing and parent.cached < shared)):
             return False
-        slot, cached = self._pool.acquire(sequence.prompt_ids, self._rotary_key(sequence))
-        cached = min(cached, shared)  # the last prompt id is always computed: its row makes the first choice
-        self.target.admit(slot, sequence.length_limit, cached)
+        lease = self.pool.acquire(sequence.prompt_ids, self._rotary_key(sequence), sequence.request.document)
+        source, cached = lease.source, min(lease.shared, shared)  # the last id's row makes the first choice
         if parent is not None and sharing and cached < shared:
+            source, cached = parent.slot, shared
+        if source != lease.slot and cached:
             assert self.target.cache is not None
-            self.target.cache.fork(parent.slot, slot, shared)
-            cached = shared
-        sequence.slot, sequence.cached = slot, cached
+            self.target.cache.fork(source, lease.slot, cached)
+        self.target.admit(lease.slot, sequence.length_limit, cached)
+        sequence.slot, sequence.cached = lease.slot, cached
         sequence.stats.cached_tokens = cached
+        sequence.stats.queue_ms = (time.perf_counter() - sequence.started) * 1000
         self.running.append(sequence)
         return True
 

@@ -24,6 +24,7 @@ from codespec.models.enlarge import enlarge
 from codespec.models.language_model import LanguageModel, ModelSpec
 from codespec.models.lean import make_lean
 from codespec.models.linear import can_pack, pack_linears
+from codespec.models.quantized import can_quantize, quantize_linears
 from codespec.models.rotary import replace_rotary
 from codespec.models.seam_check import FAILURES, check_seam, check_windows, one_line, quiet, reference_logits, refusal
 from codespec.models.shapes import Shape
@@ -33,14 +34,14 @@ from codespec.text.control_tokens import declared_eos_ids, read_json
 from codespec.text.tokenizer import TextTokenizer
 
 SIMULATED = "{name} is padded to the size of {shape}: speeds are those of that size, texts are its own up to rounding"
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "int8": torch.float32}
 
 
 def load_model(
     name: str, *, device: str = "cpu", dtype: str = "float32", exact: bool = True, shape: Shape | None = None
 ) -> LanguageModel:
     """Loads `name` (a local folder in the Hugging Face layout, or a hub id), enlarged if a shape is given; slots are
-    allocated later.
+    allocated later. `int8` is for drafters: float32 but for its products.
 
     Raises ModelError with one sentence for everything a user can meet: a missing or truncated folder, an architecture
     that does not pass the seam's check, an unknown dtype or device.
@@ -59,7 +60,19 @@ def load_model(
             f"The tokenizer of {folder} has {tokenizer.vocab_size} tokens, its model only {rows}: use the files of one "
             "and the same model."
         )
-    return wrap(network, tokenizer, name, device=where, dtype=DTYPES[dtype], exact=exact, shape=shape)
+    model = wrap(
+        network, tokenizer, name, device=where, dtype=DTYPES[dtype], exact=exact, shape=shape, pack=dtype != "int8"
+    )
+    return model if dtype != "int8" else _quantize(model)
+
+
+def _quantize(model: LanguageModel) -> LanguageModel:
+    problem = can_quantize() if model.device.type == "cpu" else "int8 products are for the CPU"
+    if problem:
+        raise ModelError(f"int8 can't be had here: {problem}; use drafter dtype bfloat16.")
+    quantize_linears(model.network)
+    model.spec = replace(model.spec, dtype="int8", packed=True)
+    return model
 
 
 def wrap(
@@ -72,10 +85,12 @@ def wrap(
     exact: bool,
     lean: bool = True,
     shape: Shape | None = None,
+    pack: bool = True,
 ) -> LanguageModel:
     """Puts a transformers model (loaded with our attention) behind the seam, packed and checked.
 
-    `lean=False` keeps transformers' layers where the lean ones would be chosen; `shape` enlarges the model first.
+    `lean=False` keeps transformers' layers where the lean ones would be chosen; `shape` enlarges the model first;
+    `pack=False` leaves its products as they are.
     """
     register()
     config: Any = network.config
@@ -91,7 +106,7 @@ def wrap(
     rotary = replace_rotary(network, seam)
     slim = make_lean(network, seam) if lean and rotary is None else None
     running = slim if slim is not None else network
-    packed, notes = _pack(running, device, dtype, exact)
+    packed, notes = _pack(running, device, dtype, exact) if pack else (False, ())
     if shape is not None:
         spec = replace(spec, simulated=shape.name)
         notes = (*notes, SIMULATED.format(name=name, shape=shape.name))

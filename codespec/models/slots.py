@@ -1,46 +1,141 @@
-"""Which cache slots are free, and what a free one still holds. Knows ids; knows no tensors.
+"""Which cache slots are free, what a free one still holds, and which one is given up next. Knows ids and documents'
+names; knows no tensors.
 
-A released slot keeps its keys and values until someone else needs it, so a prompt that begins like an earlier one (the
-next keystroke of the same document) prefills only what is new. The least recently used slot goes first.
+A released slot keeps its keys and values, so a prompt that begins like an earlier one (the next keystroke of the same
+document) computes only what is new. There may be more slots than requests at once: then documents that nobody types in
+right now stay warm. A document that comes back no more needs no word of farewell: its slot is the least recently used.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from codespec.models.cache import KVCache
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A slot that was taken. The keys and values of the first `shared` ids stand in `source`: the slot itself, or a
+    free one to copy them from before anything else is taken.
+    """
+
+    slot: int
+    source: int
+    shared: int
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a free slot holds: ids, under which rotary key, of which document ("": unknown)."""
+
+    ids: list[int]
+    rotary_key: int = 0
+    document: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheUse:
+    """How full a cache is: its slots, how many of them somebody holds, and what the others keep warm in tokens and in
+    bytes, of `most_bytes` that all take.
+    """
+
+    slots: int
+    taken: int
+    tokens: int
+    nbytes: int
+    most_bytes: int
+
+    @classmethod
+    def of(cls, pool: SlotPool, cache: KVCache | None) -> CacheUse:
+        """Looks into a pool and its cache."""
+        assert cache is not None
+        held = cache.nbytes * pool.num_tokens // (cache.slots * cache.capacity)
+        return cls(pool.count, pool.num_taken, pool.num_tokens, held, cache.nbytes)
 
 
 class SlotPool:
-    """`count` slots; each remembers the ids whose keys and values it holds, and under which rotary key."""
+    """`count` slots. Who holds one keeps it; free ones are given up in the order of `_victim`."""
 
     def __init__(self, count: int) -> None:
-        self._held: dict[int, tuple[list[int], int]] = {slot: ([], 0) for slot in range(count)}  # free, oldest first
+        self.count = count
+        self.num_tokens = 0  # ids whose keys and values free slots hold
+        self._free: dict[int, Held] = {slot: Held([]) for slot in range(count)}  # least recently used first
+        self._taken: dict[int, str] = {}  # slot -> document
+        self._newest: dict[str, int] = {}  # document -> the slot it was last given
 
     @property
-    def num_free(self) -> int:
-        """Slots that can be acquired now."""
-        return len(self._held)
+    def num_taken(self) -> int:
+        """Slots that somebody holds."""
+        return len(self._taken)
 
-    def acquire(self, ids: Sequence[int], rotary_key: int = 0, reuse: bool = True) -> tuple[int, int]:
-        """Takes the free slot that shares the longest prefix with `ids`; returns (slot, shared ids)."""
-        assert self._held, "no slot is free"
-        best, length = next(iter(self._held)), 0
-        if reuse:
-            for slot, (held, key) in self._held.items():
-                shared = common_prefix(held, ids) if key == rotary_key else 0
-                if shared > length:
-                    best, length = slot, shared
-        del self._held[best]
-        return best, length
+    def holds(self, document: str) -> bool:
+        """Whether a free slot holds something of a document."""
+        return self._newest.get(document) in self._free
+
+    def acquire(self, ids: Sequence[int], rotary_key: int = 0, document: str = "") -> Lease:
+        """Takes a free slot for a prompt.
+
+        It goes on in the slot that holds the longest beginning of it, if that is of the same document and loses no
+        more than half of what it holds; else in a victim, with the beginning to be copied.
+        """
+        assert self._free, "no slot is free"
+        source, shared = self._longest(ids, rotary_key, document)
+        held = self._free[source]
+        slot = source
+        if held.document != document or 2 * shared < len(held.ids):
+            slot = self._victim(document)
+        self._take(slot, document)
+        return Lease(slot, source if shared else slot, shared)
 
     def release(self, slot: int, ids: Sequence[int], rotary_key: int = 0) -> None:
         """Gives a slot back; `ids` are those whose keys and values stay in it."""
-        assert slot not in self._held
-        self._held[slot] = (list(ids), rotary_key)
+        assert slot in self._taken, "a slot that nobody holds"
+        self._free[slot] = Held(list(ids), rotary_key, self._taken.pop(slot))
+        self.num_tokens += len(ids)
+
+    def _longest(self, ids: Sequence[int], rotary_key: int, document: str) -> tuple[int, int]:
+        """The free slot that shares most with `ids`; of several the same document's, and of those who loses least."""
+
+        def rank(slot: int) -> tuple[int, bool, int]:
+            held = self._free[slot]
+            shared = common_prefix(held.ids, ids) if held.rotary_key == rotary_key else 0
+            return shared, held.document == document, -len(held.ids)
+
+        best = max(self._free, key=rank)
+        return best, rank(best)[0]
+
+    def _victim(self, document: str) -> int:
+        """An empty slot; else one whose document has a newer one, or gets it now; else the least recently used."""
+
+        def worth(slot: int) -> int:
+            held = self._free[slot]
+            if not held.ids:
+                return 0
+            newest = self._newest.get(held.document, slot)  # the newest may be gone already, if it was empty
+            return 1 if held.document and (held.document == document or newest != slot) else 2
+
+        return min(self._free, key=worth)
+
+    def _take(self, slot: int, document: str) -> None:
+        held = self._free.pop(slot)
+        self.num_tokens -= len(held.ids)
+        if self._newest.get(held.document) == slot:
+            del self._newest[held.document]
+        if document:
+            self._newest[document] = slot
+        self._taken[slot] = document
 
 
 def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
     """How many leading ids are equal."""
-    length = min(len(first), len(second))
-    if list(first[:length]) == list(second[:length]):
-        return length
-    return next(i for i in range(length) if first[i] != second[i])
+    same, length = 0, min(len(first), len(second))
+    while same < length:  # by halves, so that lists are compared in C
+        middle = (same + length + 1) // 2
+        if list(first[same:middle]) == list(second[same:middle]):
+            same = middle
+        else:
+            length = middle - 1
+    return same

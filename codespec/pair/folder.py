@@ -35,6 +35,16 @@ def looks_local(name: str) -> bool:
     )
 
 
+def find_fetched(name: str) -> Path | None:
+    """A hub id's folder if its files are on this machine already; asks nobody else."""
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(str(snapshot_download(name, allow_patterns=_WANTED, local_files_only=True)))
+    except (OSError, ValueError):
+        return None
+
+
 def _fetch(name: str) -> Path:
     """The hub's files in its own cache, where transformers finds them again."""
     from huggingface_hub import snapshot_download

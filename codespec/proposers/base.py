@@ -21,6 +21,10 @@ class Proposer(Protocol):
         """One draft a sequence, empty where it has nothing to say or the cap is 0. Does not change the sequences."""
         ...
 
+    def read(self, sequence: Sequence) -> bool:
+        """Reads a piece of the sequence's text ahead of its first draft; whether there is more to read."""
+        ...
+
     def commit(self, sequence: Sequence) -> None:
         """The sequence has grown by what the target chose."""
         ...

@@ -31,6 +31,10 @@ class ChainProposer:
                 drafts[i] = draft
         return drafts
 
+    def read(self, sequence: Sequence) -> bool:
+        """Each proposer reads a piece."""
+        return any([proposer.read(sequence) for proposer in self.proposers])
+
     def commit(self, sequence: Sequence) -> None:
         """Tells every proposer."""
         for proposer in self.proposers:

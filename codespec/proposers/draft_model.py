@@ -8,7 +8,7 @@ through. Knows nothing of how the target checks.
 from __future__ import annotations
 
 import collections.abc
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -20,9 +20,12 @@ from codespec.proposers.base import NOTHING, budget_bytes
 from codespec.proposers.drafter_text import REFILL, DrafterText, open_text
 from codespec.sequence import Cap, Draft, Sequence
 from codespec.text.fim import FimMissing, find_template
+from codespec.text.layout import Layouts
 from codespec.text.tokenizer import TextTokenizer
-from codespec.verify.sampling import Place, Sampler
+from codespec.verify.noise import row_key, uniform
+from codespec.verify.sampling import Place, Row, Sampler, chances, draw, prepare
 
+DRAFTING = 3  # what luck is for (verify.acceptance)
 MAX_UNITS_A_TOKEN = 3  # a drafter token may spell less than a target token
 
 
@@ -41,6 +44,13 @@ class Guess:
     ids: list[int] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
     confidences: list[float] = field(default_factory=list)
+    chances: list[Row] = field(default_factory=list)
+
+    @property
+    def drawn(self) -> bool:
+        """Whether its tokens are drawn by chance, and the target is shown the chances."""
+        request = self.sequence.request
+        return self.text.shared and request.rule == "rejection" and request.temperature > 0.0
 
     def rows(self) -> Rows:
         """What the drafter has not seen yet."""
@@ -52,24 +62,35 @@ class Guess:
         if not self.ids:
             return NOTHING
         ids = tuple(self.ids) if self.text.shared else None
-        return Draft(self.held + bytes(self.drafted), source, tuple(self.ends), tuple(self.confidences), ids)
+        text, chances = self.held + bytes(self.drafted), tuple(self.chances)
+        return Draft(text, source, tuple(self.ends), tuple(self.confidences), ids, chances)
 
 
 class DraftModel:
-    """Any causal language model as a proposer, batched over sequences; `context` is in its own tokens."""
+    """Any causal language model as a proposer, batched over sequences; `context` is in its own tokens, and so is
+    `chunk`, what it reads at a time where others would have to wait.
+    """
 
     name = "draft_model"
 
     def __init__(
-        self, model: LanguageModel, context: int, max_batch: int, shares_ids_with: TextTokenizer | None = None
+        self,
+        model: LanguageModel,
+        context: int,
+        slots: int,
+        shares_ids_with: TextTokenizer | None = None,
+        chunk: int = 256,
     ) -> None:
         self.model = model
         self.context = context
+        self.chunk = chunk
         template = find_template(model.tokenizer)
         self.template = None if isinstance(template, FimMissing) else template
         self.shared = shares_ids_with is not None and shares_ids_with.fingerprint == model.tokenizer.fingerprint
-        self._sampler = Sampler(model.token_bytes, model.device)
-        self._slots = SlotPool(max_batch)
+        self._sampler = Sampler(model.token_bytes)
+        self._spelled = [number for number, spelled in enumerate(model.token_bytes) if spelled]
+        self.slots = SlotPool(slots)
+        self._layouts = Layouts()
         self._texts: dict[Sequence, DrafterText] = {}
 
     @torch.inference_mode()
@@ -79,7 +100,7 @@ class DraftModel:
         """Drafts for all sequences with a cap, one token of each a forward."""
         drafts = [NOTHING] * len(sequences)
         guesses = [self._open(i, s, cap) for i, (s, cap) in enumerate(zip(sequences, caps, strict=True)) if cap.tokens]
-        going = started = [guess for guess in guesses if guess is not None]
+        going = started = self._ready([guess for guess in guesses if guess is not None], alone=len(sequences) == 1)
         while going:
             logits = self.model.forward([guess.rows() for guess in going])
             for guess in going:
@@ -93,6 +114,31 @@ class DraftModel:
             drafts[guess.place] = guess.draft(self.name)
         return drafts
 
+    def _ready(self, guesses: list[Guess], *, alone: bool) -> list[Guess]:
+        """The guesses that can be drafted now. Who has much to read does that first, a chunk a round where others
+        would have to wait.
+        """
+        late = [] if alone else [guess for guess in guesses if len(guess.text.pending) > self.chunk]
+        self._catch_up([guess.text for guess in late])
+        return [guess for guess in guesses if guess not in late]
+
+    @torch.inference_mode()
+    def read(self, sequence: Sequence) -> bool:
+        """Computes a chunk of what it has not seen, but for the last token, whose row only a draft needs."""
+        text = self._text_of(sequence)
+        if text is None or not text.sync(self.model.tokenizer, sequence):
+            return False
+        return self._catch_up([text])
+
+    def _catch_up(self, texts: collections.abc.Sequence[DrafterText]) -> bool:
+        """Reads a chunk of each text that has more than one token to read; whether one still has."""
+        behind = [(text, text.pending[:-1][: self.chunk]) for text in texts if len(text.pending) > 1]
+        if behind:
+            self.model.forward([Rows(text.slot, text.cached, ids, keep=0) for text, ids in behind])
+        for text, ids in behind:
+            text.cached += len(ids)
+        return any(len(text.pending) > 1 for text in texts)
+
     def commit(self, sequence: Sequence) -> None:
         """Nothing yet: the next proposal reads what was committed."""
 
@@ -101,13 +147,13 @@ class DraftModel:
         text = self._texts.pop(sequence, None)
         if text is not None:
             held = [*text.head, *text.ids][: text.cached]
-            self._slots.release(text.slot, held, self.model.rotary_key(self.context))
+            self.slots.release(text.slot, held, self.model.rotary_key(self.context))
 
     def _open(self, place: int, sequence: Sequence, cap: Cap) -> Guess | None:
         """Brings the drafter up to the sequence's text; None where it can't guess from there."""
-        text = self._texts.get(sequence) or self._read(sequence)
-        if text is None or (text.shared and max(sequence.ids) >= self.model.spec.vocab_size):
-            return None  # a target may have more rows, without text, than a drafter that shares its vocabulary
+        text = self._text_of(sequence)
+        if text is None:
+            return None
         in_step = text.sync(self.model.tokenizer, sequence)
         if in_step and text.length + self._units(text, cap) > self.context and not text.shared:
             text = self._read(sequence, text) or text
@@ -117,6 +163,13 @@ class DraftModel:
             return None
         held = sequence.known[len(sequence.generated) :]
         return Guess(place, sequence, text, cap, units, budget_bytes(sequence, cap), held)
+
+    def _text_of(self, sequence: Sequence) -> DrafterText | None:
+        """What the drafter has of a sequence; None where it can't read it."""
+        text = self._texts.get(sequence) or self._read(sequence)
+        if text is not None and text.shared and max(sequence.ids) >= self.model.spec.vocab_size:
+            return None  # a target may have more rows, without text, than a drafter that shares its vocabulary
+        return text
 
     def _units(self, text: DrafterText, cap: Cap) -> int:
         """Drafter tokens that a cap may take: no more than a moved window leaves free."""
@@ -130,14 +183,21 @@ class DraftModel:
             text = DrafterText(-1, ids=list(sequence.ids), shared=True)
         else:
             try:
-                text = open_text(self.model.tokenizer, self.template, sequence, -1, self.context)
+                layout = self._layouts.of(sequence.request.document)
+                text = open_text(self.model.tokenizer, self.template, sequence, self.context, layout)
             except TokenizerError:
                 return None
         key = self.model.rotary_key(self.context)
         if old is not None:
-            self._slots.release(old.slot, [*old.head, *old.ids][: old.cached], key)
-        text.slot, text.cached = self._slots.acquire([*text.head, *text.ids], key)
+            self.slots.release(old.slot, [*old.head, *old.ids][: old.cached], key)
+        lease = self.slots.acquire([*text.head, *text.ids], key, sequence.request.document)
+        text.slot, text.cached = lease.slot, min(lease.shared, max(0, text.length - 1))
+        if lease.source != lease.slot and text.cached:
+            assert self.model.cache is not None
+            self.model.cache.fork(lease.source, lease.slot, text.cached)
         self.model.admit(text.slot, self.context, text.cached)
+        sequence.stats.drafter_prompt_tokens += text.length
+        sequence.stats.drafter_cached_tokens += text.cached
         self._texts[sequence] = text
         return text
 
@@ -152,8 +212,20 @@ class DraftModel:
             offset = len(sequence.generated) + len(guess.held) + len(guess.drafted)
             silent = sequence.silent if offset == len(sequence.generated) else 0
             place = Place(offset, silent, guess.text.ids if request.repetition_penalty != 1.0 else ())
+            if guess.drawn:
+                chosen.append(self._draw(guess, row, place))
+                continue
             chosen += self._sampler.choose(row[None].clone(), request, sequence.choice, [place])
         return chosen
+
+    def _draw(self, guess: Guess, logits: Tensor, place: Place) -> int:
+        """A token by chance, for a draft that is judged by rejection; no luck of the target's goes in."""
+        request, sequence = guess.sequence.request, guess.sequence
+        row = logits.cpu().numpy().copy()
+        prepare(row, request, replace(place, allowed=self._spelled))
+        guess.chances.append(chances(row, request))
+        key = row_key(request.seed, sequence.choice, place.offset, place.silent, DRAFTING, len(sequence.ids))
+        return draw(guess.chances[-1], uniform(key))
 
     def _extend(self, guess: Guess, token: int, confidence: float) -> bool:
         """Adds one drafter token to a guess; says whether it goes on."""

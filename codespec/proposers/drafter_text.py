@@ -12,6 +12,7 @@ from codespec.models.slots import common_prefix
 from codespec.sequence import Sequence
 from codespec.text.align import complete_utf8_length, resync
 from codespec.text.fim import FimTemplate, build_prompt
+from codespec.text.layout import Layout
 from codespec.text.tokenizer import TextTokenizer
 
 REFILL = 4  # after the window moved, a quarter of the context is free
@@ -75,9 +76,15 @@ class DrafterText:
 
 
 def open_text(
-    tokenizer: TextTokenizer, template: FimTemplate | None, sequence: Sequence, slot: int, context: int
+    tokenizer: TextTokenizer,
+    template: FimTemplate | None,
+    sequence: Sequence,
+    context: int,
+    layout: Layout,
 ) -> DrafterText:
-    """Lays out the drafter's prompt for a sequence, as far as it has got, in at most three quarters of its context."""
+    """Lays out the drafter's prompt for a sequence, as far as it has got, in at most three quarters of its context.
+    It has no slot yet.
+    """
     request, known = sequence.request, sequence.known
     prefix = request.prefix.encode()
     surplus = max(0, len(sequence.held) - len(prefix))  # a dummy prefix that was healed away
@@ -91,10 +98,13 @@ def open_text(
         path=request.path,
         snippets=[(s.path, s.text) for s in request.snippets],
         budget=context - context // REFILL,
+        layout=layout,
+        offset=request.prefix_offset,
+        renew=sequence.only_reads,
     )
     last_special = max((i for i, token in enumerate(prompt.ids) if token in tokenizer.special_ids), default=-1)
     offset = len(read.encode()) - len(before) + surplus
-    text = DrafterText(slot, head=list(prompt.ids[: last_special + 1]), offset=offset)
+    text = DrafterText(-1, head=list(prompt.ids[: last_special + 1]), offset=offset)
     for token in prompt.ids[last_special + 1 :]:
         text.append(token, tokenizer.token_bytes[token])
     text.base = tokenizer.decode_bytes(text.ids)

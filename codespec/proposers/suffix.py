@@ -35,6 +35,10 @@ class SuffixProposer:
         """What followed the longest match, up to each cap."""
         return [self._draft(s, cap) if cap.tokens else NOTHING for s, cap in zip(sequences, caps, strict=True)]
 
+    def read(self, sequence: Sequence) -> bool:
+        """There is nothing to prepare."""
+        return False
+
     def commit(self, sequence: Sequence) -> None:
         """Nothing is kept per sequence: its text is read afresh."""
 

@@ -1,24 +1,27 @@
 """The prompt of a completion: template, budgets and token healing put together into ids.
 
-Knows where prefix, suffix and other files' snippets go and how much room each gets. Knows no model and no
-requests. Source text is always text: marker-like strings in it never become control tokens.
+Knows where prefix, suffix and other files' snippets go, how much room each gets, and what stays of the last prompt
+(`text.layout`). Knows no model and no requests. Source text is always text: marker-like strings in it never become
+control tokens.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from codespec.errors import RequestError
 from codespec.text.fim_templates import FimMissing, FimTemplate, find_template
 from codespec.text.heal import Held, held_vocabulary, stable_boundary
+from codespec.text.layout import Block, Layout, Snippets
 from codespec.text.tokenizer import TextTokenizer
 from codespec.text.windows import MOST_CHARS, Window, prefix_window, suffix_window
 
 __all__ = ["FimMissing", "FimTemplate", "Prompt", "build_prompt", "find_template"]
 
-_SUFFIX_SHARE = 4  # of the budget, a quarter each at most
+# Of the budget, one part in so many at most. Where the suffix stands behind what is typed, each keystroke computes it.
+_SUFFIX_SHARE = {"psm": 8, "spm": 4, "suffix_first": 4}
 _SNIPPET_SHARE = 4
+_SLACK = 8  # what must be free before parts that did not fit together are tried together again
 _LEAST = 8
 
 
@@ -28,8 +31,7 @@ class Prompt:
 
     `context` is the prefix's text in the prompt without `held`, the bytes that healing gave back and that
     the completion must spell first. `continues` says whether the ids end with the prefix, so that the
-    completion runs on from it. `prefix_start` is the character of the prefix the window begins at: the
-    anchor of the next prompt.
+    completion runs on from it. `prefix_start` is the character of the prefix the window begins at.
     """
 
     ids: list[int]
@@ -48,35 +50,55 @@ def build_prompt(
     prefix: str,
     suffix: str = "",
     path: str = "",
-    snippets: Sequence[tuple[str, str]] = (),
+    snippets: Snippets = (),
     budget: int,
-    anchor: int | None = None,
     heal: bool = False,
+    layout: Layout | None = None,
+    offset: int = 0,
+    renew: bool = False,
 ) -> Prompt:
     """At most `budget` ids for a cursor between `prefix` and `suffix`.
 
     Without a template or a suffix the prompt is the plain prefix, and equals the model's own encoding of
-    it. What does not fit is cut: the suffix to a quarter of the budget, snippets (path, text) to another,
-    the prefix to what is left. Raises RequestError if the budget leaves no room.
+    it. What does not fit is cut: the suffix to a quarter of the budget (an eighth where it stands behind the
+    prefix), snippets (path, text) to a quarter, the prefix to what is left. `layout`, the document's, is brought
+    up to date: where its windows lay, they stay while they fit; the snippets stay while typing goes on, unless
+    `renew`. `offset` is the character of the document that `prefix` begins at. Raises RequestError if the budget
+    leaves no room.
     """
+    layout = Layout() if layout is None else layout
     if template is None or not suffix:
         plain_notes = ("snippets are left out: they need a fill-in-the-middle prompt",) if snippets else ()
-        return _plain(tokenizer, prefix, budget, anchor, heal, plain_notes)
+        return _plain(tokenizer, prefix, budget, heal, layout, offset, plain_notes)
     room = _demand_room(budget - len(tokenizer.bos_ids) - 3)
-    extra, notes = _snippet_ids(tokenizer, template, path, snippets, room // _SNIPPET_SHARE)
-    before, behind = _windows(tokenizer, template, prefix, suffix, room - len(extra), anchor)
+    starts, behind_before = layout.starts[:1], layout.suffix
+    share = room // _SNIPPET_SHARE
+    if renew or not layout.keeps_block(path, snippets, share):
+        layout.block = _block(tokenizer, template, path, snippets, share, layout.now)
+    before, behind = _windows(tokenizer, template, prefix, suffix, room - len(layout.block.ids), layout, offset)
+    moved = layout.starts[:1] != starts or (layout.suffix != behind_before and template.order != "psm")
+    if moved and layout.block.snippets != tuple(snippets):  # most is read anew: the new ones cost little more
+        layout.block = _block(tokenizer, template, path, snippets, share, layout.now)
+        before, behind = _windows(tokenizer, template, prefix, suffix, room - len(layout.block.ids), layout, offset)
+    layout.used = layout.now
     held = stable_boundary(held_vocabulary(tokenizer), before.ids) if heal else Held()
     body = _arrange(template, before.ids[: len(before.ids) - held.count], behind.ids)
-    ids = [*tokenizer.bos_ids, *extra, *body]
+    ids = [*tokenizer.bos_ids, *layout.block.ids, *body]
     continues = template.order == "spm" or (template.order == "suffix_first" and template.middle_id is None)
-    return _prompt(ids, before, held, continues, before.cut or behind.cut, notes)
+    return _prompt(ids, before, held, continues, before.cut or behind.cut, layout.block.notes)
 
 
 def _plain(
-    tokenizer: TextTokenizer, prefix: str, budget: int, anchor: int | None, heal: bool, notes: tuple[str, ...]
+    tokenizer: TextTokenizer,
+    prefix: str,
+    budget: int,
+    heal: bool,
+    layout: Layout,
+    offset: int,
+    notes: tuple[str, ...],
 ) -> Prompt:
     room = _demand_room(budget - len(tokenizer.bos_ids))
-    before = prefix_window(tokenizer, prefix, room, anchor)
+    before = prefix_window(tokenizer, prefix, room, layout, offset)
     # One id stays in the prompt: a forward without any has no logits.
     givable = before.ids if tokenizer.bos_ids else before.ids[1:]
     held = stable_boundary(held_vocabulary(tokenizer), givable) if heal else Held()
@@ -99,16 +121,19 @@ def _demand_room(room: int) -> int:
 
 
 def _windows(
-    tokenizer: TextTokenizer, template: FimTemplate, prefix: str, suffix: str, room: int, anchor: int | None
+    tokenizer: TextTokenizer, template: FimTemplate, prefix: str, suffix: str, room: int, layout: Layout, offset: int
 ) -> tuple[Window, Window]:
     """Prefix and suffix whole if they fit together, else the suffix in its share, the prefix in the rest."""
     encode = tokenizer.encode if template.suffix_begins else tokenizer.encode_inside
     if len(prefix) + len(suffix) <= room * MOST_CHARS:
         before, behind = tokenizer.encode(prefix), encode(suffix)
-        if len(before) + len(behind) <= room:
+        if len(before) + len(behind) <= room - (room // _SLACK if layout.split else 0):
+            layout.split, layout.suffix = False, suffix
+            layout.keep_start(0, prefix, offset)
             return Window(before, prefix, 0, False), Window(behind, suffix, 0, False)
-    after = suffix_window(encode, tokenizer.token_bytes, suffix, room // _SUFFIX_SHARE)
-    return prefix_window(tokenizer, prefix, room - len(after.ids), anchor), after
+    after = suffix_window(encode, tokenizer.token_bytes, suffix, room // _SUFFIX_SHARE[template.order])
+    layout.split, layout.suffix = True, after.text
+    return prefix_window(tokenizer, prefix, room - len(after.ids), layout, offset), after
 
 
 def _arrange(template: FimTemplate, before: list[int], behind: list[int]) -> list[int]:
@@ -120,11 +145,18 @@ def _arrange(template: FimTemplate, before: list[int], behind: list[int]) -> lis
     return [template.suffix_id, *behind, template.prefix_id, *before, *middle]
 
 
+def _block(
+    tokenizer: TextTokenizer, template: FimTemplate, path: str, snippets: Snippets, budget: int, now: float
+) -> Block:
+    ids, notes = _snippet_ids(tokenizer, template, path, snippets, budget)
+    return Block(path, tuple(snippets), ids, notes, now)
+
+
 def _snippet_ids(
     tokenizer: TextTokenizer,
     template: FimTemplate,
     path: str,
-    snippets: Sequence[tuple[str, str]],
+    snippets: Snippets,
     budget: int,
 ) -> tuple[list[int], tuple[str, ...]]:
     """Each snippet behind a separator and its path, then the separator and path of the file itself."""

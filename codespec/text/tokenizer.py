@@ -74,6 +74,7 @@ class TextTokenizer:
         if not file.is_file():
             raise TokenizerError(f"{path} holds no tokenizer.json: give a complete Hugging Face model folder")
         config = {**read_json(path / "special_tokens_map.json"), **read_json(path / "tokenizer_config.json")}
+        config.update(_chat_template(path / "chat_template.jinja"))
         tokenizer = cls(read_json(file), config=config)
         named_eos = tokenizer.vocab.get(token_content(config.get("eos_token")))
         generation, model = read_json(path / "generation_config.json"), read_json(path / "config.json")
@@ -124,12 +125,18 @@ class TextTokenizer:
         """The ids of ordinary text that something else precedes: `encode` without a dummy prefix."""
         return self._spell_whole([text])[0]
 
-    def encode_with_specials(self, text: str) -> list[int]:
-        """The ids of a ready-made prompt: control tokens written in it are parsed, none is added."""
+    def encode_with_specials(self, text: str, stand_ins: Mapping[str, str] | None = None) -> list[int]:
+        """The ids of a ready-made prompt: control tokens written in it are parsed, none is added.
+
+        `stand_ins` are characters that hide others from the parser (see `control_starts`); what they stand for is
+        put back before text is encoded.
+        """
+        back = str.maketrans({new: old for old, new in (stand_ins or {}).items()})
         if not self._control_spellings:
-            return self.encode(text)
+            return self.encode(text.translate(back))
         pieces = any_of(self._control_spellings).split(text)
-        spelled = self._spell_whole([self._with_dummy_prefix(pieces[0]), *pieces[2::2]])
+        first, *others = [piece.translate(back) for piece in pieces[::2]]
+        spelled = self._spell_whole([self._with_dummy_prefix(first), *others])
         ids = spelled[0]
         for name, following in zip(pieces[1::2], spelled[1:], strict=True):
             ids += [self._control_spellings[name], *following]
@@ -151,6 +158,11 @@ class TextTokenizer:
         digest.update(b"".join(self.token_bytes))
         digest.update(json.dumps(sorted((self.vocab[name], name) for name in self._control_names)).encode())
         return digest.hexdigest()
+
+    @cached_property
+    def control_starts(self) -> frozenset[str]:
+        """The characters that the control tokens' spellings begin with: text without them spells none."""
+        return frozenset(name.strip()[0] for name in self._control_spellings)
 
     @cached_property
     def _control_names(self) -> list[str]:
@@ -215,6 +227,16 @@ def _find_bos_ids(
     framed: list[int] = backend.encode("x", add_special_tokens=True).ids
     starts = (start for start in range(len(framed)) if framed[start : start + len(plain)] == plain)
     return tuple(framed[: next(starts, 0)])
+
+
+def _chat_template(file: Path) -> dict[str, str]:
+    """A chat template that lies beside tokenizer_config.json and goes before the one in it."""
+    if not file.is_file():
+        return {}
+    try:
+        return {"chat_template": file.read_text(encoding="utf-8")}
+    except (OSError, UnicodeDecodeError) as error:
+        raise TokenizerError(f"{file} cannot be read as text: fetch the model again") from error
 
 
 def _to_bytes(text: str) -> bytes:

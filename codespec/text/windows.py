@@ -1,17 +1,18 @@
 """Which part of a long text goes into a prompt: windows in tokens, anchored so that typing does not move
 them.
 
-Knows token budgets and lines; knows no templates. Nothing here costs more than the budget, however long the
-text.
+Knows token budgets, lines and where the last window lay; knows no templates. Nothing here costs more than the budget,
+however long the text.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from codespec.text.align import byte_ends
+from codespec.text.layout import Layout
 from codespec.text.tokenizer import TextTokenizer
 
 MOST_CHARS = 8  # a token; code has 2 to 5, and what is clipped by this before encoding would not fit
@@ -28,24 +29,19 @@ class Window:
     cut: bool
 
 
-def prefix_window(tokenizer: TextTokenizer, text: str, budget: int, anchor: int | None = None) -> Window:
-    """The end of a text, at most `budget` tokens.
+def prefix_window(
+    tokenizer: TextTokenizer, text: str, budget: int, layout: Layout | None = None, offset: int = 0
+) -> Window:
+    """The end of a text that begins at character `offset` of its document, at most `budget` tokens.
 
-    It starts at a line, on a grid of a quarter of the budget: while text is appended the start stays where
-    it is until the window is full, then it moves one step. `anchor`, where an earlier window began, is kept
-    while it fits and fills half of the budget, so that the grid may shift (a client that sends a moving
-    piece of a document).
+    It starts at a line. Where the layout's last window began it begins again, while that fits and fills half of the
+    budget; when it is full, the start moves on to where three quarters of the budget are left. Without a last window
+    the start lies on a grid of a quarter of the budget.
     """
-    if anchor is not None and 0 < anchor < len(text) <= anchor + budget * MOST_CHARS:
-        ids = tokenizer.encode(text[anchor:])
-        if len(ids) <= budget <= 2 * len(ids):
-            return Window(ids, text[anchor:], anchor, True)
-    for start in _starts(tokenizer, text, budget):
-        ids = tokenizer.encode(text[start:])
-        if len(ids) <= budget:
-            return Window(ids, text[start:], start, start > 0)
-    start = max(0, len(text) - (budget - 1) // 4)  # a character takes four tokens at most, a dummy prefix one
-    return Window(tokenizer.encode(text[start:]), text[start:], start, True)
+    layout = Layout() if layout is None else layout
+    start, ids = _choose_start(tokenizer, text, budget, layout.find_starts(text, offset), offset)
+    layout.keep_start(start, text, offset)
+    return Window(ids, text[start:], start, start > 0)
 
 
 def suffix_window(encode: Callable[[str], list[int]], token_bytes: list[bytes], text: str, budget: int) -> Window:
@@ -65,14 +61,38 @@ def suffix_window(encode: Callable[[str], list[int]], token_bytes: list[bytes], 
     return Window(ids, kept, 0, len(kept) < len(text))
 
 
-def _starts(tokenizer: TextTokenizer, text: str, budget: int) -> Iterator[int]:
-    """Starts from which a window may fit, the widest first."""
-    if len(text) <= budget * MOST_CHARS:
+def _choose_start(
+    tokenizer: TextTokenizer, text: str, budget: int, anchors: Sequence[int], offset: int
+) -> tuple[int, list[int]]:
+    """Where a window begins, and its ids."""
+    full = False
+    for place, anchor in enumerate(anchors):
+        ids = tokenizer.encode(text[anchor : anchor + budget * MOST_CHARS + 1])
+        fits = len(ids) <= budget and len(text) - anchor <= budget * MOST_CHARS
+        if fits and (2 * len(ids) >= budget or anchor + offset == 0):
+            return anchor, ids
+        full = full or (place == 0 and not fits)
+    for start in _starts(tokenizer, text, budget, offset, full):
+        ids = tokenizer.encode(text[start:])
+        if len(ids) <= budget:
+            return start, ids
+    start = max(0, len(text) - (budget - 1) // 4)  # a character takes four tokens at most, a dummy prefix one
+    return start, tokenizer.encode(text[start:])
+
+
+def _starts(tokenizer: TextTokenizer, text: str, budget: int, offset: int, full: bool) -> Iterator[int]:
+    """Starts from which a window may fit, the widest first; behind a `full` window those that free a quarter."""
+    clipped = max(0, len(text) - budget * MOST_CHARS)
+    if not full and not clipped:
         yield 0
     step = max(1, budget // 4 * _CHARS)
-    clipped = max(0, len(text) - budget * MOST_CHARS)
-    ends = byte_ends(tokenizer, tokenizer.spell([text[clipped:].encode("utf-8")])[0])
-    for least in range(-(-clipped // step) * step, len(text), step):
+    data = text[clipped:].encode("utf-8")
+    ends = byte_ends(tokenizer, tokenizer.spell([data])[0])
+    first = -(-(clipped + offset) // step) * step - offset  # the grid is the document's
+    if full:
+        gone = ends[: max(0, len(ends) - budget * 3 // 4)]
+        first = clipped + len(data[: gone[-1] if gone else 0].decode("utf-8", errors="ignore"))
+    for least in range(first, len(text), step):
         start = _line_start(text, least, least + step)
         behind = len(text[clipped:start].encode("utf-8"))
         if start and len(ends) - bisect_right(ends, behind) <= budget:

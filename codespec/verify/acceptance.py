@@ -1,29 +1,93 @@
-"""How far a draft is right. Knows ids only."""
+"""How far a draft is right: two rules, and the target's side of a round that both look at. Knows ids, chances and luck,
+no model and no text.
+"""
 
 from __future__ import annotations
 
 import collections.abc
+from dataclasses import dataclass
 from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from codespec.sequence import Candidates
+from codespec.types import CompletionRequest
+from codespec.verify.noise import row_key, uniform
+from codespec.verify.sampling import Place, Row, Sampler, chances, draw, prepare
+
+ACCEPTING, REDRAWING = 1, 2  # what luck is for: each purpose has its own
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What the target says behind each of one sequence's candidates: logits [candidates + 1, vocabulary] and where they
+    stand. A row is worked on when it is asked for, and may be asked once.
+    """
+
+    sampler: Sampler
+    request: CompletionRequest
+    choice: int
+    rows: NDArray[np.float32]
+    places: collections.abc.Sequence[Place]
+
+    def chosen(self, row: int) -> int:
+        """The target's own choice, which depends on no draft."""
+        prepare(self.rows[row], self.request, self.places[row])
+        return self.sampler.pick(self.rows[row], self.request, self.choice, self.places[row])
+
+    def chances(self, row: int) -> Row:
+        """The probabilities [vocabulary] of that choice."""
+        prepare(self.rows[row], self.request, self.places[row])
+        return chances(self.rows[row], self.request)
+
+    def luck(self, row: int, purpose: int) -> float:
+        """A number in [0, 1) that nothing else in this text depends on."""
+        place = self.places[row]
+        return uniform(row_key(self.request.seed, self.choice, place.offset, place.silent, purpose))
 
 
 class AcceptanceRule(Protocol):
-    """Decides how many candidates stand, given the target's own choice for every row."""
+    """Decides how many candidates stand, and which token comes behind them."""
 
-    def accept(self, candidates: collections.abc.Sequence[int], choices: collections.abc.Sequence[int]) -> int:
-        """The number of candidates to keep; `choices` is one longer (the correction or bonus token)."""
+    def judge(self, candidates: Candidates, view: View) -> tuple[int, int]:
+        """The number of candidates to keep, and the target's correction or bonus token."""
         ...
 
 
 class MatchRule:
     """The longest prefix in which candidate and choice are equal.
 
-    Exact for greedy and for seeded sampling alike, because a choice does not depend on the draft (string-level exact
-    match where the draft came as text: Timor et al. 2025; seeded replay: Daliri et al. 2024).
+    Exact for greedy and for seeded sampling alike, whatever the draft, because a choice does not depend on it
+    (string-level exact match where the draft came as text: Timor et al. 2025; seeded replay: Daliri et al. 2024).
     """
 
-    def accept(self, candidates: collections.abc.Sequence[int], choices: collections.abc.Sequence[int]) -> int:
-        """The length of the common prefix."""
-        for index, (candidate, choice) in enumerate(zip(candidates, choices, strict=False)):
-            if candidate != choice:
-                return index
-        return len(candidates)
+    def judge(self, candidates: Candidates, view: View) -> tuple[int, int]:
+        """Choices up to the first that is not the candidate."""
+        for row, candidate in enumerate(candidates.ids):
+            choice = view.chosen(row)
+            if choice != candidate:
+                return row, choice
+        return len(candidates.ids), view.chosen(len(candidates.ids))
+
+
+class RejectionRule:
+    """Speculative sampling (Leviathan et al. 2023; Chen et al. 2023): a candidate that the drafter drew from q stands
+    with probability min(1, p/q); else a token is drawn from what p has beyond q.
+
+    The text depends on the draft, its distribution does not: it is the target's, if each candidate was drawn from the
+    row of q that came with it and nobody dropped one for what it is.
+    """
+
+    def judge(self, candidates: Candidates, view: View) -> tuple[int, int]:
+        """Up to the first candidate that does not stand; behind all of them the target's own choice."""
+        for row, (candidate, theirs) in enumerate(zip(candidates.ids, candidates.chances, strict=True)):
+            ours = view.chances(row)
+            if view.luck(row, ACCEPTING) * theirs[candidate] >= ours[candidate]:
+                beyond = ours.copy()
+                both = min(ours.size, theirs.size)  # one model may have more rows for ids without text
+                beyond[:both] -= theirs[:both]
+                beyond.clip(0.0, out=beyond)
+                if beyond.any():  # else they are the same but for rounding, and it stands
+                    return row, draw(beyond, view.luck(row, REDRAWING))
+        return len(candidates.ids), view.chosen(len(candidates.ids))

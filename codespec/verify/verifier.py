@@ -1,6 +1,6 @@
 """One batched target forward over what every sequence brings, and the verdict on each draft.
 
-Row j of a sequence is the target's view after j candidates; its choice is compared with candidate j. Prefill is the
+Row j of a sequence is the target's view after j candidates, by which candidate j is judged. Prefill is the
 same thing with more pending ids and no candidates, so there is one kind of step. Knows ids and logits, no drafters.
 """
 
@@ -15,7 +15,8 @@ from torch import Tensor
 from codespec.models.language_model import LanguageModel, Rows
 from codespec.sequence import Candidates, Sequence, Verdict
 from codespec.text.heal import held_vocabulary
-from codespec.verify.acceptance import AcceptanceRule
+from codespec.verify.acceptance import AcceptanceRule, RejectionRule, View
+from codespec.verify.logprobs import own_logprobs, tell_logprobs
 from codespec.verify.sampling import Place, Sampler
 
 
@@ -36,12 +37,15 @@ class Turn:
 
 
 class Verifier:
-    """The target's side of a round."""
+    """The target's side of a round. `rule` judges candidates that came alone; those that came with the drafter's
+    chances are judged by rejection.
+    """
 
     def __init__(self, target: LanguageModel, rule: AcceptanceRule) -> None:
         self.target = target
         self.rule = rule
-        self.sampler = Sampler(target.token_bytes, target.device)
+        self.rejection = RejectionRule()
+        self.sampler = Sampler(target.token_bytes)
         self._held = held_vocabulary(target.tokenizer)
 
     @torch.inference_mode()
@@ -66,10 +70,17 @@ class Verifier:
         return Rows(sequence.slot, sequence.cached, [*ids, *turn.candidates.ids], keep=len(turn.candidates.ids) + 1)
 
     def _judge(self, turn: Turn, logits: Tensor) -> Verdict:
-        sequence, candidates = turn.sequence, turn.candidates.ids
-        choices = self.sampler.choose(logits, sequence.request, sequence.choice, self._places(sequence, candidates))
-        accepted = self.rule.accept(candidates, choices)
-        return Verdict(accepted, (*candidates[:accepted], choices[accepted]))
+        sequence, candidates = turn.sequence, turn.candidates
+        asked = sequence.request.logprobs
+        own = None if asked is None else own_logprobs(logits)  # before the sampler changes them in place
+        places = self._places(sequence, candidates.ids)
+        view = View(self.sampler, sequence.request, sequence.choice, logits.cpu().numpy(), places)
+        rule = self.rejection if candidates.chances else self.rule
+        accepted, last = rule.judge(candidates, view)
+        committed = (*candidates.ids[:accepted], last)
+        if own is None or asked is None:
+            return Verdict(accepted, committed)
+        return Verdict(accepted, committed, tell_logprobs(own, committed, sequence.num_generated, asked))
 
     def _settle(self, turn: Turn, verdict: Verdict | None) -> None:
         """The cache keeps what was fed and accepted; the last committed token's keys come with the next step."""
@@ -93,7 +104,7 @@ class Verifier:
                 before.append(candidate)
         return places
 
-    def _allowed(self, held: bytes) -> Tensor | None:
+    def _allowed(self, held: bytes) -> list[int] | None:
         if not held:
             return None
-        return torch.tensor(self._held.allowed_ids(held), dtype=torch.long, device=self.target.device)
+        return self._held.allowed_ids(held)

@@ -13,7 +13,7 @@ from transformers.pytorch_utils import Conv1D
 
 from codespec.models import linear
 from codespec.models.exactness import find_variance
-from codespec.models.linear import PackedLinear, can_pack, pack_linears
+from codespec.models.linear import FEW_ROWS, PackedLinear, can_pack, pack_linears, padded_rows
 from tests.tiny_models import tiny_model
 
 SIZES = st.integers(1, 90)
@@ -54,6 +54,46 @@ def test_a_row_does_not_depend_on_the_others(
     end = data.draw(st.integers(begin + 1, rows))
     assert torch.equal(packed(inputs[begin:end]), whole[begin:end])
     assert torch.equal(packed(inputs.flip(0)), whole.flip(0))
+
+
+def test_few_numbers_of_rows_are_computed() -> None:
+    """The library keeps a kernel for each, so a daemon grows with every number it has not seen."""
+    computed = [padded_rows(count) for count in range(513)]
+    assert computed[: FEW_ROWS + 1] == list(range(FEW_ROWS + 1)) and len(set(computed)) <= 60
+    assert all(count <= padded <= count * 9 / 8 for count, padded in enumerate(computed))
+    assert all(padded_rows(padded) == padded for padded in computed)
+
+
+@pytest.mark.parametrize("fastest", [1, 4])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_large_matrices_take_the_faster_rows(fastest: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measured once a shape; whatever comes of it, a row's bits are the same for every number of rows."""
+    if can_pack(dtype):
+        pytest.skip(can_pack(dtype))
+    asked: list[torch.dtype] = []
+    monkeypatch.setattr(linear, "LARGE", 90 * 40 * dtype.itemsize)
+    monkeypatch.setattr(linear, "_LEAST_ROWS", {})
+    monkeypatch.setattr(linear, "measure_least_rows", lambda layer, kind: asked.append(kind) or fastest)
+    small, large, again = (PackedLinear(draw(size, 40).to(dtype), None, exact=True) for size in (89, 90, 90))
+    assert (small.least_rows, large.least_rows, again.least_rows) == (2, max(2, fastest), max(2, fastest))
+    assert asked == [dtype]
+    inputs = draw(19, 40, seed=2).to(dtype)
+    whole = large(inputs)
+    assert all(torch.equal(large(inputs[:count]), whole[:count]) for count in range(1, 20))
+
+
+def test_four_rows_only_where_they_are_clearly_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, clock = PackedLinear(draw(8, 8), None, exact=True), [0.0]
+    seconds = {1: 1.0, 2: 1.2, 4: 0.9}
+    monkeypatch.setattr(linear.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(layer, "multiply", lambda rows: clock.append(clock.pop() + seconds[len(rows)]))
+    assert linear.measure_least_rows(layer, torch.float32) == 4
+    seconds[4] = 0.98
+    assert linear.measure_least_rows(layer, torch.float32) == 1
+
+
+def test_no_rows_at_all() -> None:
+    assert PackedLinear(draw(7, 12), None, exact=True)(draw(0, 12)).shape == (0, 7)
 
 
 def test_leading_dimensions_and_strides_are_kept() -> None:

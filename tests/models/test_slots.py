@@ -1,4 +1,6 @@
-"""Slots: never handed out twice, longest shared beginning first, then the one unused for longest; forks are copies."""
+"""Slots: never handed out twice; the longest shared beginning is gone on from or copied, and nobody loses what is
+worth more. Forks are copies.
+"""
 
 from __future__ import annotations
 
@@ -11,45 +13,65 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from codespec.errors import ModelError
 from codespec.models.cache import CAPACITY_UNIT, KVCache, cache_bytes
 from codespec.models.language_model import Rows
-from codespec.models.slots import SlotPool, common_prefix
+from codespec.models.slots import Lease, SlotPool, common_prefix
 from tests.models.rounds import fresh_prefill
 from tests.tiny_models import sample_ids, tiny_model
 
 IDS = st.lists(st.integers(0, 2), max_size=6)
 KEYS = st.integers(0, 1)
+DOCUMENTS = st.sampled_from(["", "a", "b"])
 
 
 class PoolMachine(RuleBasedStateMachine):
-    """A pool against a list of free slots in the order of their release."""
+    """A pool against a list of free slots in the order of their release, and each document's newest slot."""
 
     @initialize(count=st.integers(1, 5))
     def start(self, count: int) -> None:
         self.pool = SlotPool(count)
-        self.free: list[tuple[int, list[int], int]] = [(slot, [], 0) for slot in range(count)]
-        self.taken: set[int] = set()
+        self.free: list[tuple[int, list[int], int, str]] = [(slot, [], 0, "") for slot in range(count)]
+        self.taken: dict[int, str] = {}
+        self.newest: dict[str, int] = {}
+
+    def worth(self, slot: int, ids: list[int], document: str, comes: str) -> int:
+        """What is lost with a slot: nothing, an older place of a document, or what may be gone on from."""
+        if not ids:
+            return 0
+        return 1 if document and (document == comes or self.newest.get(document, slot) != slot) else 2
 
     @precondition(lambda self: self.free)
-    @rule(ids=IDS, key=KEYS, reuse=st.booleans())
-    def acquire(self, ids: list[int], key: int, reuse: bool) -> None:
-        shared = [naive_prefix(held, ids) if reuse and key == rotary else 0 for _, held, rotary in self.free]
-        expected = self.free[shared.index(max(shared))]
-        assert self.pool.acquire(ids, key, reuse) == (expected[0], max(shared))
-        assert expected[0] not in self.taken
-        self.taken.add(expected[0])
-        self.free.remove(expected)
+    @rule(ids=IDS, key=KEYS, document=DOCUMENTS)
+    def acquire(self, ids: list[int], key: int, document: str) -> None:
+        lease = self.pool.acquire(ids, key, document)
+        assert lease.slot not in self.taken
+        free = {slot: (held, rotary, owner) for slot, held, rotary, owner in self.free}
+        shared = {slot: naive_prefix(held, ids) if rotary == key else 0 for slot, (held, rotary, _) in free.items()}
+        assert lease.shared == max(shared.values()) == shared.get(lease.source, 0)
+        held, _, owner = free[lease.slot]
+        worths = {slot: self.worth(slot, held, owner, document) for slot, (held, _, owner) in free.items()}
+        goes_on = lease.source == lease.slot and owner == document and 2 * shared[lease.slot] >= len(held)
+        oldest = next(slot for slot in free if worths[slot] == min(worths.values()))
+        assert goes_on or lease.slot == oldest
+        own = [slot for slot, (_, _, owner) in free.items() if owner == document and shared[slot] == lease.shared > 0]
+        if any(2 * lease.shared >= len(free[slot][0]) for slot in own):
+            assert goes_on, "a document keeps its slot"
+        self.free = [entry for entry in self.free if entry[0] != lease.slot]
+        self.newest = {name: slot for name, slot in self.newest.items() if slot != lease.slot}
+        self.taken[lease.slot] = document
+        if document:
+            self.newest[document] = lease.slot
 
     @precondition(lambda self: self.taken)
     @rule(data=st.data(), ids=IDS, key=KEYS)
     def release(self, data: st.DataObject, ids: list[int], key: int) -> None:
         slot = data.draw(st.sampled_from(sorted(self.taken)))
         self.pool.release(slot, ids, key)
-        self.taken.remove(slot)
-        self.free.append((slot, list(ids), key))
+        self.free.append((slot, list(ids), key, self.taken.pop(slot)))
         ids.append(99)  # the pool must keep its own copy
 
     @rule()
     def count(self) -> None:
-        assert self.pool.num_free == len(self.free)
+        assert self.pool.num_taken == len(self.taken) == self.pool.count - len(self.free)
+        assert self.pool.num_tokens == sum(len(ids) for _, ids, _, _ in self.free)
 
 
 def naive_prefix(first: list[int], second: list[int]) -> int:
@@ -70,12 +92,51 @@ def test_common_prefix(first: list[int], second: list[int]) -> None:
 
 def test_misuse_is_noticed() -> None:
     pool = SlotPool(1)
-    slot, _ = pool.acquire([1])
+    slot = pool.acquire([1]).slot
     with pytest.raises(AssertionError):
         pool.acquire([1])
     pool.release(slot, [1])
     with pytest.raises(AssertionError):
         pool.release(slot, [1])
+
+
+def used(pool: SlotPool, ids: list[int], document: str = "") -> Lease:
+    """Takes a slot and gives it back with everything computed."""
+    lease = pool.acquire(ids, 0, document)
+    pool.release(lease.slot, ids)
+    return lease
+
+
+def test_a_shared_header_takes_nobodys_slot() -> None:
+    """Every prompt begins alike, with its markers; that is copied, and the other document stays whole."""
+    pool, header = SlotPool(3), list(range(20))
+    first = used(pool, header + [1] * 60, "a")
+    second = used(pool, header + [2] * 60, "b")
+    assert second.slot != first.slot and (second.source, second.shared) == (first.slot, 20)
+    assert used(pool, header + [1] * 62, "a") == Lease(first.slot, first.slot, 80)
+
+
+def test_a_document_keeps_its_slot_while_another_one_jumps_about() -> None:
+    pool = SlotPool(3)
+    kept = used(pool, [1] * 50, "a")
+    for place in range(2, 9):
+        used(pool, [place] * 50, "b")
+    assert used(pool, [1] * 51, "a") == Lease(kept.slot, kept.slot, 50)
+    assert used(pool, [8] * 51, "b").shared == 50
+
+
+def test_the_document_that_rests_for_longest_goes_first() -> None:
+    pool = SlotPool(3)
+    slots = {name: used(pool, [number] * 9, name).slot for number, name in enumerate("abc")}
+    used(pool, [0] * 10, "a")
+    assert used(pool, [9] * 9, "d").slot == slots["b"]
+
+
+def test_who_jumps_away_and_back_finds_the_old_place() -> None:
+    pool = SlotPool(3)
+    first = used(pool, [1] * 50, "a")
+    used(pool, [2] * 50, "a")
+    assert used(pool, [1] * 51, "a") == Lease(first.slot, first.slot, 50)
 
 
 def test_capacity_is_whole_blocks_and_bytes_are_counted() -> None:

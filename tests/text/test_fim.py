@@ -12,6 +12,7 @@ from tokenizers import AddedToken, Tokenizer
 
 from codespec.errors import RequestError
 from codespec.text.fim import FimMissing, FimTemplate, Prompt, build_prompt, find_template
+from codespec.text.layout import Layout
 from codespec.text.tokenizer import TextTokenizer
 from tests.toy_tokenizers import KINDS, held_out_texts, toy_backend, toy_tokenizer
 
@@ -192,7 +193,7 @@ class TestBudgets:
         assert prefix[prompt.prefix_start - 1] == "\n"
         assert tokenizer.decode_bytes(prompt.ids).endswith(b"\n")
         suffix_ids = prompt.ids[prompt.ids.index(tokenizer.vocab["<|fim_suffix|>"]) + 1 : -1]
-        assert 60 < len(suffix_ids) <= 150
+        assert 40 < len(suffix_ids) <= 75
 
     def test_nothing_is_cut_that_fits(self) -> None:
         tokenizer = toy_tokenizer("llama3")
@@ -202,14 +203,13 @@ class TestBudgets:
         assert not whole.trimmed and len(whole.ids) == size
         assert build_prompt(tokenizer, template_of(tokenizer), prefix=prefix, suffix=suffix, budget=size - 1).trimmed
 
-    @pytest.mark.parametrize("with_anchor", [False, True])
-    def test_typing_moves_the_window_only_now_and_then(self, with_anchor: bool) -> None:
+    @pytest.mark.parametrize("with_layout", [False, True])
+    def test_typing_moves_the_window_only_now_and_then(self, with_layout: bool) -> None:
         tokenizer = toy_tokenizer("llama3")
         starts: list[int] = []
-        anchor: int | None = None
+        layout = Layout() if with_layout else None
         for end in range(20_000, 26_000, 50):
-            prompt = build_prompt(tokenizer, None, prefix=self.text[:end], budget=800, anchor=anchor)
-            anchor = prompt.prefix_start if with_anchor else None
+            prompt = build_prompt(tokenizer, None, prefix=self.text[:end], budget=800, layout=layout)
             starts.append(prompt.prefix_start)
             assert len(prompt.ids) > 400
         assert starts == sorted(starts)
@@ -219,9 +219,12 @@ class TestBudgets:
     def test_an_anchor_is_kept_when_the_text_before_it_moves(self) -> None:
         tokenizer = toy_tokenizer("llama3")
         start = self.text.index("\n", 19_000) + 1
-        prompt = build_prompt(tokenizer, None, prefix=self.text[:20_500], budget=800, anchor=start)
+        layout = Layout()
+        layout.keep_start(start, self.text, 0)
+        prompt = build_prompt(tokenizer, None, prefix=self.text[:20_500], budget=800, layout=layout)
         assert prompt.prefix_start == start
-        far = build_prompt(tokenizer, None, prefix=self.text[:20_500], budget=800, anchor=20_400)
+        layout.starts = [(20_300, self.text[20_300:20_428])]
+        far = build_prompt(tokenizer, None, prefix=self.text[:20_500], budget=800, layout=layout)
         assert far.prefix_start < 19_500  # a window of a few tokens is not kept
 
     def test_one_endless_line_is_cut_between_characters(self) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
+from codespec.sequence import Candidates
 from codespec.types import Counts, Stats
 from codespec.verify.acceptance import MatchRule
 
@@ -13,10 +17,12 @@ IDS = st.lists(st.integers(0, 3), max_size=8)
 
 @given(IDS, IDS, st.integers(0, 3))
 def test_accepts_the_common_prefix(candidates: list[int], others: list[int], bonus: int) -> None:
-    choices = [*others, *[9] * len(candidates), bonus][: len(candidates) + 1]
-    accepted = MatchRule().accept(candidates, choices)
-    assert candidates[:accepted] == choices[:accepted]
+    choices, asked = [*others, *[9] * len(candidates), bonus][: len(candidates) + 1], []
+    view: Any = SimpleNamespace(chosen=lambda row: asked.append(row) or choices[row])
+    accepted, last = MatchRule().judge(Candidates(tuple(candidates)), view)
+    assert candidates[:accepted] == choices[:accepted] and last == choices[accepted]
     assert accepted == len(candidates) or candidates[accepted] != choices[accepted]
+    assert asked == list(range(accepted + 1)), "rows behind the correction cost nothing"
 
 
 def test_counting_is_fixed_once() -> None:

@@ -88,6 +88,6 @@ def test_held_bytes_bind_each_row() -> None:
     sequence.held = b"ab"
     first, second, third, fourth = verifier._places(sequence, tuple(tokenizer.encode("abc")))
     assert first.allowed is not None and second.allowed is not None
-    assert [tokenizer.token_bytes[number] for number in first.allowed.tolist()] == [b"a"]
-    assert [tokenizer.token_bytes[number] for number in second.allowed.tolist()] == [b"b"]
+    assert [tokenizer.token_bytes[number] for number in first.allowed] == [b"a"]
+    assert [tokenizer.token_bytes[number] for number in second.allowed] == [b"b"]
     assert third.allowed is None is fourth.allowed

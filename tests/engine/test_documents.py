@@ -1,0 +1,193 @@
+"""Long in, short out: a document that is typed in computes little, for the target and for the drafter, whatever else is
+asked in between; and what it gets is what its prompt alone would have got.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cache
+
+import pytest
+
+from codespec.control.draft_length import FixedLength
+from codespec.engine.engine import Engine
+from codespec.proposers.draft_model import DraftModel
+from codespec.sequence import Sequence
+from codespec.text.tokenizer import TextTokenizer
+from codespec.types import Completion, CompletionRequest, Snippet, Stats
+from tests.pairs import CONTEXT, texts, total
+from tests.parrot import Parrot
+from tests.toy_tokenizers import held_out_texts, toy_backend, toy_tokenizer
+
+TEXT = held_out_texts()[0]
+PLACE = 6000  # the cursor, in a file of 12,000 characters
+TYPED = "value = self._first(other, key)\nreturn [item for item in value if item]\n"
+
+
+@cache
+def spelling(kind: str, order: str) -> TextTokenizer:
+    """A vocabulary that declares an order of prefix, suffix and middle."""
+    orders = {"codespec_fim_orders": ["psm", order]}
+    return TextTokenizer.from_backend(toy_backend(kind), eos_ids=toy_tokenizer(kind).model_eos_ids, config=orders)
+
+
+def counting_engine(order: str, chunk: int = 256) -> Engine:
+    """Two at once and room for eight prompts; models without weights that know which ids they were fed, and where."""
+    target, drafter = (Parrot(spelling(kind, order), "", slots=8) for kind in ("gpt2", "llama3"))
+    proposer = DraftModel(drafter, CONTEXT, 8, chunk=chunk)
+    settings = {"context": CONTEXT, "max_batch": 2, "slots": 8, "prefill_chunk": chunk, "warmup": 0}
+    return Engine(target, proposer, FixedLength(1), **settings)  # type: ignore[arg-type]
+
+
+@dataclass
+class Editor:
+    """One document and its cursor; asks for a completion as a language server does."""
+
+    name: str
+    before: str
+    behind: str
+    snippets: tuple[Snippet, ...] = ()
+    most: int = 100_000  # characters that are sent before the cursor
+    asked: list[CompletionRequest] = field(default_factory=list)
+
+    def ask(self, engine: Engine, **change: object) -> Completion:
+        """Completes at the cursor."""
+        offset = max(0, len(self.before) - self.most)
+        request = CompletionRequest(
+            prefix=self.before[offset:],
+            suffix=self.behind,
+            path=f"{self.name}.txt",
+            snippets=self.snippets,
+            max_tokens=3,
+            shape="line",
+            heal=True,
+            document=self.name,
+            prefix_offset=offset,
+        )
+        self.asked.append(replace(request, **change))  # type: ignore[arg-type]
+        return engine.complete([self.asked[-1]])[0]
+
+    def jump(self, by: int) -> None:
+        """Moves the cursor by so many characters."""
+        whole, place = self.before + self.behind, len(self.before) + by
+        self.before, self.behind = whole[:place], whole[place:]
+
+
+def editor(name: str, **more: object) -> Editor:
+    """In the middle of a long file; each name has another file."""
+    text = f"# {name}\n" + TEXT[len(name) * 100 :][:12_000]
+    return Editor(name, text[:PLACE], text[PLACE:], **more)  # type: ignore[arg-type]
+
+
+def session(mine: Editor) -> Iterator[str]:
+    """A hundred keystrokes: typing, deleting, a new line, a jump elsewhere and back, other snippets."""
+    for number in range(100):
+        if number == 40:
+            mine.jump(-2500)
+            yield "jump"
+        elif number == 45:
+            mine.jump(2500)
+            yield "back"
+        elif number == 60:
+            mine.snippets = (*mine.snippets[1:], Snippet("new.py", "NEW = 1\n" * 5))
+            yield "snippets"
+        elif number % 17 in (12, 13, 14):
+            mine.before = mine.before[:-1]
+            yield "delete"
+        elif number % 30 == 29:
+            mine.before += "\n    "
+            yield "newline"
+        else:
+            mine.before += TYPED[number % len(TYPED)]
+            yield "type"
+
+
+@dataclass
+class Work:
+    """What a session computed."""
+
+    warm: Stats = field(default_factory=Stats)
+    kinds: dict[str, list[float]] = field(default_factory=dict)  # the part of each prompt that was new
+
+    def add(self, kind: str, done: Completion) -> None:
+        """One completion."""
+        self.warm.add(done.stats)
+        self.kinds.setdefault(kind, []).append(1 - done.stats.cached_tokens / done.stats.prompt_tokens)
+
+
+@pytest.mark.parametrize("order,most", [("spm", 100_000), ("psm", 4000)])
+def test_typing_computes_a_fifth_of_what_reading_anew_does(order: str, most: int) -> None:
+    """Counted in prompt tokens, with two other documents asked in between; more documents than run at once."""
+    engine = counting_engine(order)
+    mine = editor("mine", snippets=(Snippet("b.py", "B = 2\n" * 9), Snippet("c.py", "C = 3\n" * 9)), most=most)
+    others, work = [editor("other"), editor("a third")], Work()
+    mine.ask(engine)
+    for number, kind in enumerate(session(mine)):
+        work.add(kind, mine.ask(engine))
+        if number % 3 == 0:
+            others[number % 2].before += "x"
+            others[number % 2].ask(engine)
+    warm = work.warm
+    assert warm.prompt_tokens >= 100 * 0.6 * (CONTEXT - 128), "the budget was full"
+    assert warm.prompt_tokens >= 5 * (warm.prompt_tokens - warm.cached_tokens)
+    assert warm.drafted >= 50 and warm.drafter_prompt_tokens >= 100 * 0.4 * CONTEXT
+    assert warm.drafter_prompt_tokens >= 5 * (warm.drafter_prompt_tokens - warm.drafter_cached_tokens)
+    least = 0.15 if order == "psm" else 0.05
+    assert sorted(work.kinds["type"])[len(work.kinds["type"]) * 9 // 10] <= least
+    assert max(work.kinds["delete"] + work.kinds["snippets"] + work.kinds["back"]) <= 0.15
+
+
+def test_a_policy_knows_what_the_drafter_has_read() -> None:
+    """Otherwise the cost rule would think that it has to read the whole prompt, and ask no drafter for a short text."""
+    engine, mine = counting_engine("spm"), editor("mine")
+    mine.ask(engine)
+    mine.before += "x"
+    mine.ask(engine)
+    for request, known in ((mine.asked[-1], True), (replace(mine.asked[-1], document="b"), False)):
+        (sequence,) = engine.submit(request)
+        engine.step()
+        assert sequence.outlook.read_by == ({"draft_model": sequence.stats.cached_tokens} if known else {})
+        engine.cancel(sequence)
+
+
+def test_a_cold_engine_computes_it_all() -> None:
+    """What the numbers above are compared with: the same requests, each in an engine of its own."""
+    mine = editor("mine")
+    for _ in range(2):
+        done = mine.ask(counting_engine("spm"))
+        assert done.stats.cached_tokens == done.stats.drafter_cached_tokens == 0 < done.stats.drafter_prompt_tokens
+
+
+def test_a_document_gets_what_its_prompt_alone_gets() -> None:
+    """Warm slots, copied beginnings and drafts change no token: these models' choices hang on every id in a slot."""
+    engine, found = counting_engine("spm"), []
+    admit = engine._admission.admit
+    prompts: list[tuple[int, ...]] = []
+
+    def noting(request: CompletionRequest) -> list[Sequence]:
+        sequences = admit(request)
+        prompts.append(tuple(sequences[0].prompt_ids))
+        return sequences
+
+    engine._admission.admit = noting  # type: ignore[method-assign]
+    mine, other = editor("mine"), editor("other")
+    for number, _ in enumerate(session(mine)):
+        if number % 5 == 0:
+            found.append(mine.ask(engine, heal=False, shape="raw", max_tokens=8))
+            found.append(other.ask(engine, heal=False, shape="raw", max_tokens=8, temperature=0.8, seed=number))
+    assert total(found).cached_tokens > total(found).prompt_tokens / 2 and total(found).drafted > 100
+    asked = [request for both in zip(mine.asked, other.asked, strict=True) for request in both]
+    for ids, request, done in zip(prompts, asked, found, strict=True):
+        alone = replace(request, prompt_ids=ids, prefix="", suffix="", snippets=(), document="")
+        assert counting_engine("spm").complete([alone])[0].token_ids == done.token_ids
+
+
+def test_no_document_no_history() -> None:
+    engine, mine = counting_engine("spm"), editor("mine")
+    for number, _ in enumerate(session(mine)):
+        mine.ask(engine)
+        if number % 10 == 9:
+            found, fresh = mine.ask(engine, document=""), counting_engine("spm").complete([mine.asked[-1]])[0]
+            assert texts([found]) == texts([fresh])
+            assert found.stats.prompt_tokens == fresh.stats.prompt_tokens

@@ -1,0 +1,175 @@
+"""Rejection sampling: the text is the target's in distribution, however far off the drafter; biases are seen.
+
+One round over a few letters, thousands of seeds in order from 0: the first tokens' joint frequencies against exact
+products of the target's probabilities. What the drafter draws comes from the same code as in `DraftModel`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from codespec.sequence import Candidates
+from codespec.types import CompletionRequest
+from codespec.verify import acceptance
+from codespec.verify.acceptance import RejectionRule, View
+from codespec.verify.noise import row_key, uniform
+from codespec.verify.sampling import Place, Row, Sampler, chances, draw
+
+SIZE, SEEDS, DRAFTED = 3, 3000, 2
+LIMIT = 54.1  # chi-square of 26 degrees of freedom, 1 in 1,000
+LETTERS = [bytes([97 + number]) for number in range(SIZE)]
+SAMPLER = Sampler(LETTERS)
+GENERATOR = np.random.default_rng(4)
+TARGET, DRAFTER = 1.2 * GENERATOR.standard_normal((2, SIZE + 1, SIZE)).astype(np.float32)  # by the letter before
+Drafting = Callable[[CompletionRequest], Candidates]
+
+
+def request_of(seed: int, **settings: float) -> CompletionRequest:
+    return CompletionRequest(prefix="x", rule="rejection", seed=seed, **{"temperature": 1.0, **settings})  # type: ignore[arg-type]
+
+
+def drafted(request: CompletionRequest, stop: float = 0.0) -> Candidates:
+    """Two letters, each drawn from the drafter's row behind the one before. Stops before a letter that is less likely
+    than `stop`.
+    """
+    ids: list[int] = []
+    rows: list[Row] = []
+    while len(ids) < DRAFTED:
+        row = chances(DRAFTER[ids[-1] if ids else -1], request)
+        letter = draw(row, uniform(row_key(request.seed, 0, len(ids), 0, 3, 0)))
+        if row[letter] < stop:
+            break
+        ids.append(letter)
+        rows.append(row)
+    return Candidates(tuple(ids), chances=tuple(rows))
+
+
+def view_of(request: CompletionRequest, before: Sequence[int], first: int = 0) -> View:
+    """The target's rows behind each of these letters; -1 is the prompt."""
+    places = [Place(first + number) for number in range(len(before))]
+    return View(SAMPLER, request, 0, TARGET[list(before)], places)
+
+
+def write(request: CompletionRequest, drafting: Drafting, rule: RejectionRule) -> list[int]:
+    """Three letters: a round, and then plain decoding."""
+    candidates = drafting(request)
+    accepted, last = rule.judge(candidates, view_of(request, [-1, *candidates.ids]))
+    text = [*candidates.ids[:accepted], last]
+    while len(text) < DRAFTED + 1:
+        text.append(view_of(request, text[-1:], len(text)).chosen(0))
+    return text
+
+
+def chi_square(drafting: Drafting = drafted, rule: RejectionRule | None = None, **settings: float) -> float:
+    """Of all texts of three letters, over SEEDS seeds."""
+    asked = [request_of(seed, **settings) for seed in range(SEEDS)]
+    counts = Counter(tuple(write(request, drafting, rule or RejectionRule())) for request in asked)
+    rows = [chances(row, asked[0]) for row in TARGET]
+    found = 0.0
+    for text in product(range(SIZE), repeat=3):
+        wanted = SEEDS * float(np.prod([rows[b][letter] for b, letter in zip((-1, *text), text, strict=False)]))
+        assert wanted or not counts[text], "something impossible was written"
+        found += (counts[text] - wanted) ** 2 / max(wanted, 5.0)  # the rarest texts count for less
+    return found
+
+
+@pytest.mark.parametrize("settings", [{}, {"temperature": 0.6}, {"top_k": 2, "temperature": 1.3}])
+def test_the_distribution_is_the_targets(settings: dict[str, float]) -> None:
+    assert chi_square(**settings) < LIMIT
+
+
+def test_a_length_known_before_does_not_bend_it() -> None:
+    """Whoever stops behind a letter that is unlikely, and keeps it, is honest."""
+
+    def unsure(request: CompletionRequest) -> Candidates:
+        whole = drafted(request)
+        length = 1 if whole.chances[0][whole.ids[0]] < 0.4 else 2
+        return Candidates(whole.ids[:length], chances=whole.chances[:length])
+
+    assert chi_square(unsure) < LIMIT
+
+
+def test_a_confidence_stop_is_caught() -> None:
+    """A planted bias: the drafter drops a letter because it is that letter."""
+    assert chi_square(lambda request: drafted(request, stop=0.35)) > 2 * LIMIT
+
+
+class Swapped(RejectionRule):
+    """A planted bias: the drafter shows another row than it drew from."""
+
+    def judge(self, candidates: Candidates, view: View) -> tuple[int, int]:
+        return super().judge(Candidates(candidates.ids, chances=candidates.chances[::-1]), view)
+
+
+class Plain(RejectionRule):
+    """A planted bias: a rejected letter is replaced by one from all of p."""
+
+    def judge(self, candidates: Candidates, view: View) -> tuple[int, int]:
+        accepted, last = super().judge(candidates, view)
+        if accepted < len(candidates.ids):
+            last = draw(chances(view.rows[accepted], view.request), view.luck(accepted, 9))
+        return accepted, last
+
+
+def test_standing_too_often_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A planted bias: each letter stands with probability min(1, p/q + 0.1)."""
+    luck = View.luck
+    monkeypatch.setattr(View, "luck", lambda self, row, purpose: luck(self, row, purpose) - 0.1 * (purpose == 1))
+    assert chi_square() > 2 * LIMIT
+
+
+@pytest.mark.parametrize("rule", [Swapped(), Plain()], ids=lambda rule: type(rule).__name__)
+def test_a_planted_bias_is_caught(rule: RejectionRule) -> None:
+    assert chi_square(rule=rule) > 2 * LIMIT
+
+
+def test_luck_for_one_thing_must_not_serve_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A planted bias: what accepts also draws the replacement, so only great luck ever draws."""
+    monkeypatch.setitem(globals(), "TARGET", np.zeros_like(TARGET))
+    monkeypatch.setitem(globals(), "DRAFTER", DRAFTER + np.array([6.0, 0.0, 0.0], np.float32))
+    assert chi_square() < LIMIT
+    monkeypatch.setattr(acceptance, "REDRAWING", acceptance.ACCEPTING)
+    assert chi_square() > 2 * LIMIT
+
+
+def test_a_drafter_that_is_the_target_is_always_right() -> None:
+    for seed in range(300):
+        request = request_of(seed)
+        row = chances(TARGET[-1], request)
+        letter = draw(row, uniform(row_key(seed, 0, 0, 0, 3, 0)))
+        candidates = Candidates((letter,), chances=(row,))
+        accepted, _ = RejectionRule().judge(candidates, view_of(request, [-1, letter]))
+        assert accepted == 1
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 2**40), st.integers(0, 3), st.integers(0, 3))
+def test_one_seed_and_one_draft_give_one_text(seed: int, more: int, fewer: int) -> None:
+    """Rows without text that one model has and the other lacks change nothing."""
+    request = request_of(seed, temperature=0.9)
+    candidates = drafted(request)
+    view = view_of(request, [-1, *candidates.ids])
+    told = RejectionRule().judge(candidates, view_of(request, [-1, *candidates.ids]))
+    padded = tuple(np.append(row, np.zeros(more, np.float32)) for row in candidates.chances)
+    assert RejectionRule().judge(Candidates(candidates.ids, chances=padded), view) == told
+    wider = np.pad(TARGET[[-1, *candidates.ids]], ((0, 0), (0, fewer)), constant_values=-np.inf)
+    view = View(Sampler([*LETTERS, *[b""] * fewer]), request, 0, wider, view.places)
+    assert RejectionRule().judge(candidates, view) == told
+
+
+def test_more_is_accepted_than_by_matching_independent_draws() -> None:
+    """Of letters drawn from q, the share of min(p, q) stands; matching would give the share of p times q."""
+    accepted, wanted = 0, 0.0
+    for seed in range(2000):
+        request = request_of(seed)
+        candidates = drafted(request)
+        accepted += RejectionRule().judge(candidates, view_of(request, [-1, *candidates.ids]))[0] > 0
+        wanted += float(np.minimum(candidates.chances[0], chances(TARGET[-1], request)).sum())
+    assert accepted == pytest.approx(wanted, abs=100)
