@@ -76,6 +76,8 @@ def say(notes: Iterable[str]) -> None:
 
 def read_request(options: argparse.Namespace) -> CompletionRequest:
     """The request for the place named on the command line."""
+    if options.max_tokens == 0:
+        raise RequestError("--max-tokens 0 would write nothing: ask for 1 or more.", "max_tokens")
     file, line, column = parse_place(options.place)
     prefix, suffix = split_at(read_source(file), line, column)
     return CompletionRequest(

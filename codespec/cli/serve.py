@@ -7,7 +7,7 @@ from typing import Any
 
 from codespec.cli.options import add_engine_options, engine_config, require_aiohttp, require_torch
 
-SERVE_SETTINGS = ("host", "port", "socket", "token_file", "queue", "drain_seconds", "access_log")
+SERVE_SETTINGS = ("host", "port", "socket", "token_file", "queue", "drain_seconds", "prefetch", "access_log")
 
 
 def add_parser(commands: Any) -> None:
@@ -25,6 +25,11 @@ def add_parser(commands: Any) -> None:
     group.add_argument("--token-file", metavar="FILE", help="every request must bring the token in this file")
     group.add_argument("--queue", type=int, metavar="N", help="requests that may wait (default 64); more get 429")
     group.add_argument("--drain-seconds", type=int, metavar="N", help="for open requests at the end (default 30)")
+    group.add_argument(
+        "--prefetch",
+        action=argparse.BooleanOptionalAction,
+        help="go on behind each text as if it were accepted, while idle (default yes)",
+    )
     group.add_argument("--access-log", action="store_true", default=None, help="a line for each request, without text")
     add_engine_options(parser)
     parser.add_argument("--max-batch", type=int, metavar="N", help="requests that run at once (default 8)")
@@ -40,4 +45,5 @@ def run(options: argparse.Namespace) -> int:
     from codespec.server.settings import resolve_serve
 
     flags = {name: getattr(options, name) for name in SERVE_SETTINGS}
-    return serve(resolve_serve(flags, options.config), loader(config, require_torch))
+    settings = resolve_serve(flags, options.config)
+    return serve(settings, loader(config, require_torch, settings.prefetch))

@@ -1,6 +1,7 @@
-"""`codespec stats`: what was learned about which guesses are right, and how to forget it. Knows tables and terminals.
+"""`codespec stats`: what a running daemon counted, what was learned about which guesses are right, how to forget it.
 
-Counters of running requests belong to the daemon's `/metrics`; this reads what engines kept.
+Knows tables and terminals. The daemon's numbers are those of its /metrics; what was learned is read from the user's
+state folder, where engines keep it.
 """
 
 from __future__ import annotations
@@ -12,39 +13,77 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from codespec.cli import stats_table
+from codespec.cli.daemon_call import Address, Found, add_address_options, find_address
 from codespec.control.learned import forget, learned_folder
 from codespec.control.overview import LearnedRow, learned_rows
 from codespec.errors import ConfigError
+
+ABSENT = {
+    "nobody": "No daemon answers at {url}: `codespec serve` starts one.",
+    "locked": "The daemon at {url} asks for its token: give --token-file, or set CODESPEC_SERVE_TOKEN.",
+    "stranger": "What answers at {url} is no daemon of this version: check --url, or restart the daemon.",
+    "silent": "What listens at {url} does not answer as a daemon does: check --url, or look with `codespec doctor`.",
+}
+STILL_KNOWN = "The daemon at {url} still knows what it learned and keeps it again at its end: stop it, then reset."
 
 
 def add_parser(commands: Any) -> None:
     """Adds the command and its flags."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "stats",
-        help="show or forget what was learned about drafts",
-        description="Shows, by context and proposer, how often drafted tokens were right lately.",
+        help="show what a daemon counted and what was learned about drafts",
+        description="Shows the numbers of a running daemon, and by context and proposer how often drafted tokens were "
+        "right lately.",
         allow_abbrev=False,
     )
-    parser.add_argument("--reset", action="store_true", help="forget what was learned about every pair")
+    add_address_options(parser)
+    parser.add_argument(
+        "--reset", action="store_true", help="forget what was learned about every pair; a daemon's counters go on"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints the table, or forgets and says of how many pairs; returns 0."""
+    """Prints the tables, or forgets and says of how many pairs; returns 0."""
+    address = find_address(options)
+    found = address.look()
     if options.reset:
         removed = _forget()
         print(json.dumps({"forgotten": removed}) if options.json else f"forgotten: {removed} pair(s)")
+        if found.who == "daemon":
+            _note(STILL_KNOWN.format(url=address.url))
         return 0
+    if found.who in ABSENT:
+        _note(ABSENT[found.who].format(url=address.url))
     notes: list[str] = []
     rows = learned_rows(notes)
     for note in notes:
-        print(f"codespec: {note}", file=sys.stderr)
+        _note(note)
     if options.json:
-        print(json.dumps({"learned": [asdict(row) for row in rows]}))
+        print(json.dumps({**_as_json(address, found), "learned": [asdict(row) for row in rows]}))
     else:
-        print("\n".join(render(rows)))
+        print("\n".join([*_daemon_lines(address, found), *render(rows)]))
     return 0
+
+
+def _note(sentence: str) -> None:
+    print(f"codespec: {sentence}", file=sys.stderr)
+
+
+def _as_json(address: Address, found: Found) -> dict[str, Any]:
+    if found.who != "daemon":
+        return {"daemon": None, "families": []}
+    return {"daemon": {"url": address.url, **found.told["daemon"]}, "families": found.told["families"]}
+
+
+def _daemon_lines(address: Address, found: Found) -> list[str]:
+    if found.who != "daemon":
+        return []
+    model = found.told["daemon"].get("model") or "no model yet"
+    head = f"daemon {address.url}: codespec {found.version}, {found.state}, {model}; since it began:"
+    return [head, "", *stats_table.render(found.told), "", f"learned, from {learned_folder()}:", ""]
 
 
 def render(rows: Sequence[LearnedRow]) -> list[str]:

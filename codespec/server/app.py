@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from aiohttp import web
 
+from codespec.server import metrics_page, page
 from codespec.server.daemon import DAEMON, Daemon
-from codespec.server.dialects import codespec, llama_cpp, mistral, ollama, openai, tabby
+from codespec.server.dialects import codespec, llama_about, llama_cpp, mistral, ollama, openai, openai_chat, tabby
 from codespec.server.security import answer_errors, guard, log_access
 from codespec.server.wire import read_fields
 
@@ -17,10 +18,13 @@ MOST_BODY = 8 << 20  # bytes; each field has a bound of its own
 
 def build_app(daemon: Daemon, host: str = "127.0.0.1", token: str = "") -> web.Application:
     """The routes and the guards around them."""
-    app = web.Application(middlewares=[log_access(), answer_errors(), guard(host, token)], client_max_size=MOST_BODY)
+    guards = [log_access(), answer_errors(), guard(host, token, page.OPEN_PATHS)]
+    app = web.Application(middlewares=guards, client_max_size=MOST_BODY)
     app[DAEMON] = daemon
-    for dialect in (codespec, llama_cpp, openai, mistral, tabby, ollama):
+    for dialect in (codespec, llama_cpp, llama_about, openai, openai_chat, mistral, tabby, ollama):
         app.router.add_routes(dialect.ROUTES)
+    app.router.add_routes(metrics_page.ROUTES)
+    app.router.add_routes(page.ROUTES)
     app.router.add_post("/v1/completions", complete_v1)
     return app
 

@@ -13,7 +13,8 @@ from aiohttp import web
 
 from codespec.errors import ServeError
 from codespec.server.loading import Loaded
-from codespec.server.tickets import Ask, Ticket
+from codespec.server.metrics import RequestMetrics
+from codespec.server.tickets import Ask, Priority, Ticket
 from codespec.server.worker import Worker
 from codespec.types import Completion
 
@@ -27,12 +28,29 @@ class Daemon:
         self.worker = worker
         self.queue = queue
         self.stopping = False
+        self.metrics = RequestMetrics()
         self._tickets: set[Ticket] = set()
 
     @property
     def num_open(self) -> int:
         """Requests that the engine still works for, or will."""
         return sum(not ticket.over for ticket in self._tickets)
+
+    @property
+    def state(self) -> str:
+        """starting, ready, stopping, failed or stopped."""
+        return "stopping" if self.stopping else self.worker.state
+
+    @property
+    def num_running(self) -> int:
+        """Open requests that the engine works for at this moment."""
+        desk = self.worker.desk
+        return 0 if desk is None else sum(len(job.tickets) for job in list(desk.jobs.running))
+
+    @property
+    def num_waiting(self) -> int:
+        """Open requests that wait for it."""
+        return max(0, self.num_open - self.num_running)
 
     def loaded(self) -> Loaded:
         """The engine and what is told of it. Raises ServeError while there is none."""
@@ -49,8 +67,13 @@ class Daemon:
     @contextmanager
     def ask(self, ask: Ask) -> Iterator[Ticket]:
         """A ticket; who leaves the block early, cancels. Raises ServeError where the daemon takes none now."""
-        slots = self.loaded().slots
+        try:
+            slots = self.loaded().slots
+        except ServeError:
+            self.metrics.refused["not_ready"] += 1
+            raise
         if self.num_open >= slots + self.queue:
+            self.metrics.refused["queue_full"] += 1
             wait = math.ceil(WAIT_SECONDS * self.num_open / max(1, slots) / 8)
             raise ServeError(f"{self.num_open} requests are open: ask again in a moment.", 429, max(1, wait))
         ticket = Ticket(ask)
@@ -60,6 +83,7 @@ class Daemon:
             yield ticket
         finally:
             self._tickets.discard(ticket)
+            self.metrics.end(ticket.course, ask.priority.name.lower(), timed=ask.priority == Priority.INTERACTIVE)
             if not ticket.over:
                 self.worker.leave(ticket)
 

@@ -11,9 +11,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from codespec.errors import CodespecError, RequestError, ServeError, TokenizerError
+from codespec.server.ahead import Ahead, follow_up
 from codespec.server.jobs import Job, Jobs
 from codespec.server.logs import log_failure
-from codespec.server.tickets import Failed, Message, Ticket, nothing
+from codespec.server.tickets import Ask, Failed, Message, Ticket, nothing
 from codespec.types import DoneEvent
 
 if TYPE_CHECKING:
@@ -23,22 +24,35 @@ Parcel = tuple[Ticket, Sequence[Message]]
 
 
 class Desk:
-    """Starts, watches and ends jobs. `outbox` fills with what is to be handed to tickets."""
+    """Starts, watches and ends jobs. `outbox` fills with what is to be handed to tickets. With `prefetch` it goes on
+    behind each document's text when there is nothing else to do.
+    """
 
-    def __init__(self, engine: Engine, slots: int) -> None:
+    def __init__(self, engine: Engine, slots: int, prefetch: bool = False) -> None:
         self.engine = engine
         self.slots = slots
+        self.prefetch = prefetch
         self.jobs = Jobs()
+        self.ahead = Ahead()
         self.outbox: list[Parcel] = []
 
     def admit(self, ticket: Ticket) -> None:
-        """Takes a ticket; an older one of its document ends here."""
-        job, older = self.jobs.add(ticket)
-        if job.log:
-            self._send([ticket], job.log)
-        if older is not None:
+        """Takes a ticket; an older one of its document ends here, and so does what nobody asked for."""
+        superseded = self.jobs.supersede(ticket)
+        told = self.ahead.take(ticket.ask, time.perf_counter())
+        if not told:
+            told = self.jobs.add(ticket).log
+        if told:
+            self._send([ticket], told)
+        for older in superseded:
             self.leave(older)
             self._send([older], nothing(older.ask.request, "cancelled"))
+        for job in self.jobs.unasked():
+            self._cancel(job)
+            self.jobs.end(job)
+        if ticket not in self.jobs:
+            self.jobs.leave(ticket)
+            self._go_on(ticket.ask, told)
 
     def leave(self, ticket: Ticket) -> None:
         """Nobody waits for this ticket any more: work that only it wanted stops now."""
@@ -87,6 +101,7 @@ class Desk:
         else:
             for sequence in sequences:
                 sequence.listening = True
+                sequence.started = min((ticket.arrived for ticket in job.tickets), default=sequence.started)
             self.jobs.start(job, sequences)
 
     def _recover(self, error: Exception) -> None:
@@ -116,6 +131,16 @@ class Desk:
             self._send(job.tickets, events)
         if job.finished:
             self.jobs.end(job)
+            if job.unasked:
+                self.ahead.keep(job.ask, job.log, time.perf_counter())
+            else:
+                self._go_on(job.ask, job.log)
+
+    def _go_on(self, ask: Ask, told: Sequence[Message]) -> None:
+        """Plans what comes behind a finished text, as if it had been accepted."""
+        ask_next = follow_up(ask, told) if self.prefetch else None
+        if ask_next is not None:
+            self.jobs.add_ahead(ask_next)
 
     def _is_overdue(self, job: Job) -> bool:
         """Whether the limit that counts from the first token has passed, and each choice has a line to show."""

@@ -1,7 +1,7 @@
 """Computations in flight: who waits, who runs, who shares one, and who goes next.
 
-Identical asks share a job; a newer ask of a document takes the older one's place. Knows order and sharing; knows no
-engine and no network. Lives on the engine's thread.
+Identical asks share a job; a newer ask of a document takes the older one's place. What is computed before it is asked
+for is a job without tickets. Knows order and sharing; knows no engine and no network. Lives on the engine's thread.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 
 from codespec.sequence import Sequence
+from codespec.server.ahead import is_answered_by
 from codespec.server.tickets import Ask, Message, Priority, Ticket
 from codespec.types import CompletionRequest, DoneEvent, RoundEvent, TextEvent
 
@@ -44,6 +45,11 @@ class Job:
         return self.priority, self.number
 
     @property
+    def unasked(self) -> bool:
+        """Whether it is computed ahead, and nobody has asked for it so far."""
+        return self.ask.priority == Priority.AHEAD
+
+    @property
     def finished(self) -> bool:
         """Whether all choices are."""
         return all(sequence.finish_reason for sequence in self.sequences)
@@ -53,6 +59,13 @@ class Job:
         if self.deadline is None:
             return self.ask.request
         return replace(self.ask.request, deadline_ms=(self.deadline - now) * 1000)
+
+    def adopt(self, ticket: Ticket) -> None:
+        """What was computed ahead is asked for, perhaps with a deadline."""
+        self.ask, limit = ticket.ask, ticket.ask.request.deadline_ms
+        self.deadline = None if limit is None else ticket.arrived + limit / 1000
+        for sequence in self.sequences:
+            sequence.deadline = self.deadline
 
     def read_events(self) -> list[Message]:
         """What the sequences have to tell that was not told before."""
@@ -87,32 +100,53 @@ class Jobs:
         self.running: list[Job] = []
         self._numbers = count()
         self._job_of: dict[Ticket, Job] = {}
-        self._documents: dict[str, Ticket] = {}
+        self._documents: dict[tuple[str, Priority], Ticket] = {}
 
     def __len__(self) -> int:
         return len(self.waiting) + len(self.running)
 
-    def add(self, ticket: Ticket) -> tuple[Job, Ticket | None]:
-        """Puts a ticket into a job, a new one or one that computes the same; and the ticket that it supersedes."""
+    def __contains__(self, ticket: Ticket) -> bool:
+        return ticket in self._job_of
+
+    def add(self, ticket: Ticket) -> Job:
+        """Puts a ticket into a job, a new one or one that computes the same."""
         job = self._same(ticket.ask) or self._new(ticket)
+        if job.unasked:
+            job.adopt(ticket)
         job.tickets.append(ticket)
         self._job_of[ticket] = job
-        document = ticket.ask.document
-        older = self._documents.get(document)
-        if document:
-            self._documents[document] = ticket
-        return job, older
+        return job
+
+    def add_ahead(self, ask: Ask) -> None:
+        """Adds what nobody asked for yet."""
+        self.waiting.append(Job(ask, next(self._numbers), None))
+
+    def unasked(self) -> list[Job]:
+        """The jobs that nobody asked for."""
+        return [job for job in (*self.running, *self.waiting) if job.unasked]
+
+    def supersede(self, ticket: Ticket) -> list[Ticket]:
+        """Makes a ticket its document's newest; the tickets that end with that. A warm-up ends warm-ups only."""
+        document, priority = ticket.ask.document, ticket.ask.priority
+        if not document:
+            return []
+        ended = [Priority.WARM_UP] if priority == Priority.WARM_UP else [Priority.INTERACTIVE, Priority.WARM_UP]
+        older = [self._documents.pop((document, kind), None) for kind in ended]
+        self._documents[document, priority] = ticket
+        return [one for one in older if one is not None]
 
     def leave(self, ticket: Ticket) -> Job | None:
         """Takes a ticket out; its job, removed, if nobody else wants it."""
         job = self._job_of.pop(ticket, None)
-        self._forget_document(ticket)
+        place = (ticket.ask.document, ticket.ask.priority)
+        if self._documents.get(place) is ticket:
+            del self._documents[place]
         if job is None:
             return None
         job.tickets.remove(ticket)
         if job.tickets:
             return None
-        (self.running if job in self.running else self.waiting).remove(job)
+        self._remove(job)
         return job
 
     def end(self, job: Job) -> list[Ticket]:
@@ -120,25 +154,28 @@ class Jobs:
         tickets = list(job.tickets)
         for ticket in tickets:
             self.leave(ticket)
+        if not tickets:
+            self._remove(job)
         return tickets
 
     def next(self, slots: int) -> Job | None:
-        """Who is to start now, by priority and arrival. A warm-up starts only when nobody waits for a text."""
+        """Who is to start now, by priority and arrival. A warm-up starts only when nobody waits for a text, what nobody
+        asked for only when there is nothing else.
+        """
         if not self.waiting or any(job.alone for job in self.running):
             return None
         first = min(self.waiting, key=lambda job: job.order)
         taken = sum(len(job.sequences) for job in self.running)
         if self.running and (first.alone or taken + first.ask.request.n > slots):
             return None
-        if first.priority == Priority.WARM_UP and any(job.priority < Priority.WARM_UP for job in self.running):
+        if any(job.priority < first.priority for job in self.running):
             return None
         return first
 
     def in_the_way(self) -> list[Job]:
-        """Warm-ups that run while someone waits for a text."""
-        if all(job.priority == Priority.WARM_UP for job in self.waiting):
-            return []
-        return [job for job in self.running if job.priority == Priority.WARM_UP]
+        """Who runs while someone waits whose work is more urgent."""
+        urgent = min((job.priority for job in self.waiting), default=Priority.AHEAD)
+        return [job for job in self.running if job.priority > urgent]
 
     def start(self, job: Job, sequences: list[Sequence]) -> None:
         """Moves a job from waiting to running."""
@@ -155,7 +192,10 @@ class Jobs:
     def _same(self, ask: Ask) -> Job | None:
         """A job that answers this ask too; one that the clock may cut only before it began."""
         for job in (*self.running, *self.waiting):
-            if job.ask.key == ask.key and not (ask.limited and job.sequences):
+            if job.unasked:
+                if is_answered_by(ask, job.ask.request):
+                    return job
+            elif job.ask.key == ask.key and not (ask.limited and job.sequences):
                 return job
         return None
 
@@ -165,6 +205,5 @@ class Jobs:
         self.waiting.append(job)
         return job
 
-    def _forget_document(self, ticket: Ticket) -> None:
-        if self._documents.get(ticket.ask.document) is ticket:
-            del self._documents[ticket.ask.document]
+    def _remove(self, job: Job) -> None:
+        (self.running if job in self.running else self.waiting).remove(job)

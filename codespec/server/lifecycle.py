@@ -1,7 +1,8 @@
 """From `codespec serve` to its end: sockets, signals, draining. Knows processes; knows no requests.
 
 It listens at once and loads behind that. The first SIGTERM or SIGINT lets open requests finish and ends with 0; the
-second ends at once.
+second ends at once. An engine that has died ends it too, with an error: whoever watches it (an editor's language
+server, systemd) starts another, which helps where answering 503 for ever would not.
 """
 
 from __future__ import annotations
@@ -14,17 +15,18 @@ import signal
 import socket
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any, NoReturn
 
 from aiohttp import web
 
 from codespec.errors import ConfigError
+from codespec.server.access import check_bind, read_token
 from codespec.server.app import build_app
 from codespec.server.daemon import Daemon
 from codespec.server.loading import Loaded, Progress
 from codespec.server.logs import log
-from codespec.server.security import check_bind, read_token
 from codespec.server.settings import ServeConfig
 from codespec.server.worker import Worker
 
@@ -37,18 +39,19 @@ def serve(config: ServeConfig, load: Callable[[Progress], Loaded]) -> int:
     token = read_token(config.token_file)
     check_bind(config.host, token)
     _start_logging(config.access_log)
-    worker = Worker(load)
+    worker, told = Worker(load), list[str]()
     try:
-        asyncio.run(_serve(config, token, worker))
+        asyncio.run(_serve(config, token, worker, told))
     finally:
         stopped = worker.stop(STOP_SECONDS)
+        _tell_notes(worker, told)  # what could not be kept
     if not stopped:  # it is in the middle of loading: nothing is lost, and it would end in the middle of torch
         sys.stdout.flush()
         os._exit(0)
     return 0
 
 
-async def _serve(config: ServeConfig, token: str, worker: Worker) -> None:
+async def _serve(config: ServeConfig, token: str, worker: Worker, told: list[str]) -> None:
     daemon = Daemon(worker, config.queue)
     runner = make_runner(build_app(daemon, config.host, token), config.drain_seconds)
     await runner.setup()
@@ -56,7 +59,7 @@ async def _serve(config: ServeConfig, token: str, worker: Worker) -> None:
     try:
         await listen(runner, config)
         worker.start(asyncio.get_running_loop())
-        await _until(stop, worker)
+        await _until(stop, _work(worker, told))
     finally:
         own = [Path(address) for address in runner.addresses if isinstance(address, str)]
         daemon.stopping = True
@@ -65,14 +68,14 @@ async def _serve(config: ServeConfig, token: str, worker: Worker) -> None:
             place.unlink(missing_ok=True)
 
 
-async def _until(stop: asyncio.Event, worker: Worker) -> None:
-    """Waits for a signal. Raises what keeps the models from loading."""
-    loading, stopped = asyncio.create_task(_loading(worker)), asyncio.create_task(stop.wait())
-    await asyncio.wait((loading, stopped), return_when=asyncio.FIRST_COMPLETED)
-    if loading.done():
-        loading.result()
-        await stopped
-    loading.cancel()
+async def _until(stop: asyncio.Event, work: Coroutine[Any, Any, NoReturn]) -> None:
+    """Waits for a signal. Raises what keeps the models from loading, or what the engine died of."""
+    working, stopped = asyncio.create_task(work), asyncio.create_task(stop.wait())
+    await asyncio.wait((working, stopped), return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    if working.done():
+        working.result()
+    working.cancel()
 
 
 def make_runner(app: web.Application, drain_seconds: float) -> web.AppRunner:
@@ -139,12 +142,20 @@ def _why_not(config: ServeConfig, error: OSError) -> str:
     return f"{config.host}:{config.port} can't be listened on ({error.strerror}): check --host."
 
 
-async def _loading(worker: Worker) -> None:
+async def _work(worker: Worker, told: list[str]) -> NoReturn:
+    """Says when the engine is ready, and raises when it has failed."""
     await worker.loading()
-    assert worker.loaded is not None
-    for note in worker.loaded.engine.notes:
-        print(f"codespec: {note}", file=sys.stderr, flush=True)
+    _tell_notes(worker, told)
     print(f"codespec: ready after {worker.progress.seconds:.1f} s", flush=True)
+    await worker.failing()
+
+
+def _tell_notes(worker: Worker, told: list[str]) -> None:
+    """Prints the engine's notes that were not `told`."""
+    notes = worker.loaded.engine.notes if worker.loaded is not None else []
+    for note in notes[len(told) :]:
+        print(f"codespec: {note}", file=sys.stderr, flush=True)
+    told[:] = notes
 
 
 def _stop_signals() -> asyncio.Event:

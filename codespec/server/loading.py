@@ -30,15 +30,20 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """An engine, its model's name for replies, and its bounds: target tokens of a request, requests at once."""
+    """An engine, its model's name for replies, and its bounds: target tokens of a request, requests at once; and
+    whether it goes on behind finished texts.
+    """
 
     engine: Engine
     name: str
     context: int
     slots: int
+    prefetch: bool = False
 
 
-def loader(config: EngineConfig, check_packages: Callable[[], None]) -> Callable[[Progress], Loaded]:
+def loader(
+    config: EngineConfig, check_packages: Callable[[], None], prefetch: bool = False
+) -> Callable[[Progress], Loaded]:
     """A function that loads what the configuration names, telling how far it is. What is missing is told before the
     packages are imported, which takes seconds.
     """
@@ -50,12 +55,11 @@ def loader(config: EngineConfig, check_packages: Callable[[], None]) -> Callable
                 find_folder(name)
         progress.phase = "loading the engine's packages"
         check_packages()
-        from codespec.engine.load import DEFAULT_CONTEXT, build_engine
+        from codespec.engine.load import build_engine
 
         progress.phase = "loading the models"
         engine = build_engine(config)
-        context = min(engine.target.spec.max_length, config.context or DEFAULT_CONTEXT)
-        return Loaded(engine, public_name(config.target), context, config.max_batch)
+        return Loaded(engine, public_name(config.target), engine.context, config.max_batch, prefetch)
 
     return load
 

@@ -1,15 +1,13 @@
-"""Files whose text is never taken as context, by their paths. Knows DESIGN.md's list; reads no file."""
+"""Whether a file's text may be taken as context, by its path. Knows the list of names; reads no file."""
 
 from __future__ import annotations
 
 import re
 from fnmatch import translate
 
-GLOBS = (
-    *(".env*", "*.pem", "*.key", "*.crt", "*.cert", "*.p12", "*.pfx", "id_rsa*", "id_ed25519*", ".npmrc", ".pypirc"),
-    *(".netrc", "secrets.*", "credentials*", "*.kdbx", ".dev.vars"),
-)
-_SECRET = re.compile("|".join(translate(glob) for glob in GLOBS), re.IGNORECASE)
+from codespec.config import SECRET_FILES
+
+_SECRET = re.compile("|".join(translate(glob) for glob in SECRET_FILES), re.IGNORECASE)
 
 
 def is_secret(path: str) -> bool:

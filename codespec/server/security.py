@@ -6,21 +6,17 @@ Knows headers and addresses; knows no bodies. Of a request only its method, rout
 from __future__ import annotations
 
 import hmac
-import ipaddress
-import os
 import time
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Collection
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from codespec.errors import CodespecError, ConfigError, ServeError
+from codespec.errors import CodespecError, ServeError
+from codespec.server.access import is_loopback
 from codespec.server.logs import log, log_failure
 from codespec.server.wire import Refused, error_reply
 
-TOKEN_VARIABLE = "CODESPEC_SERVE_TOKEN"
-LEAST_TOKEN = 16  # characters
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 HTTP_ERRORS = {
     404: ("path", "see the README for the endpoints"),
@@ -29,38 +25,8 @@ HTTP_ERRORS = {
 }
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def read_token(file: str, environment: Mapping[str, str] | None = None) -> str:
-    """The token from its file or from CODESPEC_SERVE_TOKEN; "" for none. Raises ConfigError for one too easy."""
-    token, where = (os.environ if environment is None else environment).get(TOKEN_VARIABLE, ""), TOKEN_VARIABLE
-    if file:
-        where = file
-        try:
-            token = Path(file).expanduser().read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"The token file {file} can't be read ({type(error).__name__}): check it.") from error
-    if (token or file) and (len(token) < LEAST_TOKEN or not token.isascii() or not token.isprintable()):
-        raise ConfigError(f"The token in {where} is too easy to guess: use {LEAST_TOKEN} or more ASCII characters.")
-    return token
-
-
-def check_bind(host: str, token: str) -> None:
-    """Raises ConfigError where strangers could reach a daemon that asks for no token."""
-    if not token and not is_loopback(host):
-        raise ConfigError(f"Other machines can reach {host}: give --token-file or {TOKEN_VARIABLE}, or bind 127.0.0.1.")
-
-
-def guard(host: str, token: str) -> Middleware:
-    """Refuses foreign hosts and pages, and whoever lacks the token."""
+def guard(host: str, token: str, open_paths: Collection[str] = ()) -> Middleware:
+    """Refuses foreign hosts and pages, and whoever lacks the token, which `open_paths` (routes) do without."""
     names = {*LOCAL_NAMES, host.lower(), f"[{host}]".lower()} if is_loopback(host) else None
 
     @web.middleware
@@ -68,7 +34,7 @@ def guard(host: str, token: str) -> Middleware:
         if names is not None:
             _check_host(request, names)
         _check_origin(request)
-        if token:
+        if token and route_of(request) not in open_paths:
             _check_token(request, token)
         return await handler(request)
 

@@ -27,6 +27,7 @@ class ServeConfig:
     token_file     a file with the token that every request must bring ("": none; CODESPEC_SERVE_TOKEN holds one too)
     queue          requests that may wait; more get 429
     drain_seconds  how long a stopping daemon lets open requests finish
+    prefetch       go on behind each document's text, as if it were accepted, while there is nothing else to do
     access_log     a line for each request on stderr: method, route, status and time
     """
 
@@ -36,6 +37,7 @@ class ServeConfig:
     token_file: str = ""
     queue: int = 64
     drain_seconds: int = 30
+    prefetch: bool = True
     access_log: bool = False
 
     def __post_init__(self) -> None:

@@ -7,35 +7,42 @@ read yet is kept here, and is no more than one completion.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 
 from codespec.errors import CodespecError
+from codespec.server.metrics import Course
 from codespec.types import Completion, CompletionRequest, DoneEvent, Event, FinishReason, Stats
 
 
 class Priority(IntEnum):
-    """Who goes first; a warm-up yields to anybody who waits for a text."""
+    """Who goes first; a warm-up yields to anybody who waits for a text, and what nobody asked for yet to everybody."""
 
     INTERACTIVE = 0
     WARM_UP = 1
+    AHEAD = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
     """What a handler asks of the engine.
 
-    A newer ask with the same `document` (unless "") ends the older. `after_first_ms` is a limit that counts from the
-    first token and ends the text only behind a line break.
+    A newer ask with the same `document` (unless "") ends the older; a warm-up ends no text. `after_first_ms` is a limit
+    that counts from the first token and ends the text only behind a line break. `notes` is what the client is to be
+    told of how its request was read.
     """
 
     request: CompletionRequest
     priority: Priority = Priority.INTERACTIVE
-    document: str = ""
     after_first_ms: float | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def document(self) -> str:
+        """What is edited; "" where the client does not say."""
+        return self.request.document
 
     @property
     def key(self) -> tuple[CompletionRequest, float | None]:
@@ -63,7 +70,8 @@ class Ticket:
 
     def __init__(self, ask: Ask) -> None:
         self.ask = ask
-        self.arrived = time.perf_counter()  # deadlines count from here
+        self.course = Course()
+        self.arrived = self.course.arrived  # deadlines count from here
         self.over = False  # nothing more comes
         self._left = set(range(ask.request.n))  # choices that are not finished
         self._messages: deque[Message] = deque()
@@ -78,6 +86,7 @@ class Ticket:
             if isinstance(message, DoneEvent):
                 self._left.discard(message.choice)
             self.over = isinstance(message, Failed) or not self._left
+            self.course.note(message.error if isinstance(message, Failed) else message, last=self.over)
         self._arrived.set()
 
     async def events(self) -> AsyncIterator[Event]:

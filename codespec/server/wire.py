@@ -17,7 +17,7 @@ from codespec.errors import CodespecError, RequestError, ServeError
 MOST_TEXT = 1 << 20  # characters of one field
 READ_SECONDS = 20.0  # for a whole body
 WRITE_SECONDS = 20.0  # for one piece, with a client that does not read
-KINDS = {400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+KINDS = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error", 501: "not_supported_error"}
 
 
 class Refused(RequestError):
@@ -37,6 +37,10 @@ class Fields:
 
     def __contains__(self, name: str) -> bool:
         return self._values.get(name) is not None
+
+    def says(self, name: str) -> bool:
+        """Whether a field holds something that is not empty, zero or false."""
+        return bool(self._values.get(name))
 
     def label(self, name: str) -> str:
         """The field's whole name, as complaints give it."""
@@ -95,6 +99,33 @@ class Fields:
         ):
             self._refuse(name, f"a text or a list of at most {most} texts")
         return tuple(item for item in items if item)
+
+    def prompts(self, name: str, most: int = 64) -> list[str | tuple[int, ...]]:
+        """Prompts as texts or as token ids: one of either, or a list of them."""
+        value = self._get(name, None)
+        items = value if isinstance(value, list) and not _is_ids(value) else [value]
+        if not items or len(items) > most or not all(_is_text(item) or _is_ids(item) for item in items):
+            self._refuse(name, f"a text, a list of token ids, or a list of at most {most} of these")
+        if any(len(item) > MOST_TEXT for item in items):
+            self._refuse(name, f"at most {MOST_TEXT} characters long")
+        return [item if isinstance(item, str) else tuple(item) for item in items]
+
+    def ids(self, name: str, limit: int) -> tuple[int, ...]:
+        """Token ids below a limit."""
+        value = self._get(name, [])
+        if value != [] and not (_is_ids(value) and min(value) >= 0 and max(value) < limit):
+            self._refuse(name, f"a list of token ids from 0 to {limit - 1}")
+        return tuple(value)
+
+    def text_or_parts(self, name: str) -> str:
+        """Text, whole or as a list of parts that each hold some; parts of another kind can't be read."""
+        if not isinstance(self._values.get(name), list):
+            return self.text(name)
+        parts = self.parts(name)
+        for part in parts:
+            if part.text("type", "text") != "text":
+                self._refuse(name, "text, whole or in parts of type text")
+        return "\n".join(part.text("text") for part in parts)
 
     def part(self, name: str) -> Fields | None:
         """An object; None where there is none."""
@@ -155,6 +186,11 @@ def _refuse_constant(name: str) -> NoReturn:
 
 def _is_text(value: object) -> bool:
     return isinstance(value, str) and is_utf8(value)
+
+
+def _is_ids(value: object) -> bool:
+    """Whether it is a list of ids, with at least one."""
+    return isinstance(value, list) and bool(value) and all(type(item) is int for item in value)
 
 
 def is_utf8(text: str) -> bool:

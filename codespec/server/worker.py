@@ -11,7 +11,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NoReturn, TypeVar
 
 from codespec.errors import CodespecError, ServeError
 from codespec.server.desk import Desk, Parcel
@@ -30,6 +30,7 @@ class Worker:
         self.state: State = "starting"
         self.progress = Progress()
         self.loaded: Loaded | None = None
+        self.desk: Desk | None = None  # for looking only
         self.error: CodespecError | None = None
         self._load = load
         self._inbox: list[Callable[[Desk], None]] = []
@@ -38,6 +39,7 @@ class Worker:
         self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ready = asyncio.Event()
+        self._failed = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="codespec-engine", daemon=True)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -50,6 +52,12 @@ class Worker:
         await self._ready.wait()
         if self.error is not None:
             raise self.error
+
+    async def failing(self) -> NoReturn:
+        """Waits until the engine has failed, and raises the error."""
+        await self._failed.wait()
+        assert self.error is not None
+        raise self.error
 
     def admit(self, ticket: Ticket) -> None:
         """Hands a ticket in."""
@@ -92,7 +100,7 @@ class Worker:
             log_failure("the models did not load", error)
             self._give_up(ServeError(f"The models did not load ({type(error).__name__}): see the log above.", 503))
             return
-        desk = Desk(self.loaded.engine, self.loaded.slots)
+        desk = self.desk = Desk(self.loaded.engine, self.loaded.slots, self.loaded.prefetch)
         self.state = "ready"
         self._tell(self._ready.set)
         try:
@@ -149,6 +157,7 @@ class Worker:
     def _give_up(self, error: CodespecError) -> None:
         self.error, self.state = error, "failed"
         self._tell(self._ready.set)
+        self._tell(self._failed.set)
 
     def _tell(self, function: Callable[[], object]) -> None:
         """Runs something on the event loop; once that is closed, nobody is left to be told."""

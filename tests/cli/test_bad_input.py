@@ -172,10 +172,10 @@ def test_variables(name: str, value: str, words: str, command: Command, monkeypa
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--max-tokens", "0"], "max_tokens must be between 1 and 2032 for a context of 2048."),
-        (["--max-tokens", "-5"], "max_tokens must be between 1 and 2032"),
-        (["--max-tokens", "2033"], "max_tokens must be between 1 and 2032"),
-        (["--max-tokens", "60", "--context", "64"], "max_tokens must be between 1 and 48 for a context of 64."),
+        (["--max-tokens", "0"], "--max-tokens 0 would write nothing: ask for 1 or more."),
+        (["--max-tokens", "-5"], "max_tokens must be between 0 and 2032"),
+        (["--max-tokens", "2033"], "max_tokens must be between 0 and 2032"),
+        (["--max-tokens", "60", "--context", "64"], "max_tokens must be between 0 and 48 for a context of 64."),
         (["--temperature", "-1"], "temperature must be between 0 and 100."),
         (["--temperature", "nan"], "temperature must be between 0 and 100."),
         (["--temperature", "inf"], "temperature must be between 0 and 100."),

@@ -40,6 +40,8 @@ sys.meta_path.insert(0, Block())
         ["complete", "--help"],
         ["train", "--help"],
         ["serve", "--help"],
+        ["doctor", "--help"],
+        ["stats", "--help"],
         ["complete", "none.py:1:1"],
     ],
     ids=str,
@@ -58,7 +60,7 @@ def test_version() -> None:
 
 def test_help_names_all_commands_and_every_flag_has_its_help() -> None:
     overview, complete = run("--help").stdout, run("complete", "--help").stdout
-    for name in ("complete", "serve", "check", "train"):
+    for name in ("complete", "serve", "check", "doctor", "stats", "train"):
         assert f"    {name}" in overview
     for flag in ("--json", "--no-speculation", "--max-tokens", "--temperature", "--seed", "--show-draft", "--target"):
         assert flag in complete

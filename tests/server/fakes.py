@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
+from codespec.engine.metrics import Metrics
 from codespec.errors import RequestError
 from codespec.types import Completion, CompletionRequest, DoneEvent, Event, FinishReason, RoundEvent, Stats, TextEvent
 from tests.toy_tokenizers import toy_tokenizer
@@ -24,6 +25,7 @@ class FakeSequence:
     request: CompletionRequest
     choice: int
     listening: bool = False
+    started: float = 0.0
     events: list[Event] = field(default_factory=list)
     finish_reason: FinishReason | None = None
     generated: bytearray = field(default_factory=bytearray)
@@ -54,8 +56,10 @@ class FakeEngine:
         self.most = 0  # that ran at once
         self.steps = 0
         self.closed = False
+        self.metrics = Metrics()
         self.notes: list[str] = []
         self.faults: list[str] = []
+        self.caches: dict[str, object] = {}
         self.target = SimpleNamespace(tokenizer=toy_tokenizer("bytes"), device="cpu")
 
     def submit(self, request: CompletionRequest) -> list[FakeSequence]:
@@ -86,6 +90,9 @@ class FakeEngine:
                 continue
             text = answer(sequence.request)
             place = sequence.num_generated
+            if not text:
+                self._finish(sequence, "length")
+                continue
             sequence.generated += text[place].encode()
             sequence.events += [RoundEvent(sequence.choice, "", 0, 0, "", "", text[place], "")]
             sequence.events += [TextEvent(sequence.choice, text[place])]

@@ -157,8 +157,9 @@ def test_a_suffix_and_ready_made_markers_fill_in_alike(toy: Served, plain: Plain
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("logprobs", 3), ("echo", True), ("best_of", 4), ("logit_bias", {"1": 2}), ("presence_penalty", 0.5),
-     ("prompt", [1, 2]), ("prompt", None), ("n", 0), ("n", 17), ("stop", [1]), ("temperature", 3), ("top_p", "x"),
+    [("logprobs", 6), ("echo", 1), ("best_of", 0), ("logit_bias", {"1": 2}), ("presence_penalty", 0.5),
+     ("prompt", [1, -2]), ("prompt", []), ("prompt", [[]]), ("prompt", [1, "a"]), ("prompt", ["a"] * 65),
+     ("prompt", None), ("n", 0), ("n", 17), ("stop", [1]), ("temperature", 3), ("top_p", "x"),
      ("max_tokens", 1.5), ("stream", 1), ("suffix", 1), ("seed", True), ("prompt", "\ud800"), ("stop", "\udfff")],
 )  # fmt: skip
 def test_what_openai_clients_may_not_ask(toy: Served, field: str, value: Any) -> None:
@@ -171,6 +172,8 @@ def test_what_openai_clients_may_not_ask(toy: Served, field: str, value: Any) ->
 def test_models(toy: Served) -> None:
     reply = toy.ask("GET", "/v1/models").json
     assert reply["object"] == "list" and [model["id"] for model in reply["data"]] == ["toy"]
+    (model,) = reply["data"]
+    assert model["capabilities"] == {"completion_chat": False, "completion_fim": True} and model["type"] == "base"
 
 
 def test_mistral(toy: Served, plain: Plain) -> None:
@@ -252,7 +255,7 @@ def test_codespecs_own_endpoint_tells_rounds_and_counts(toy: Served, plain: Plai
     ("change", "field"),
     [({"prefix": None}, "prefix"), ({"prefx": 1}, "prefx"), ({"prefix": "a" * 65537}, "prefix"), ({"n": 17}, "n"),
      ({"suffix": 3}, "suffix"), ({"snippets": [{"path": "a"}]}, "snippets[0].text"), ({"shape": "round"}, "shape"),
-     ({"snippets": {}}, "snippets"), ({"cursor": {"line": 1}}, "cursor.line"), ({"max_tokens": 0}, "max_tokens"),
+     ({"snippets": {}}, "snippets"), ({"cursor": {"line": 1}}, "cursor.line"), ({"max_tokens": -1}, "max_tokens"),
      ({"max_tokens": 10**30}, "max_tokens"), ({"deadline_ms": -1}, "deadline_ms"), ({"version": "a"}, "version"),
      ({"temperature": 1e9}, "temperature"), ({"top_p": 0}, "top_p"), ({"speculate": "yes"}, "speculate")],
 )  # fmt: skip
@@ -264,4 +267,6 @@ def test_what_the_language_server_may_not_ask(toy: Served, change: dict[str, Any
 
 @pytest.mark.parametrize(("asked_for", "tokens"), [(None, 64), (0, 0), (1, 1), (300, 256), (9999, 256), (-1, 256)])
 def test_a_client_that_asks_for_too_much_gets_half_the_context(asked_for: int | None, tokens: int) -> None:
-    assert read_tokens(Fields({"max_tokens": asked_for}), "max_tokens", 512) == tokens
+    notes: list[str] = []
+    assert read_tokens(Fields({"max_tokens": asked_for}), "max_tokens", 512, notes) == tokens
+    assert bool(notes) == (asked_for in (300, 9999))

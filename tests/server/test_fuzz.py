@@ -9,25 +9,52 @@ from typing import Any
 
 import pytest
 
+from codespec.server.app import build_app
+from codespec.server.daemon import Daemon
+from codespec.server.worker import Worker
 from tests.server.daemons import SECONDS, Served, serving
 from tests.server.fakes import FakeEngine
+from tests.server.talkers import chat_tokenizer
 
-COUNT = 300
+COUNT = 500
 VALUES: list[Any] = [
     *(None, True, False, 0, 1, -1, 2, 10**30, 1.5, 1e308, "", "x", "\n", "\ud800", "\0", [], [1], ["a"], [[]], {}),
     *({"a": 1}, "a" * 300, "é\U0001f600", [{}], [{"text": "t"}], [{"path": ".env", "text": "t"}], "<|fim_prefix|>"),
+    *(
+        [1, 2, 3],
+        [[1], [2, 3]],
+        [10**9],
+        ["a", "b"],
+        [True],
+        [{"role": "user", "content": "hi"}],
+        {"include_usage": True},
+    ),
+    *([{"role": "user", "content": [{"type": "text", "text": "hi"}]}], [{"role": "x", "content": 1}], {"type": "text"}),
 ]
 NAMES = (
     *("prefix", "suffix", "prompt", "input_prefix", "input_suffix", "input_extra", "snippets", "segments", "n", "stop"),
     *("max_tokens", "n_predict", "temperature", "top_p", "top_k", "seed", "stream", "options", "model", "document"),
     *("logprobs", "debug_options", "response_fields", "n_cmpl", "t_max_predict_ms", "deadline_ms", "cursor", "shape"),
     *("stream_options", "content", "type", "language", "mode", "version", "min_p", "echo", "best_of", "warm_up"),
+    *("messages", "top_logprobs", "max_completion_tokens", "prefix_offset", "speculate", "tokens", "tools", "system"),
+    *("response_format", "raw", "images", "path", "trigger", "user", "logit_bias", "repeat_penalty", "add_special"),
 )
-REQUIRED = {"prefix": "p", "prompt": "p", "segments": {"prefix": "p"}, "content": "c"}
-PATHS = (
-    *("/v1/codespec/complete", "/infill", "/completion", "/v1/completions", "/v1/fim/completions", "/api/generate"),
-    *("/tokenize", "/v1/events", "/health", "/v1/models", "/nowhere", "/v1/completions/..", "/%00"),
-)
+SAID = [{"role": "user", "content": "hi"}]
+REQUIRED = {"prefix": "p", "prompt": "p", "segments": {"prefix": "p"}, "content": "c", "messages": SAID, "tokens": [1]}
+
+
+def all_paths() -> list[str]:
+    """Every route that the daemon has, with strange names where it takes one, and some that it has not."""
+    app = build_app(Daemon(Worker(lambda _: pytest.fail("nothing is loaded")), 0))
+    routes = sorted({resource.canonical for resource in app.router.resources()})
+    named = [route.replace("{name}", name) for route in routes for name in ("x", "..", "%00", "%2e%2e%2fpage.py")]
+    return [*dict.fromkeys(named), "/nowhere", "/v1/completions/..", "/%00", "//", "/metrics?name=x", "/?x=%ff"]
+
+
+PATHS = all_paths()
+ASKED = [
+    path for path in PATHS if path.endswith(("complete", "completion", "completions", "fill", "generate", "kenize"))
+]
 HEADERS: dict[str, list[str]] = {
     "Host": ["localhost", "evil.example", ""],
     "Origin": ["null", "https://evil.example"],
@@ -92,9 +119,21 @@ def test_random_requests(real: bool, toy: Served) -> None:
     if real:
         statuses = fuzz(toy, 60, seed=1)
     else:
-        with serving(FakeEngine(), slots=8) as served:
+        with serving(talking_engine(), slots=8) as served:
             statuses = fuzz(served, COUNT - 60, seed=2)
     assert {200, 400} <= set(statuses)
+
+
+def talking_engine() -> FakeEngine:
+    """A fake engine whose model has a chat template."""
+    engine = FakeEngine()
+    engine.target.tokenizer = chat_tokenizer()
+    return engine
+
+
+def test_all_routes_are_tried() -> None:
+    assert {"/", "/metrics", "/v1/chat/completions", "/v1/codespec/complete", "/api/show", "/page/x"} <= set(PATHS)
+    assert len(ASKED) >= 8
 
 
 def fuzz(served: Served, count: int, seed: int) -> list[int]:
@@ -102,7 +141,8 @@ def fuzz(served: Served, count: int, seed: int) -> list[int]:
     statuses = []
     for number in range(count):
         method = dice.choice(["POST"] * 12 + ["GET", "PUT", "OPTIONS", "HEAD"])
-        path, data, headers = dice.choice(PATHS), random_body(dice), random_headers(dice)
+        path = dice.choice(ASKED if dice.random() < 0.7 else PATHS)
+        data, headers = random_body(dice), random_headers(dice)
         status, body = exchange(served, method, path, data, headers)
         try:
             check(status, body)

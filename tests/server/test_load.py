@@ -104,7 +104,7 @@ def is_free(served: Served) -> bool:
     async def look() -> bool:
         assert served.worker.loaded is not None
         scheduler = served.worker.loaded.engine._scheduler
-        return await served.worker.call(lambda: scheduler.idle and scheduler._pool.num_free == 4)
+        return await served.worker.call(lambda: scheduler.idle and scheduler.pool.num_taken == 0)
 
     return asyncio.run_coroutine_threadsafe(look(), served.loop).result(60)
 

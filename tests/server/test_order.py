@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -13,11 +15,11 @@ from tests.server.fakes import FakeSequence
 
 ASKS = st.builds(
     lambda prefix, n, priority, document, deadline: Ask(
-        CompletionRequest(prefix=prefix, n=n, deadline_ms=deadline), priority, document
+        CompletionRequest(prefix=prefix, n=n, deadline_ms=deadline, document=document), priority
     ),
     st.sampled_from("abc"),
     st.sampled_from([1, 1, 2, 5]),
-    st.sampled_from(list(Priority)),
+    st.sampled_from([Priority.INTERACTIVE, Priority.WARM_UP]),
     st.sampled_from(["", "", "x", "y"]),
     st.sampled_from([None, 1000.0]),
 )
@@ -35,13 +37,20 @@ class Order(RuleBasedStateMachine):
     @rule(ask=ASKS)
     def admit(self, ask: Ask) -> None:
         ticket = Ticket(ask)
-        job, older = self.jobs.add(ticket)
+        superseded, job = self.jobs.supersede(ticket), self.jobs.add(ticket)
         same = [other for other in self.open if ask.document and other.ask.document == ask.document]
-        assert [older] == (same or [None]), "of each document only the newest is open"
-        assert job.ask.key == ask.key and ticket in job.tickets
+        ended = [other for other in same if other.ask.priority >= ask.priority]
+        assert sorted(map(id, superseded)) == sorted(map(id, ended)), "of each document only the newest is open"
+        assert job.ask.key == ask.key and ticket in job.tickets and not job.unasked
         self.open.append(ticket)
-        if older is not None:
+        for older in superseded:
             self.drop(older)
+        for unasked in self.jobs.unasked():
+            assert self.jobs.end(unasked) == []
+
+    @rule(ask=ASKS)
+    def go_on(self, ask: Ask) -> None:
+        self.jobs.add_ahead(replace(ask, request=replace(ask.request, deadline_ms=None), priority=Priority.AHEAD))
 
     @precondition(lambda self: self.open)
     @rule(data=st.data())
@@ -60,8 +69,7 @@ class Order(RuleBasedStateMachine):
             self.jobs.put_back(job)
         while (job := self.jobs.next(self.slots)) is not None:
             assert job.order == min(other.order for other in self.jobs.waiting)
-            texting = any(other.priority == Priority.INTERACTIVE for other in self.jobs.running)
-            assert job.priority == Priority.INTERACTIVE or not texting
+            assert all(other.priority >= job.priority for other in self.jobs.running), "the urgent wait for nobody"
             self.jobs.start(job, [FakeSequence(job.ask.request, n) for n in range(job.ask.request.n)])  # type: ignore[misc]
         assert self.jobs.running or not self.jobs.waiting, "somebody waits and nobody runs"
 
@@ -84,11 +92,11 @@ class Order(RuleBasedStateMachine):
             return
         jobs: list[Job] = [*self.jobs.running, *self.jobs.waiting]
         assert sorted(map(id, self.open)) == sorted(id(ticket) for job in jobs for ticket in job.tickets)
-        assert all(job.tickets for job in jobs)
+        assert all(bool(job.tickets) != job.unasked for job in jobs)
         taken = sum(len(job.sequences) for job in self.jobs.running)
         assert taken <= self.slots or len(self.jobs.running) == 1
         assert len(self.jobs.running) == 1 or not any(job.alone for job in self.jobs.running)
-        free = [job.ask.key for job in jobs if not job.ask.limited]
+        free = [job.ask.key for job in jobs if not job.ask.limited and not job.unasked]
         assert len(free) == len(set(free)), "the same is computed twice"
 
 
@@ -98,7 +106,7 @@ TestOrder = Order.TestCase
 
 def test_a_second_try_alone_waits_until_nobody_runs() -> None:
     jobs = Jobs()
-    (first, _), (second, _) = (jobs.add(Ticket(Ask(CompletionRequest(prefix=prefix)))) for prefix in "ab")
+    first, second = (jobs.add(Ticket(Ask(CompletionRequest(prefix=prefix)))) for prefix in "ab")
     jobs.start(second, [FakeSequence(second.ask.request, 0)])  # type: ignore[list-item]
     first.alone = True
     assert jobs.next(4) is None
@@ -108,7 +116,7 @@ def test_a_second_try_alone_waits_until_nobody_runs() -> None:
 
 def test_who_has_a_deadline_shares_only_what_has_not_begun() -> None:
     jobs, ask = Jobs(), Ask(CompletionRequest(prefix="a", deadline_ms=50.0))
-    job, _ = jobs.add(Ticket(ask))
-    assert jobs.add(Ticket(ask))[0] is job
+    job = jobs.add(Ticket(ask))
+    assert jobs.add(Ticket(ask)) is job
     jobs.start(job, [FakeSequence(ask.request, 0)])  # type: ignore[list-item]
-    assert jobs.add(Ticket(ask))[0] is not job
+    assert jobs.add(Ticket(ask)) is not job

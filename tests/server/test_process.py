@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,8 +55,8 @@ class Process:
 
 
 @contextmanager
-def daemon(*words: str | Path) -> Iterator[Process]:
-    with start("serve", "--port", "0", *words) as process:
+def daemon(*words: str | Path, **settings: Any) -> Iterator[Process]:
+    with start("serve", "--port", "0", *words, **settings) as process:
         try:
             yield Process(process)
         finally:

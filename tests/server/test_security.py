@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from codespec.errors import ConfigError
+from codespec.server.access import check_bind, is_loopback, read_token
 from codespec.server.secrets import is_secret
-from codespec.server.security import check_bind, is_loopback, read_token
 from tests.server.daemons import serving
 from tests.server.fakes import FakeEngine
 from tests.server.test_jobs import PATH, body

@@ -26,7 +26,7 @@ SHAPES = ("auto", "line", "block", "raw")
 async def complete(request: web.Request) -> web.StreamResponse:
     """Streams text, rounds and the end. What is wrong before the first event is a plain HTTP error."""
     ask = read_ask(await read_fields(request))
-    return await stream(request, ask, event_stream(request), lambda event: [to_bytes(event)], tell_error)
+    return await stream(request, [ask], event_stream(request), lambda event: [to_bytes(event)], tell_error)
 
 
 def read_ask(fields: Fields) -> Ask:
@@ -37,14 +37,14 @@ def read_ask(fields: Fields) -> Ask:
     shape = fields.text("shape", "auto")
     if shape not in SHAPES:
         raise RequestError(f"shape must be one of {', '.join(SHAPES)}.", "shape")
-    warm_up = fields.flag("warm_up")
+    tokens = 0 if fields.flag("warm_up") else fields.whole("max_tokens", 64)
     request = CompletionRequest(
         prefix=fields.text("prefix", most=MOST_SIDE),
         suffix=fields.text("suffix", "", most=MOST_SIDE),
         path=fields.text("path", "", 4096),
         language=fields.text("language", "", 64),
         snippets=tuple(_snippet(part) for part in fields.parts("snippets", 64)),
-        max_tokens=1 if warm_up else fields.whole("max_tokens", 64),
+        max_tokens=tokens,
         temperature=fields.number("temperature", 0.0, 0.0, 100.0),
         top_p=fields.number("top_p", 1.0, 0.0, 1.0),
         seed=fields.whole("seed", 0),
@@ -54,8 +54,10 @@ def read_ask(fields: Fields) -> Ask:
         speculate=fields.flag("speculate") if "speculate" in fields else None,
         shape=shape,  # type: ignore[arg-type]  # one of SHAPES
         heal=shape != "raw",
+        document=fields.text("document", "", 4096),
+        prefix_offset=fields.whole("prefix_offset", 0, 0),
     )
-    return Ask(request, Priority.WARM_UP if warm_up else Priority.INTERACTIVE, fields.text("document", "", 4096))
+    return Ask(request, Priority.INTERACTIVE if tokens else Priority.WARM_UP)
 
 
 def _snippet(part: Fields) -> Snippet:
@@ -70,7 +72,6 @@ def _snippet(part: Fields) -> Snippet:
 def _check_unused(fields: Fields) -> None:
     """What the contract has and the engine finds out itself, so far; wrong values are told all the same."""
     fields.whole("version", 0)
-    fields.whole("prefix_offset", 0, 0)
     fields.text("trigger", "", 64)
     cursor = fields.part("cursor")
     if cursor is not None:
@@ -108,6 +109,8 @@ def _round(event: RoundEvent) -> dict[str, Any]:
         "accepted_text": event.accepted_text,
         "target_text": event.target_text,
         "reason": event.reason,
+        "context": event.context,
+        "length": event.length,
     }
 
 

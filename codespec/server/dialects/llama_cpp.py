@@ -1,125 +1,204 @@
-"""llama.cpp's server as llama.vim, llama.vscode and Continue use it: /infill, /completion, /health, /props, /tokenize.
+"""llama.cpp's server as llama.vim, llama.vscode and Continue use it: /infill and /completion.
 
 Knows their fields and what they read of a reply (WIRE.md §1.1); knows no engine.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from aiohttp import web
 
-from codespec import __version__
+from codespec.errors import RequestError, ServeError
 from codespec.server.daemon import DAEMON
-from codespec.server.dialects.streams import read_seed, read_tokens, speaking, stream
+from codespec.server.dialects.openai import read_prompt
+from codespec.server.dialects.spelled import Shown, Spelling, llama
+from codespec.server.dialects.streams import (
+    collect,
+    missing_fim,
+    read_seed,
+    read_tokens,
+    speaking,
+    stream,
+    told,
+    without_secrets,
+)
 from codespec.server.loading import Loaded
-from codespec.server.secrets import is_secret
 from codespec.server.tickets import Ask, Priority
 from codespec.server.wire import Fields, event_stream, read_fields, reply, sse
 from codespec.types import Completion, CompletionRequest, DoneEvent, Event, Snippet, Stats, TextEvent
 
 INFILL_NAMES = {"prefix": "input_prefix", "suffix": "input_suffix", "max_tokens": "n_predict", "n": "n_cmpl"}
-COMPLETION_NAMES = {"prefix": "prompt", "max_tokens": "n_predict", "repetition_penalty": "repeat_penalty"}
+COMPLETION_NAMES = {
+    "prefix": "prompt",
+    "prompt_ids": "prompt",
+    "max_tokens": "n_predict",
+    "repetition_penalty": "repeat_penalty",
+    "logprobs": "n_probs",
+}
 WARM_UP_MS = 10_000.0  # nobody reads a warm-up's reply, so it need not wait for ever
 STOP_TYPES = {"stop": "eos", "length": "limit", "deadline": "limit", "cancelled": "none"}
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A body as read: an ask a prompt, and how the client wants to be told."""
+
+    asks: tuple[Ask, ...]
+    loaded: Loaded
+    streams: bool
+    fields: tuple[str, ...] | None  # of the reply; None: all
+    indent: int  # of the least indented line that belongs to the text
+    tokens: bool
 
 
 @speaking(INFILL_NAMES)
 async def infill(request: web.Request) -> web.StreamResponse:
     """A completion between two texts; `n_predict: 0` only prefills."""
     loaded = request.app[DAEMON].loaded()
-    fields = await read_fields(request)
-    return await _answer(request, fields, read_infill(fields, loaded.context), loaded)
+    reason = missing_fim(loaded)
+    if reason:
+        raise ServeError(
+            f"/infill is not supported by this model ({reason}): load one that can, or use /completion.", 501
+        )
+    return await _answer(request, read_infill(await read_fields(request), loaded))
 
 
 @speaking(COMPLETION_NAMES)
 async def complete(request: web.Request) -> web.StreamResponse:
-    """A plain continuation: the target's tokens only."""
+    """Plain continuations: the target's tokens only."""
     loaded = request.app[DAEMON].loaded()
-    fields = await read_fields(request)
-    return await _answer(request, fields, read_completion(fields, loaded.context), loaded)
+    return await _answer(request, read_completion(await read_fields(request), loaded))
 
 
-def read_infill(fields: Fields, context: int) -> Ask:
+def read_infill(fields: Fields, loaded: Loaded) -> Order:
     """Raises RequestError for the first field that can't be used."""
+    notes: list[str] = []
+    extras = [Snippet(part.text("filename", "", 4096), part.text("text")) for part in fields.parts("input_extra")]
     texts = {
         "prefix": fields.text("input_prefix", "") + fields.text("prompt", ""),
         "suffix": fields.text("input_suffix", ""),
-        "snippets": tuple(_extras(fields)),
+        "snippets": without_secrets(extras, notes),
         "n": fields.whole("n_cmpl", 1, 1, 16),
     }
-    return _ask(fields, context, texts, in_editor=True)
+    return _order(fields, loaded, [{**texts, "shape": "auto", "heal": True}], notes)
 
 
-def read_completion(fields: Fields, context: int) -> Ask:
+def read_completion(fields: Fields, loaded: Loaded) -> Order:
     """Raises RequestError for the first field that can't be used."""
-    fields.refuse_unless("n_probs", (0,), "the engine gives no probabilities")
-    return _ask(fields, context, {"prefix": fields.text("prompt")}, in_editor=False)
+    notes: list[str] = []
+    probabilities = fields.whole("n_probs", 0, 0, 20)
+    if probabilities and fields.flag("stream"):
+        raise RequestError("n_probs is told of whole replies only: leave it or stream out.", "n_probs")
+    logprobs = {"logprobs": probabilities or None}
+    prompts = [read_prompt(prompt, fields, loaded, notes) for prompt in fields.prompts("prompt")]
+    return _order(fields, loaded, [{**prompt, **logprobs} for prompt in prompts], notes)
 
 
-def _ask(fields: Fields, context: int, texts: dict[str, Any], *, in_editor: bool) -> Ask:
-    tokens = read_tokens(fields, "n_predict", context, 128)
+def _order(fields: Fields, loaded: Loaded, prompts: Sequence[dict[str, Any]], notes: list[str]) -> Order:
+    tokens = read_tokens(fields, "n_predict", loaded.context, notes, 128)
     limit = fields.number("t_max_predict_ms", 0.0, -1.0, 600_000.0)
-    request = CompletionRequest(
-        **texts,
-        max_tokens=max(1, tokens),
-        temperature=fields.number("temperature", 0.0, 0.0, 100.0),
-        top_k=max(0, fields.whole("top_k", 0)),
-        top_p=fields.number("top_p", 1.0, 1e-6, 1.0),
-        min_p=fields.number("min_p", 0.0, 0.0, 1.0),
-        repetition_penalty=fields.number("repeat_penalty", 1.0, 0.01, 100.0),
-        seed=read_seed(fields),
-        stop=fields.texts("stop"),
-        shape="auto" if in_editor else "raw",
-        heal=in_editor,
-        deadline_ms=None if tokens else WARM_UP_MS,
+    indent, streams = fields.whole("n_indent", 0, 0), fields.flag("stream")
+    if indent and streams:
+        notes.append("n_indent is not used in a stream")
+    settings: dict[str, Any] = {
+        "max_tokens": tokens,
+        "temperature": fields.number("temperature", 0.0, 0.0, 100.0),
+        "top_k": max(0, fields.whole("top_k", 0)),
+        "top_p": fields.number("top_p", 1.0, 1e-6, 1.0),
+        "min_p": fields.number("min_p", 0.0, 0.0, 1.0),
+        "repetition_penalty": fields.number("repeat_penalty", 1.0, 0.01, 100.0),
+        "seed": read_seed(fields),
+        "stop": fields.texts("stop"),
+        "deadline_ms": None if tokens else WARM_UP_MS,
+    }
+    return Order(
+        asks=tuple(
+            Ask(
+                CompletionRequest(**prompt, **settings),
+                Priority.INTERACTIVE if tokens else Priority.WARM_UP,
+                after_first_ms=limit if limit > 0 and tokens else None,
+                notes=tuple(notes),
+            )
+            for prompt in prompts
+        ),
+        loaded=loaded,
+        streams=streams,
+        fields=fields.texts("response_fields") if "response_fields" in fields else None,
+        indent=indent,
+        tokens=fields.flag("return_tokens"),
     )
-    priority = Priority.INTERACTIVE if tokens else Priority.WARM_UP
-    return Ask(request, priority, after_first_ms=limit if limit > 0 and tokens else None)
 
 
-def _extras(fields: Fields) -> list[Snippet]:
-    parts = [(part.text("filename", "", 4096), part.text("text")) for part in fields.parts("input_extra")]
-    return [Snippet(path, text) for path, text in parts if not is_secret(path)]
-
-
-async def _answer(request: web.Request, fields: Fields, ask: Ask, loaded: Loaded) -> web.StreamResponse:
-    if fields.flag("stream"):
-        return await stream(request, ask, event_stream(request), lambda event: _pieces(event, loaded))
-    wanted = fields.texts("response_fields") if "response_fields" in fields else None
-    done = await request.app[DAEMON].complete(ask)
-    warm_up = ask.priority == Priority.WARM_UP
-    results = [choose(to_json(completion, loaded, warm_up=warm_up), wanted) for completion in done]
+async def _answer(request: web.Request, order: Order) -> web.StreamResponse:
+    if order.streams:
+        return await stream(request, order.asks, event_stream(request), lambda event: _pieces(event, order))
+    done = await collect(request, order.asks)
+    results = [choose(to_json(completion, order), order.fields) for completion in done]
     return reply(results[0] if len(results) == 1 else results)
 
 
-def _pieces(event: Event, loaded: Loaded) -> list[bytes]:
+def _pieces(event: Event, order: Order) -> list[bytes]:
     if isinstance(event, TextEvent):
         return [sse({"index": event.choice, "content": event.text, "tokens": [], "stop": False})]
     if isinstance(event, DoneEvent):
-        return [sse({**to_json(event.completion, loaded), "content": ""})]
+        return [sse({**to_json(event.completion, order), "index": event.choice, "content": ""})]
     return []
 
 
-def to_json(completion: Completion, loaded: Loaded, *, warm_up: bool = False) -> dict[str, Any]:
-    """A finished text as llama.cpp tells it; of a warm-up no text."""
-    stats = completion.stats
+def to_json(completion: Completion, order: Order) -> dict[str, Any]:
+    """A finished text as llama.cpp tells it."""
+    stats, loaded = completion.stats, order.loaded
+    text = completion.text if order.streams else indented(completion.text, order.indent)
     return {
         "index": completion.choice,
-        "content": "" if warm_up else completion.text,
-        "tokens": [],
+        "content": text,
+        "tokens": list(completion.token_ids) if order.tokens else [],
         "id_slot": -1,
         "stop": True,
         "model": loaded.name,
         "tokens_predicted": stats.committed,
         "tokens_evaluated": stats.prompt_tokens,
-        "generation_settings": {"n_ctx": loaded.context, "n_predict": stats.committed},
-        "stop_type": STOP_TYPES[completion.finish_reason],
-        "stopping_word": "",
+        "generation_settings": {"n_ctx": loaded.context, "n_predict": order.asks[0].request.max_tokens},
+        **_stop(completion, order, cut=text != completion.text),
         "tokens_cached": stats.prompt_tokens + stats.committed,
         "truncated": any("was trimmed" in note for note in stats.notes),
         "timings": timings(stats),
+        **_probabilities(completion, order),
+        **told(order.asks, [completion]),
     }
+
+
+def indented(text: str, least: int) -> str:
+    """The text before its first line, blank ones aside, that is indented less; the first line is the cursor's own."""
+    lines = text.split("\n")
+    for place, line in enumerate(lines[1:], 1):
+        if line.strip() and len(line) - len(line.lstrip(" \t")) < least:
+            return "\n".join(lines[:place]).rstrip()
+    return text
+
+
+def _stop(completion: Completion, order: Order, *, cut: bool) -> dict[str, str]:
+    """Why the text ended, and at which word: the stop that the tokens go on with behind the text."""
+    stop = STOP_TYPES[completion.finish_reason]
+    if cut or stop != "eos":
+        return {"stop_type": "limit" if cut else stop, "stopping_word": ""}
+    tokenizer = order.loaded.engine.target.tokenizer
+    written = tokenizer.decode_bytes(completion.token_ids).decode("utf-8", "replace")  # with what healing gave back
+    behind = written.partition(completion.text)[2] if completion.text else written
+    words = [word for word in order.asks[0].request.stop if behind.startswith(word)]
+    return {"stop_type": "word" if words else "eos", "stopping_word": max(words, key=len, default="")}
+
+
+def _probabilities(completion: Completion, order: Order) -> dict[str, Any]:
+    if not completion.logprobs:
+        return {}
+    spelling = Spelling(order.loaded.engine.target.tokenizer)
+    shown = Shown(spelling)
+    shown.add(completion.logprobs)
+    return {"completion_probabilities": llama(spelling, shown.hand_out(len(completion.text)))}
 
 
 def timings(stats: Stats) -> dict[str, float]:
@@ -158,42 +237,4 @@ def choose(result: dict[str, Any], wanted: tuple[str, ...] | None) -> dict[str, 
     return found
 
 
-async def health(request: web.Request) -> web.StreamResponse:
-    """Ready, or 503 and how far it is."""
-    daemon = request.app[DAEMON]
-    daemon.loaded()
-    return reply({"status": "ok", "version": __version__, "open": daemon.num_open})
-
-
-async def props(request: web.Request) -> web.StreamResponse:
-    """What llama.cpp's clients ask about the server."""
-    loaded = request.app[DAEMON].loaded()
-    return reply(
-        {
-            "default_generation_settings": {"n_ctx": loaded.context, "params": {"n_predict": 128}},
-            "total_slots": loaded.slots,
-            "model_alias": loaded.name,
-            "model_path": loaded.name,
-            "chat_template": "",
-            "build_info": f"codespec {__version__}",
-        }
-    )
-
-
-async def tokenize(request: web.Request) -> web.StreamResponse:
-    """The target's ids of a text."""
-    daemon = request.app[DAEMON]
-    tokenizer = daemon.loaded().engine.target.tokenizer
-    fields = await read_fields(request)
-    text = fields.text("content")
-    start = list(tokenizer.bos_ids) if fields.flag("add_special") else []
-    return reply({"tokens": start + await daemon.worker.call(lambda: tokenizer.encode(text))})
-
-
-ROUTES = [
-    web.post("/infill", infill),
-    web.post("/completion", complete),
-    web.get("/health", health),
-    web.get("/props", props),
-    web.post("/tokenize", tokenize),
-]
+ROUTES = [web.post("/infill", infill), web.post("/completion", complete)]

@@ -10,8 +10,9 @@ from typing import Any
 from aiohttp import web
 
 from codespec.server.daemon import DAEMON
-from codespec.server.dialects.openai import DONE, FINISH, Chunks, new_frame, usage
-from codespec.server.dialects.streams import read_seed, read_tokens, speaking, stream
+from codespec.server.dialects.frames import DONE, Chunks, Form, new_frame, usage, whole
+from codespec.server.dialects.streams import collect, demand_fim, read_seed, read_tokens, speaking, stream
+from codespec.server.loading import Loaded
 from codespec.server.tickets import Ask
 from codespec.server.wire import Fields, event_stream, read_fields, reply
 from codespec.types import CompletionRequest
@@ -24,22 +25,25 @@ async def complete(request: web.Request) -> web.StreamResponse:
     """A completion between prompt and suffix, whole or streamed."""
     loaded = request.app[DAEMON].loaded()
     fields = await read_fields(request)
-    ask = read_ask(fields, loaded.context)
-    if not fields.flag("stream"):
-        done = await request.app[DAEMON].complete(ask)
-        choices = [_message(c.choice, c.text, FINISH[c.finish_reason]) for c in done]
-        return reply({**new_frame("fim", "chat.completion", loaded), "choices": choices, "usage": usage(done)})
-    chunks = Chunks(new_frame("fim", "chat.completion.chunk", loaded), _delta)
-    return await stream(request, ask, event_stream(request), chunks.say, last=DONE)
+    asks, form = [read_ask(fields, loaded)], Form(_message, _delta)
+    if fields.flag("stream"):
+        chunks = Chunks(new_frame("fim", "chat.completion.chunk", loaded), form, asks)
+        return await stream(request, asks, event_stream(request), chunks.say, last=DONE)
+    done = await collect(request, asks)
+    body = whole(new_frame("fim", "chat.completion", loaded), form, None, asks, done)
+    return reply({**body, "usage": usage(done, 1)})
 
 
-def read_ask(fields: Fields, context: int) -> Ask:
+def read_ask(fields: Fields, loaded: Loaded) -> Ask:
     """Raises RequestError for the first field that can't be used."""
     fields.text("model", "", 4096)
+    if fields.text("suffix", ""):
+        demand_fim(loaded, "suffix")
+    notes: list[str] = []
     request = CompletionRequest(
         prefix=fields.text("prompt"),
         suffix=fields.text("suffix", ""),
-        max_tokens=max(1, read_tokens(fields, "max_tokens", context)),
+        max_tokens=read_tokens(fields, "max_tokens", loaded.context, notes),
         temperature=fields.number("temperature", 0.0, 0.0, 2.0),
         top_p=max(1e-6, fields.number("top_p", 1.0, 0.0, 1.0)),
         seed=read_seed(fields, "random_seed"),
@@ -47,14 +51,14 @@ def read_ask(fields: Fields, context: int) -> Ask:
         shape="auto",
         heal=True,
     )
-    return Ask(request)
+    return Ask(request, notes=tuple(notes))
 
 
-def _message(number: int, text: str, finish: str | None) -> dict[str, Any]:
+def _message(number: int, text: str, finish: str | None, logprobs: None) -> dict[str, Any]:
     return {"index": number, "message": {"role": "assistant", "content": text}, "finish_reason": finish}
 
 
-def _delta(number: int, text: str, finish: str | None) -> dict[str, Any]:
+def _delta(number: int, text: str, finish: str | None, logprobs: None) -> dict[str, Any]:
     return {"index": number, "delta": {"role": "assistant", "content": text}, "finish_reason": finish}
 
 

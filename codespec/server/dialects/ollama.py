@@ -1,25 +1,30 @@
-"""Ollama's /api/generate as llm-ls and Zed use it: streamed JSON lines unless `stream` is false.
+"""Ollama's server as llm-ls, Zed, Continue and its own client use it: /api/generate, and what they ask about the model.
 
-Knows fields and replies (WIRE.md §1.3); knows no engine.
+Replies are streamed JSON lines unless `stream` is false. Knows fields and replies (WIRE.md §1.3); knows no engine.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from aiohttp import web
 
+from codespec import __version__
 from codespec.errors import CodespecError
 from codespec.server.daemon import DAEMON
 from codespec.server.dialects.openai import read_prompt
-from codespec.server.dialects.streams import read_seed, read_tokens, speaking, stream
+from codespec.server.dialects.streams import collect, missing_fim, read_seed, read_tokens, speaking, stream, told
+from codespec.server.loading import Loaded
 from codespec.server.tickets import Ask
-from codespec.server.wire import Fields, Lines, dump, error_reply, read_fields, reply
+from codespec.server.wire import Fields, Lines, clip, dump, error_reply, read_fields, reply
 from codespec.types import Completion, CompletionRequest, DoneEvent, Event, TextEvent
 
 NAMES = {"prefix": "prompt", "max_tokens": "options.num_predict"}
 NANOSECONDS = 1_000_000  # a millisecond
+UNUSED = ("system", "template", "context", "think")
+INSERT_TEMPLATE = "{{ .Prompt }}{{ if .Suffix }}{{ .Suffix }}{{ end }}"  # Continue looks for .Suffix in it
 
 
 async def generate(request: web.Request) -> web.StreamResponse:
@@ -34,23 +39,29 @@ async def generate(request: web.Request) -> web.StreamResponse:
 async def _generate(request: web.Request) -> web.StreamResponse:
     loaded = request.app[DAEMON].loaded()
     fields = await read_fields(request)
-    ask = read_ask(fields, loaded.context)
+    if not fields.text("prompt", "") and not fields.text("suffix", ""):
+        return reply({**_head(loaded.name), "response": "", "done": True, "done_reason": "load"})
+    asks = [read_ask(fields, loaded)]
     if fields.flag("stream", True):
         lines = Lines(request, "application/x-ndjson")
-        return await stream(request, ask, lines, lambda event: _pieces(event, loaded.name), _tell_error)
-    (done,) = await request.app[DAEMON].complete(ask)
-    return reply({**_head(loaded.name), "response": done.text, **_tail(done)})
+        return await stream(request, asks, lines, lambda event: _pieces(event, loaded.name, asks), _tell_error)
+    (done,) = await collect(request, asks)
+    return reply({**_head(loaded.name), "response": done.text, **_tail(done, asks)})
 
 
-def read_ask(fields: Fields, context: int) -> Ask:
+def read_ask(fields: Fields, loaded: Loaded) -> Ask:
     """Raises RequestError for the first field that can't be used."""
     fields.text("model", "", 4096)
     for name in ("images", "format"):
         fields.refuse_unless(name, ([], ""), "only text is completed")
+    fields.refuse_unless("logprobs", (False,), "/v1/completions has them")
+    notes = [f"{name} is not used: the prompt is continued as it is" for name in UNUSED if fields.says(name)]
     options = fields.part("options") or Fields({}, "options.")
+    for name in ("frequency_penalty", "presence_penalty"):
+        options.refuse_unless(name, (0,), "repeat_penalty is what the engine has")
     request = CompletionRequest(
-        **read_prompt(fields),
-        max_tokens=max(1, read_tokens(options, "num_predict", context, 128)),
+        **read_prompt(fields.text("prompt", ""), fields, loaded, notes),
+        max_tokens=read_tokens(options, "num_predict", loaded.context, notes, 128),
         temperature=options.number("temperature", 0.0, 0.0, 100.0),
         top_k=max(0, options.whole("top_k", 0)),
         top_p=max(1e-6, options.number("top_p", 1.0, 0.0, 1.0)),
@@ -59,14 +70,14 @@ def read_ask(fields: Fields, context: int) -> Ask:
         seed=read_seed(options),
         stop=options.texts("stop"),
     )
-    return Ask(request)
+    return Ask(request, notes=tuple(notes))
 
 
-def _pieces(event: Event, model: str) -> list[bytes]:
+def _pieces(event: Event, model: str, asks: Sequence[Ask]) -> list[bytes]:
     if isinstance(event, TextEvent):
         return [dump({**_head(model), "response": event.text, "done": False}) + b"\n"]
     if isinstance(event, DoneEvent):
-        return [dump({**_head(model), "response": "", **_tail(event.completion)}) + b"\n"]
+        return [dump({**_head(model), "response": "", **_tail(event.completion, asks)}) + b"\n"]
     return []
 
 
@@ -78,7 +89,7 @@ def _head(model: str) -> dict[str, Any]:
     return {"model": model, "created_at": datetime.now(UTC).isoformat().replace("+00:00", "Z")}
 
 
-def _tail(completion: Completion) -> dict[str, Any]:
+def _tail(completion: Completion, asks: Sequence[Ask]) -> dict[str, Any]:
     stats = completion.stats
     return {
         "done": True,
@@ -90,7 +101,57 @@ def _tail(completion: Completion) -> dict[str, Any]:
         "prompt_eval_duration": int(stats.prefill_ms * NANOSECONDS),
         "eval_count": stats.committed,
         "eval_duration": int(max(0.0, stats.total_ms - stats.prefill_ms) * NANOSECONDS),
+        **told(asks, [completion]),
     }
 
 
-ROUTES = [web.post("/api/generate", generate)]
+async def tags(request: web.Request) -> web.StreamResponse:
+    """The one model that is served, as a list."""
+    loaded = request.app[DAEMON].loaded()
+    return reply({"models": [{**_entry(loaded), "modified_at": "1970-01-01T00:00:00Z", "size": 0, "digest": ""}]})
+
+
+async def running(request: web.Request) -> web.StreamResponse:
+    """The one model, which is always in memory."""
+    loaded = request.app[DAEMON].loaded()
+    return reply({"models": [{**_entry(loaded), "context_length": loaded.context}]})
+
+
+async def show(request: web.Request) -> web.StreamResponse:
+    """What clients ask about a model before they complete: its context, and whether it fills in."""
+    loaded = request.app[DAEMON].loaded()
+    fields = await read_fields(request)
+    asked = fields.text("model", "", 4096) or fields.text("name", "", 4096)
+    fills = not missing_fim(loaded)
+    about = {
+        "details": _details(),
+        "model_info": {"general.architecture": "codespec", "codespec.context_length": loaded.context},
+        "template": INSERT_TEMPLATE if fills else "{{ .Prompt }}",
+        "parameters": f"num_ctx {loaded.context}",
+        "capabilities": ["completion", "insert"] if fills else ["completion"],
+    }
+    if asked.removesuffix(":latest") != loaded.name:
+        about["notes"] = [f"{clip(asked)} is not known here: {loaded.name} answers"]
+    return reply(about)
+
+
+async def version(request: web.Request) -> web.StreamResponse:
+    """The daemon's version."""
+    return reply({"version": __version__})
+
+
+def _entry(loaded: Loaded) -> dict[str, Any]:
+    return {"name": loaded.name, "model": loaded.name, "details": _details()}
+
+
+def _details() -> dict[str, Any]:
+    return {"format": "safetensors", "family": "codespec", "families": ["codespec"], "parameter_size": ""}
+
+
+ROUTES = [
+    web.post("/api/generate", generate),
+    web.get("/api/tags", tags),
+    web.get("/api/ps", running),
+    web.post("/api/show", show),
+    web.get("/api/version", version),
+]

@@ -6,131 +6,177 @@ again for the target. Knows fields and replies (WIRE.md §1.3); knows no engine.
 
 from __future__ import annotations
 
-import secrets
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from aiohttp import web
 
+from codespec.errors import RequestError
+from codespec.server.chat import find_chat_template
 from codespec.server.daemon import DAEMON
-from codespec.server.dialects.streams import read_seed, read_tokens, speaking, stream
+from codespec.server.dialects.frames import DONE, Chunks, Form, new_frame, read_sampling, usage, whole
+from codespec.server.dialects.spelled import Spelling, legacy
+from codespec.server.dialects.streams import (
+    collect,
+    demand_fim,
+    missing_fim,
+    read_tokens,
+    speaking,
+    stream,
+    without_secrets,
+)
 from codespec.server.loading import Loaded
-from codespec.server.secrets import is_secret
 from codespec.server.tickets import Ask
-from codespec.server.wire import Fields, event_stream, reply, sse
+from codespec.server.wire import Fields, Refused, clip, event_stream, reply
 from codespec.text.fim_templates import split_ready_made
-from codespec.types import Completion, CompletionRequest, DoneEvent, Event, Snippet, TextEvent
+from codespec.types import Completion, CompletionRequest, Snippet
 
-NAMES = {"prefix": "prompt"}
-FINISH = {"stop": "stop", "length": "length", "deadline": "length", "cancelled": "stop"}
-MakeChoice = Callable[[int, str, str | None], dict[str, Any]]
-DONE = b"data: [DONE]\n\n"
+NAMES = {"prefix": "prompt", "prompt_ids": "prompt"}
+MOST_LOGPROBS = 5
+MOST_CHOICES = 16
+
+Prompt = str | tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A body as read: an ask a prompt, what of each prompt is repeated, how many of an ask's choices are told."""
+
+    asks: tuple[Ask, ...]
+    echoes: tuple[str, ...]
+    choices: int
+    with_logprobs: bool
+
+    @property
+    def written(self) -> int:
+        """How many choices of each prompt are written."""
+        return self.asks[0].request.n
+
+    def echo(self, choice: int) -> str:
+        """What is put before a choice."""
+        return self.echoes[choice // self.choices]
+
+    def opening(self, choice: int) -> dict[str, Any] | None:
+        """What a streamed choice begins with."""
+        return _choice(choice, self.echo(choice), None, None) if self.echo(choice) else None
 
 
 @speaking(NAMES)
 async def complete(request: web.Request, fields: Fields) -> web.StreamResponse:
-    """A continuation or a fill-in, whole or streamed."""
+    """Continuations or fill-ins, whole or streamed."""
     loaded = request.app[DAEMON].loaded()
-    ask = read_ask(fields, loaded.context)
+    order = read_order(fields, loaded)
+    form = Form(_choice, _choice, legacy, order.opening)
     frame = new_frame("cmpl", "text_completion", loaded)
-    if not fields.flag("stream"):
-        done = await request.app[DAEMON].complete(ask)
-        choices = [_choice(c.choice, c.text, FINISH[c.finish_reason]) for c in done]
-        return reply({**frame, "choices": choices, "usage": usage(done)})
-    options = fields.part("stream_options")
-    chunks = Chunks(frame, _choice, ask.request.n if options and options.flag("include_usage") else 0)
-    return await stream(request, ask, event_stream(request), chunks.say, last=DONE)
+    spelling = Spelling(loaded.engine.target.tokenizer) if order.with_logprobs else None
+    if fields.flag("stream"):
+        chunks = Chunks(frame, form, order.asks, spelling, reads_usage(fields))
+        return await stream(request, order.asks, event_stream(request), chunks.say, last=DONE)
+    done = await collect(request, order.asks)
+    body = whole(frame, form, spelling, order.asks, best(done, order.written, order.choices))
+    for choice in body["choices"]:
+        choice["text"] = order.echo(choice["index"]) + choice["text"]
+    return reply({**body, "usage": usage(done, order.written)})
 
 
-def read_ask(fields: Fields, context: int) -> Ask:
+def read_order(fields: Fields, loaded: Loaded) -> Order:
     """Raises RequestError for the first field that can't be used."""
     fields.text("model", "", 4096)
-    choices = fields.whole("n", 1, 1, 16)
-    fields.refuse_unless("logprobs", (0, False), "the engine gives no probabilities")
-    fields.refuse_unless("echo", (False,), "the prompt is not repeated")
-    fields.refuse_unless("best_of", (choices,), "all choices are returned")
-    for name in ("frequency_penalty", "presence_penalty"):
-        fields.refuse_unless(name, (0,), "repetition_penalty is what the engine has")
-    fields.refuse_unless("logit_bias", ({},), "tokens are the engine's own")
-    request = CompletionRequest(
-        **read_prompt(fields),
-        max_tokens=max(1, read_tokens(fields, "max_tokens", context)),
-        temperature=fields.number("temperature", 0.0, 0.0, 2.0),
-        top_k=max(0, fields.whole("top_k", 0)),
-        top_p=max(1e-6, fields.number("top_p", 1.0, 0.0, 1.0)),
-        min_p=fields.number("min_p", 0.0, 0.0, 1.0),
-        repetition_penalty=fields.number("repetition_penalty", 1.0, 0.01, 100.0),
-        seed=read_seed(fields),
-        n=choices,
-        stop=fields.texts("stop"),
-    )
-    return Ask(request)
+    notes: list[str] = []
+    sampling, echo = read_sampling(fields), fields.flag("echo")
+    choices = sampling["n"]
+    written = fields.whole("best_of", choices, choices, MOST_CHOICES)
+    if written > choices and fields.flag("stream"):
+        raise RequestError("best_of can't choose in a stream: leave it or stream out.", "best_of")
+    logprobs = fields.whole("logprobs", 0, 0, MOST_LOGPROBS) if "logprobs" in fields else None
+    if echo and logprobs is not None:
+        raise RequestError("logprobs can't be told of an echoed prompt: leave one of the two out.", "logprobs")
+    sampling["n"] = written
+    sampling["logprobs"] = 0 if logprobs is None and written > choices else logprobs
+    sampling["max_tokens"] = read_tokens(fields, "max_tokens", loaded.context, notes)
+    prompts = fields.prompts("prompt")
+    read = [read_prompt(prompt, fields, loaded, notes) for prompt in prompts]
+    asks = tuple(Ask(CompletionRequest(**one, **sampling), notes=tuple(notes)) for one in read)
+    echoes = tuple(_to_text(prompt, loaded) if echo else "" for prompt in prompts)
+    return Order(asks, echoes, choices, logprobs is not None)
 
 
-def read_prompt(fields: Fields) -> dict[str, Any]:
-    """Prefix, suffix and other files, whether the client sends them apart or put together with markers."""
-    prompt, suffix = fields.text("prompt"), fields.text("suffix", "")
+def read_prompt(prompt: Prompt, fields: Fields, loaded: Loaded, notes: list[str]) -> dict[str, Any]:
+    """Prefix, suffix and other files, whether the client sends them apart or put together with markers; or ids."""
+    suffix = fields.text("suffix", "")
+    if suffix:
+        demand_fim(loaded, "suffix")
+    if not isinstance(prompt, str):
+        if suffix:
+            raise RequestError("suffix can't go with a prompt of token ids: send the prompt as text.", "suffix")
+        return {"prefix": _to_text(prompt, loaded), "prompt_ids": prompt}
     ready_made = None if suffix else split_ready_made(prompt)
     if ready_made is None:
         return {"prefix": prompt, "suffix": suffix}
-    files = tuple(Snippet(path, text) for path, text in ready_made.files if not is_secret(path))
+    demand_fim(loaded, "prompt", "send plain text, without markers")
+    files = without_secrets((Snippet(path, text) for path, text in ready_made.files), notes)
     return {"prefix": ready_made.prefix, "suffix": ready_made.suffix, "snippets": files}
 
 
-def new_frame(prefix: str, kind: str, loaded: Loaded) -> dict[str, Any]:
-    """What every object of one reply begins with."""
-    return {
-        "id": f"{prefix}-{secrets.token_hex(12)}",
-        "object": kind,
-        "created": int(time.time()),
-        "model": loaded.name,
-        "system_fingerprint": "codespec",
-    }
+def _to_text(prompt: Prompt, loaded: Loaded) -> str:
+    """A prompt as text. Ids that the model does not have are left to the engine's complaint."""
+    if isinstance(prompt, str):
+        return prompt
+    token_bytes = loaded.engine.target.tokenizer.token_bytes
+    known = (token_bytes[token] for token in prompt if 0 <= token < len(token_bytes))
+    return b"".join(known).decode("utf-8", "replace")
 
 
-def usage(done: Sequence[Completion]) -> dict[str, Any]:
-    """Tokens of the prompt, counted once, and of all choices."""
-    prompt, written = done[0].stats.prompt_tokens, sum(completion.stats.committed for completion in done)
-    cached = {"cached_tokens": done[0].stats.cached_tokens}
-    counts = {"prompt_tokens": prompt, "completion_tokens": written, "total_tokens": prompt + written}
-    return {**counts, "prompt_tokens_details": cached}
+def reads_usage(fields: Fields) -> bool:
+    """Whether the client wants the usage at the end of a stream."""
+    options = fields.part("stream_options")
+    return options is not None and options.flag("include_usage")
 
 
-class Chunks:
-    """The pieces of a streamed reply; `choice` makes the entry of one. Usage comes behind the choice `usage_after`."""
-
-    def __init__(self, frame: dict[str, Any], choice: MakeChoice, usage_after: int = 0) -> None:
-        self._frame = frame
-        self._choice = choice
-        self._usage_after = usage_after
-        self._done: list[Completion] = []
-
-    def say(self, event: Event) -> list[bytes]:
-        """What an event becomes; behind the last choice the usage, if it was asked for."""
-        if isinstance(event, TextEvent):
-            return [self._chunk(self._choice(event.choice, event.text, None))]
-        if not isinstance(event, DoneEvent):
-            return []
-        self._done.append(event.completion)
-        pieces = [self._chunk(self._choice(event.choice, "", FINISH[event.completion.finish_reason]))]
-        if len(self._done) == self._usage_after:
-            pieces.append(sse({**self._frame, "choices": [], "usage": usage(self._done)}))
-        return pieces
-
-    def _chunk(self, choice: dict[str, Any]) -> bytes:
-        return sse({**self._frame, "choices": [choice]})
+def best(done: Sequence[Completion], written: int, choices: int) -> list[Completion]:
+    """Of each prompt's choices those with the likeliest tokens, on average; all, if no more were written than asked."""
+    if written == choices:
+        return list(done)
+    groups = (done[place : place + written] for place in range(0, len(done), written))
+    return list(chain.from_iterable(sorted(group, key=_likelihood, reverse=True)[:choices] for group in groups))
 
 
-def _choice(number: int, text: str, finish: str | None) -> dict[str, Any]:
-    return {"index": number, "text": text, "logprobs": None, "finish_reason": finish}
+def _likelihood(completion: Completion) -> float:
+    return sum(told.logprob for told in completion.logprobs) / max(1, len(completion.logprobs))
+
+
+def _choice(number: int, text: str, finish: str | None, logprobs: Any) -> dict[str, Any]:
+    return {"index": number, "text": text, "logprobs": logprobs, "finish_reason": finish}
 
 
 async def models(request: web.Request) -> web.StreamResponse:
     """The one model that is served."""
-    loaded = request.app[DAEMON].loaded()
-    model = {"id": loaded.name, "object": "model", "created": 0, "owned_by": "codespec"}
-    return reply({"object": "list", "data": [{**model, "max_model_len": loaded.context}]})
+    return reply({"object": "list", "data": [_model(request.app[DAEMON].loaded())]})
 
 
-ROUTES = [web.get("/v1/models", models)]
+async def model(request: web.Request) -> web.StreamResponse:
+    """That model by its name."""
+    loaded, name = request.app[DAEMON].loaded(), request.match_info["name"]
+    if name != loaded.name:
+        raise Refused(f"model {clip(name)} is not served here: ask for {loaded.name}.", "model", 404)
+    return reply(_model(loaded))
+
+
+def _model(loaded: Loaded) -> dict[str, Any]:
+    """As OpenAI's clients read it, and what Mistral's and vLLM's want beside."""
+    chats, fills = bool(find_chat_template(loaded.engine.target.tokenizer)), not missing_fim(loaded)
+    return {
+        "id": loaded.name,
+        "object": "model",
+        "created": 0,
+        "owned_by": "codespec",
+        "type": "base",
+        "capabilities": {"completion_chat": chats, "completion_fim": fills},
+        "max_context_length": loaded.context,
+        "max_model_len": loaded.context,
+    }
+
+
+ROUTES = [web.get("/v1/models", models), web.get("/v1/models/{name:.+}", model)]

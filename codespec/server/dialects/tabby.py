@@ -14,8 +14,7 @@ from aiohttp import web
 from codespec import __version__
 from codespec.errors import RequestError
 from codespec.server.daemon import DAEMON
-from codespec.server.dialects.streams import read_seed, speaking
-from codespec.server.secrets import is_secret
+from codespec.server.dialects.streams import read_seed, speaking, told, without_secrets
 from codespec.server.tickets import Ask
 from codespec.server.wire import Fields, read_fields, reply
 from codespec.types import CompletionRequest, Snippet
@@ -23,14 +22,16 @@ from codespec.types import CompletionRequest, Snippet
 NAMES = {"prefix": "segments.prefix", "suffix": "segments.suffix"}
 SNIPPETS = ("declarations", "relevant_snippets_from_changed_files", "relevant_snippets_from_recently_opened_files")
 MOST_TOKENS = 64
+SPOKEN = "v0.9.0"  # the Tabby whose protocol this is; agents do not ask an older one whether telemetry is off
 
 
 @speaking(NAMES)
 async def complete(request: web.Request, fields: Fields) -> web.StreamResponse:
     """One completion; the agent reads the first choice only."""
-    done = await request.app[DAEMON].complete(read_ask(fields))
+    ask = read_ask(fields)
+    done = await request.app[DAEMON].complete(ask)
     choices = [{"index": completion.choice, "text": completion.text} for completion in done]
-    return reply({"id": f"cmpl-{uuid.uuid4()}", "choices": choices, "mode": "standard"})
+    return reply({"id": f"cmpl-{uuid.uuid4()}", "choices": choices, "mode": "standard", **told([ask], done)})
 
 
 def read_ask(fields: Fields) -> Ask:
@@ -41,25 +42,25 @@ def read_ask(fields: Fields) -> Ask:
     if segments is None and not raw:
         raise RequestError("segments is missing: send it with a prefix.", "segments")
     source = segments if segments is not None and not raw else Fields({})
+    notes: list[str] = []
     request = CompletionRequest(
         prefix=raw or source.text("prefix"),
         suffix=source.text("suffix", ""),
         path=source.text("filepath", "", 4096),
         language=fields.text("language", "", 64),
-        snippets=tuple(_snippets(source)),
+        snippets=without_secrets(_snippets(source), notes),
         max_tokens=MOST_TOKENS,
         temperature=fields.number("temperature", 0.0, 0.0, 2.0),
         seed=read_seed(fields),
         shape="raw" if raw else "auto",
         heal=not raw,
     )
-    return Ask(request)
+    return Ask(request, notes=tuple(notes))
 
 
 def _snippets(segments: Fields) -> list[Snippet]:
     parts = [part for name in SNIPPETS for part in segments.parts(name)]
-    found = [Snippet(part.text("filepath", "", 4096), part.text("body")) for part in parts]
-    return [snippet for snippet in found if not is_secret(snippet.path)]
+    return [Snippet(part.text("filepath", "", 4096), part.text("body")) for part in parts]
 
 
 async def health(request: web.Request) -> web.StreamResponse:
@@ -78,7 +79,7 @@ async def health(request: web.Request) -> web.StreamResponse:
                 "build_date": "",
                 "build_timestamp": "",
                 "git_sha": "",
-                "git_describe": f"codespec {__version__}",
+                "git_describe": f"{SPOKEN} (codespec {__version__})",
             },
         }
     )

@@ -1,0 +1,62 @@
+"""The port and who is there: nobody, a daemon of ours, or somebody else. Knows addresses and what daemons say."""
+
+from __future__ import annotations
+
+import http.client
+import re
+from collections.abc import Iterator
+
+from codespec import __version__
+from codespec.cli.checks.finding import Finding, State, failed, warning, well
+from codespec.cli.daemon_call import Address, Found, message_of, why_taken
+
+OTHER_PORT = "stop it, or choose another port (--port, or port in [serve])"
+STATES: dict[str, tuple[State, str]] = {
+    "starting": ("warning", "wait a moment, or read what `codespec serve` prints"),
+    "stopping": ("warning", "start it again when it has ended"),
+    "failed": ("failed", "mend that and restart it"),
+    "stopped": ("failed", "restart it"),
+}
+
+
+def check_port(address: Address, found: Found) -> Finding:
+    """Whether a daemon could listen there, or who does already."""
+    if found.who == "daemon":
+        return well("port", f"{address.url} is our daemon's")
+    if found.who == "locked":
+        return warning("port", f"{address.url} is a daemon's that asks for its token", "give --token-file")
+    if found.who == "stranger":
+        return failed("port", f"{address.url} is held by another program that speaks HTTP", OTHER_PORT)
+    if found.who == "silent":
+        return failed("port", f"{address.url} is held by a program that does not speak HTTP", OTHER_PORT)
+    why = why_taken(address)
+    if why:
+        return failed("port", f"{address.url} can't be listened on ({why})", "check host and port in [serve]")
+    return well("port", f"{address.url} is free")
+
+
+def check_daemon(address: Address, found: Found) -> Iterator[Finding]:
+    """How the daemon is, and whether it is of this version."""
+    if found.who != "daemon":
+        said = "none was asked" if found.who != "nobody" else "none runs; `codespec serve` or an editor starts one"
+        yield well("daemon", said)
+        return
+    if found.version != __version__:
+        said = f"the daemon is codespec {found.version}, this is {__version__}"
+        yield warning("version", said, "restart the daemon")
+    if found.state == "ready":
+        yield well("daemon", f"ready, model {found.told['daemon'].get('model')}")
+        return
+    state, mend = STATES.get(found.state, ("failed", "restart it"))
+    yield Finding("daemon", state, f"{found.state}{_why(address)}", mend)
+
+
+def _why(address: Address) -> str:
+    """What the daemon says of its state, without the mend that its clients get."""
+    try:
+        _, told = address.ask("GET", "/health")
+    except (OSError, http.client.HTTPException):
+        return ""
+    said = message_of(told).removesuffix(".").rpartition(": ")[0]
+    inner = re.fullmatch(r"The daemon is \w+ \((.*)\)", said)
+    return f" ({inner[1] if inner else said})" if said else ""

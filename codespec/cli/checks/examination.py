@@ -1,0 +1,129 @@
+"""All checks in their order: what fails keeps those from running that need it, and no others.
+
+Knows what each check needs; the checks know what they look at.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from codespec.cli.checks import daemon, machine, models, places, probe
+from codespec.cli.checks.finding import Finding, from_error, well
+from codespec.cli.daemon_call import Address, Found, address_of
+from codespec.cli.options import engine_config
+from codespec.config import EngineConfig
+from codespec.errors import ConfigError
+from codespec.pair.facts import ModelFacts
+from codespec.server.access import read_token
+from codespec.server.settings import ServeConfig, resolve_serve
+
+
+@dataclass(slots=True)
+class Case:
+    """What earlier checks found out for later ones; None is not known."""
+
+    config: EngineConfig | None = None
+    serve: ServeConfig | None = None
+    address: Address | None = None
+    found: Found | None = None
+    target: ModelFacts | None = None
+    drafter: ModelFacts | None = None
+    whole: bool = False  # all models that the settings name can be used
+    packages: bool = False
+    room: bool = False  # they fit into memory
+
+    @property
+    def served(self) -> bool:
+        """Whether a daemon is ready."""
+        return self.found is not None and self.found.who == "daemon" and self.found.state == "ready"
+
+
+def examine(options: argparse.Namespace) -> Iterator[Finding]:
+    """Every finding, as it is made."""
+    case = Case()
+    yield machine.check_python()
+    yield from _settings(options, case)
+    if case.address is not None:
+        case.found = case.address.look()
+    for finding in machine.check_packages(needed=case.found is None or case.found.who != "daemon"):
+        case.packages = finding.state == "ok"
+        yield finding
+    if case.config is not None:
+        yield from _models(case.config, case)
+        yield from _machine(case.config, case)
+    yield from _places(case)
+    if not options.no_probe:
+        yield from _probe(case)
+
+
+def _settings(options: argparse.Namespace, case: Case) -> Iterator[Finding]:
+    """Engine and daemon have settings of their own; either may be broken."""
+    where = f"read from {options.config}" if options.config else "defaults, variables and flags"
+    try:
+        case.config = engine_config(options)
+        yield well("settings", where)
+    except ConfigError as error:
+        yield from_error("settings", error)
+    try:
+        case.serve = serve = resolve_serve({"token_file": options.token_file}, options.config)
+        case.address = address_of(options.url, serve.host, serve.port, _token(serve))
+    except ConfigError as error:
+        yield from_error("serve", error)
+
+
+def _token(serve: ServeConfig) -> str:
+    """The token, or none; what is wrong with it has a check of its own."""
+    try:
+        return read_token(serve.token_file)
+    except ConfigError:
+        return ""
+
+
+def _models(config: EngineConfig, case: Case) -> Iterator[Finding]:
+    found, case.target = models.check_model("target", config.target)
+    yield found
+    if config.drafter == "none":
+        yield well("drafter", "none: only what stands in the text already is guessed")
+    else:
+        found, case.drafter = models.check_model("drafter", config.drafter)
+        yield found
+    case.whole = case.target is not None and (case.drafter is not None or config.drafter == "none")
+    if case.target is not None and case.drafter is not None:
+        yield from models.check_together(case.target, case.drafter)
+    if case.target is not None:
+        yield models.check_fill_in(case.target)
+
+
+def _machine(config: EngineConfig, case: Case) -> Iterator[Finding]:
+    yield from machine.check_processor(config)
+    if case.packages:
+        yield from machine.check_device(config)
+    if case.served:
+        yield well("memory", "the daemon has what it needs")
+    elif case.target is not None and case.whole:
+        memory = machine.check_memory(config, case.target, None if config.proposers == "suffix" else case.drafter)
+        case.room = memory.state != "failed"
+        yield memory
+
+
+def _places(case: Case) -> Iterator[Finding]:
+    yield from places.check_folders()
+    if case.serve is not None:
+        yield places.check_token(case.serve)
+        yield from places.check_socket(case.serve)
+    if case.address is not None and case.found is not None:
+        yield daemon.check_port(case.address, case.found)
+        yield from daemon.check_daemon(case.address, case.found)
+
+
+def _probe(case: Case) -> Iterator[Finding]:
+    if case.served:
+        assert case.address is not None
+        yield probe.probe_daemon(case.address)
+    elif case.packages and case.whole and case.room:
+        assert case.config is not None and case.target is not None
+        yield probe.probe_engine(case.config, case.target, case.drafter)
+    else:
+        yield well("probe", "not tried: what failed above must be mended first")

@@ -1,0 +1,81 @@
+"""One short completion, with speculation and without: the texts must be equal. Knows prompts and whom to ask."""
+
+from __future__ import annotations
+
+import http.client
+import time
+from dataclasses import replace
+
+from codespec.cli.checks.finding import Finding, failed, from_error, warning, well
+from codespec.cli.checks.machine import needed_bytes
+from codespec.cli.daemon_call import Address
+from codespec.config import EngineConfig
+from codespec.errors import CodespecError
+from codespec.pair.facts import ModelFacts
+from codespec.types import CompletionRequest, Stats
+
+TOKENS = 24
+MOST_BYTES = 4e9  # of a model that is loaded for a probe; a larger one takes minutes
+SECONDS = 60.0  # for a daemon that has other things to do
+PROMPT = """class Point:
+    def __init__(self, x, y):
+        self.x = x
+        self.y = y
+
+    def add(self, other):
+        return Point(self.x + other.x, self.y + other.y)
+
+    def subtract(self, other):
+        return Point(self.x - other.x, self.y - other.y)
+
+    def scale(self, factor):
+        return Point("""
+DIFFER = "report it, with the output of `codespec check`"
+
+
+def probe_daemon(address: Address) -> Finding:
+    """Asks a daemon that is ready."""
+    texts, began = [], time.perf_counter()
+    for speculate in (True, False):
+        body = {"prefix": PROMPT, "path": "point.py", "shape": "raw", "max_tokens": TOKENS, "speculate": speculate}
+        try:
+            texts.append(address.complete(body, SECONDS))
+        except (OSError, http.client.HTTPException, CodespecError) as error:
+            why = str(error) or type(error).__name__
+            return failed(
+                "probe", f"the daemon did not complete a short text ({why})", "read what it printed, or restart it"
+            )
+    if texts[0] != texts[1]:
+        return failed("probe", "the daemon writes another text with speculation than without", DIFFER)
+    return well("probe", f"the daemon wrote {len(texts[0])} characters twice, equal, in {_ms(began)}")
+
+
+def probe_engine(config: EngineConfig, target: ModelFacts, drafter: ModelFacts | None) -> Finding:
+    """Loads the models for one request at a time. The packages must load."""
+    small = replace(config, max_batch=1, cache_mb=0, learn=False, policy="fixed", draft_tokens=4, warmup=0)
+    if needed_bytes(small, target, drafter) > MOST_BYTES:
+        return well("probe", "not tried, since loading takes long: start the daemon and look again")
+    from codespec.engine.load import build_engine
+
+    began = time.perf_counter()
+    try:
+        engine = build_engine(small)
+        request = CompletionRequest(prefix=PROMPT, path="point.py", max_tokens=TOKENS)
+        on, off = (engine.complete([replace(request, speculate=value)])[0] for value in (True, False))
+    except CodespecError as error:
+        return from_error("probe", error)
+    if on.token_ids == off.token_ids:
+        return well("probe", f"{TOKENS} tokens twice, equal ({_accepted(on.stats)}), in {_ms(began)} with loading")
+    if config.mode == "fast":
+        return warning(
+            "probe", "speculation changed a short text, which fast mode may", 'set mode = "exact" against that'
+        )
+    return failed("probe", "speculation changed a short text in exact mode", DIFFER)
+
+
+def _accepted(stats: Stats) -> str:
+    return f"{stats.accepted} of {stats.drafted} drafted accepted"
+
+
+def _ms(began: float) -> str:
+    return f"{(time.perf_counter() - began) * 1000:.0f} ms"

@@ -1,0 +1,152 @@
+"""Asks a daemon what it is and what it counts, with the standard library alone. Knows addresses and replies; starts
+nothing, and loads neither torch nor the daemon's packages.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import re
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from codespec.errors import ConfigError, ServeError
+
+SECONDS = 3.0  # for each step of a short reply
+MOST_REPLY = 4 << 20  # bytes
+STATS, COMPLETE = "/v1/codespec/stats", "/v1/codespec/complete"
+Who = Literal["nobody", "daemon", "locked", "stranger", "silent"]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Who answers at an address: `nobody`, a `daemon` of ours, one that asks for another token (`locked`), a `stranger`
+    that speaks HTTP, or something that does not (`silent`). `told` is what a daemon said of itself.
+    """
+
+    who: Who
+    told: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def version(self) -> str:
+        """The daemon's."""
+        return str(self.told["daemon"]["version"])
+
+    @property
+    def state(self) -> str:
+        """The daemon's: starting, ready, stopping, failed or stopped."""
+        return str(self.told["daemon"]["state"])
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a daemon listens, and the token it asks for ("": none)."""
+
+    host: str
+    port: int
+    token: str = ""
+
+    @property
+    def url(self) -> str:
+        """As people write it."""
+        return f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"
+
+    def look(self) -> Found:
+        """Who is there, within some seconds."""
+        try:
+            status, told = self.ask("GET", STATS)
+        except ConnectionRefusedError:
+            return Found("nobody")
+        except (OSError, http.client.HTTPException):
+            return Found("silent")
+        if status == 200 and isinstance(told.get("daemon"), dict) and {"version", "state"} <= told["daemon"].keys():
+            return Found("daemon", told)
+        error = told.get("error")
+        locked = status == 401 and isinstance(error, dict) and error.get("field") == "Authorization"
+        return Found("locked" if locked else "stranger")
+
+    def ask(self, method: str, path: str) -> tuple[int, dict[str, Any]]:
+        """Status and JSON object of a reply ({} where it holds none). Raises OSError or HTTPException."""
+        status, data = self._exchange(method, path, None, SECONDS)
+        return status, _as_object(data)
+
+    def complete(self, body: Mapping[str, Any], seconds: float) -> str:
+        """The text of codespec's own endpoint. Raises OSError, HTTPException or ServeError."""
+        status, data = self._exchange("POST", COMPLETE, json.dumps(body).encode(), seconds)
+        events = [dict(line.split(": ", 1) for line in block.splitlines()) for block in data.decode().split("\n\n")]
+        named = [(event.get("event"), _as_object(event.get("data", "").encode())) for event in events if status == 200]
+        if not any(name == "done" for name, _ in named):
+            said = [value.get("message") for name, value in named if name == "error"]
+            raise ServeError(str(said[0] if said else message_of(_as_object(data)) or f"status {status}"), status)
+        return "".join(value["text"] for name, value in named if name == "text")
+
+    def _exchange(self, method: str, path: str, body: bytes | None, seconds: float) -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=seconds)
+        try:
+            connection.request(method, path, body, {"Authorization": f"Bearer {self.token}"} if self.token else {})
+            reply = connection.getresponse()
+            return reply.status, reply.read(MOST_REPLY)
+        finally:
+            connection.close()
+
+
+def message_of(told: Mapping[str, Any]) -> str:
+    """The sentence of a reply that is an error; "" in any other."""
+    error = told.get("error")
+    return str(error.get("message", "")) if isinstance(error, dict) else ""
+
+
+def _as_object(data: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(data)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def add_address_options(parser: argparse.ArgumentParser, *, config: bool = True) -> None:
+    """--url, --token-file, and --config where nobody else adds it."""
+    parser.add_argument("--url", metavar="URL", help="where the daemon listens (default: as `codespec serve` would)")
+    if config:
+        parser.add_argument("--config", type=Path, metavar="FILE", help="the TOML file that the daemon was given")
+    parser.add_argument("--token-file", metavar="FILE", help="the token that the daemon asks for")
+
+
+def find_address(options: argparse.Namespace) -> Address:
+    """The daemon's address by --url, or by the settings it was started with. Raises ConfigError."""
+    from codespec.server.access import read_token
+    from codespec.server.settings import resolve_serve
+
+    config = resolve_serve({"token_file": options.token_file}, options.config)
+    return address_of(options.url, config.host, config.port, read_token(config.token_file))
+
+
+def address_of(url: str | None, host: str, port: int, token: str) -> Address:
+    """The address in `url`, else that of the settings. Raises ConfigError."""
+    if url is None:
+        return Address(_reachable(host), port, token)
+    match = re.fullmatch(r"http://(\[[0-9a-fA-F:]+\]|[^/:\[\]@]+):(\d{1,5})/?", url)
+    if match is None or not 0 < int(match[2]) < 65536:
+        raise ConfigError(f"--url {url} can't be used: write http://HOST:PORT, as `codespec serve` printed it.")
+    return Address(match[1].strip("[]"), int(match[2]), token)
+
+
+def _reachable(host: str) -> str:
+    """An address to connect to: one that means all of this machine's addresses becomes its own."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+
+
+def why_taken(address: Address) -> str:
+    """Why the port can't be listened on, though nobody answers there; "" if it can."""
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the daemon does
+        try:
+            probe.bind((address.host, address.port))
+        except OSError as error:
+            return error.strerror or type(error).__name__
+    return ""

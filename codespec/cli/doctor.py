@@ -1,0 +1,47 @@
+"""`codespec doctor`: looks at everything that a completion needs, and says what is wrong and how to mend it.
+
+Knows the order of the checks and what each needs of those before it; the checks know the rest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from typing import Any
+
+from codespec.cli.daemon_call import add_address_options
+from codespec.cli.options import add_engine_options
+
+
+def add_parser(commands: Any) -> None:
+    """Adds the command and its flags."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "doctor",
+        help="look at everything that a completion needs, with the mends",
+        description="Looks at packages, settings, models, memory, port, folders and the daemon, and completes a short "
+        "text with and without speculation. Exits with 1 if something must be mended.",
+        allow_abbrev=False,
+    )
+    add_address_options(parser, config=False)
+    parser.add_argument("--no-probe", action="store_true", help="do not complete a text")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_engine_options(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Prints a line for each finding; returns 1 if something failed, else 0."""
+    from codespec.cli.checks.examination import examine
+
+    findings = []
+    for finding in examine(options):
+        findings.append(finding)
+        if not options.json:
+            print(finding.line, flush=True)
+    count = {state: sum(finding.state == state for finding in findings) for state in ("warning", "failed")}
+    if options.json:
+        print(json.dumps({"ok": not count["failed"], "checks": [asdict(finding) for finding in findings]}))
+    else:
+        print(f"\n{count['failed']} failed, {count['warning']} warning(s)" if any(count.values()) else "\nall is well")
+    return 1 if count["failed"] else 0

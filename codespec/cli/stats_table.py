@@ -1,0 +1,144 @@
+"""A daemon's numbers as a table for a terminal. Knows the metrics' names (server.metrics_page); asks nobody."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+PLACE = ("proposer", "context", "language")
+
+
+class Figures:
+    """The samples of /v1/codespec/stats, to be summed by their labels."""
+
+    def __init__(self, told: Mapping[str, Any]) -> None:
+        self._samples = [sample for family in told["families"] for sample in family["samples"]]
+
+    def by(self, name: str, *labels: str) -> Counter[tuple[str, ...]]:
+        """A metric's sums by some labels."""
+        found: Counter[tuple[str, ...]] = Counter()
+        for sample in self._samples:
+            if sample["name"] == f"codespec:{name}":
+                found[tuple(sample["labels"][label] for label in labels)] += sample["value"]
+        return found
+
+    def sum(self, name: str) -> float:
+        """A metric's sum."""
+        return self.by(name)[()]
+
+    def parts(self, name: str, label: str) -> dict[str, float]:
+        """A metric by one label, zeros left out."""
+        return {key[0]: value for key, value in self.by(name, label).items() if value}
+
+    def quantile(self, name: str, share: float) -> float | None:
+        """The least bound below which this share of a histogram lies; None where nothing was counted."""
+        buckets = sorted((float(le), count) for (le,), count in self.by(f"{name}_bucket", "le").items())
+        if not buckets or not buckets[-1][1]:
+            return None
+        return next(bound for bound, count in buckets if count >= share * buckets[-1][1])
+
+
+def render(told: Mapping[str, Any]) -> list[str]:
+    """The daemon's numbers since it began."""
+    figures = Figures(told)
+    lines = [
+        _line("requests", _requests(figures)),
+        _line("ended", _parts(figures, "request_success_total", "finished_reason")),
+        _line("cut short", _parts(figures, "requests_cancelled_total", "reason")),
+        _line("failed", _parts(figures, "requests_failed_total", "fault")),
+    ]
+    for label, name in (
+        ("waited", "request_queue_time_seconds"),
+        ("first text", "time_to_first_token_seconds"),
+        ("whole text", "e2e_request_latency_seconds"),
+    ):
+        lines.append(_line(label, _times(figures, name)))
+    lines += [
+        _line("prompts", _prompts(figures)),
+        _line("written", _written(figures)),
+        _line("against plain", _goodput(figures)),
+        _line("time", _shares(figures.parts("step_seconds_total", "phase"))),
+        _line("by position", _positions(figures)),
+    ]
+    return [line for line in lines if line] + _places(figures)
+
+
+def _line(label: str, said: str) -> str:
+    return f"{label:<14} {said}" if said else ""
+
+
+def _requests(figures: Figures) -> str:
+    over, running = figures.sum("requests_total"), figures.sum("num_requests_running")
+    refused = figures.sum("requests_refused_total")
+    return f"{over:,} over, {running} running, {figures.sum('num_requests_waiting')} waiting, {refused:,} turned away"
+
+
+def _parts(figures: Figures, name: str, label: str) -> str:
+    return ", ".join(f"{key} {value:,}" for key, value in figures.parts(name, label).items())
+
+
+def _times(figures: Figures, name: str) -> str:
+    found = [(f"p{100 * share:.0f}", figures.quantile(name, share)) for share in (0.5, 0.95, 0.99)]
+    said = [f"{name} {_at_most(value)}" for name, value in found if value is not None]
+    return ", ".join(said) + " ms" if said else ""
+
+
+def _at_most(seconds: float) -> str:
+    return "beyond the last bound" if seconds == float("inf") else f"≤ {1000 * seconds:g}"
+
+
+def _prompts(figures: Figures) -> str:
+    asked, found = (
+        figures.parts("prefix_cache_queries_total", "model"),
+        figures.parts("prefix_cache_hits_total", "model"),
+    )
+    return "; ".join(
+        f"{model} {count:,} tokens, {found.get(model, 0) / count:.0%} cached" for model, count in asked.items()
+    )
+
+
+def _written(figures: Figures) -> str:
+    tokens, rounds = figures.sum("generation_tokens_total"), figures.sum("rounds_total")
+    return f"{tokens:,} tokens in {rounds:,} rounds, {tokens / rounds:.2f} a round" if rounds else ""
+
+
+def _goodput(figures: Figures) -> str:
+    seconds, plain = figures.sum("goodput_seconds_total"), figures.sum("goodput_plain_seconds_total")
+    tokens = figures.sum("goodput_tokens_total")
+    if not seconds:
+        return ""
+    return f"{plain / seconds:.2f} × ({tokens:,} tokens in {seconds:.1f} s; plain {plain:.1f} s by the cost table)"
+
+
+def _shares(seconds: Mapping[str, float]) -> str:
+    whole = sum(seconds.values())
+    return ", ".join(f"{phase} {value / whole:.0%}" for phase, value in seconds.items()) if whole else ""
+
+
+def _positions(figures: Figures) -> str:
+    """The share of drafts that were right up to each position."""
+    drafts = figures.sum("spec_decode_num_drafts_total")
+    accepted = figures.parts("spec_decode_num_accepted_tokens_per_pos_total", "position")
+    if not drafts:
+        return ""
+    return " ".join(f"{accepted[str(n)] / drafts:.0%}" for n in range(16) if str(n) in accepted)
+
+
+def _places(figures: Figures) -> list[str]:
+    drafts = figures.by("spec_decode_num_drafts_total", *PLACE)
+    tokens = figures.by("spec_decode_num_draft_tokens_total", *PLACE)
+    accepted = figures.by("spec_decode_num_accepted_tokens_total", *PLACE)
+    if not drafts:
+        return []
+    head = f"{'proposer':<14}{'context':<14}{'language':<12}{'drafts':>8}{'tokens':>8}{'accepted':>9}"
+    rows = [
+        "".join(
+            [
+                "{:<14}{:<14}{:<12}".format(*place),
+                f"{count:>8,}{tokens[place]:>8,}{accepted[place] / tokens[place]:>9.0%}",
+            ]
+        )
+        for place, count in sorted(drafts.items())
+    ]
+    return ["", head, *rows]

@@ -1,0 +1,64 @@
+"""What llama.cpp's clients ask about the server and its model: /health, /props, /tokenize, /detokenize.
+
+Knows their fields; completes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from aiohttp import web
+
+from codespec import __version__
+from codespec.server.chat import find_chat_template
+from codespec.server.daemon import DAEMON
+from codespec.server.wire import read_fields, reply
+
+
+async def health(request: web.Request) -> web.StreamResponse:
+    """Ready, or 503 and how far it is."""
+    daemon = request.app[DAEMON]
+    daemon.loaded()
+    return reply({"status": "ok", "version": __version__, "open": daemon.num_open})
+
+
+async def props(request: web.Request) -> web.StreamResponse:
+    """What llama.cpp's clients ask about the server."""
+    loaded = request.app[DAEMON].loaded()
+    return reply(
+        {
+            "default_generation_settings": {"n_ctx": loaded.context, "params": {"n_predict": 128}},
+            "total_slots": loaded.slots,
+            "model_alias": loaded.name,
+            "model_path": loaded.name,
+            "chat_template": find_chat_template(loaded.engine.target.tokenizer),
+            "build_info": f"codespec {__version__}",
+            "caches": {name: asdict(use) for name, use in loaded.engine.caches.items()},
+        }
+    )
+
+
+async def tokenize(request: web.Request) -> web.StreamResponse:
+    """The target's ids of a text."""
+    daemon = request.app[DAEMON]
+    tokenizer = daemon.loaded().engine.target.tokenizer
+    fields = await read_fields(request)
+    text = fields.text("content")
+    start = list(tokenizer.bos_ids) if fields.flag("add_special") else []
+    return reply({"tokens": start + await daemon.worker.call(lambda: tokenizer.encode(text))})
+
+
+async def detokenize(request: web.Request) -> web.StreamResponse:
+    """The text of the target's ids; control tokens have none."""
+    tokenizer = request.app[DAEMON].loaded().engine.target.tokenizer
+    fields = await read_fields(request)
+    ids = fields.ids("tokens", len(tokenizer.token_bytes))
+    return reply({"content": tokenizer.decode_bytes(ids).decode("utf-8", "replace")})
+
+
+ROUTES = [
+    web.post("/detokenize", detokenize),
+    web.get("/health", health),
+    web.get("/props", props),
+    web.post("/tokenize", tokenize),
+]

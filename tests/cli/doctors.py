@@ -1,0 +1,36 @@
+"""The doctor at work in a test, on tiny models and a port where nobody is: its lines by name, of the right shape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Command, Models, Outcome
+
+Look = Callable[..., dict[str, str]]
+
+
+@pytest.fixture(name="look")
+def fixture_look(command: Command, models: Models, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Look:
+    """Runs the doctor without a probe; the lines by name, and its exit code as `code`."""
+    monkeypatch.chdir(tmp_path)
+
+    def examine(*words: str | Path, target: Path = models.target, drafter: str | Path = "none") -> dict[str, str]:
+        return lines_of(command("doctor", "--no-probe", "--target", target, "--drafter", drafter, *words))
+
+    return examine
+
+
+def lines_of(done: Outcome) -> dict[str, str]:
+    """Findings by name, each as "state: what was said"."""
+    assert done.err == "" and "Traceback" not in done.out
+    found = {"code": str(done.code)}
+    for line in done.out.splitlines()[:-2]:
+        state, name, said = line.split(maxsplit=2)
+        assert state in ("ok", "warning", "failed") and name not in found, line
+        found[name] = f"{state}: {said}"
+        assert state == "ok" or ": " in said, "what is not well has a mend"
+    assert done.code == any(said.startswith("failed") for said in found.values())
+    return found

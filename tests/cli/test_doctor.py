@@ -1,0 +1,164 @@
+"""`codespec doctor` names what is wrong and how to mend it, one line each, and goes on with the rest."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from codespec import __version__
+from codespec.cli.checks import machine
+from codespec.config import EngineConfig
+from codespec.models.loader import load_model
+from codespec.pair.facts import read_facts
+from codespec.pair.size import IDLE_FACTOR, cache_size, slot_size, weight_size
+from tests.cli.conftest import Command, Models, write_model
+from tests.cli.doctors import Look, fixture_look, lines_of  # noqa: F401
+from tests.cli.processes import run
+from tests.cli.test_light import BLOCK
+from tests.cli.test_stats import folder  # noqa: F401
+from tests.server import fakes
+from tests.server.daemons import serving
+
+# As if packages were not installed: neither found nor loaded.
+ABSENT = (
+    BLOCK
+    + """
+import importlib.util
+find = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name.partition(".")[0] in {blocked!r} else find(name, *rest)
+"""
+)
+
+
+def test_all_is_well(command: Command, models: Models) -> None:
+    done = command("doctor", "--target", models.target, "--drafter", models.drafter)
+    found = lines_of(done)
+    assert (done.code, done.out.splitlines()[-1]) == (0, "all is well"), done.out
+    for name in ("python", "packages", "settings", "target", "drafter", "pair", "fill-in", "cores", "memory", "cache"):
+        assert found[name].startswith("ok"), found[name]
+    assert found["probe"].startswith("ok: 24 tokens twice, equal (") and " 0 drafted" not in found["probe"]
+    assert f"codespec {__version__}" in found["python"] and "torch" in found["packages"]
+
+
+def test_json_says_the_same(command: Command, models: Models) -> None:
+    words = ("doctor", "--no-probe", "--target", models.target, "--drafter", "none", "--threads", "250")
+    told = json.loads(command(*words, "--json").out)
+    assert told["ok"] and {check["state"] for check in told["checks"]} == {"ok", "warning"}
+    found = lines_of(command(*words))
+    for check in told["checks"]:
+        said = f"{check['said']}: {check['mend']}" if check["mend"] else check["said"]
+        if check["name"] != "memory":  # what is free changes
+            assert found[check["name"]] == f"{check['state']}: {said}"
+
+
+@pytest.mark.parametrize("missing", ["torch", "aiohttp"])
+def test_without_the_engines_packages(missing: str, models: Models, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(ABSENT.format(blocked=(missing,)))
+    done = run("doctor", "--target", models.target, "--drafter", models.drafter, PYTHONPATH=str(tmp_path))
+    assert (done.returncode, done.stderr) == (1, "")
+    assert f"packages      {missing} not installed: run `pip install codespec[engine]`\n" in done.stdout
+    for name in ("target", "drafter", "pair", "memory", "port"):
+        assert f"ok       {name} " in done.stdout
+    assert "not tried: what failed above must be mended first" in done.stdout
+
+
+def test_packages_that_do_not_load(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise machine.ConfigError("They do not load (libgomp): reinstall them.")
+
+    monkeypatch.setattr(machine, "require_torch", fail)
+    assert look("--device", "cuda")["packages"] == "failed: They do not load (libgomp): reinstall them"
+
+
+def test_a_missing_package_hurts_less_where_a_daemon_answers(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "ENGINE_PACKAGES", ("torchless",))
+    assert look()["packages"].startswith("failed: torchless not installed")
+    with serving(fakes.FakeEngine()) as served:
+        found = look("--url", f"http://127.0.0.1:{served.port}")
+    assert found["packages"].startswith("warning: torchless not installed") and found["code"] == "0"
+
+
+def test_models_that_are_gone_or_broken(look: Look, tmp_path: Path, models: Models) -> None:
+    gone = look(target=tmp_path / "none", drafter=models.drafter)
+    assert gone["target"].startswith("failed: There is no model folder") and gone["drafter"].startswith("ok")
+    assert "pair" not in gone and "memory" not in gone and gone["code"] == "1"
+    broken = write_model(tmp_path / "broken", "bytes", 0)
+    weights = broken / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-9])
+    assert "truncated or corrupt: fetch" in look(drafter=broken)["drafter"]
+    config = json.loads((broken / "config.json").read_text())
+    (broken / "config.json").write_text(json.dumps({**config, "model_type": "mamba"}))
+    weights.write_bytes((models.drafter / "model.safetensors").read_bytes())
+    assert "recurrent layers" in look(drafter=broken)["drafter"]
+
+
+def test_a_hub_id_is_not_fetched(look: Look) -> None:
+    found = look(drafter="nobody/nothing")
+    assert found["drafter"].startswith("warning: nobody/nothing is a hub id and not on this machine yet: ")
+    assert found["code"] == "0"
+
+
+def test_a_target_that_does_not_fill_in(look: Look, tmp_path: Path) -> None:
+    plain = write_model(tmp_path / "plain", "bytes", 0)
+    tokenizer = plain / "tokenizer.json"
+    tokenizer.write_text(tokenizer.read_text().replace("fim", "xyz"))
+    found = look(target=plain)
+    assert found["fill-in"].startswith("warning: the text behind the cursor is not used (")
+
+
+def test_settings_that_cannot_be_read(look: Look, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CODESPEC_SERVE_PORT")
+    file = tmp_path / "codespec.toml"
+    file.write_text("dtyp = 3\n[serve]\nport = 99999\n")
+    found = look("--config", file)
+    assert "Unknown setting dtyp" in found["settings"] and found["serve"].startswith("failed: port = 99999 is out of")
+    assert found["cache"].startswith("ok") and "port" not in found
+    assert "http://HOST:PORT" in look("--url", "x")["serve"]
+
+
+@pytest.mark.parametrize(("free", "state"), [(0.1, "failed"), (1.1, "warning"), (10, "ok"), (None, "ok")])
+def test_memory(
+    free: float | None, state: str, look: Look, models: Models, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    needed = machine.needed_bytes(EngineConfig(), read_facts(str(models.target)), None)
+    if free is not None:
+        (tmp_path / "meminfo").write_text(f"MemTotal: 9 kB\nMemAvailable: {free * needed / 1024:.0f} kB\n")
+    monkeypatch.setattr(machine, "MEMORY", tmp_path / "meminfo")
+    assert look()["memory"].startswith(f"{state}: about {needed / 1e9:.1f} GB needed")
+
+
+def test_the_estimate_is_what_is_allocated(models: Models) -> None:
+    facts, model = read_facts(str(models.target)), load_model(str(models.target))
+    model.allocate(3, 1024)
+    assert model.cache is not None and 3 * slot_size(facts, "float32", 1024) == model.cache.nbytes
+    assert weight_size(facts, "float32") == 4 * model.spec.parameters
+    config = EngineConfig(max_batch=3, context=1024)
+    assert cache_size(config, [(facts, "float32")]) == IDLE_FACTOR * model.cache.nbytes
+
+
+def test_a_large_cache_needs_memory(look: Look, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "meminfo").write_text("MemAvailable: 4000000 kB\n")
+    monkeypatch.setattr(machine, "MEMORY", tmp_path / "meminfo")
+    assert look()["memory"].startswith("ok")
+    monkeypatch.setenv("CODESPEC_CACHE_MB", "4000")
+    assert look()["memory"].startswith("failed: about 4.") and "cache_mb" in look()["memory"]
+
+
+def test_threads_cores_and_formats(look: Look, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(machine, "QUOTA", tmp_path / "cpu.max")
+    monkeypatch.setattr("codespec.pair.settings.PROCESSOR", tmp_path / "none")
+    (tmp_path / "cpu.max").write_text("100000 100000\n")
+    found = look("--threads", "2", "--dtype", "bfloat16")
+    assert found["cores"].endswith("on 1 usable core(s) wait for each other: set threads = 1 or less")
+    assert found["dtype"].startswith("warning: this processor has no bfloat16 products")
+    (tmp_path / "cpu.max").write_text("max 100000\n")
+    found = look("--threads", "1")
+    assert found["cores"].startswith("ok") and "dtype" not in found
+
+
+def test_a_gpu_that_is_not_there(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert look("--device", "cuda")["device"].startswith("failed: device = 'cuda', but ")
+    assert look("--device", "auto")["device"].startswith("ok")

@@ -1,0 +1,156 @@
+"""`codespec doctor` on the port, the daemon, the token, the folders and the probe: each mend is said."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from codespec import __version__
+from codespec.cli.checks import probe
+from codespec.engine.engine import Engine
+from codespec.errors import ModelError
+from codespec.types import CompletionRequest
+from tests.cli.conftest import Command, Models
+from tests.cli.doctors import Look, fixture_look, lines_of  # noqa: F401
+from tests.cli.test_stats import folder, stranger  # noqa: F401
+from tests.server import fakes
+from tests.server.daemons import serving, serving_load, wait_for
+from tests.server.test_faults import Loading
+from tests.server.test_security import TOKEN
+
+
+def test_somebody_else_on_the_port(stranger: str, look: Look, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    monkeypatch.setattr("codespec.cli.daemon_call.SECONDS", 0.5)
+    found = look("--url", stranger)
+    assert found["port"].startswith(f"failed: {stranger} is held by ") and "choose another port" in found["port"]
+
+
+def test_a_port_that_cannot_be_listened_on(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert look()["port"].endswith("is free") and "none runs" in look()["daemon"]
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("CODESPEC_SERVE_PORT", str(holder.getsockname()[1]))
+        assert "can't be listened on (Address already in use): check host and port" in look()["port"]
+
+
+def test_a_daemon_that_is_ready_and_of_another_version(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(fakes.FakeEngine()) as served:
+        url = f"http://127.0.0.1:{served.port}"
+        found = look("--url", url)
+        assert found["daemon"] == "ok: ready, model toy" and found["memory"] == "ok: the daemon has what it needs"
+        assert "version" not in found
+        monkeypatch.setattr("codespec.server.metrics_page.__version__", "0.0.1")
+        said = f"warning: the daemon is codespec 0.0.1, this is {__version__}: restart the daemon"
+        assert look("--url", url)["version"] == said
+
+
+@pytest.mark.parametrize(
+    ("error", "state"), [(None, "warning: starting"), (ModelError("x is broken: mend it"), "failed")]
+)
+def test_a_daemon_that_is_not_ready(error: Exception | None, state: str, look: Look) -> None:
+    load = Loading(error)
+    with serving_load(load, ready=False) as served:
+        if error is not None:
+            load.go.set()
+            assert wait_for(lambda: served.worker.state == "failed")
+        found = look("--url", f"http://127.0.0.1:{served.port}")
+        assert found["daemon"].startswith(state)
+        assert ("(x is broken)" if error else "loading the models") in found["daemon"]
+        load.go.set()
+
+
+def test_the_token(look: Look, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "token"
+    file.write_text(TOKEN)
+    file.chmod(0o644)
+    assert look("--token-file", file)["token"].endswith(f"can read {file}: run `chmod 600 {file}`")
+    file.chmod(0o600)
+    assert look("--token-file", file)["token"] == "ok: asked for"
+    with serving(fakes.FakeEngine(), token=TOKEN) as served:
+        url = f"http://127.0.0.1:{served.port}"
+        assert (
+            look("--url", url)["port"].startswith("warning")
+            and look("--url", url, "--token-file", file)["port"][:2] == "ok"
+        )
+    assert "can't be read" in look("--token-file", tmp_path / "none")["token"]
+    file.write_text("short")
+    assert "too easy to guess: use" in look("--token-file", file)["token"]
+    monkeypatch.setenv("CODESPEC_SERVE_HOST", "0.0.0.0")
+    assert "Other machines can reach 0.0.0.0: give" in look()["token"]
+
+
+def test_the_socket(look: Look, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "socket" not in look()
+    place = tmp_path / "s"
+    monkeypatch.setenv("CODESPEC_SERVE_SOCKET", str(place))
+    assert look()["socket"] == f"ok: {place} can be made"
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(place))
+        listening.listen()
+        assert look()["socket"] == f"ok: a daemon listens on {place}"
+    assert "the next one replaces it" in look()["socket"]
+    place.unlink()
+    place.write_text("x")
+    assert look()["socket"].startswith(f"failed: {place} is there and no socket: choose")
+    monkeypatch.setenv("CODESPEC_SERVE_SOCKET", str(tmp_path / "no" / "s"))
+    assert look()["socket"].startswith("failed: ") and "is no folder: make it" in look()["socket"]
+
+
+def test_folders_that_cannot_be_written(look: Look, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    found = look()
+    assert found["state"].startswith("warning: nothing can be kept in") and "set XDG_STATE_HOME" in found["state"]
+    assert found["cache"].startswith("ok") and not list(tmp_path.glob("cache*")), "looking makes no folder"
+
+
+class Fickle(fakes.FakeEngine):
+    """Writes another text where it speculates, or fails."""
+
+    def submit(self, request: CompletionRequest) -> list[fakes.FakeSequence]:
+        if request.speculate:
+            request = CompletionRequest(prefix="BOOM" * self.breaks or "else", max_tokens=request.max_tokens)
+        return super().submit(request)
+
+    breaks = False
+
+
+@pytest.mark.parametrize(
+    ("breaks", "said"), [(False, "writes another text"), (True, "did not complete a short text (")]
+)
+def test_a_probe_of_a_daemon(breaks: bool, said: str, command: Command, models: Models) -> None:
+    words = ("doctor", "--target", models.target, "--drafter", "none", "--url")
+    with serving(fakes.FakeEngine()) as served:
+        assert lines_of(command(*words, f"http://127.0.0.1:{served.port}"))["probe"].startswith(
+            "ok: the daemon wrote 24"
+        )
+    engine = Fickle()
+    engine.breaks = breaks
+    with serving(engine) as served:
+        found = lines_of(command(*words, f"http://127.0.0.1:{served.port}"))
+    assert found["probe"].startswith("failed: the daemon") and said in found["probe"]
+
+
+@pytest.mark.parametrize(("mode", "state"), [("exact", "failed"), ("fast", "warning")])
+def test_a_probe_that_differs(
+    mode: str, state: str, command: Command, models: Models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    complete = Engine.complete
+
+    def lie(engine: Engine, requests: list[CompletionRequest]) -> object:
+        (request,) = requests
+        return complete(engine, [CompletionRequest(prefix=request.prefix[request.speculate is True :], max_tokens=24)])
+
+    monkeypatch.setattr(Engine, "complete", lie)
+    found = lines_of(command("doctor", "--target", models.target, "--drafter", "none", "--mode", mode))
+    assert found["probe"].startswith(f"{state}: speculation changed a short text")
+
+
+def test_large_models_are_not_loaded_for_a_probe(
+    command: Command, models: Models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probe, "MOST_BYTES", 1e6)
+    found = lines_of(command("doctor", "--target", models.target, "--drafter", "none"))
+    assert found["probe"].startswith("ok: not tried, since loading takes long")

@@ -1,0 +1,142 @@
+"""What goes wrong around a real daemon: killed processes, damaged files, a full disk, an engine that dies."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import resource
+import shutil
+import signal
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from codespec.bench.serve_client import connect
+from codespec.errors import ConfigError
+from tests.cli.conftest import Models, models  # noqa: F401
+from tests.cli.processes import SECONDS, start_python, user_environment
+from tests.server.daemons import serving, wait_for
+from tests.server.fakes import FakeEngine
+from tests.server.test_jobs import PATH, body, ends_of
+from tests.server.test_process import Process, daemon, over_unix
+
+ROOT = Path(__file__).parents[2]
+ENDLESS = {"prefix": "def f(x):\n", "max_tokens": 1900, "shape": "raw", "speculate": False}
+DYING = """
+from codespec.cli.ending import run_to_exit_code
+from codespec.server.lifecycle import serve
+from codespec.server.loading import Loaded
+from codespec.server.settings import ServeConfig
+from tests.server.fakes import FakeEngine
+
+def broken(sequence):
+    raise OSError("no")
+
+engine = FakeEngine()
+engine.cancel = broken
+raise SystemExit(run_to_exit_code(lambda: serve(ServeConfig(port=0), lambda _: Loaded(engine, "toy", 512, 4))))
+"""
+READING = """
+import http.client, sys
+connection = http.client.HTTPConnection("127.0.0.1", int(sys.argv[1]))
+connection.request("POST", sys.argv[2], sys.argv[3])
+reply = connection.getresponse()
+while piece := reply.read1(64):
+    print(len(piece), flush=True)
+"""
+
+
+def test_an_engine_that_dies_ends_the_daemon() -> None:
+    """Everybody is told, and whoever watches the process can start another."""
+    with start_python("-c", DYING, cwd=ROOT, env=user_environment(PYTHONPATH=str(ROOT))) as process:
+        served = Process(process)
+        served.until_ready()
+        status, told = served.ask("POST", PATH, body("BOOM"))
+        assert status == 200 and b"The engine has stopped: restart the daemon." in told
+        code, _, err = served.end()
+    assert code == 2 and err.splitlines()[-1] == "codespec: The engine has stopped (OSError): restart the daemon."
+
+
+def test_a_killed_client_holds_no_slot() -> None:
+    engine = FakeEngine(pause=0.02)
+    with serving(engine, slots=1) as served:
+        asked = json.dumps(body("long", max_tokens=2000))
+        with start_python("-c", READING, str(served.port), PATH, asked) as client:
+            assert client.stdout is not None and client.stdout.readline()
+            client.kill()
+        assert served.idle() and wait_for(lambda: not engine.running)
+        assert ends_of(served.post(PATH, body("next"))) == ["length"]
+
+
+@pytest.fixture
+def pair(models: Models, tmp_path: Path) -> Models:  # noqa: F811
+    """A pair that may be removed."""
+    return Models(
+        *(Path(shutil.copytree(folder, tmp_path / folder.name)) for folder in (models.target, models.drafter))
+    )
+
+
+def test_killed_restarted_damaged_and_without_room(pair: Models, tmp_path: Path) -> None:
+    """One life after another with the same files; see the steps."""
+    place, folder = tmp_path / "s", tmp_path / "state" / "codespec" / "learned"
+    homes = user_environment(XDG_STATE_HOME=str(tmp_path / "state"), XDG_CACHE_HOME=str(tmp_path / "cache"))
+    words: list[Any] = ["--target", pair.target, "--drafter", pair.drafter, "--warmup", "0", "--socket", place]
+    with daemon(*words, env=homes) as served:  # killed in mid-stream
+        served.until_ready()
+        assert asyncio.run(_read_until_killed(served)).startswith("The daemon broke off")
+    assert place.exists() and not list(folder.glob("*"))
+    with daemon(*words, env=homes) as served:  # finds the dead one's socket, and keeps what it learns
+        served.until_ready()
+        assert over_unix(place, "/health").startswith(b"HTTP/1.1 200")
+        assert served.ask("POST", PATH, {**ENDLESS, "max_tokens": 20, "speculate": True})[0] == 200
+        assert served.end(signal.SIGTERM)[0] == 0
+    (kept,) = folder.glob("*.json")
+    half = kept.read_bytes()[:20]
+    kept.write_bytes(half)  # as a machine that lost its power may leave it
+    with daemon(*words, env=homes, preexec_fn=_without_room) as served:
+        served.until_ready()
+        shutil.rmtree(pair.target)
+        assert served.ask("POST", PATH, {**ENDLESS, "max_tokens": 20, "speculate": True})[0] == 200
+        code, _, err = served.end(signal.SIGTERM)
+    assert code == 0 and "Traceback" not in err
+    assert "can't be read" in err and "it is learned afresh" in err and "can't be kept in" in err
+    assert [file.read_bytes() for file in folder.iterdir()] == [half], "what did not fit is gone, what was there is not"
+    with daemon(*words, env=homes) as served:
+        code, _, err = served.end()
+    assert code == 2 and err.count("\n") == 1 and "There is no model folder" in err
+
+
+def _without_room() -> None:
+    """No file may grow beyond a few bytes, as on a full disk; sockets and pipes may."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64))
+
+
+async def _read_until_killed(served: Process) -> str:
+    """What our own client says when the daemon is gone."""
+
+    async def kill() -> None:
+        await asyncio.sleep(0.3)
+        served.process.kill()
+
+    async with connect(f"http://127.0.0.1:{served.port}") as client:
+        killing = asyncio.create_task(kill())
+        with pytest.raises(ConfigError) as caught:
+            await client.complete(ENDLESS)
+        await killing
+    return str(caught.value)
+
+
+def test_a_client_that_reads_slowly_holds_no_slot() -> None:
+    """The engine goes on to the next request; what is not read yet waits with the connection."""
+    with serving(FakeEngine(), slots=1) as served:
+        data = json.dumps(body("slow reader", max_tokens=2000)).encode()
+        head = f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(data)}\r\n\r\n".encode()
+        with socket.create_connection(("127.0.0.1", served.port), timeout=SECONDS) as slow:
+            slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+            slow.sendall(head + data)
+            for number in range(5):
+                assert slow.recv(1)
+                assert ends_of(served.post(PATH, body(f"eager {number}"))) == ["length"]
