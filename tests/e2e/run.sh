@@ -1,7 +1,10 @@
 #!/usr/bin/env bash
-# The README's commands and the bad-input commands, as a user would type them, in a fresh clone of HEAD.
+# The README's commands and the bad-input commands, as a user would type them, in a fresh clone of HEAD; then the page
+# in a real browser and clients of other projects against a real daemon, from this checkout.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 pages=(README.md)
 [ -f tests/e2e/bad_input.md ] && pages+=(tests/e2e/bad_input.md)
-exec "${PYTHON:-python3}" -m tools.readme_commands "${pages[@]}"
+"${PYTHON:-python3}" -m tools.readme_commands "${pages[@]}"
+tests/e2e/page.sh
+tests/e2e/clients.sh

@@ -1,0 +1,68 @@
+/** The line that says how the daemon is, and the form for its token. Knows health; asks for no completions. */
+
+import type { Daemon, DaemonError, Health } from "./daemon.ts";
+import { part } from "./dom.ts";
+
+const WAIT_MS: Record<Health["state"], number> = {
+  ready: 20_000,
+  starting: 700,
+  error: 5000,
+  away: 2500,
+  token: 60_000,
+};
+const WORDS: Record<Health["state"], string> = {
+  ready: "ready",
+  starting: "starting",
+  error: "error",
+  away: "no answer",
+  token: "token needed",
+};
+
+export class StateLine {
+  private timer = 0;
+  private state: Health["state"] | "" = "";
+
+  constructor(
+    private readonly daemon: Daemon,
+    private readonly ready: () => void,
+  ) {
+    part("token-form").addEventListener("submit", (event) => {
+      event.preventDefault();
+      const field = part<HTMLInputElement>("token");
+      daemon.useToken(field.value);
+      field.value = "";
+      void this.look();
+    });
+  }
+
+  /** Looks now, and again when it may have changed. */
+  async look(): Promise<void> {
+    clearTimeout(this.timer);
+    const health = await this.daemon.health();
+    this.show(health);
+    this.timer = window.setTimeout(() => void this.look(), WAIT_MS[health.state]);
+  }
+
+  /** A completion failed: its sentence, until the next look. */
+  failed(error: DaemonError): void {
+    if (error.status === 401 || error.status === 503 || error.status === 0) void this.look();
+    else this.show({ state: "error", said: error.message });
+  }
+
+  /** A completion came, so whatever was wrong is over. */
+  fine(): void {
+    if (this.state === "error") void this.look();
+  }
+
+  private show({ state, said }: Health): void {
+    const line = part("state");
+    line.dataset["state"] = state;
+    part("state-word").textContent = WORDS[state];
+    part("state-said").textContent = said;
+    part("token-form").hidden = state !== "token";
+    if (state === "token" && this.state !== "token") part("token").focus();
+    const fresh = state === "ready" && this.state !== "ready";
+    this.state = state;
+    if (fresh) this.ready();
+  }
+}
