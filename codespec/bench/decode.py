@@ -1,0 +1,283 @@
+"""`codespec bench decode`: codespec and its peers decode the same prompts with the same weights in one run.
+
+Calibrates everybody, chooses prompts, then repeats every cell (how tokens are chosen × how many prompts at once) with
+all contestants in turn. Everything found is written at once, and a later run of the same command goes on from there.
+Knows the order of things; the parts know how.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from codespec import __version__
+from codespec.bench.decode_passes import MANY, SAMPLINGS, Cell, Lineup, References, batches, calibrate, run_pass
+from codespec.bench.decode_prompts import Chosen, Place, choose_tasks, digest, find_places, first_tasks, rebuild_tasks
+from codespec.bench.decode_sheet import Sheet, commit_name
+from codespec.bench.decode_summary import summarize
+from codespec.bench.peers.contest import DTYPES, Family, Variant, Work, thread_counts
+from codespec.bench.peers.hugging_face import ASSISTED, PLAIN, PeerFamily, PeerModels
+from codespec.bench.peers.llama_cpp import PLAIN as LLAMA_PLAIN
+from codespec.bench.peers.llama_cpp import LlamaFamily
+from codespec.bench.peers.ours import OFF, ON, OwnFamily, OwnModels, table_name
+from codespec.config import EngineConfig
+from codespec.control.costs import CostTable
+from codespec.errors import ConfigError
+from codespec.pair.folder import find_folder
+from codespec.training.progress import Steps
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """What is measured where nothing else is asked for. `limit` prompts whose text is no loop, `loops` others, `extra`
+    of each made kind; only the contestants named, unbatched ones (`alone`) not at every concurrency, or all.
+    """
+
+    limit: int
+    loops: int
+    extra: int
+    tokens: int
+    concurrency: tuple[int, ...]
+    samplings: tuple[str, ...]
+    names: tuple[str, ...] = ()
+    alone: bool = True
+
+
+FULL = Grid(64, 16, 8, 128, (1, 4, 8, 16), tuple(SAMPLINGS))
+SMALL = Grid(
+    6, 0, 2, 64, (1, 8, 16), ("greedy",), (PLAIN, ASSISTED, OFF, ON, "codespec draft_model", *LLAMA_PLAIN), alone=False
+)  # of an enlarged target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodeBench:
+    """What is asked for; the grid fills in what is None. No pass is begun that would end behind so many `minutes`."""
+
+    config: EngineConfig
+    held_out: Path | None = None
+    prompts: Path | None = None
+    file: Path | None = None
+    limit: int | None = None
+    tokens: int | None = None
+    concurrency: tuple[int, ...] | None = None
+    samplings: tuple[str, ...] | None = None
+    repeats: int = 5
+    minutes: float | None = None
+
+    @property
+    def grid(self) -> Grid:
+        """The whole grid for a pair as it is, a small one for an enlarged target."""
+        grid = FULL if self.config.target_shape == "own" else SMALL
+        asked = {name: getattr(self, name) for name in ("limit", "tokens", "concurrency", "samplings")}
+        return replace(grid, **{name: value for name, value in asked.items() if value is not None})
+
+
+def run_decode_bench(bench: DecodeBench) -> dict[str, Any]:
+    """Everything that is known now, as plain JSON values. Progress goes to stderr."""
+    if bench.config.device not in ("cpu", "auto") or torch.cuda.is_available():
+        raise ConfigError("bench decode compares on the CPU: run it with --device cpu where no GPU is seen.")
+    sheet = Sheet(bench.file)
+    places, note = find_places(bench.held_out, bench.prompts)
+    section = sheet.section(bench.config.target_shape, _configuration(bench, places))
+    section["note"] = note
+    contest = Contest(bench, sheet, section, places)
+    contest.prepare()
+    contest.play()
+    for measured in sheet.values["sections"].values():
+        if measured["passes"]:
+            measured["summary"] = summarize(measured)
+    sheet.write()
+    return sheet.values
+
+
+class Contest:
+    """One section of the sheet under way."""
+
+    def __init__(self, bench: DecodeBench, sheet: Sheet, section: dict[str, Any], places: Sequence[Place]) -> None:
+        self.bench, self.grid = bench, bench.grid
+        self.sheet, self.section, self.places = sheet, section, places
+        self.began = time.monotonic()
+        slots = max(MANY, *self.grid.concurrency)
+        tables = {name: CostTable.from_dict(found) for name, found in section.get("costs", {}).items()}
+        self.models = OwnModels(bench.config, slots, tables)
+        # Prompts are chosen with the small target: the enlarged one writes the same, up to rounding, and takes minutes.
+        self.small = OwnModels(replace(bench.config, target_shape="own"), slots, {})
+        pair = self.small.pair(Variant(DTYPES[0], DTYPES[0] if self.small.has_drafter else ""))
+        self.token_bytes = pair.target.token_bytes
+        self.lineup = Lineup(self._families(pair.shares_ids), self.grid.names)
+        section["pair"] = pair.facts()
+
+    def prepare(self) -> None:
+        """Calibrates and measures costs, or reads what an earlier run found."""
+        known = self.section.get("contestants")
+        if known is None:
+            known = self._calibrated()
+        self.lineup.absent = {name: found["absent"] for name, found in known.items() if "absent" in found}
+        self.lineup.fastest = {
+            name: {size: Variant(**values) for size, values in found["fastest"].items()}
+            for name, found in known.items()
+            if "fastest" in found
+        }
+        self.section["contestants"] = known
+        self._measure_costs()
+        self.sheet.write()
+
+    def play(self) -> None:
+        """Runs the passes that are not there yet, while there is time."""
+        chosen = {sampling: self._chosen(sampling) for sampling in self.grid.samplings}
+        waiting = self._waiting(chosen)
+        steps = Steps("measure", sum(len(work) for _, _, work in waiting))
+        references = References(self.lineup, self.models, self.token_bytes)
+        for cell, repeat, work in waiting:
+            begun = time.monotonic()
+            if self._late(cell):
+                break
+            names = [c.name for c in self.lineup.contestants if self.grid.alone or c.batched or cell.concurrency == 1]
+            records = run_pass(self.lineup, references, self.models, cell, repeat, work, names, steps.advance)
+            self.section["passes"].append(
+                {
+                    "sampling": cell.sampling,
+                    "concurrency": cell.concurrency,
+                    "repeat": repeat,
+                    "date": date.today().isoformat(),
+                    "commit": commit_name(),
+                    "seconds": time.monotonic() - begun,
+                    "records": records,
+                }
+            )
+            self.sheet.write()
+
+    def _families(self, shared_vocabulary: bool) -> list[Family]:
+        config = self.bench.config
+        found: list[Family] = [OwnFamily(self.models), PeerFamily(PeerModels(config, shared_vocabulary))]
+        return [*found, LlamaFamily(config, self.models.slots, self.grid.tokens)]
+
+    def _calibrated(self) -> dict[str, Any]:
+        steps = Steps("calibrate", len(self.lineup.contestants))
+        tasks = first_tasks(self.small, self._small_variant(), self.places, MANY)
+        measured = calibrate(self.lineup, tasks, max(self.grid.concurrency) > 1, steps.advance)
+        found: dict[str, Any] = {}
+        for contestant in [c for family in self.lineup.families for c in family.contestants]:
+            fastest = self.lineup.fastest.get(contestant.name)
+            if fastest:
+                found[contestant.name] = {
+                    "family": contestant.family,
+                    "plain": contestant.plain,
+                    "batched": contestant.batched,
+                    "fastest": {size: variant.as_dict() for size, variant in fastest.items()},
+                    "settings": contestant.facts(fastest["one"]),
+                    "calibration": measured[contestant.name],
+                }
+        return found | {name: {"absent": reason} for name, reason in self.lineup.absent.items() if reason}
+
+    def _measure_costs(self) -> None:
+        """At leisure, for the variants in use that have no table yet."""
+        names = [c.name for c in self.lineup.families[0].contestants if c.name in self.lineup.fastest]
+        used = {v for name in names for v in self.lineup.fastest[name].values()}
+        costs = self.section.setdefault("costs", {})
+        wanted = sorted((v for v in used if table_name(v) not in costs), key=table_name)
+        steps = Steps("costs", len(wanted))
+        for variant in wanted:
+            self.models.measure(variant)
+            costs[table_name(variant)] = self.models.table(variant).as_dict()
+            steps.advance()
+
+    def _small_variant(self) -> Variant:
+        fastest = self.lineup.fastest.get(OFF)
+        return fastest["one"] if fastest else Variant(DTYPES[0])
+
+    def _chosen(self, sampling: str) -> Chosen:
+        """The prompts of a sampling, chosen now or by an earlier run."""
+        known, grid, variant = self.section.setdefault("prompts", {}), self.grid, self._small_variant()
+        if sampling in known:
+            return rebuild_tasks(self.small, variant, self.places, known[sampling], grid.extra)
+        limit = max(grid.limit, *grid.concurrency)
+        found = choose_tasks(
+            self.small,
+            variant,
+            self.places,
+            limit=limit,
+            loops=grid.loops,
+            extra=grid.extra,
+            tokens=grid.tokens,
+            temperature=SAMPLINGS[sampling],
+            advance=Steps(f"prompts {sampling}", limit).advance,
+        )
+        known[sampling] = found.facts()
+        self.sheet.write()
+        return found
+
+    def _waiting(self, chosen: Mapping[str, Chosen]) -> list[tuple[Cell, int, list[Work]]]:
+        """The passes to come: every cell once, then every cell again, so that little time covers all."""
+        there = {(p["sampling"], p["concurrency"], p["repeat"]) for p in self.section["passes"]}
+        cells = [Cell(sampling, count) for sampling in self.grid.samplings for count in self.grid.concurrency]
+        found = []
+        for repeat in range(self.bench.repeats):
+            for cell in cells:
+                if (cell.sampling, cell.concurrency, repeat) not in there:
+                    tasks = batches(chosen[cell.sampling], cell, self.grid.limit)
+                    work = [Work(batch, self.grid.tokens, cell.temperature) for batch in tasks]
+                    found += [(cell, repeat, work)] if work else []
+        return found
+
+    def _late(self, cell: Cell) -> bool:
+        """Whether another pass of a cell would take longer than there is time."""
+        if self.bench.minutes is None:
+            return False
+        same = [
+            p for p in self.section["passes"] if (p["sampling"], p["concurrency"]) == (cell.sampling, cell.concurrency)
+        ]
+        expected = same[-1]["seconds"] if same else 0.0
+        return time.monotonic() - self.began + expected > 60 * self.bench.minutes
+
+
+def _configuration(bench: DecodeBench, places: Sequence[Place]) -> dict[str, Any]:
+    """What must be the same for figures to stand beside each other; repeats and cells may be added."""
+    config, grid = bench.config, bench.grid
+    models = {"target": config.target, "drafter": config.drafter}
+    return {
+        "weights": {role: _weights(name) for role, name in models.items()},
+        "policy": config.policy,
+        "caps": config.caps,
+        "draft_tokens": config.draft_tokens,
+        "warmup": config.warmup,
+        "context": config.context,
+        "prompts": digest(places),
+        "limit": grid.limit,
+        "tokens": grid.tokens,
+        "machine": {"processor": _processor(), "threads": list(thread_counts()), "system": platform.platform()},
+        "versions": {
+            "codespec": __version__,
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+            "python": platform.python_version(),
+        },
+    }
+
+
+def _weights(name: str) -> str:
+    """A model's folder name and a digest of its weights."""
+    if name == "none":
+        return name
+    found = hashlib.blake2b(digest_size=8)
+    for file in sorted(find_folder(name).glob("*.safetensors")):
+        with file.open("rb") as opened:
+            found.update(hashlib.file_digest(opened, "blake2b").digest())
+    return f"{name.rstrip('/').rpartition('/')[2]} {found.hexdigest()}"
+
+
+def _processor() -> str:
+    """The processor's name as the system tells it."""
+    file = Path("/proc/cpuinfo")
+    lines = file.read_text(encoding="utf-8", errors="replace").splitlines() if file.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()

@@ -1,0 +1,1 @@
+"""Who is measured by `codespec bench decode`: codespec itself, transformers, llama.cpp, behind one small interface."""

@@ -1,0 +1,191 @@
+"""What everybody in the contest is given and gives back. Knows ids, seconds and counts; knows no model.
+
+All decode the same prompt ids with the same weights to the same number of tokens: an end-of-text token is a token like
+any other here, so nobody gains by stopping early.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+DTYPES = ("float32", "bfloat16")
+TEMPERATURE = 0.8
+
+Model = TypeVar("Model")
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One prompt: its number is its seed too, `group` says what kind of text follows, `ids` are the target's."""
+
+    number: int
+    group: str
+    prefix: str
+    path: str
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Prompts that are decoded together, `tokens` each, greedily or (temperature > 0) sampled."""
+
+    tasks: tuple[Task, ...]
+    tokens: int
+    temperature: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """How one contestant may be run: number formats, threads, and one setting of its own by its place in a list."""
+
+    dtype: str
+    drafter_dtype: str = ""
+    threads: int = 1
+    option: int = 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """One round: who drafted how many of the target's tokens, how many held, and how many units of its own it took."""
+
+    source: str
+    drafted: int
+    accepted: int
+    units: int
+
+
+@dataclass(slots=True)
+class PlayedStep:
+    """One step: its sequences' mean length in tokens, and their rounds."""
+
+    context: float
+    rounds: list[Played] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Answer:
+    """What came of some work. `first_seconds` is when every prompt was read and had its first token (`first_tokens`
+    were there by then, of all); decoding is what lies behind. Rounds, drafts and `split` (seconds by part) are
+    decoding's; `steps` are its steps where the contestant knows them.
+    """
+
+    ids: list[tuple[int, ...]]
+    seconds: float
+    first_seconds: float
+    first_tokens: int
+    rounds: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    split: dict[str, float] = field(default_factory=dict)
+    steps: list[PlayedStep] = field(default_factory=list)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens decoded behind the first ones."""
+        return sum(len(ids) for ids in self.ids) - self.first_tokens
+
+    @property
+    def pace(self) -> float:
+        """Seconds a decoded token; a token of the whole where the first round brought all."""
+        if not self.tokens:
+            return self.seconds / self.first_tokens
+        return (self.seconds - self.first_seconds) / self.tokens
+
+    def add(self, other: Answer) -> None:
+        """Appends the answer to other work, done after this."""
+        self.ids += other.ids
+        self.seconds += other.seconds
+        self.first_seconds += other.first_seconds
+        self.first_tokens += other.first_tokens
+        self.rounds += other.rounds
+        self.drafted += other.drafted
+        self.accepted += other.accepted
+        self.split = {name: self.split.get(name, 0.0) + other.split[name] for name in other.split}
+        self.steps += other.steps
+
+
+class PeerError(Exception):
+    """A contestant can't do some work, for the reason given; it gets a row that says so."""
+
+
+class Contestant(Protocol):
+    """One row of the comparison.
+
+    plain    whether it decodes without guessing
+    batched  whether it takes several prompts at once; else they go one after the other
+    keyed    whether a sampled text is the same whatever was guessed, so that it can be compared
+    """
+
+    name: str
+    family: str
+    plain: bool
+    batched: bool
+    keyed: bool
+
+    def variants(self) -> Sequence[Variant]:
+        """Every way to run it that may be the fastest."""
+        ...
+
+    def begin(self) -> None:
+        """Forgets what earlier work taught it."""
+        ...
+
+    def answer(self, work: Work, variant: Variant) -> Answer:
+        """Does the work. Raises PeerError where it can't."""
+        ...
+
+    def facts(self, variant: Variant) -> dict[str, Any]:
+        """What it is set to, as JSON values."""
+        ...
+
+
+class Family(Protocol):
+    """Contestants around the same loaded models; `absent` are those that can't take part, with the reason."""
+
+    name: str
+    contestants: Sequence[Contestant]
+    absent: Mapping[str, str]
+
+    def keep(self, variants: Collection[Variant]) -> None:
+        """Only these are wanted from here on."""
+        ...
+
+
+class Stable(Generic[Model]):
+    """Loaded models by what distinguishes them, each loaded when it is first asked for."""
+
+    def __init__(self, load: Callable[..., Model]) -> None:
+        self._load = load
+        self._held: dict[tuple[Any, ...], Model] = {}
+
+    def get(self, *key: Any) -> Model:
+        """The model of that key."""
+        if key not in self._held:
+            self._held[key] = self._load(*key)
+        return self._held[key]
+
+    def keep(self, keys: Collection[tuple[Any, ...]]) -> None:
+        """Drops all others."""
+        for key in set(self._held) - set(keys):
+            del self._held[key]
+
+
+def thread_counts() -> tuple[int, ...]:
+    """One thread, and two where there are two cores to run on."""
+    return (1, 2) if len(os.sched_getaffinity(0)) > 1 else (1,)
+
+
+def one_by_one(work: Work, answer: Callable[[Task], Answer]) -> Answer:
+    """The work's prompts after one another."""
+    first, *others = work.tasks
+    whole = answer(first)
+    for task in others:
+        whole.add(answer(task))
+    return whole

@@ -1,0 +1,246 @@
+"""transformers' `generate` in the contest: plain, with an assistant of another vocabulary, and with prompt lookup.
+
+Assisted generation and prompt lookup take one prompt at a time. Their options are read where transformers reads them:
+an assistant's from its own generation configuration. Sampling with an assistant of another vocabulary rewrites that
+assistant's head and embedding in place and remembers it by its tokenizer, so it gets copies of both of its own.
+Knows transformers; knows nothing of codespec's engine.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import (
+    AutoModelForCausalLM,
+    LogitsProcessorList,
+    PreTrainedTokenizerFast,
+    StoppingCriteriaList,
+)
+from transformers.utils import logging as transformers_logging
+
+from codespec.bench.peers.contest import (
+    DTYPES,
+    Answer,
+    Contestant,
+    PeerError,
+    Stable,
+    Task,
+    Variant,
+    Work,
+    one_by_one,
+    thread_counts,
+)
+from codespec.bench.peers.meters import Clock, Meter, OnlyReal
+from codespec.config import EngineConfig
+from codespec.models.enlarge import enlarge
+from codespec.models.loader import DTYPES as TORCH_DTYPES
+from codespec.models.seam_check import FAILURES, one_line, quiet
+from codespec.models.shapes import SHAPES
+from codespec.pair.folder import find_folder
+
+FAMILY = "transformers"
+PLAIN, ASSISTED, LOOKUP = FAMILY, f"{FAMILY} assisted", f"{FAMILY} prompt lookup"
+ASSISTANT_TOKENS = (20, 5)  # a round; the first is transformers' default
+LOOKUP_TOKENS = (10, 4)
+
+
+@dataclass(slots=True)
+class Assistant:
+    """A drafter and both tokenizers; none are needed where the vocabularies are one."""
+
+    network: Any
+    tokenizers: dict[str, Any] = field(default_factory=dict)
+
+
+class PeerModels:
+    """The pair as transformers loads it, in every number format that is asked for."""
+
+    def __init__(self, config: EngineConfig, shared_vocabulary: bool) -> None:
+        self.config = config
+        self.choosable = 0  # ids of the target, where it is enlarged
+        self._shared = shared_vocabulary
+        self._targets: Stable[Any] = Stable(self._load_target)
+        self._assistants: Stable[Assistant] = Stable(self._load_assistant)
+
+    @property
+    def has_drafter(self) -> bool:
+        """Whether there is a model that drafts."""
+        return self.config.drafter != "none"
+
+    def target(self, variant: Variant) -> Any:
+        """The target of a variant."""
+        return self._targets.get(variant.dtype)
+
+    def assistant(self, variant: Variant, sampled: bool) -> Assistant:
+        """The drafter of a variant; another copy for sampling."""
+        found = self._assistants.get(variant.drafter_dtype, sampled)
+        found.network.generation_config.num_assistant_tokens = ASSISTANT_TOKENS[variant.option]
+        return found
+
+    def keep(self, variants: Collection[Variant]) -> None:
+        """Drops other number formats."""
+        self._targets.keep({(v.dtype,) for v in variants})
+        self._assistants.keep({(v.drafter_dtype, sampled) for v in variants for sampled in (False, True)})
+
+    def _load_target(self, dtype: str) -> Any:
+        network = load_network(self.config.target, dtype)
+        shape = SHAPES.get(self.config.target_shape)
+        if shape is not None:
+            self.choosable = network.config.get_text_config().vocab_size
+            network = enlarge(network, shape)
+            network.set_attn_implementation("sdpa")
+        return _without_end(network.eval())
+
+    def _load_assistant(self, dtype: str, sampled: bool) -> Assistant:
+        network = load_network(self.config.drafter, dtype).eval()
+        network.generation_config.num_assistant_tokens_schedule = "constant"
+        if self._shared:
+            return Assistant(network)
+        names = {"tokenizer": self.config.target, "assistant_tokenizer": self.config.drafter}
+        return Assistant(network, {role: _tokenizer(name) for role, name in names.items()})
+
+
+class Peer:
+    """One way to call `generate`."""
+
+    family = FAMILY
+    keyed = False
+
+    def __init__(self, name: str, models: PeerModels) -> None:
+        self.name = name
+        self.plain = self.batched = name == PLAIN
+        self._models = models
+
+    def variants(self) -> list[Variant]:
+        """Number formats, threads, and how many tokens a round may guess."""
+        drafters = DTYPES if self.name == ASSISTED else ("",)
+        options = {PLAIN: (0,), ASSISTED: ASSISTANT_TOKENS, LOOKUP: LOOKUP_TOKENS}[self.name]
+        return [Variant(*found) for found in product(DTYPES, drafters, thread_counts(), range(len(options)))]
+
+    def begin(self) -> None:
+        """Nothing was learned."""
+
+    def facts(self, variant: Variant) -> dict[str, Any]:
+        """The options in use."""
+        if self.name == ASSISTED:
+            settings = self._models.assistant(variant, False).network.generation_config
+            names = ("num_assistant_tokens", "num_assistant_tokens_schedule", "assistant_confidence_threshold")
+            return {name: getattr(settings, name) for name in names}
+        return {"prompt_lookup_num_tokens": LOOKUP_TOKENS[variant.option]} if self.name == LOOKUP else {}
+
+    def answer(self, work: Work, variant: Variant) -> Answer:
+        """The prompts in one padded batch, or one after the other. PeerError where transformers fails."""
+        torch.set_num_threads(variant.threads)
+        try:
+            if self.batched:
+                return self._generate(work.tasks, work, variant)
+            return one_by_one(work, lambda task: self._generate((task,), work, variant))
+        except FAILURES as error:
+            raise PeerError(f"transformers fails: {type(error).__name__}: {one_line(error)}") from error
+
+    def _generate(self, tasks: Sequence[Task], work: Work, variant: Variant) -> Answer:
+        network, sampled = self._models.target(variant), work.temperature > 0.0
+        options, watched = self._options(variant, sampled), {"verify": network}
+        if "assistant_model" in options:
+            watched["draft"] = options["assistant_model"]
+        ids, mask = _padded(tasks)
+        clocks = {name: Clock(module) for name, module in watched.items()}
+        meter = Meter(clocks)
+        options |= {"do_sample": True, "temperature": work.temperature, "top_k": 0, "top_p": 1.0} if sampled else {}
+        torch.manual_seed(tasks[0].number)
+        try:
+            with quiet(), torch.inference_mode():
+                began = time.perf_counter()
+                written = network.generate(
+                    input_ids=ids,
+                    attention_mask=mask,
+                    max_new_tokens=work.tokens,
+                    stopping_criteria=StoppingCriteriaList([meter]),
+                    **options,
+                )
+                ended = time.perf_counter()
+        finally:
+            for clock in clocks.values():
+                clock.close()
+        return _answer(written[:, ids.shape[1] :], meter, clocks, (began, ended), ids.shape[1])
+
+    def _options(self, variant: Variant, sampled: bool) -> dict[str, Any]:
+        options: dict[str, Any] = {"do_sample": False}
+        if self._models.choosable:
+            options["logits_processor"] = LogitsProcessorList([OnlyReal(self._models.choosable)])
+        if self.name == LOOKUP:
+            options["prompt_lookup_num_tokens"] = LOOKUP_TOKENS[variant.option]
+        if self.name == ASSISTED:
+            assistant = self._models.assistant(variant, sampled)
+            options |= {"assistant_model": assistant.network, **assistant.tokenizers}
+        return options
+
+
+class PeerFamily:
+    """transformers' contestants."""
+
+    name = FAMILY
+
+    def __init__(self, models: PeerModels) -> None:
+        self._models = models
+        names = [PLAIN, *([ASSISTED] if models.has_drafter else []), LOOKUP]
+        self.contestants: Sequence[Contestant] = [Peer(name, models) for name in names]
+        self.absent: Mapping[str, str] = {} if models.has_drafter else {ASSISTED: "there is no drafter"}
+
+    def keep(self, variants: Collection[Variant]) -> None:
+        """Drops the other formats."""
+        self._models.keep(variants)
+
+
+def load_network(name: str, dtype: str) -> Any:
+    """A model as transformers loads it, with the attention that it uses by itself."""
+    loader: Any = AutoModelForCausalLM
+    transformers_logging.disable_progress_bar()
+    with quiet():
+        return loader.from_pretrained(
+            find_folder(name),
+            dtype=TORCH_DTYPES[dtype],
+            attn_implementation="sdpa",
+            trust_remote_code=False,
+            use_safetensors=True,
+        )
+
+
+def _tokenizer(name: str) -> Any:
+    file = find_folder(name) / "tokenizer.json"
+    return PreTrainedTokenizerFast(tokenizer_file=str(file), clean_up_tokenization_spaces=False)
+
+
+def _without_end(network: Any) -> Any:
+    """Everybody writes as many tokens: no token ends a text."""
+    network.generation_config.eos_token_id = None
+    network.generation_config.pad_token_id = 0
+    return network
+
+
+def _padded(tasks: Sequence[Task]) -> tuple[Tensor, Tensor]:
+    """Prompts of one length [N, longest], padded on the left, and which ids are theirs."""
+    longest = max(len(task.ids) for task in tasks)
+    ids = [[0] * (longest - len(task.ids)) + list(task.ids) for task in tasks]
+    mask = [[0] * (longest - len(task.ids)) + [1] * len(task.ids) for task in tasks]
+    return torch.tensor(ids), torch.tensor(mask)
+
+
+def _answer(
+    written: Tensor, meter: Meter, clocks: Mapping[str, Clock], times: tuple[float, float], prompt: int
+) -> Answer:
+    began, ended = times
+    ids = [tuple(row) for row in written.tolist()]
+    first = (meter.length - prompt) * len(ids)
+    committed = written.shape[1] - (meter.length - prompt)
+    split = {name: clock.seconds for name, clock in clocks.items()}
+    split["rest"] = ended - meter.first - sum(split.values())
+    drafted = max(0, clocks["verify"].rows - meter.rounds) * len(ids)
+    accepted = (committed - meter.rounds) * len(ids)
+    return Answer(ids, ended - began, meter.first - began, first, meter.rounds * len(ids), drafted, accepted, split)

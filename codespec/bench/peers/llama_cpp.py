@@ -1,0 +1,268 @@
+"""llama.cpp in the contest, by its Python package and a GGUF file of the same weights: plain, and with a lookup.
+
+It is called by its lowest interface, all prompts in one batch, so that nothing of the package's own loop counts. It is
+given the target's ids; that each of its tokens spells the same bytes is checked before anything is timed, and how many
+prompts it would itself have cut into the same ids is told. Knows llama.cpp; knows nothing of codespec's engine.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import importlib.util
+import json
+import tempfile
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from codespec.bench.peers.contest import Answer, Contestant, PeerError, Stable, Task, Variant, Work, thread_counts
+from codespec.bench.peers.gguf_file import FORMATS, why_not, write_gguf
+from codespec.bench.peers.hugging_face import load_network
+from codespec.config import EngineConfig
+from codespec.models.enlarge import enlarge
+from codespec.models.shapes import SHAPES
+from codespec.pair.folder import find_folder
+from codespec.text.tokenizer import TextTokenizer
+
+FAMILY = "llama.cpp"
+PLAIN = tuple(f"{FAMILY} {kind.lower()}" for kind in FORMATS)
+PACKAGES = ("llama_cpp", "gguf")
+NGRAM, GUESS = 2, 10  # ids looked for, ids guessed: the package's own defaults
+ROOM = 512  # positions a sequence, at least
+PIECE = 512  # bytes of a token at most
+
+Row = npt.NDArray[np.float32]
+
+
+@dataclass(slots=True)
+class Written:
+    """One prompt under way; `pending` ids were not fed yet, the first of them certain and the others guessed."""
+
+    number: int
+    ids: list[int]
+    prompt: int
+    pending: list[int] = field(default_factory=list)
+    dice: np.random.Generator = field(default_factory=np.random.default_rng)
+
+    @property
+    def count(self) -> int:
+        """Tokens written."""
+        return len(self.ids) - self.prompt
+
+
+class LlamaModel:
+    """A loaded GGUF file with a cache for `slots` sequences of `room` positions."""
+
+    def __init__(self, file: Path, slots: int, room: int, choosable: int) -> None:
+        self._api: Any = importlib.import_module("llama_cpp")  # optional, and without types
+        llama_cpp = self._api
+        self._quiet = llama_cpp.llama_log_callback(lambda *_: None)  # kept: the library holds no reference
+        llama_cpp.llama_log_set(self._quiet, ctypes.c_void_p(0))
+        llama_cpp.llama_backend_init()
+        self._model = llama_cpp.llama_model_load_from_file(str(file).encode(), llama_cpp.llama_model_default_params())
+        if not self._model:
+            raise PeerError("llama.cpp can't load the file that was written for it")
+        given = llama_cpp.llama_context_default_params()
+        given.n_ctx, given.n_batch, given.n_ubatch, given.n_seq_max = slots * room, slots * room, 512, slots
+        given.n_threads = given.n_threads_batch = 1
+        self._context = llama_cpp.llama_init_from_model(self._model, given)
+        if not self._context:
+            raise PeerError("llama.cpp can't make a context for the prompts")
+        self._memory = llama_cpp.llama_get_memory(self._context)
+        self._vocabulary = llama_cpp.llama_model_get_vocab(self._model)
+        self._batch = llama_cpp.llama_batch_init(slots * room, 0, 1)
+        self._choosable = choosable
+        self.room = room
+
+    def clear(self, threads: int) -> None:
+        """Forgets everything that was read."""
+        self._api.llama_memory_clear(self._memory, True)
+        self._api.llama_set_n_threads(self._context, threads, threads)
+
+    def forward(self, parts: Sequence[tuple[int, int, Sequence[int], int]]) -> list[list[Row]]:
+        """Feeds (sequence, position, ids, rows wanted) and returns each one's last rows of logits."""
+        batch, count, wanted = self._batch, 0, []
+        for sequence, start, ids, keep in parts:
+            for place, token in enumerate(ids):
+                batch.token[count], batch.pos[count], batch.n_seq_id[count] = token, start + place, 1
+                batch.seq_id[count][0] = sequence
+                batch.logits[count] = place >= len(ids) - keep
+                count += 1
+            wanted.append(range(count - keep, count))
+        batch.n_tokens = count
+        status = self._api.llama_decode(self._context, batch)
+        if status:
+            raise PeerError(f"llama.cpp's decoding fails with {status}")
+        return [[self._row(place) for place in places] for places in wanted]
+
+    def roll_back(self, sequence: int, length: int) -> None:
+        """Cuts a sequence back."""
+        self._api.llama_memory_seq_rm(self._memory, sequence, length, -1)
+
+    def spelled(self, token: int) -> bytes:
+        """The bytes of an id; none for a control token."""
+        buffer = ctypes.create_string_buffer(PIECE)
+        size = self._api.llama_token_to_piece(self._vocabulary, token, buffer, PIECE, 0, False)
+        return buffer.raw[: max(0, size)]
+
+    def cut(self, text: str) -> list[int]:
+        """Its own ids of a text."""
+        data = text.encode()
+        ids = (self._api.llama_token * (len(data) + 8))()
+        size = self._api.llama_tokenize(self._vocabulary, data, len(data), ids, len(ids), False, False)
+        return list(ids[: max(0, size)])
+
+    def _row(self, place: int) -> Row:
+        row = self._api.llama_get_logits_ith(self._context, place)
+        return np.ctypeslib.as_array(row, shape=(self._choosable,))
+
+
+class Llama:
+    """One way to run llama.cpp; `kind` is the file's number format."""
+
+    batched = True
+    keyed = True  # one draw a token, in the order of the text
+
+    def __init__(self, kind: str, ngram: bool, models: Stable[LlamaModel]) -> None:
+        self.name = f"{FAMILY} {kind.lower()}{' n-gram' if ngram else ''}"
+        self.family = f"{FAMILY} {kind.lower()}"
+        self.plain = not ngram
+        self.same_text = 0.0  # share of prompts that it would have cut into the same ids
+        self._kind = kind
+        self._models = models
+
+    def variants(self) -> list[Variant]:
+        """Threads; the number format is the contestant's name."""
+        return [Variant("bfloat16", threads=threads) for threads in thread_counts()]
+
+    def begin(self) -> None:
+        """Nothing was learned."""
+
+    def facts(self, variant: Variant) -> dict[str, Any]:
+        """The format, and the lookup's settings."""
+        lookup = {} if self.plain else {"ngram": NGRAM, "guess": GUESS}
+        return {"format": self._kind, "own_tokenizer_agrees_on_prompts": self.same_text, **lookup}
+
+    def answer(self, work: Work, variant: Variant) -> Answer:
+        """All prompts in one batch."""
+        model = self._models.get(self._kind)
+        longest = max(len(task.ids) for task in work.tasks) + work.tokens + GUESS
+        if longest > model.room:
+            raise PeerError(f"a prompt and its text take {longest} positions, more than {model.room}")
+        self.same_text = sum(model.cut(task.prefix) == list(task.ids) for task in work.tasks) / len(work.tasks)
+        model.clear(variant.threads)
+        going = [_begin(number, task) for number, task in enumerate(work.tasks)]
+        texts = list(going)
+        began = time.perf_counter()
+        self._round(model, going, work)
+        first, verify, rounds, drafted, accepted = time.perf_counter(), 0.0, 0, 0, 0
+        while going := [text for text in going if text.count < work.tokens]:
+            if not self.plain:
+                for text in going:
+                    text.pending += look_up(text.ids, min(GUESS, work.tokens - text.count - 1))
+            guesses, before = sum(len(text.pending) - 1 for text in going), sum(text.count for text in going)
+            verify += self._round(model, going, work)
+            rounds, drafted = rounds + len(going), drafted + guesses
+            accepted += sum(text.count for text in going) - before - len(going)
+        ended = time.perf_counter()
+        split = {"verify": verify, "rest": ended - first - verify}
+        ids = [tuple(text.ids[text.prompt :]) for text in texts]
+        return Answer(ids, ended - began, first - began, len(ids), rounds, drafted, accepted, split)
+
+    def _round(self, model: LlamaModel, texts: Sequence[Written], work: Work) -> float:
+        """One forward of all texts, and what it commits; returns its seconds. Of a prompt the last id alone chooses."""
+        parts = []
+        for text in texts:
+            keep = len(text.pending) if text.count else 1
+            start = len(text.ids) - (1 if text.count else text.prompt)
+            parts.append((text.number, start, text.pending, keep))
+        began = time.perf_counter()
+        rows = model.forward(parts)
+        seconds = time.perf_counter() - began
+        for text, own in zip(texts, rows, strict=True):
+            guessed = text.pending[1:] if text.count else []
+            for place, row in enumerate(own):
+                token = choose(row, work.temperature, text.dice)
+                text.ids.append(token)
+                if place >= len(guessed) or guessed[place] != token:
+                    break
+            model.roll_back(text.number, len(text.ids) - 1)
+            text.pending = [text.ids[-1]]
+        return seconds
+
+
+class LlamaFamily:
+    """llama.cpp's contestants, or why there are none."""
+
+    name = FAMILY
+
+    def __init__(self, config: EngineConfig, slots: int, tokens: int) -> None:
+        self._config, self._slots, self._tokens = config, slots, tokens
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._models: Stable[LlamaModel] = Stable(self._load)
+        missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
+        reason = f"{' and '.join(missing)} not installed: run `pip install llama-cpp-python gguf`" if missing else ""
+        everybody = [Llama(kind, ngram, self._models) for kind in FORMATS for ngram in (False, True)]
+        self.contestants: Sequence[Contestant] = [] if reason else everybody
+        self.absent: Mapping[str, str] = {llama.name: reason for llama in everybody} if reason else {}
+
+    def keep(self, variants: Collection[Variant]) -> None:
+        """All formats stay."""
+
+    def _load(self, kind: str) -> LlamaModel:
+        """Writes and loads the target in a format, and checks that its tokens are the target's."""
+        tokenizer = TextTokenizer.from_folder(find_folder(self._config.target))
+        network = load_network(self._config.target, "float32")
+        reason = why_not(network, tokenizer)
+        if reason:
+            raise PeerError(reason)
+        shape = SHAPES.get(self._config.target_shape)
+        if shape is not None:
+            network = enlarge(network, shape)
+        self._folder = self._folder or tempfile.TemporaryDirectory(prefix="codespec-gguf-")
+        file = Path(self._folder.name) / f"{kind}.gguf"
+        write_gguf(file, network, tokenizer, _merges(find_folder(self._config.target)), kind)
+        model = LlamaModel(file, self._slots, max(ROOM, 2 * self._tokens + ROOM), tokenizer.vocab_size)
+        wrong = [n for n, spelled in enumerate(tokenizer.token_bytes) if spelled and model.spelled(n) != spelled]
+        if wrong:
+            raise PeerError(f"llama.cpp spells {len(wrong)} tokens otherwise (first: {wrong[0]})")
+        return model
+
+
+def choose(row: Row, temperature: float, dice: np.random.Generator) -> int:
+    """The best id, or one drawn at a temperature."""
+    if temperature == 0.0:
+        return int(row.argmax())
+    chances = np.exp((row - row.max()) / temperature).cumsum()
+    return int(np.searchsorted(chances, dice.random() * chances[-1], side="right"))
+
+
+def look_up(ids: Sequence[int], count: int) -> list[int]:
+    """What followed the last ids where they stand first: two of them, else one."""
+    text = np.asarray(ids, dtype=np.int32)
+    for size in range(NGRAM, 0, -1):
+        matches = np.ones(len(text) - size, dtype=bool)
+        for place in range(size):
+            matches &= text[place : len(text) - size + place] == text[len(text) - size + place]
+        found = matches.nonzero()[0]
+        if len(found):
+            begin = int(found[0]) + size
+            return list(ids[begin : begin + count])
+    return []
+
+
+def _begin(number: int, task: Task) -> Written:
+    ids = list(task.ids)
+    return Written(number, list(ids), len(ids), ids, np.random.default_rng(task.number))
+
+
+def _merges(folder: Path) -> list[str]:
+    """The merges of a byte-level tokenizer.json, as GGUF spells them."""
+    found = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))["model"]["merges"]
+    return [merge if isinstance(merge, str) else " ".join(merge) for merge in found]

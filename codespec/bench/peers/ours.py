@@ -1,0 +1,278 @@
+"""codespec in the contest: off, on, and each proposer alone. Knows models, engines and policies; knows no peer.
+
+Each work gets a new engine and new proposers around the same loaded models, so that nobody finds a prompt already read
+or a text already remembered. What a policy learns it keeps for one pass over the prompts.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import torch
+
+from codespec.bench.pair import Pair
+from codespec.bench.peers.contest import (
+    DTYPES,
+    Answer,
+    Contestant,
+    Played,
+    PlayedStep,
+    Stable,
+    Variant,
+    Work,
+    thread_counts,
+)
+from codespec.bench.pricing import measure_costs
+from codespec.config import EngineConfig
+from codespec.control.cost_rule import CostRule
+from codespec.control.costs import CostTable
+from codespec.control.draft_length import DraftLengthPolicy, FixedLength
+from codespec.control.user_caps import UserCapped
+from codespec.engine.engine import Engine
+from codespec.engine.load import DEFAULT_CONTEXT
+from codespec.engine.policies import choose_policy
+from codespec.engine.pricing import measure_table
+from codespec.errors import ConfigError
+from codespec.models.exactness import LENGTH, find_variance
+from codespec.models.language_model import LanguageModel
+from codespec.models.loader import load_model
+from codespec.models.shapes import SHAPES
+from codespec.proposers.base import Proposer
+from codespec.proposers.chain import ChainProposer
+from codespec.proposers.draft_model import DraftModel
+from codespec.proposers.suffix import SuffixProposer
+from codespec.sequence import Candidates, Cap, Sequence, Verdict
+from codespec.types import CompletionRequest
+
+FAMILY = "codespec"
+OFF, ON = "codespec off", "codespec on"
+QUICK = 1.5  # seconds for a first cost table
+WHOLE_PROMPT = 1 << 20  # tokens a step: all prompts are read in one, as by everybody else
+
+
+class Watch:
+    """Another policy, whose steps are noted."""
+
+    def __init__(self, policy: DraftLengthPolicy) -> None:
+        self.name, self.follows_syntax = policy.name, policy.follows_syntax
+        self.policy = policy
+        self.steps: list[PlayedStep] = []
+
+    def caps(self, sequences: collections.abc.Sequence[Sequence]) -> list[Cap]:
+        """The policy's; a step begins."""
+        self.steps.append(PlayedStep(sum(len(sequence.ids) for sequence in sequences) / len(sequences)))
+        return self.policy.caps(sequences)
+
+    def trim(self, sequences: collections.abc.Sequence[Sequence], candidates: list[Candidates]) -> list[Candidates]:
+        """The policy's."""
+        return self.policy.trim(sequences, candidates)
+
+    def observe(self, sequence: Sequence, candidates: Candidates, verdict: Verdict) -> None:
+        """The policy learns; the round is noted."""
+        self.policy.observe(sequence, candidates, verdict)
+        drafted = len(candidates.ids)
+        source = candidates.source if drafted or candidates.units else ""
+        self.steps[-1].rounds.append(Played(source, drafted, min(verdict.accepted, drafted), candidates.units))
+
+    def close(self) -> None:
+        """Nothing is kept."""
+
+
+class OwnModels:
+    """The pair in every number format that is asked for, and what its rounds cost in each."""
+
+    def __init__(self, config: EngineConfig, slots: int, tables: Mapping[str, CostTable]) -> None:
+        self.config = config
+        self.slots = slots
+        self.tables = dict(tables)
+        self._models: Stable[LanguageModel] = Stable(self._load)
+
+    @property
+    def has_drafter(self) -> bool:
+        """Whether there is a model that drafts."""
+        return self.config.drafter != "none"
+
+    def pair(self, variant: Variant) -> Pair:
+        """The models of a variant, ready on its threads."""
+        torch.set_num_threads(variant.threads)
+        target = self._models.get("target", variant.dtype)
+        drafter = self._models.get("drafter", variant.drafter_dtype) if variant.drafter_dtype else None
+        return Pair(target, drafter, self._context(target), self.config.warmup)
+
+    def table(self, variant: Variant) -> CostTable:
+        """What rounds cost; measured in a moment where it is not known yet."""
+        key = table_name(variant)
+        if key not in self.tables:
+            pair = self.pair(variant)
+            self.tables[key] = measure_table(pair.target, pair.drafters, QUICK)
+        return self.tables[key]
+
+    def keep(self, variants: Collection[Variant]) -> None:
+        """Drops other number formats."""
+        drafters = {("drafter", v.drafter_dtype) for v in variants if v.drafter_dtype}
+        self._models.keep({("target", v.dtype) for v in variants} | drafters)
+
+    def measure(self, variant: Variant) -> None:
+        """Measures the costs of a variant at leisure."""
+        self.tables[table_name(variant)] = measure_costs(self.pair(variant))
+
+    def _context(self, target: LanguageModel) -> int:
+        return min(target.spec.max_length, self.config.context or DEFAULT_CONTEXT)
+
+    def _load(self, role: str, dtype: str) -> LanguageModel:
+        config = self.config
+        if role == "drafter":
+            model = load_model(config.drafter, device=config.device, dtype=dtype, exact=True)
+            model.allocate(self.slots, min(model.spec.max_length, config.context or DEFAULT_CONTEXT) + 1)
+            return model
+        shape = SHAPES.get(config.target_shape)
+        model = load_model(config.target, device=config.device, dtype=dtype, exact=True, shape=shape)
+        model.allocate(max(2, self.slots), max(LENGTH, self._context(model)))
+        variance = find_variance(model)
+        if variance:
+            raise ConfigError(
+                f"The texts of this target depend on the batch ({variance}), so nobody's can be compared: choose "
+                "another --device or target."
+            )
+        return model
+
+
+class Own:
+    """One way to run codespec; `sources` are the names of the proposers."""
+
+    family = FAMILY
+    batched = True
+    keyed = True
+
+    def __init__(self, name: str, models: OwnModels, sources: tuple[str, ...]) -> None:
+        self.name = name
+        self.plain = not sources
+        self.sources = sources
+        self._models = models
+        self._policy: DraftLengthPolicy | None = None
+
+    def variants(self) -> list[Variant]:
+        """Target and drafter in each format, on each number of threads."""
+        drafters = DTYPES if DraftModel.name in self.sources else ("",)
+        return [Variant(*found) for found in product(DTYPES, drafters, thread_counts())]
+
+    def begin(self) -> None:
+        """A policy that has learned nothing."""
+        self._policy = None
+
+    def facts(self, variant: Variant) -> dict[str, Any]:
+        """The policy, and who drafts."""
+        policy = self._models.config.policy if self.sources else "off"
+        return {"policy": policy, "sources": list(self.sources), "draft_tokens": self._models.config.draft_tokens}
+
+    def answer(self, work: Work, variant: Variant) -> Answer:
+        """All prompts in one batch."""
+        pair = self._models.pair(variant)
+        if self._policy is None:
+            self._policy = self._new_policy(pair, variant)
+        watch = Watch(self._policy)
+        engine = Engine(
+            pair.target,
+            self._proposer(pair, len(work.tasks)),
+            watch,
+            context=pair.context,
+            max_batch=len(work.tasks),
+            prefill_chunk=WHOLE_PROMPT,
+            warmup=pair.warmup,
+        )
+        sequences = [engine.submit(request)[0] for request in _requests(work)]
+        for sequence in sequences:
+            sequence.eos_ids = frozenset()  # everybody writes as many tokens
+        return _decode(engine, watch, sequences)
+
+    def _proposer(self, pair: Pair, batch: int) -> Proposer | None:
+        parts = [part for part in pair.proposers(batch) if part.name in self.sources]
+        return ChainProposer(parts) if parts else None
+
+    def _new_policy(self, pair: Pair, variant: Variant) -> DraftLengthPolicy:
+        config = self._models.config
+        if not self.sources:
+            return FixedLength(0)
+        if not config.policy.startswith("cost"):
+            return choose_policy(config, None, pair.target, None, [])
+        table = self._models.table(variant)
+        drafters = {name: cost for name, cost in table.drafters.items() if name in self.sources}
+        costs, syntax = replace(table, drafters=drafters), config.policy == "cost+syntax"
+        rule = CostRule(costs, self.sources, tokens=config.draft_tokens, syntax=syntax)
+        return UserCapped(rule, config.caps) if config.caps else rule
+
+
+class OwnFamily:
+    """codespec's contestants."""
+
+    name = FAMILY
+
+    def __init__(self, models: OwnModels) -> None:
+        self.models = models
+        drafting, lookup = (DraftModel.name,), (SuffixProposer.name,)
+        rows = {OFF: (), ON: lookup + (drafting if models.has_drafter else ()), "codespec suffix": lookup}
+        if models.has_drafter:
+            rows["codespec draft_model"] = drafting
+        self.contestants: collections.abc.Sequence[Contestant] = [
+            Own(name, models, sources) for name, sources in rows.items()
+        ]
+        self.absent: Mapping[str, str] = {} if models.has_drafter else {"codespec draft_model": "there is no drafter"}
+
+    def keep(self, variants: Collection[Variant]) -> None:
+        """Drops the other formats."""
+        self.models.keep(variants)
+
+
+def table_name(variant: Variant) -> str:
+    """What a cost table depends on."""
+    return f"{variant.dtype}, drafter {variant.drafter_dtype or 'none'}, {variant.threads} thread(s)"
+
+
+def _requests(work: Work) -> list[CompletionRequest]:
+    return [
+        CompletionRequest(
+            prefix=task.prefix,
+            path=task.path,
+            max_tokens=work.tokens,
+            temperature=work.temperature,
+            seed=task.number,
+        )
+        for task in work.tasks
+    ]
+
+
+def _decode(engine: Engine, watch: Watch, sequences: list[Sequence]) -> Answer:
+    """Runs an engine dry, and tells reading the prompts from decoding."""
+    began = time.perf_counter()
+    while not all(sequence.num_generated for sequence in sequences):
+        engine.step()
+    first, first_tokens = time.perf_counter(), sum(sequence.num_generated for sequence in sequences)
+    before = _seconds(engine)
+    watch.steps.clear()
+    while not all(sequence.finish_reason for sequence in sequences):
+        engine.step()
+    ended, after = time.perf_counter(), _seconds(engine)
+    split = {name: after[name] - before[name] for name in after}
+    split["rest"] = ended - first - sum(split.values())
+    rounds = [played for step in watch.steps for played in step.rounds]
+    return Answer(
+        [tuple(sequence.ids[len(sequence.prompt_ids) :]) for sequence in sequences],
+        ended - began,
+        first - began,
+        first_tokens,
+        len(rounds),
+        sum(played.drafted for played in rounds),
+        sum(played.accepted for played in rounds),
+        split,
+        list(watch.steps),
+    )
+
+
+def _seconds(engine: Engine) -> dict[str, float]:
+    spent = engine.metrics
+    return {"draft": spent.draft_s, "retokenize": spent.retokenize_s, "verify": spent.verify_s}

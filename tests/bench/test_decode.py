@@ -1,0 +1,145 @@
+"""`codespec bench decode` from the command line to tables, JSON and plot, with tiny random models."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from codespec.bench.decode import FULL
+from codespec.bench.peers import hugging_face
+from codespec.bench.peers.contest import Answer
+from codespec.training.corpus import Document, write_documents
+from tests.cli.conftest import Command, Models, command, models, plain_environment
+
+__all__ = ["command", "models", "plain_environment"]
+
+NAMES = {
+    "codespec off",
+    "codespec on",
+    "codespec suffix",
+    "codespec draft_model",
+    "transformers",
+    "transformers assisted",
+    "transformers prompt lookup",
+}
+SMALL = ("--limit", "1", "--tokens", "8", "--concurrency", "1,2", "--repeats", "1")
+
+
+@pytest.fixture
+def words(models: Models, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str | Path]:
+    """The benchmark on two projects and nothing of this machine's library; nothing is measured at leisure."""
+    monkeypatch.setattr("codespec.bench.pricing.SWEEPS", 1)
+    monkeypatch.setattr("codespec.bench.pricing.BUDGET", 0.05)
+    monkeypatch.setattr("codespec.training.held_out.held_out_files", list)
+    monkeypatch.setattr("codespec.bench.decode_sheet.code_digest", lambda: "the code")  # someone may be editing it
+    monkeypatch.setattr("codespec.bench.decode_passes.CALIBRATION_TOKENS", 3)
+    monkeypatch.setattr("codespec.bench.decode.FULL", replace(FULL, loops=1, extra=1))
+    for module in ("ours", "hugging_face"):
+        monkeypatch.setattr(f"codespec.bench.peers.{module}.DTYPES", ("float32",))
+        monkeypatch.setattr(f"codespec.bench.peers.{module}.thread_counts", lambda: (1,))
+    monkeypatch.setattr("codespec.bench.peers.hugging_face.ASSISTANT_TOKENS", (4,))
+    monkeypatch.setattr("codespec.bench.peers.hugging_face.LOOKUP_TOKENS", (4,))
+    monkeypatch.setattr("codespec.bench.peers.llama_cpp.PACKAGES", ("no_such_package",))
+    text = "".join(f"def area{i}(width):\n    result = width * {i}\n    return result\n\n\n" for i in range(20))
+    documents = [Document(name, f"{name}.py", "python", text.replace("area", name)) for name in ("disc", "cube")]
+    write_documents(tmp_path / "held_out.jsonl.gz", documents)
+    return ["bench", "decode", *models.flags, "--held-out", tmp_path / "held_out.jsonl.gz"]
+
+
+def read(file: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))["sections"]["own"]
+    return found
+
+
+def test_the_whole_bench_and_going_on_with_it(words: list[str | Path], command: Command, tmp_path: Path) -> None:
+    out, plot = tmp_path / "new" / "decode.json", tmp_path / "new" / "decode.svg"
+    done = command(*words, *SMALL, "--json", out, "--plot", plot)
+    assert done.code == 0, done.err
+    section = read(out)
+    assert str(tmp_path) not in out.read_text(encoding="utf-8")
+    check_cells(section)
+    assert "loop-free prompts and 1 repeats, where 50 and 5 are needed" in done.out and "NOT EQUAL" not in done.out
+    assert "llama.cpp bf16: no_such_package not installed: run" in done.out and "measure [" in done.err
+    assert ElementTree.parse(plot).getroot().tag.endswith("svg")
+
+    more = command(*words, *SMALL[:-1], "2", "--json", out)
+    assert more.code == 0, more.err
+    later = read(out)
+    assert later["passes"][:4] == section["passes"] and len(later["passes"]) == 8
+    assert {turn["repeat"] for turn in later["passes"][4:]} == {1}
+    assert {name: later[name] for name in ("contestants", "costs", "prompts")} == {
+        name: section[name] for name in ("contestants", "costs", "prompts")
+    }
+    other = command(*words, *SMALL[:2], "--tokens", "9", "--json", out)
+    other.check_mistake("measured with another tokens", "delete this one")
+    assert read(out) == later
+
+
+def check_cells(section: dict[str, Any]) -> None:
+    """Everybody is in every cell, writes what plain decoding writes, and has figures that fit together."""
+    assert set(section["summary"]["cells"]) == {
+        f"{sampling}, {count} at once" for sampling in ("greedy", "sampled") for count in (1, 2)
+    }
+    for cell, values in section["summary"]["cells"].items():
+        told = values["groups"]["all"]
+        assert set(told["rows"]) | set(told["failed"]) == NAMES
+        assert set(told["failed"]) <= {"transformers assisted"} and ("sampled" in cell or not told["failed"])
+        assert values["repeats"] == 1 and told["fastest_plain"] in ("codespec off", "transformers")
+        for name, row in told["rows"].items():
+            assert row["tokens_per_second"] > 0 and row["equal"] == row["compared"], (cell, name)
+            comparable = "greedy" in cell or name.startswith("codespec")
+            assert row["compared"] == (row["texts"] if comparable else 0)
+            assert sum(row["split"].values()) == pytest.approx(1.0, abs=0.05)
+            assert ("nats" in row) == ("sampled" in cell)
+        on, off = told["rows"]["codespec on"], told["rows"]["codespec off"]
+        assert off["drafted_a_round"] == 0 and on["drafted_a_round"] > 0 and on["bound"]["times_plain"] > 0.999
+        assert on["times"]["codespec off"]["repeats"] == 1
+        assert told["rows"][told["fastest_plain"]]["times_fastest_plain"]["ratio"] == 1.0
+    for turn in section["passes"]:
+        for record in (record for records in turn["records"].values() for record in records if "seconds" in record):
+            assert record["tokens"] + record["prompts"] <= 8 * record["prompts"]  # the first tokens are not decoding's
+
+
+def test_a_wrong_text_is_not_equal(
+    words: list[str | Path], command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = hugging_face.Peer.answer
+
+    def lie(self: hugging_face.Peer, *given: Any) -> Answer:
+        told = answer(self, *given)
+        if self.name == hugging_face.LOOKUP:
+            told.ids = [(*ids[:-1], (ids[-1] + 1) % 7) for ids in told.ids]
+        return told
+
+    monkeypatch.setattr(hugging_face.Peer, "answer", lie)
+    out = tmp_path / "decode.json"
+    quick = ("--limit", "1", "--tokens", "6", "--concurrency", "1", "--repeats", "1", "--sampling", "greedy")
+    done = command(*words, *quick, "--json", out)
+    assert done.code == 0, done.err
+    rows = read(out)["summary"]["cells"]["greedy, 1 at once"]["groups"]["all"]["rows"]
+    assert rows["transformers prompt lookup"]["equal"] == 0 < rows["transformers prompt lookup"]["compared"]
+    assert all(row["equal"] == row["compared"] for name, row in rows.items() if name != "transformers prompt lookup")
+    assert "transformers prompt lookup: NOT EQUAL to plain in" in done.out
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        (["--held-out", "none.gz"], "There is no corpus at none.gz"),
+        (["--prompts", "none.jsonl"], "give one of them"),
+        (["--dtype", "bfloat16"], "leave out --dtype"),
+        (["--threads", "2"], "leave out --dtype and --threads"),
+        (["--repeats", "0"], "must be a whole number of 1 or more"),
+        (["--concurrency", "1,x"], "'x' must be a whole number of 1 or more"),
+        (["--device", "cuda"], "--device cpu"),
+    ],
+)
+def test_mistakes_are_one_sentence(more: list[str], sentence: str, words: list[str | Path], command: Command) -> None:
+    done = command(*words, *more)
+    assert done.code == 2 and "Traceback" not in done.err, done.err
+    assert sentence in done.err.splitlines()[-1] and done.err.splitlines()[-1].endswith(".")
