@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from codespec.cli.options import add_engine_options, engine_config, require_torch
+from codespec.cli.options import add_engine_options, engine_config, require_aiohttp, require_torch
 from codespec.errors import ConfigError
 
 
@@ -70,7 +70,132 @@ def run_policy(options: argparse.Namespace) -> int:
     return 0
 
 
-BENCHES = (_add_policy,)
+def _add_decode(benches: Any) -> None:
+    parser = _parser(
+        benches,
+        "decode",
+        "how fast: codespec and its peers on the same prompts and weights, in turn; the --json file is gone on with",
+        run_decode,
+    )
+    parser.add_argument("--held-out", type=Path, metavar="FILE", help="held-out projects (default: the work folder's)")
+    parser.add_argument("--prompts", type=Path, metavar="FILE", help="prompts instead, one JSON object a line")
+    parser.add_argument("--limit", type=_count, metavar="N", help="prompts whose text is no loop (64; 6 with --shape)")
+    parser.add_argument("--tokens", type=_count, metavar="N", help="target tokens a prompt (128; 64 with --shape)")
+    parser.add_argument("--repeats", type=_count, default=5, metavar="N", help="passes over every cell (5)")
+    parser.add_argument(
+        "--concurrency", type=_counts, metavar="N,…", help="prompts at once (1,4,8,16; 1,8,16 with --shape)"
+    )
+    parser.add_argument("--sampling", choices=("greedy", "sampled"), help="only this (with --shape: greedy)")
+    parser.add_argument("--minutes", type=_count, metavar="N", help="begin no pass that would end later than this")
+
+
+def run_decode(options: argparse.Namespace) -> int:
+    """Runs `codespec bench decode`."""
+    if options.held_out and options.prompts:
+        raise ConfigError("--held-out and --prompts name two sets of prompts: give one of them.")
+    if options.dtype or options.drafter_dtype or options.threads is not None or options.mode:
+        raise ConfigError("bench decode finds everybody's fastest dtype and threads: leave out --dtype and --threads.")
+    require_torch()
+    from codespec.bench.decode import DecodeBench, run_decode_bench
+    from codespec.bench.decode_report import charts, report
+
+    bench = DecodeBench(
+        config=engine_config(options),
+        held_out=options.held_out,
+        prompts=options.prompts,
+        file=options.json,
+        limit=options.limit,
+        tokens=options.tokens,
+        concurrency=options.concurrency,
+        samplings=(options.sampling,) if options.sampling else None,
+        repeats=options.repeats,
+        minutes=options.minutes,
+    )
+    found = run_decode_bench(bench)
+    print("\n".join(report(found)))
+    if options.plot:
+        from codespec.bench.plot import write_plot
+
+        write_plot(options.plot, charts(found))
+    return 0
+
+
+def _add_serve(benches: Any) -> None:
+    parser = _parser(
+        benches, "serve", "a daemon under load: many clients at once, with and without speculation in turn", run_serve
+    )
+    parser.add_argument("--url", default="", metavar="URL", help="a daemon that runs (default: one of its own)")
+    parser.add_argument("--held-out", type=Path, metavar="FILE", help="held-out projects (default: the work folder's)")
+    parser.add_argument("--prompts", type=Path, metavar="FILE", help="prompts instead, one JSON object a line")
+    parser.add_argument("--concurrency", type=_counts, default=(1, 4, 8, 16, 32), metavar="N,…", help="(1,4,8,16,32)")
+    parser.add_argument("--limit", type=_count, default=40, metavar="N", help="places in each of two halves (40)")
+    parser.add_argument("--max-tokens", type=_count, default=64, metavar="N", help="target tokens a place (64)")
+    parser.add_argument("--repeats", type=_count, default=1, metavar="N", help="times that all is done again (1)")
+    parser.add_argument("--keystrokes", type=_count_or_none, default=32, metavar="N", help="in each of four files (32)")
+
+
+def run_serve(options: argparse.Namespace) -> int:
+    """Runs `codespec bench serve`."""
+    shape = engine_config(options).target_shape
+    if options.url and shape != "own":
+        raise ConfigError("--url names a daemon that has its models already: leave out --shape.")
+    require_torch()
+    require_aiohttp()
+    from codespec.bench.serve import ServeBench, run_serve_bench
+    from codespec.bench.serve_report import charts, report
+
+    bench = ServeBench(
+        config=engine_config(options, target_shape="own"),
+        url=options.url,
+        held_out=options.held_out,
+        prompts=options.prompts,
+        limit=options.limit,
+        tokens=options.max_tokens,
+        concurrency=options.concurrency,
+        repeats=options.repeats,
+        keystrokes=options.keystrokes,
+        shape="" if shape == "own" else shape,
+    )
+    found = run_serve_bench(bench)
+    print("\n".join(report(found)))
+    if options.json:
+        _write_json(options.json, found)
+    if options.plot:
+        from codespec.bench.plot import write_plot
+
+        write_plot(options.plot, charts(found))
+    return 0
+
+
+def _add_sampling(benches: Any) -> None:
+    parser = _parser(
+        benches,
+        "sampling",
+        "how to draft for sampled text: the target's own luck, greedy drafts, rejection",
+        run_sampling,
+    )
+    parser.add_argument("--prompts", type=Path, metavar="FILE", help="prompts, one JSON object a line")
+    parser.add_argument("--limit", type=_count, default=12, metavar="N", help="prompts (12)")
+    parser.add_argument("--max-tokens", type=_count, default=48, metavar="N", help="target tokens a prompt (48)")
+
+
+def run_sampling(options: argparse.Namespace) -> int:
+    """Runs `codespec bench sampling`."""
+    if options.plot:
+        raise ConfigError("bench sampling draws no figures: leave out --plot.")
+    require_torch()
+    from codespec.bench.prompts import read_prompts, stdlib_prompts
+    from codespec.bench.sampling import SamplingBench, report, run_sampling_bench
+
+    prompts = read_prompts(options.prompts)[: options.limit] if options.prompts else stdlib_prompts(options.limit)
+    found = run_sampling_bench(SamplingBench(engine_config(options), prompts, tokens=options.max_tokens))
+    print("\n".join(report(found)))
+    if options.json:
+        _write_json(options.json, found)
+    return 0
+
+
+BENCHES = (_add_policy, _add_decode, _add_serve, _add_sampling)
 
 
 def _parser(benches: Any, name: str, told: str, run: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
@@ -88,6 +213,11 @@ def _count(text: str, least: int = 1) -> int:
     if not text.isascii() or not text.isdigit() or int(text) < least:
         raise argparse.ArgumentTypeError(f"{text!r} must be a whole number of {least} or more")
     return int(text)
+
+
+def _counts(text: str) -> tuple[int, ...]:
+    """Different whole numbers with commas between them, the smallest first."""
+    return tuple(sorted({_count(part) for part in text.split(",")}))
 
 
 def _count_or_none(text: str) -> int:

@@ -1,0 +1,42 @@
+"""`codespec lsp`: the language server for editors. Knows flags; codespec_lsp knows the rest."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+from typing import Any
+
+from codespec.errors import ConfigError
+
+
+def add_parser(commands: Any) -> None:
+    """Adds the command and its flags."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "lsp",
+        help="run the language server that editors start",
+        description="Answers editors in the Language Server Protocol, and asks the daemon, which it starts if need be.",
+        allow_abbrev=False,
+    )
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--stdio", action="store_true", help="speak on standard input and output (the default)")
+    where.add_argument("--tcp", type=int, metavar="PORT", help="serve many editors on 127.0.0.1; 0 takes a free port")
+    parser.add_argument("--daemon", metavar="URL", help="the daemon to ask (default http://127.0.0.1:8765)")
+    parser.add_argument("--no-start", action="store_true", help="start no daemon where none answers")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serves until the editor leaves; returns 0 if it did so in good order."""
+    for package in ("pygls", "aiohttp"):
+        if importlib.util.find_spec(package) is None:
+            raise ConfigError(f"{package} is not installed: run `pip install codespec`.")
+    from codespec_lsp.settings import Settings, read_settings
+    from codespec_lsp.transports import serve_stdio, serve_tcp
+
+    sent = {"url": options.daemon, "startDaemon": False if options.no_start else None}
+    defaults, faults = read_settings(sent, Settings())
+    if faults:
+        raise ConfigError("--daemon must be an address such as http://127.0.0.1:8765.")
+    if options.tcp is not None and not 0 <= options.tcp <= 65535:
+        raise ConfigError(f"--tcp {options.tcp} is no port: choose 0 to 65535.")
+    return serve_stdio(defaults) if options.tcp is None else serve_tcp(options.tcp, defaults)

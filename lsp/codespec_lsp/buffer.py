@@ -1,0 +1,162 @@
+"""A text as an editor keeps it: lines, places in them, edits. Knows LSP's line ends and its three units of columns;
+knows no files and no protocol.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+Encoding = Literal["utf-8", "utf-16", "utf-32"]
+_END = re.compile(r"(\r\n|\n|\r)")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """A row, and a column in code points."""
+
+    row: int
+    column: int
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """At `start`, an offset in code points of the text before it, `removed` gave way to `text`."""
+
+    start: int
+    removed: str
+    text: str
+    row: int = 0
+
+    def least(self) -> Edit:
+        """The same without what begins or ends both texts: what was really typed."""
+        removed, text = self.removed, self.text
+        same = _common(removed, text)
+        removed, text = removed[same:], text[same:]
+        end = _common(removed[::-1], text[::-1])
+        return Edit(self.start + same, removed[: len(removed) - end], text[: len(text) - end], self.row)
+
+
+def _common(one: str, other: str) -> int:
+    """How many characters both begin with."""
+    if one.startswith(other) or other.startswith(one):
+        return min(len(one), len(other))
+    return next(index for index, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+
+
+def split_lines(text: str) -> list[str]:
+    """Lines with their ends; the last one has none, and there is always one. Only \\n, \\r\\n and \\r end a line."""
+    if "\r" not in text:
+        *lines, last = text.split("\n")
+        return [*(line + "\n" for line in lines), last]
+    parts = _END.split(text)
+    return [line + end for line, end in zip(parts[::2], [*parts[1::2], ""], strict=True)]
+
+
+class Buffer:
+    """The text of one document; `encoding` is the unit of the client's columns."""
+
+    def __init__(self, text: str, encoding: Encoding = "utf-16") -> None:
+        self.encoding: Encoding = encoding
+        self.lines = split_lines(text)
+
+    @property
+    def text(self) -> str:
+        """The whole text."""
+        return "".join(self.lines)
+
+    @property
+    def newline(self) -> str:
+        """The line end of the first line; \\n where there is none yet."""
+        first = self.lines[0]
+        return first[len(first.rstrip("\r\n")) :] or "\n"
+
+    def place(self, line: int, character: int) -> Place:
+        """A client's position; one behind a line's or the text's end is that end, as LSP has it."""
+        if line >= len(self.lines):
+            return Place(len(self.lines) - 1, len(self.lines[-1]))
+        return Place(line, _column(self.lines[line].rstrip("\r\n"), character, self.encoding))
+
+    def character(self, place: Place) -> int:
+        """A place's column in the client's units."""
+        return width(self.lines[place.row][: place.column], self.encoding)
+
+    def offset(self, place: Place) -> int:
+        """A place as a number of code points from the start."""
+        return sum(map(len, self.lines[: place.row])) + place.column
+
+    def replace(self, start: Place, end: Place, text: str) -> Edit:
+        """Puts `text` where start … end was."""
+        start, end = min(start, end), max(start, end)
+        lines, first = self.lines, start.row
+        edit = Edit(self.offset(start), self.between(start, end), text, start.row)
+        piece = lines[first][: start.column] + text + lines[end.row][end.column :]
+        if start.column == 0 and first and lines[first - 1].endswith("\r") and piece.startswith("\n"):
+            first -= 1  # a \n that was put behind a \r makes one line end of both
+            piece = lines[first] + piece
+        new = split_lines(piece)
+        if end.row < len(lines) - 1 and not new[-1]:
+            new.pop()
+        lines[first : end.row + 1] = new
+        return edit
+
+    def replace_all(self, text: str) -> Edit:
+        """Puts `text` in the place of everything."""
+        edit = Edit(0, self.text, text)
+        self.lines = split_lines(text)
+        return edit
+
+    def between(self, start: Place, end: Place) -> str:
+        """The text from one place to another."""
+        if start.row == end.row:
+            return self.lines[start.row][start.column : end.column]
+        middle = "".join(self.lines[start.row + 1 : end.row])
+        return self.lines[start.row][start.column :] + middle + self.lines[end.row][: end.column]
+
+    def before(self, place: Place, most: int, step: int) -> str:
+        """At most `most` characters up to a place, from a line's start, which moves only in steps of `step`."""
+        here = self.offset(place)
+        left = here if here <= most else most - (most - here) % step
+        row, taken = place.row, place.column
+        while row and taken + len(self.lines[row - 1]) <= left:
+            row -= 1
+            taken += len(self.lines[row])
+        text = "".join(self.lines[row : place.row]) + self.lines[place.row][: place.column]
+        if taken > left:
+            return text[-left:]
+        return self.lines[row - 1][-(left - taken) :] + text if row and left - taken > step else text
+
+    def after(self, place: Place, most: int) -> str:
+        """At most `most` characters from a place on."""
+        pieces, size = [self.lines[place.row][place.column :]], 0
+        for row in range(place.row + 1, len(self.lines)):
+            size += len(pieces[-1])
+            if size >= most:
+                break
+            pieces.append(self.lines[row])
+        return "".join(pieces)[:most]
+
+
+def width(text: str, encoding: Encoding) -> int:
+    """How long a text is in the client's units; a lone surrogate counts as what it is spelled with."""
+    if encoding == "utf-32" or text.isascii():
+        return len(text)
+    return sum(_units(character, encoding) for character in text)
+
+
+def _units(character: str, encoding: Encoding) -> int:
+    if encoding == "utf-16":
+        return 2 if character > "\uffff" else 1
+    return 1 + (character > "\x7f") + (character > "\u07ff") + (character > "\uffff")
+
+
+def _column(line: str, units: int, encoding: Encoding) -> int:
+    """The code point at a client's column; a column inside a character is its start."""
+    if encoding == "utf-32" or line.isascii():
+        return min(units, len(line))
+    for column, character in enumerate(line):
+        units -= _units(character, encoding)
+        if units < 0:
+            return column
+    return len(line)

@@ -1,0 +1,150 @@
+"""The daemon over HTTP: one stream of events for each text, and whether it is there. Knows the wire and what its errors
+mean; knows no editor and starts nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    import aiohttp
+
+MOST_LINE = 1 << 20
+CONNECT_SECONDS = 2.0
+TOKEN_VARIABLE = "CODESPEC_SERVE_TOKEN"
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """How the daemon is. `ready`, `starting`, `absent` (nobody listens), or `foreign` (no daemon of ours, or one that
+    can't serve), with what it said."""
+
+    state: Literal["ready", "starting", "absent", "foreign"]
+    message: str = ""
+
+
+class DaemonError(Exception):
+    """The daemon can't serve this now. `again` is the seconds to wait before another try; None where that is no use."""
+
+    def __init__(self, message: str, again: float | None = None) -> None:
+        super().__init__(message)
+        self.again = again
+
+
+class Absent(DaemonError):
+    """Nobody listens there, or the daemon died in the middle of a stream."""
+
+
+class DaemonClient:
+    """Asks one daemon; aiohttp is loaded with the first question."""
+
+    def __init__(self, url: str, token: str = "") -> None:
+        self.url = url
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._session: aiohttp.ClientSession | None = None
+
+    async def events(self, body: Mapping[str, Any]) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+        """The events of one completion, each with its name. Leaving early closes the connection, which is what stops
+        the work. Raises DaemonError."""
+        import aiohttp
+
+        try:
+            async with self._open().post(f"{self.url}/v1/codespec/complete", json=body) as reply:
+                if reply.status != 200:
+                    raise await _refusal(reply)
+                async for event in _read_events(reply):
+                    yield event
+        except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError) as error:
+            raise Absent(f"The daemon at {self.url} does not answer ({type(error).__name__}).") from error
+        except aiohttp.ClientError as error:
+            said = f"What answers at {self.url} is no codespec daemon ({type(error).__name__})"
+            raise DaemonError(f"{said}: set codespec.url.") from error
+
+    async def health(self) -> Health:
+        """Whether somebody is there, and who."""
+        import aiohttp
+
+        try:
+            timeout = aiohttp.ClientTimeout(total=CONNECT_SECONDS)
+            async with self._open().get(f"{self.url}/health", timeout=timeout) as reply:
+                said = _as_object(await reply.content.read(MOST_LINE))
+        except (aiohttp.ClientError, TimeoutError) as error:
+            refused = isinstance(error, aiohttp.ClientConnectorError | aiohttp.ServerDisconnectedError)
+            return Health("absent") if refused else Health("foreign", f"no answer ({type(error).__name__})")
+        return _read_health(reply.status, said)
+
+    async def close(self) -> None:
+        """Ends all connections."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    def _open(self) -> aiohttp.ClientSession:
+        import aiohttp
+
+        if self._session is None:
+            timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
+            connector = aiohttp.TCPConnector(limit=32)
+            self._session = aiohttp.ClientSession(
+                headers=self._headers, timeout=timeout, connector=connector, read_bufsize=MOST_LINE
+            )
+        return self._session
+
+
+def read_token(file: str, environment: Mapping[str, str]) -> str:
+    """The token that the daemon asks for; "" for none. Raises DaemonError where the file can't be read."""
+    if not file:
+        return environment.get(TOKEN_VARIABLE, "")
+    try:
+        return Path(file).expanduser().read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DaemonError(f"The token file {file} can't be read ({type(error).__name__}): check it.") from error
+
+
+async def _read_events(reply: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+    """Server-sent events, until the stream ends; an error event is raised."""
+    name = ""
+    async for line in reply.content:
+        text = line.decode("utf-8", "replace").rstrip("\r\n")
+        if text.startswith("event:"):
+            name = text[6:].strip()
+        elif text.startswith("data:"):
+            value = _as_object(text[5:].encode())
+            if name == "error":
+                raise DaemonError(str(value.get("message", "The daemon failed on this request.")))
+            yield name, value
+            name = ""
+
+
+async def _refusal(reply: aiohttp.ClientResponse) -> DaemonError:
+    """What a status other than 200 says."""
+    message = _message(_as_object(await reply.content.read(MOST_LINE))) or f"The daemon answered {reply.status}."
+    wait = reply.headers.get("Retry-After", "")
+    again = float(wait) if wait.isdigit() and reply.status in (429, 503) else None
+    return DaemonError(message, again)
+
+
+def _read_health(status: int, said: dict[str, Any]) -> Health:
+    if status == 200 and said.get("status") == "ok":
+        return Health("ready", str(said.get("version", "")))
+    message = _message(said)
+    if status == 503 and message:
+        return Health("starting" if "starting" in message or "stopping" in message else "foreign", message)
+    return Health("foreign", message or f"status {status}")
+
+
+def _message(said: dict[str, Any]) -> str:
+    error = said.get("error")
+    return str(error.get("message", "")) if isinstance(error, dict) else ""
+
+
+def _as_object(data: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(data)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}

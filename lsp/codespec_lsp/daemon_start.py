@@ -1,0 +1,195 @@
+"""A daemon for all editors: found where one answers, started where none does, started again a few times when it dies.
+
+Knows processes and one lock file in the user's state folder; knows no completions. What is started goes on when this
+language server ends: other editors use it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import IO
+
+from codespec_lsp.daemon_client import DaemonClient, DaemonError, Health
+
+MOST_STARTS = 3
+WITHIN = 600.0  # seconds in which MOST_STARTS may be made
+LOOK_EVERY = 0.2
+LISTEN_SECONDS = 60.0  # it listens before it loads
+# Kept as long as this process lives: what was started may outlive whoever started it.
+_started: list[subprocess.Popen[bytes]] = []
+
+
+def state_folder() -> Path:
+    """Where the lock and the daemon's log are kept."""
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "codespec"
+
+
+def serve_command(port: int, arguments: Sequence[str]) -> list[str]:
+    """How the daemon is started."""
+    return [sys.executable, "-m", "codespec", "serve", "--port", str(port), *arguments]
+
+
+class Starter:
+    """Sees to it that a daemon answers; `command` is None where none may be started."""
+
+    def __init__(
+        self,
+        client: DaemonClient,
+        command: Sequence[str] | None,
+        *,
+        port: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client = client
+        self._command = command
+        self._port = port
+        self._clock = clock
+        self._starts: deque[float] = deque()
+        self._ensuring: asyncio.Task[None] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    async def ensure(self) -> None:
+        """Returns once a daemon listens, be it still loading. Raises DaemonError that says why none can be had. Who
+        stops waiting does not stop the start: the next question needs it too."""
+        if self._ensuring is None or self._ensuring.done():
+            self._ensuring = asyncio.get_running_loop().create_task(self._ensure())
+            self._ensuring.add_done_callback(_look_at)
+        await asyncio.shield(self._ensuring)
+
+    async def _ensure(self) -> None:
+        if self._answers(await self._client.health()):
+            return
+        if self._command is None:
+            mend = f"run `codespec serve --port {self._port}`, or set codespec.startDaemon"
+            raise DaemonError(f"No daemon answers at {self._client.url}: {mend}.")
+        await self._start_or_wait()
+
+    async def close(self) -> None:
+        """Waits for nothing any more; what was started goes on."""
+        if self._ensuring is not None:
+            self._ensuring.cancel()
+            await asyncio.gather(self._ensuring, return_exceptions=True)
+
+    def forgive(self) -> None:
+        """Forgets earlier starts: the user asked for another try."""
+        self._starts.clear()
+
+    def _answers(self, health: Health) -> bool:
+        if health.state == "foreign":
+            raise DaemonError(
+                f"What answers at {self._client.url} can't serve ({health.message}): mend it, or set codespec.url."
+            )
+        return health.state in ("ready", "starting")
+
+    async def _start_or_wait(self) -> None:
+        """Whoever holds the lock starts it; the others wait for what comes of that."""
+        end = self._clock() + LISTEN_SECONDS
+        while True:
+            with held(self._place("lock")) as mine:
+                if mine:
+                    if self._answers(await self._client.health()):
+                        return
+                    await self._start(end)
+                    return
+            await asyncio.sleep(LOOK_EVERY)
+            if self._answers(await self._client.health()):
+                return
+            self._check_time(end)
+
+    async def _start(self, end: float) -> None:
+        self._count_start()
+        process = self._process = self._spawn()
+        _started.append(process)
+        while not self._answers(await self._client.health()):
+            if process.poll() is not None:
+                raise DaemonError(f"The daemon ended at once: {self._last_words(process.returncode)}", again=1.0)
+            self._check_time(end)
+            await asyncio.sleep(LOOK_EVERY)
+
+    def _check_time(self, end: float) -> None:
+        if self._clock() > end:
+            raise DaemonError(f"The daemon did not listen within {LISTEN_SECONDS:.0f} s: see {self._place('log')}.")
+
+    def _count_start(self) -> None:
+        now = self._clock()
+        while self._starts and now - self._starts[0] > WITHIN:
+            self._starts.popleft()
+        if len(self._starts) >= MOST_STARTS:
+            said = self._last_words(self._process.poll() if self._process else None)
+            raise DaemonError(f"The daemon ended {MOST_STARTS} times, so it is not started again: {said}")
+        self._starts.append(now)
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        assert self._command is not None
+        try:
+            log = self._place("log")
+            log.parent.mkdir(parents=True, exist_ok=True)
+            with log.open("wb") as out:
+                return subprocess.Popen(
+                    list(self._command),
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise DaemonError(f"The daemon can't be started ({error.strerror}): check the installation.") from error
+
+    def _last_words(self, code: int | None) -> str:
+        """The last line of its log, which is one sentence with the mend."""
+        log = self._place("log")
+        try:
+            lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        except OSError:
+            lines = []
+        said = lines[-1].removeprefix("codespec: ") if lines else f"exit code {code}"
+        return f"{said} (the log is {log})"
+
+    def _place(self, kind: str) -> Path:
+        return state_folder() / f"daemon-{self._port}.{kind}"
+
+
+def _look_at(task: asyncio.Task[None]) -> None:
+    """Its error is for whoever waits; if nobody does, it comes again with the next question."""
+    if not task.cancelled():
+        task.exception()
+
+
+@contextlib.contextmanager
+def held(place: Path) -> Iterator[bool]:
+    """Whether this process got the lock. It ends with the block or with the process, however that ends. Raises
+    DaemonError where there can be no lock file."""
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        file = place.open("a+b")
+    except OSError as error:
+        raise DaemonError(f"The lock {place} can't be made ({error.strerror}): free that place.") from error
+    with file:
+        yield _lock(file)
+
+
+def _lock(file: IO[bytes]) -> bool:
+    if sys.platform == "win32":
+        import msvcrt
+
+        file.seek(0)
+        try:
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        return True
+    import fcntl
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

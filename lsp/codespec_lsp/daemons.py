@@ -1,0 +1,76 @@
+"""The daemons that this process asks, one client for each address and token, shared by all editors it serves.
+
+Knows settings and how a daemon is started; knows no completions.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any
+
+from codespec_lsp.daemon_client import DaemonClient, DaemonError, read_token
+from codespec_lsp.daemon_start import Starter, serve_command
+from codespec_lsp.settings import Settings
+
+Command = Callable[[int, Sequence[str]], list[str]]
+
+
+class Daemons:
+    """Finds the client and the starter for some settings."""
+
+    def __init__(self, command: Command = serve_command) -> None:
+        self._command = command
+        self._known: dict[tuple[Any, ...], tuple[DaemonClient, Starter]] = {}
+
+    def find(self, settings: Settings) -> tuple[DaemonClient, Starter]:
+        """Both for these settings. Raises DaemonError where the token can't be read."""
+        starts = settings.start_daemon and settings.daemon_is_here
+        arguments = (*settings.daemon_arguments, *_token_flag(settings))
+        key = (settings.url, settings.token_file, starts, arguments)
+        if key not in self._known:
+            client = DaemonClient(settings.url, read_token(settings.token_file, os.environ))
+            command = self._command(settings.port, arguments) if starts else None
+            self._known[key] = (client, Starter(client, command, port=settings.port))
+        return self._known[key]
+
+    async def close(self) -> None:
+        """Ends all connections; daemons go on."""
+        for client, starter in self._known.values():
+            await starter.close()
+            await client.close()
+
+
+def _token_flag(settings: Settings) -> tuple[str, ...]:
+    return ("--token-file", settings.token_file) if settings.token_file else ()
+
+
+class Chosen:
+    """The daemon that a client's settings name at the time; asks it and has it started."""
+
+    def __init__(self, daemons: Daemons, settings: Callable[[], Settings]) -> None:
+        self._daemons = daemons
+        self._settings = settings
+
+    async def events(self, body: Mapping[str, Any]) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+        """The events of one completion. Raises DaemonError."""
+        events = self._client()[0].events(body)
+        try:
+            async for event in events:
+                yield event
+        finally:
+            await events.aclose()  # type: ignore[attr-defined]  # it is a generator
+
+    async def ensure(self) -> None:
+        """Returns once a daemon listens. Raises DaemonError."""
+        await self._client()[1].ensure()
+
+    def forgive(self) -> None:
+        """The user asks for another try."""
+        try:
+            self._client()[1].forgive()
+        except DaemonError:
+            return  # the next question tells it
+
+    def _client(self) -> tuple[DaemonClient, Starter]:
+        return self._daemons.find(self._settings())

@@ -1,0 +1,144 @@
+"""JSON-RPC on a stream: frames in, messages to the protocol, an error for whatever is none.
+
+Knows headers, JSON and the order in which a client may speak; knows no feature. Nothing of a message's text is logged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Awaitable
+from typing import Any, Protocol
+
+from lsprotocol.types import EXIT, INITIALIZE, ResponseError
+from pygls.exceptions import JsonRpcException
+
+from codespec_lsp.protocol import Protocol as LspProtocol
+
+MOST_BODY = 64 << 20
+MOST_HEADER_LINES = 32
+PARSE_ERROR, INVALID_REQUEST, NOT_INITIALIZED = -32700, -32600, -32002
+_LENGTH = re.compile(rb"content-length:[ \t]*(\d{1,12})[ \t]*\r?\n", re.IGNORECASE)
+
+
+class Reader(Protocol):
+    """Bytes from a client."""
+
+    def readline(self) -> Awaitable[bytes]:
+        """Up to a line's end; less at the end."""
+        ...
+
+    def readexactly(self, n: int) -> Awaitable[bytes]:
+        """So many bytes."""
+        ...
+
+
+class Messages:
+    """The conversation with one client."""
+
+    def __init__(self, protocol: LspProtocol) -> None:
+        self._protocol = protocol
+        self._initialized = False
+        self.ended_well = False
+
+    async def read(self, reader: Reader) -> None:
+        """Takes messages until the client says exit or is gone. Returns where what follows can't be told apart any
+        more, too."""
+        while (body := await _read_body(reader)) is not None:
+            if not isinstance(body, bytes):
+                self._refuse(None, PARSE_ERROR, body)
+                return
+            if self._take(body):
+                self.ended_well = self._protocol.shut_down
+                return
+
+    def _take(self, body: bytes) -> bool:
+        """Handles one message; true for exit."""
+        try:
+            data = json.loads(body)
+        except (ValueError, RecursionError):
+            self._refuse(None, PARSE_ERROR, "The message is no JSON.")
+            return False
+        wrong = _what_is_wrong(data)
+        if wrong:
+            self._refuse(_id_of(data), INVALID_REQUEST, wrong)
+            return False
+        method, is_request = data.get("method"), "id" in data and "method" in data
+        if method == EXIT:
+            return True
+        if not self._in_order(method, is_request, data.get("id")):
+            return False
+        try:
+            message = self._protocol.structure_message(data)
+            if is_request and not hasattr(message, "id"):
+                self._refuse(data["id"], INVALID_REQUEST, "The method is a notification's, which has no id.")
+            else:
+                self._protocol.handle_message(message)
+        except JsonRpcException as error:
+            if is_request:
+                self._protocol._send_response(data["id"], None, error.to_response_error())
+        except Exception as error:  # the process border: one message must not end the conversation
+            if is_request:
+                self._refuse(data["id"], -32603, f"The message failed ({type(error).__name__}).")
+        return False
+
+    def _in_order(self, method: Any, is_request: bool, number: Any) -> bool:
+        """Whether a message may come now: nothing before initialize, nothing after shutdown."""
+        if method is None:
+            return self._initialized
+        wrong, code = "", INVALID_REQUEST
+        if self._protocol.shut_down:
+            wrong = "The server was shut down."
+        elif method == INITIALIZE:
+            wrong = "The server is initialized already." if self._initialized else ""
+            self._initialized = self._initialized or is_request
+        elif not self._initialized:
+            wrong, code = "The server is not initialized yet.", NOT_INITIALIZED
+        if wrong and is_request:
+            self._refuse(number, code, wrong)
+        return not wrong
+
+    def _refuse(self, number: Any, code: int, sentence: str) -> None:
+        error = ResponseError(code=code, message=sentence)
+        self._protocol._send_data({"jsonrpc": "2.0", "id": number, "error": {"code": error.code, "message": sentence}})
+
+
+async def _read_body(reader: Reader) -> bytes | str | None:
+    """The next body; None at the end, a sentence where the stream can't be followed."""
+    length = None
+    try:
+        for _ in range(MOST_HEADER_LINES):
+            line = await reader.readline()
+            if not line.endswith(b"\n"):
+                return None
+            if found := _LENGTH.fullmatch(line):
+                length = int(found[1])
+            elif not line.strip() and length is not None:
+                break
+        else:
+            return "There is no Content-Length."
+        if length is None or length > MOST_BODY:
+            return f"A message is longer than {MOST_BODY >> 20} MiB."
+        body = await reader.readexactly(length)
+        return body if len(body) == length else None
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return None
+    except (asyncio.LimitOverrunError, ValueError):
+        return "A header line is too long."
+
+
+def _what_is_wrong(data: Any) -> str:
+    """Why a JSON value is no message; "" where it is one."""
+    if not isinstance(data, dict) or data.get("jsonrpc") != "2.0":
+        return "This is no JSON-RPC 2.0 message."
+    if "id" in data and _id_of(data) is None:
+        return "The id is neither a text nor a whole number." if "method" in data else ""
+    if "method" in data and not isinstance(data["method"], str):
+        return "The method is no text."
+    return ""
+
+
+def _id_of(data: Any) -> int | str | None:
+    number = data.get("id") if isinstance(data, dict) else None
+    return number if isinstance(number, (int, str)) and not isinstance(number, bool) else None

@@ -1,0 +1,96 @@
+"""The language server's half of JSON-RPC beyond what pygls does: documents are taken in the order of the messages, a
+question is taken with its document as it is when it is received, and Copilot's and our own messages are plain JSON.
+
+Knows pygls; knows no transport and no completion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+from lsprotocol import types
+from pygls.exceptions import JsonRpcException
+from pygls.protocol import JsonRPCNotification, JsonRPCRequestMessage, LanguageServerProtocol, lsp_method
+
+from codespec_lsp.session import Asked
+
+if TYPE_CHECKING:
+    from codespec_lsp.server import Server
+
+QUESTIONS = (types.TEXT_DOCUMENT_INLINE_COMPLETION, types.TEXT_DOCUMENT_COMPLETION)
+CONTENT_MODIFIED = -32801
+
+
+class Protocol(LanguageServerProtocol):
+    """For one connection; its server is ours."""
+
+    _server: Server
+
+    def __init__(self, server: Any, converter: Any) -> None:
+        super().__init__(server, converter)
+        self._open: dict[int | str, Asked] = {}  # questions by their numbers
+
+    @property
+    def shut_down(self) -> bool:
+        """Whether the client said that it is about to leave."""
+        return bool(self._shutdown)
+
+    def structure_message(self, data: dict[str, Any]) -> Any:
+        """A message as lsprotocol's object; parameters of messages that it does not know stay plain JSON. Raises
+        JsonRpcException."""
+        method = data.get("method")
+        if method is None or self.get_message_type(method) is not None:
+            return super().structure_message(data)
+        params = data.get("params")
+        plain = params if isinstance(params, Mapping) else {}
+        if "id" in data:
+            return JsonRPCRequestMessage(data["id"], method, "2.0", plain)
+        return JsonRPCNotification(method, "2.0", plain)
+
+    @lsp_method(types.TEXT_DOCUMENT_DID_OPEN)
+    def lsp_text_document__did_open(self, params: types.DidOpenTextDocumentParams) -> None:
+        """A document was opened."""
+        self._server.session.opened(params.text_document)
+
+    @lsp_method(types.TEXT_DOCUMENT_DID_CHANGE)
+    def lsp_text_document__did_change(self, params: types.DidChangeTextDocumentParams) -> None:
+        """A document was edited."""
+        document = params.text_document
+        self._server.session.changed(document.uri, document.version, params.content_changes)
+
+    @lsp_method(types.TEXT_DOCUMENT_DID_CLOSE)
+    def lsp_text_document__did_close(self, params: types.DidCloseTextDocumentParams) -> None:
+        """A document was closed."""
+        self._server.session.closed(params.text_document.uri)
+
+    def _handle_request(self, msg_id: int | str, method_name: str, params: Any) -> None:
+        """A question is taken here and now: its handler runs later, when its document may be another."""
+        if method_name in QUESTIONS:
+            params = self._take(params)
+            if params is not None:
+                self._open[msg_id] = params
+        super()._handle_request(msg_id, method_name, params)
+
+    def _send_handler_result(self, future: Future[Any], *, msg_id: int | str) -> None:
+        """Looks once more at the moment of sending: between an answer and its sending there may have been an edit."""
+        asked = self._open.pop(msg_id, None)
+        if asked is None or not asked.question.stale or future.cancelled():
+            super()._send_handler_result(future, msg_id=msg_id)
+            return
+        future.exception()  # looked at, or it would be complained of as lost
+        self._request_futures.pop(msg_id, None)
+        self._send_response(msg_id, None, modified().to_response_error())
+
+    def _take(self, params: types.InlineCompletionParams | types.CompletionParams) -> Asked | None:
+        session, uri = self._server.session, params.text_document.uri
+        if isinstance(params, types.InlineCompletionParams):
+            explicit = params.context.trigger_kind is types.InlineCompletionTriggerKind.Invoked
+            return session.ask(uri, params.position, explicit, params.context.selected_completion_info)
+        return session.ask(uri, params.position, explicit=False)
+
+
+def modified() -> JsonRpcException:
+    """The answer to a question whose document moved on."""
+    return JsonRpcException("The document changed while this was completed.", CONTENT_MODIFIED)

@@ -1,0 +1,60 @@
+"""What the status line says, told when it changes, and each complaint once. Knows words; knows no protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Kind = Literal["Normal", "Warning", "Error", "Inactive"]
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A kind as Copilot's clients know it, and why in one sentence."""
+
+    kind: Kind = "Normal"
+    message: str = ""
+    busy: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {"kind": self.kind, "message": self.message, "busy": self.busy}
+
+
+class StatusLine:
+    """Two things make it up: how the daemon is, and why the document in use gets nothing ("" if it gets something)."""
+
+    def __init__(self, show: Callable[[Status], None], complain: Callable[[str], None]) -> None:
+        self._show = show
+        self._complain = complain
+        self._daemon = Status()
+        self._reason = ""
+        self._complained: set[str] = set()
+        self._shown: Status | None = None
+
+    @property
+    def now(self) -> Status:
+        """What is to be seen."""
+        return Status("Inactive", self._reason) if self._reason else self._daemon
+
+    def daemon(self, state: str, message: str) -> None:
+        """The daemon is `ready`, `starting` or `failed`; why it failed is told once, until it is well again."""
+        if state == "failed" and message not in self._complained:
+            self._complained.add(message)
+            self._complain(message)
+        if state == "ready":
+            self._complained.clear()
+        kind: Kind = "Error" if state == "failed" else "Normal"
+        self._daemon = Status(kind, message, state == "starting")
+        self._update()
+
+    def document(self, reason: str) -> None:
+        """Why the document in use is not completed; "" where it is."""
+        self._reason = reason
+        self._update()
+
+    def _update(self) -> None:
+        if self.now != self._shown:
+            self._shown = self.now
+            self._show(self.now)

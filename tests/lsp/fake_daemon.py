@@ -1,0 +1,148 @@
+"""A daemon whose every word a test says: it keeps what it is asked and sends what it is told to, when it is told to.
+
+Knows the endpoint's wire; knows no engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiohttp import web
+from codespec_lsp.daemons import Daemons
+from codespec_lsp.messages import Messages
+from codespec_lsp.server import Server
+from codespec_lsp.settings import Settings
+
+from tests.lsp.conversation import Editor, until
+
+
+class Asked:
+    """One question: its body, what is said to it, and whether who asked has gone."""
+
+    def __init__(self, body: dict[str, Any]) -> None:
+        self.body = body
+        self.words: asyncio.Queue[tuple[str, dict[str, Any]] | None] = asyncio.Queue()
+        self.gone = asyncio.Event()
+        self.ended = asyncio.Event()
+
+    def say(self, text: str, choice: int = 0) -> None:
+        """A piece of text."""
+        self.words.put_nowait(("text", {"choice": choice, "text": text}))
+
+    def end(self, reason: str = "stop", choice: int = 0) -> None:
+        """The end of a choice."""
+        self.words.put_nowait(("done", {"choice": choice, "finish_reason": reason, "stats": {}}))
+
+    def fail(self, message: str) -> None:
+        """An error behind the first event."""
+        self.words.put_nowait(("error", {"field": "", "message": message}))
+
+    def hang_up(self) -> None:
+        """The end of the stream, whatever is missing."""
+        self.words.put_nowait(None)
+
+
+class FakeDaemon:
+    """Answers on a port of its own. `script`, if set, is said to every question at once; `refusals` are sent first."""
+
+    def __init__(self) -> None:
+        self.asked: list[Asked] = []
+        self.script: list[str] | None = None
+        self.refusals: list[tuple[int, str, dict[str, str]]] = []
+        self.port = 0
+
+    async def question(self, count: int = 1) -> Asked:
+        """Waits for that many questions; the last one."""
+        await until(lambda: len(self.asked) >= count)
+        return self.asked[count - 1]
+
+    async def complete(self, request: web.Request) -> web.StreamResponse:
+        """The endpoint."""
+        if self.refusals:
+            status, message, headers = self.refusals.pop(0)
+            return web.json_response({"error": {"message": message}}, status=status, headers=headers)
+        asked = Asked(await request.json())
+        self.asked.append(asked)
+        if self.script is not None:
+            for choice in range(asked.body.get("n", 1)):
+                for piece in self.script:
+                    asked.say(piece, choice)
+                asked.end(choice=choice)
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        left = set(range(asked.body.get("n", 1)))
+        try:
+            await response.prepare(request)
+            while left and (word := await asked.words.get()) is not None:
+                name, value = word
+                if name == "done":
+                    left.discard(value["choice"])
+                await response.write(f"event: {name}\ndata: {json.dumps(value)}\n\n".encode())
+            asked.ended.set()
+        except (asyncio.CancelledError, ConnectionResetError):
+            asked.gone.set()
+            raise
+        return response
+
+    async def health(self, _request: web.Request) -> web.Response:
+        """Ready."""
+        return web.json_response({"status": "ok", "version": "0"})
+
+
+@asynccontextmanager
+async def daemon(port: int = 0) -> AsyncIterator[FakeDaemon]:
+    """A running one."""
+    fake = FakeDaemon()
+    app = web.Application()
+    app.add_routes([web.post("/v1/codespec/complete", fake.complete), web.get("/health", fake.health)])
+    runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", port)
+    await site.start()
+    fake.port = runner.addresses[0][1]
+    try:
+        yield fake
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def editor(defaults: Settings, daemons: Daemons | None = None) -> AsyncIterator[Editor]:
+    """A client and its server, over a socket."""
+    shared = daemons or Daemons()
+    done = asyncio.Event()
+
+    async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        server = Server(shared, defaults)
+        server.protocol.set_writer(writer)
+        try:
+            await Messages(server.protocol).read(reader)  # type: ignore[arg-type]
+        finally:
+            await server.session.close()
+            writer.close()
+            done.set()
+
+    listening = await asyncio.start_server(converse, "127.0.0.1", 0, limit=1 << 24)
+    connection = await asyncio.open_connection(*listening.sockets[0].getsockname(), limit=1 << 24)
+    client = Editor(*connection)
+    try:
+        yield client
+    finally:
+        await client.leave()
+        await done.wait()
+        listening.close()
+        await shared.close()
+
+
+@asynccontextmanager
+async def talking(start: dict[str, Any] | None = None, **settings: Any) -> AsyncIterator[tuple[Editor, FakeDaemon]]:
+    """An editor past its handshake (`start` holds its parameters), a server and a fake daemon; a budget that never ends
+    unless one is given."""
+    async with daemon() as fake:
+        given = {"budget_ms": 60_000, "url": f"http://127.0.0.1:{fake.port}", "start_daemon": False, **settings}
+        async with editor(Settings(**given)) as client:
+            await client.start(**(start or {}))
+            yield client, fake

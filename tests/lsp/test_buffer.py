@@ -1,0 +1,142 @@
+"""The buffer against a plain string that is edited by the protocol's words, with other code for lines and columns."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import pytest
+from codespec_lsp.buffer import Buffer, Edit, Encoding, Place, split_lines
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+PIECES = ["", "a", "bc ", "\n", "\r\n", "\r", "é", "😀", "\ud800", "\x0c", "\u2028", "x\ny", "\n\n", "\r\r\n", "日本"]
+ENCODINGS: list[Encoding] = ["utf-8", "utf-16", "utf-32"]
+texts = st.lists(st.sampled_from(PIECES), max_size=12).map("".join)
+
+
+class Plain:
+    """A client's text: one string; positions are found by the protocol's words."""
+
+    def __init__(self, text: str, encoding: Encoding) -> None:
+        self.text, self.encoding = text, encoding
+
+    def size(self, text: str) -> int:
+        if self.encoding == "utf-32":
+            return len(text)
+        return len(text.encode(self.encoding + ("-le" if self.encoding == "utf-16" else ""), "surrogatepass")) // (
+            2 if self.encoding == "utf-16" else 1
+        )
+
+    def starts(self) -> list[int]:
+        return [0, *(found.end() for found in re.finditer(r"\r\n|\r|\n", self.text))]
+
+    def position(self, offset: int) -> tuple[int, int]:
+        """Where an offset is, which must not lie between \\r and \\n."""
+        line = max(index for index, start in enumerate(self.starts()) if start <= offset)
+        return line, self.size(self.text[self.starts()[line] : offset])
+
+    def offsets(self) -> list[int]:
+        """The places that a client can name."""
+        return [at for at in range(len(self.text) + 1) if self.text[max(0, at - 1) : at + 1] != "\r\n"]
+
+
+def edit(plain: Plain, buffer: Buffer, start: int, end: int, text: str) -> None:
+    """The same edit on both."""
+    places = [buffer.place(*plain.position(offset)) for offset in (start, end)]
+    assert [buffer.offset(place) for place in places] == [start, end]
+    before = plain.text
+    plain.text = before[:start] + text + before[end:]
+    told = buffer.replace(places[0], places[1], text)
+    assert (told.start, told.removed, told.text) == (start, before[start:end], text)
+
+
+@settings(max_examples=50)
+@given(text=texts, encoding=st.sampled_from(ENCODINGS), data=st.data())
+def test_the_text_is_the_clients(text: str, encoding: Encoding, data: st.DataObject) -> None:
+    plain, buffer = Plain(text, encoding), Buffer(text, encoding)
+    for _ in range(data.draw(st.integers(0, 8))):
+        ends = sorted(data.draw(st.sampled_from(plain.offsets())) for _ in range(2))
+        edit(plain, buffer, *ends, data.draw(texts))
+        assert buffer.text == plain.text
+        assert buffer.lines == split_lines(plain.text)
+
+
+@pytest.mark.parametrize("count", [1_000, pytest.param(100_000, marks=pytest.mark.full)])
+def test_many_edits_in_a_row(count: int) -> None:
+    """As the issue has it: with surrogate pairs, both kinds of line ends, and several places at once."""
+    source = random.Random(6)
+    for encoding in ENCODINGS:
+        plain, buffer = Plain("def f():\r\n    return '😀'\n" * 4, encoding), Buffer("", encoding)
+        buffer.replace_all(plain.text)
+        for _ in range(count // len(ENCODINGS) + 1):
+            offsets = plain.offsets()
+            start = source.choice(offsets)
+            end = source.choice([at for at in offsets if start <= at <= start + 9])
+            text = "".join(source.choices(PIECES, k=source.randrange(3))) if len(plain.text) < 400 else ""
+            edit(plain, buffer, start, end, text)
+            assert buffer.text == plain.text
+
+
+@given(text=texts, encoding=st.sampled_from(ENCODINGS))
+def test_columns_there_and_back(text: str, encoding: Encoding) -> None:
+    plain, buffer = Plain(text, encoding), Buffer(text, encoding)
+    for offset in plain.offsets():
+        line, column = plain.position(offset)
+        place = buffer.place(line, column)
+        assert (place.row, buffer.character(place)) == (line, column)
+
+
+def test_positions_outside_the_text_are_its_ends() -> None:
+    buffer = Buffer("ab\r\nc😀\n", "utf-16")
+    assert buffer.place(0, 99) == Place(0, 2)
+    assert buffer.place(1, 2) == Place(1, 1), "in the middle of a character"
+    assert buffer.place(99, 99) == Place(2, 0)
+    backwards = buffer.replace(Place(1, 1), Place(0, 1), "-")
+    assert (buffer.text, backwards.start) == ("a-😀\n", 1)
+
+
+def test_only_the_protocols_line_ends_end_lines() -> None:
+    assert split_lines("a\x0cb\x85c\u2028d\x1ce") == ["a\x0cb\x85c\u2028d\x1ce"]
+    assert split_lines("a\r\r\nb\n\rc") == ["a\r", "\r\n", "b\n", "\r", "c"]
+
+
+@pytest.mark.parametrize(
+    ("edit", "least"),
+    [
+        (Edit(0, "ab", "abc"), Edit(2, "", "c")),
+        (Edit(3, "abc", "ac"), Edit(4, "b", "")),
+        (Edit(0, "aa", "aaa"), Edit(2, "", "a")),
+        (Edit(1, "x", "x"), Edit(2, "", "")),
+        (Edit(0, "foo bar", "foo baz bar"), Edit(6, "", "z ba")),
+    ],
+)
+def test_what_was_really_typed(edit: Edit, least: Edit) -> None:
+    assert edit.least() == least
+
+
+@given(text=st.text(alphabet="ab\n", max_size=300), column=st.integers(0, 300), most=st.sampled_from([16, 32, 64]))
+def test_the_window_begins_at_a_line_and_moves_in_steps(text: str, column: int, most: int) -> None:
+    buffer, offset = Buffer(text), min(column, len(text))
+    rows = [0, *(found.end() for found in re.finditer("\n", text))]
+    row = max(index for index, start in enumerate(rows) if start <= offset)
+    place = Place(row, offset - rows[row])
+    window = buffer.before(place, most, most // 4)
+    assert len(window) <= most and text[:offset].endswith(window)
+    assert buffer.after(place, most) == text[offset : offset + most]
+    start = offset - len(window)
+    if offset <= most:
+        assert start == 0
+    else:
+        assert start <= -(-(offset - most) // (most // 4)) * (most // 4) + most // 4
+
+
+def test_typing_does_not_move_the_window() -> None:
+    lines = "".join(f"line {number:5}\n" for number in range(400))
+    starts = set()
+    for count in range(500):
+        text = lines + "x" * count
+        buffer = Buffer(text)
+        window = buffer.before(Place(400, count), 2048, 512)
+        starts.add(len(text) - len(window))
+    assert len(starts) <= 2, "500 keys move it once"

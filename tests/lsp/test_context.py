@@ -1,0 +1,161 @@
+"""What goes along with a question: the window, facts about the cursor, pieces of other files, and nothing secret."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+
+from codespec_grammars import Context
+from codespec_lsp.asking import MOST_BYTES, find_spot
+from codespec_lsp.buffer import Buffer, Place
+from codespec_lsp.cursors import find_cursor
+from codespec_lsp.cut import safe
+from codespec_lsp.tree import SyntaxTree
+
+from tests.lsp.conversation import insertion, run
+from tests.lsp.fake_daemon import talking
+
+OPEN = "X = call({\n" + "".join(f'    "key{number}": [{number}, {number}],\n' for number in range(800))
+DOCUMENTED = 'def f():\n    """Says.\n' + "    more words, and a few more\n" * 500
+PROGRAM = Path(asyncio.__file__).with_name("base_events.py").read_text(encoding="utf-8")
+
+
+def parsed(text: str, language: str = "python") -> SyntaxTree:
+    tree = SyntaxTree(language, text)
+    asyncio.run(tree.refresh())
+    return tree
+
+
+def test_what_was_opened_far_above_is_known() -> None:
+    """A window shows neither the bracket nor the quotes."""
+    tree = parsed(OPEN + "    \n})\n")
+    alone, seen = (find_cursor("python", OPEN + "    ", "\n})\n", each) for each in (None, tree))
+    assert (alone.open_brackets, seen.open_brackets) == ("", "({")
+    tree = parsed(DOCUMENTED + '    and \n    """\n')
+    alone, seen = (find_cursor("python", DOCUMENTED + "    and ", '\n    """\n', each) for each in (None, tree))
+    assert (alone.context == Context.DOCSTRING, seen.context) == (False, Context.DOCSTRING)
+
+
+def test_what_a_window_shows_is_not_said_twice() -> None:
+    text = OPEN + "    foo(["
+    seen = find_cursor("python", text, "])\n})\n", parsed(text + "])\n})\n"))
+    assert seen.open_brackets == "({(["
+    short = "x = f(["
+    assert find_cursor("python", short, "])", parsed(short + "])")).open_brackets == "(["
+
+
+def test_a_language_without_a_grammar() -> None:
+    assert find_cursor("", "abc", "", SyntaxTree("", "abc")).context == Context.UNKNOWN
+
+
+def test_the_tree_follows_edits_and_lets_others_run() -> None:
+    """Valid code, edited within words and whole lines: the same tree as one from nothing; two trees parse in turns."""
+
+    async def scenario() -> None:
+        source, trees = random.Random(6), []
+        for _ in range(2):
+            buffer = Buffer(PROGRAM, "utf-32")
+            trees.append((buffer, SyntaxTree("python", buffer.text)))
+        await asyncio.gather(*(tree.refresh() for _, tree in trees))
+        assert all(tree.slices > 1 for _, tree in trees)
+        rows = [row for row, line in enumerate(trees[0][0].lines) if line.startswith("        self.")]
+        for _ in range(4):
+            for buffer, tree in trees:
+                place = Place(source.choice(rows), 8)
+                tree.edited(buffer.replace(place, place, source.choice(["é😀 = 1; ", "x.y; ", "pass; "])))
+            await asyncio.gather(*(tree.refresh() for _, tree in trees))
+            for buffer, tree in trees:
+                fresh = SyntaxTree("python", buffer.text)
+                await fresh.refresh()
+                assert tree.fresh and str(tree.root) == str(fresh.root)
+
+    run(scenario())
+
+
+def test_an_edit_in_the_middle_of_a_parse_starts_it_anew() -> None:
+    async def scenario() -> None:
+        buffer = Buffer(PROGRAM * 3)
+        tree = SyntaxTree("python", buffer.text)
+        parsing = asyncio.create_task(tree.refresh())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        tree.edited(buffer.replace(Place(0, 0), Place(0, 0), "first = 1\n"))
+        await parsing
+        fresh = SyntaxTree("python", buffer.text)
+        await fresh.refresh()
+        assert tree.fresh and str(tree.root) == str(fresh.root)
+
+    run(scenario())
+
+
+def test_windows_hold_64_kib_and_no_lone_surrogates() -> None:
+    for piece in ("x = 1\n", "s = '日本語'\n", "😀\ud800\n"):
+        text = piece * (200_000 // len(piece))
+        buffer = Buffer(text)
+        row = len(buffer.lines) // 2
+        spot = find_spot("u", buffer, Place(row, 2))
+        for side in (spot.prefix, spot.suffix):
+            assert MOST_BYTES // 4 < len(side.encode()) <= MOST_BYTES
+        assert spot.offset + len(spot.prefix) == buffer.offset(Place(row, 2))
+        assert spot.prefix.startswith(piece[0])
+
+
+def test_safe_places() -> None:
+    assert safe("foo(ba") == "foo("
+    assert safe("foo(bar)\n    ba") == "foo(bar)"
+    assert safe("foo(bar)\n    baz, q") == "foo(bar)\n    baz, "
+    assert [safe(text) for text in ("", "  ", "ab", "\n  ", "a\r", "👩\u200d", "= 1")] == ["", "", "", "", "", "", "= "]
+
+
+def test_pieces_of_other_files_come_along_and_stay() -> None:
+    async def scenario() -> None:
+        async with talking() as (client, fake):
+            fake.script = ["1"]
+            other, secret = "file:///p/models.py", "file:///p/.env"
+            rows = "".join(f"row_{number} = {number}\n" for number in range(100))
+            client.open("import os\nfrom sys import path\n" + rows, uri=other)
+            client.open("TOKEN=abc\n", uri=secret, language="plaintext")
+            client.open("local = 1\n", uri="git:/p/x.py")
+            client.open("from models import row_1\nx = \n")
+            client.change(2, insertion(60, 0, "edited = 1\n"), uri=other)
+            client.change(2, insertion(0, 0, "MORE=1\n"), uri=secret)
+            await client.texts(1, 4)
+            sent = fake.asked[0].body["snippets"]
+            assert [snippet["path"] for snippet in sent] == ["/p/models.py"] * 2
+            assert sent[0]["text"] == "import os\nfrom sys import path\n"
+            assert "edited = 1\n" in sent[1]["text"] and "row_0 " not in sent[1]["text"]
+            client.type(2, 1, 4, "z")
+            await client.texts(1, 5)
+            assert fake.asked[1].body["snippets"] == sent, "typing here changes nothing there"
+            client.change(3, insertion(0, 0, "import re\n"), uri=other)
+            client.type(3, 1, 5, "z")
+            await client.texts(1, 6)
+            assert fake.asked[2].body["snippets"] != sent
+
+    run(scenario())
+
+
+def test_secrets_and_ignored_files_are_never_completed(tmp_path: Path) -> None:
+    (tmp_path / ".gitignore").write_text("build/\n")
+
+    async def scenario() -> None:
+        async with talking(start={"rootUri": tmp_path.as_uri()}) as (client, fake):
+            fake.script = ["1"]
+            for uri, reason in (
+                ("file:///p/.env", ".env may hold secrets, so it is not completed."),
+                ((tmp_path / "build" / "a.py").as_uri(), "a.py is excluded by .gitignore."),
+            ):
+                client.open("x = \n", uri=uri)
+                assert await client.texts(0, 4, uri=uri) == []
+                status = await client.status()
+                assert (status["kind"], status["message"]) == ("Inactive", reason)
+            client.open("x = \n")
+            assert await client.texts(0, 4) == ["x = 1"]
+            assert (await client.status())["kind"] == "Normal"
+            client.notify("textDocument/didFocus", {"textDocument": {"uri": "file:///p/.env"}})
+            assert (await client.status())["kind"] == "Inactive"
+            kinds = [status["kind"] for status in client.heard("didChangeStatus")]
+            assert kinds[-3:] == ["Inactive", "Normal", "Inactive"] and len(fake.asked) == 1
+
+    run(scenario())

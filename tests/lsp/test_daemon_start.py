@@ -1,0 +1,183 @@
+"""A daemon is started where none answers: one for all editors, again when it dies, and not for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from codespec_lsp.daemon_start import MOST_STARTS, held, serve_command
+from codespec_lsp.daemons import Daemons
+from codespec_lsp.settings import Settings
+
+from tests.lsp.conversation import Editor, run, until
+from tests.lsp.fake_daemon import daemon, editor
+
+# A daemon as small as can be; leaves its process's number in a file for each time that it began.
+TINY = """
+import os, pathlib, sys
+from aiohttp import web
+pathlib.Path(sys.argv[2], str(os.getpid())).touch()
+async def health(request):
+    return web.json_response({"status": "ok"})
+async def complete(request):
+    events = 'event: text\\ndata: {"text": "1", "choice": 0}\\n\\n'
+    events += 'event: done\\ndata: {"choice": 0, "finish_reason": "stop"}\\n\\n'
+    return web.Response(text=events, content_type="text/event-stream")
+app = web.Application()
+app.add_routes([web.get("/health", health), web.post("/v1/codespec/complete", complete)])
+web.run_app(app, host="127.0.0.1", port=int(sys.argv[1]), print=None)
+"""
+REFUSES = "import sys; sys.exit('codespec: There is no model folder there: give another.')"
+
+
+@pytest.fixture(autouse=True)
+def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+@pytest.fixture
+def begun(tmp_path: Path) -> Path:
+    folder = tmp_path / "begun"
+    folder.mkdir()
+    return folder
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def daemons(code: str, folder: Path) -> Daemons:
+    def command(port: int, _arguments: Sequence[str]) -> list[str]:
+        return [sys.executable, "-c", code, str(port), str(folder)]
+
+    return Daemons(command)
+
+
+def end_all(folder: Path) -> None:
+    """Ends what a test started, by their numbers."""
+    for file in folder.iterdir():
+        try:
+            os.kill(int(file.name), signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+
+
+async def hello(client: Editor) -> list[str]:
+    await client.start()
+    client.open("x = \n")
+    return await client.texts(0, 4)
+
+
+def test_two_editors_start_one_and_a_dead_one_comes_back(begun: Path) -> None:
+    """Each editor has a language server of its own, as with stdio."""
+
+    async def scenario() -> None:
+        settings = Settings(url=f"http://127.0.0.1:{free_port()}", budget_ms=60_000)
+        async with editor(settings, daemons(TINY, begun)) as one, editor(settings, daemons(TINY, begun)) as other:
+            assert await asyncio.gather(hello(one), hello(other)) == [["x = 1"]] * 2
+            (number,) = [int(file.name) for file in begun.iterdir()]
+            os.kill(number, signal.SIGKILL)
+            one.type(2, 0, 4, "y")
+            assert await one.texts(0, 5) == ["x = y1"]
+            assert len(list(begun.iterdir())) == 2
+            assert (await one.status())["kind"] == "Normal"
+
+    try:
+        run(scenario())
+    finally:
+        end_all(begun)
+
+
+def test_typing_on_while_one_starts_starts_no_other(begun: Path) -> None:
+    async def scenario() -> None:
+        settings = Settings(url=f"http://127.0.0.1:{free_port()}", budget_ms=60_000)
+        async with editor(settings, daemons(TINY, begun)) as client:
+            await client.start()
+            client.open("x = \n")
+            for version in range(2, 12):
+                client.ask(0, 2 + version)
+                client.type(version, 0, 2 + version, "y")
+                await asyncio.sleep(0.02)
+            assert await client.texts(0, 14) == ["x = yyyyyyyyyy1"]
+
+    try:
+        run(scenario())
+        assert len(list(begun.iterdir())) == 1
+    finally:
+        end_all(begun)
+
+
+def test_one_that_can_not_start_is_told_and_not_tried_for_ever(begun: Path) -> None:
+    async def scenario() -> None:
+        settings = Settings(url=f"http://127.0.0.1:{free_port()}", budget_ms=60_000)
+        async with editor(settings, daemons(REFUSES, begun)) as client:
+            await client.start()
+            client.open("x = \n")
+            for _ in range(MOST_STARTS + 2):
+                assert await client.texts(0, 4) == []
+            status = await client.status()
+            assert status["kind"] == "Error"
+            assert f"ended {MOST_STARTS} times" in status["message"]
+            first = client.heard("window/showMessage")[0]["message"]
+            assert "There is no model folder there: give another." in first and "Traceback" not in first
+            shown = len(client.heard("window/showMessage"))
+            assert shown == 2, "once that it ended, once that it is not started again"
+
+    run(scenario())
+
+
+def test_what_is_no_daemon_is_told() -> None:
+    async def scenario() -> None:
+        async def other(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readline()
+            writer.write(b"SSH-2.0-something\r\n\r\n")
+            writer.close()
+
+        server = await asyncio.start_server(other, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        async with editor(Settings(url=f"http://127.0.0.1:{port}", budget_ms=60_000)) as client:
+            assert await hello(client) == []
+            assert f"http://127.0.0.1:{port}" in (await client.status())["message"]
+            assert (await client.status())["kind"] == "Error"
+        server.close()
+
+    run(scenario())
+
+
+def test_none_is_started_elsewhere_or_where_the_user_says_no() -> None:
+    async def scenario() -> None:
+        for settings in (
+            Settings(url=f"http://127.0.0.1:{free_port()}", start_daemon=False, budget_ms=60_000),
+            Settings(url="http://192.0.2.1:1", budget_ms=60_000),
+        ):
+            assert settings.daemon_is_here is (settings.host == "127.0.0.1")
+        async with daemon() as fake:
+            port = fake.port
+        async with editor(Settings(url=f"http://127.0.0.1:{port}", start_daemon=False, budget_ms=60_000)) as client:
+            assert await hello(client) == []
+            async with daemon(port) as fake:
+                fake.script = ["1"]
+                await until(lambda: fake.port == port)
+                assert await client.texts(0, 4) == ["x = 1"], "one that the user started since is found"
+
+    run(scenario())
+
+
+def test_the_lock_is_one_holders_and_ends_with_it(tmp_path: Path) -> None:
+    place = tmp_path / "a" / "lock"
+    with held(place) as first, held(place) as second:
+        assert (first, second) == (True, False)
+    with held(place) as again:
+        assert again
+
+
+def test_the_command_is_this_installations_own() -> None:
+    words = serve_command(1234, ["--target", "t"])
+    assert words[0] == sys.executable and words[1:] == ["-m", "codespec", "serve", "--port", "1234", "--target", "t"]

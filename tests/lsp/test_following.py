@@ -1,0 +1,116 @@
+"""Following a suggestion by edits alone: typing along, taking pieces, going back, and everything that is none of it."""
+
+from __future__ import annotations
+
+import pytest
+from codespec_lsp.acceptance import Acceptance
+from codespec_lsp.buffer import Edit
+from codespec_lsp.counters import Counters
+from codespec_lsp.following import Following, is_accepted
+from codespec_lsp.texts import Spot, Text, TypedAlong
+from hypothesis import given
+from hypothesis import strategies as st
+
+TEXT = "append(item)\n    return self"
+edits = st.tuples(st.integers(0, 12), st.integers(0, 4), st.text(alphabet="ab(\n", max_size=4))
+
+
+@given(before=st.text("ab", max_size=6), text=st.text("ab(\n", max_size=12), steps=st.lists(edits, max_size=8))
+def test_followed_is_what_stands_there(before: str, text: str, steps: list[tuple[int, int, str]]) -> None:
+    """Whatever is edited: while it is not lost, the document holds the text's beginning at its place, and the memory
+    finds exactly the rest; what is lost is found no more unless it stands there again."""
+    document, following = before + "|", Following(len(before))
+    memory, known = TypedAlong(), Text(Spot("u", before, "|"), text, done=True)
+    memory.keep(known)
+    for start, length, inserted in steps:
+        start = min(start, len(document) - 1)
+        end = min(start + length, len(document) - 1)
+        edit = Edit(start, document[start:end], inserted)
+        document = document[:start] + inserted + document[end:]
+        piece = following.follow(edit, text)
+        assert text.find(piece) >= 0
+        if not following.lost:
+            assert document[following.start : following.tip] == text[: following.typed]
+    prefix = document[:-1]
+    found = memory.find(Spot("u", prefix, "|"))
+    typed = prefix[len(before) :]
+    stands = prefix.startswith(before) and text.startswith(typed) and (len(typed) < len(text) or not text)
+    assert [rest for _, rest in found] == ([text[len(typed) :]] if stands else [])
+
+
+@given(cuts=st.lists(st.integers(1, 6), min_size=1, max_size=10))
+def test_a_text_put_in_piece_by_piece_is_counted_once(cuts: list[int]) -> None:
+    counters = Counters()
+    acceptance = Acceptance(counters)
+    acceptance.show("u", [("1", TEXT, 0)], 5)
+    at, by_hand = 0, 0
+    for size in cuts:
+        piece = TEXT[at : at + size]
+        if piece:
+            acceptance.edited("u", Edit(5 + at, "", piece))
+            by_hand += 0 if is_accepted(piece) else len(piece)
+        at += len(piece)
+    assert counters.accepted_characters == at - by_hand
+    assert counters.accepted + counters.partly_accepted == (1 if counters.accepted_characters else 0)
+    assert counters.shown == 1
+
+
+@pytest.mark.parametrize(
+    ("piece", "accepted"),
+    [("a", False), ("ap", True), ("()", False), ("\n    ", False), ("\n  x", True), ("(i", True), ('""', False)],
+)
+def test_what_a_key_can_not_put_in_was_accepted(piece: str, accepted: bool) -> None:
+    assert is_accepted(piece) is accepted
+
+
+def counted(*steps: object) -> tuple[int, int, int]:
+    """Accepted whole, in part, and characters."""
+    counters = Counters()
+    acceptance = Acceptance(counters)
+    acceptance.show("u", [("1", TEXT, 0), ("2", "other", 0)], 5)
+    for step in steps:
+        if isinstance(step, Edit):
+            acceptance.edited("u", step)
+        elif isinstance(step, tuple):
+            acceptance.accept_part(*step)
+        else:
+            acceptance.accept(str(step))
+    return counters.accepted, counters.partly_accepted, counters.accepted_characters
+
+
+WHOLE = Edit(5, "", TEXT)
+REPLACED = Edit(0, "xs = ", "xs = " + TEXT)  # as Neovim does it: the line up to the cursor, and the text
+WORD = Edit(5, "", "append")
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        ([WHOLE], (1, 0, 28)),
+        ([REPLACED], (1, 0, 28)),
+        (["1"], (1, 0, 28)),
+        ([WHOLE, "1"], (1, 0, 28)),
+        (["1", WHOLE], (1, 0, 28)),
+        ([WORD], (0, 1, 6)),
+        ([WORD, ("1", 6)], (0, 1, 6)),
+        ([("1", 6), WORD, Edit(11, "", "(item)")], (0, 1, 12)),
+        ([WORD, Edit(11, "", TEXT[6:])], (1, 0, 28)),
+        ([Edit(5, "", "a"), Edit(6, "", "p")], (0, 0, 0)),
+        ([Edit(5, "", "a"), Edit(6, "", TEXT[1:])], (1, 0, 27)),
+        ([Edit(5, "", "zz"), WHOLE], (0, 0, 0)),
+        ([Edit(5, "", "other")], (1, 0, 5)),
+        ([WORD, Edit(5, "append", ""), WORD], (0, 1, 6)),
+        (["none", ("none", 3), ("1", 0)], (0, 0, 0)),
+    ],
+)
+def test_however_it_is_told_it_counts_once(steps: list[object], expected: tuple[int, int, int]) -> None:
+    assert counted(*steps) == expected
+
+
+def test_a_text_that_grew_is_the_same_suggestion() -> None:
+    counters = Counters()
+    acceptance = Acceptance(counters)
+    acceptance.show("u", [("1", "append", 0)], 5)
+    acceptance.show("u", [("1", TEXT, 0)], 5)
+    acceptance.edited("u", WHOLE)
+    assert (counters.shown, counters.accepted, counters.acceptance) == (1, 1, 1.0)
