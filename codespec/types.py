@@ -106,6 +106,7 @@ class Stats:
     decode_ms: float = 0.0
     plain_ms: float = 0.0
     queue_ms: float = 0.0
+    admit_ms: float = 0.0  # of `queue_ms`: checking the request, its place in the syntax, building the prompt
     first_piece_ms: float = 0.0
     total_ms: float = 0.0
     ended: str = ""  # why the text ends where it does, where a shape or a filter ended it

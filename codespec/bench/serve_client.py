@@ -48,6 +48,12 @@ class Reply:
         return self.total * 1000 - busy
 
     @property
+    def beyond_engine_ms(self) -> float:
+        """What the client waited beyond all that the engine did for it: building the prompt, and the steps."""
+        admitting: float = self.stats["admit_ms"]
+        return self.beyond_steps_ms - admitting
+
+    @property
     def wire_ms(self) -> float:
         """What the client waited before its request had arrived and after its text was finished."""
         inside: float = self.stats["total_ms"]

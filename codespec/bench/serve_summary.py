@@ -65,13 +65,14 @@ class Cell:
 
 
 def overhead(replies: Sequence[Reply]) -> dict[str, Any]:
-    """Milliseconds that clients waited one at a time beyond the engine's steps for them (the wire, the prompt, what is
-    done between rounds), and on the wire alone.
+    """Milliseconds that clients waited one at a time: beyond the engine's steps for them, beyond these and the building
+    of the prompt (so HTTP, scheduling and what is done between rounds), and on the wire alone.
     """
     return {
         "requests": len(replies),
         "rounds": sum(reply.stats["rounds"] for reply in replies) / max(1, len(replies)),
         "beyond_steps_ms": percentiles([reply.beyond_steps_ms for reply in replies]),
+        "beyond_engine_ms": percentiles([reply.beyond_engine_ms for reply in replies]),
         "wire_ms": percentiles([reply.wire_ms for reply in replies]),
     }
 

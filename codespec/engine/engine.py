@@ -122,7 +122,10 @@ class Engine:
         return sequences
 
     def _admit(self, request: CompletionRequest) -> list[Sequence]:
+        began = time.perf_counter()
         sequences = self._admission.admit(request)
+        for sequence in sequences:
+            sequence.stats.admit_ms = (time.perf_counter() - began) * 1000
         if request.rule == "rejection":
             demand_shared(self._drafters, sequences[0].length_limit)
         return sequences

@@ -21,6 +21,7 @@ from codespec.text.speller import Speller, any_of, trouble_pattern
 from codespec.text.token_bytes import missing_bytes, token_bytes_table
 from codespec.text.tokenizer_json import Document, Kind, private_copy, read_facts
 
+LEAST_REMEMBERED, MOST_REMEMBERED = 500, 64  # characters of a text; texts
 _PROBES = (
     "def f(x):\n\treturn x != 1\n",
     "a = 1\r\n\r\nb = 2\r\n",
@@ -63,6 +64,7 @@ class TextTokenizer:
         self.normalizer = facts.normalizer
         self.trims_offsets = facts.trims_offsets
         self._facts = facts
+        self._remembered: dict[str, tuple[int, ...]] = {}
         self._speller = Speller(backend, self.token_bytes, trouble_pattern(facts, self._control_names))
         self.notes = self._find_notes()
         self._refuse_if_lossy()
@@ -122,8 +124,18 @@ class TextTokenizer:
         return self._speller.spell(pieces)
 
     def encode_inside(self, text: str) -> list[int]:
-        """The ids of ordinary text that something else precedes: `encode` without a dummy prefix."""
-        return self._spell_whole([text])[0]
+        """The ids of ordinary text that something else precedes: `encode` without a dummy prefix. The last long ones
+        are remembered: a suffix stays while somebody types before it.
+        """
+        if len(text) < LEAST_REMEMBERED:
+            return self._spell_whole([text])[0]
+        ids = self._remembered.pop(text, None)
+        if ids is None:
+            ids = tuple(self._spell_whole([text])[0])
+        self._remembered[text] = ids  # the latest stands last
+        if len(self._remembered) > MOST_REMEMBERED:
+            del self._remembered[next(iter(self._remembered))]
+        return list(ids)
 
     def encode_with_specials(self, text: str, stand_ins: Mapping[str, str] | None = None) -> list[int]:
         """The ids of a ready-made prompt: control tokens written in it are parsed, none is added.

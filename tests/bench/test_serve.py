@@ -87,7 +87,7 @@ def test_a_daemon_that_runs(held_out: Path, command: Command) -> None:
 def replied(text: str, total: float, **stats: Any) -> Reply:
     counts = {"prompt_tokens": 10, "cached_tokens": 0, "rounds": 1, "drafted": 0, "accepted": 0, "committed": 5}
     drafter = {"drafter_prompt_tokens": 0, "drafter_cached_tokens": 0}
-    done = {"stats": {**dict.fromkeys(PHASES, 1.0), **counts, **drafter, **stats}}
+    done = {"stats": {**dict.fromkeys(PHASES, 1.0), "admit_ms": 0.0, **counts, **drafter, **stats}}
     return Reply(text, [text], done, first=total / 2, total=total)
 
 

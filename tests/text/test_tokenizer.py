@@ -14,7 +14,7 @@ from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 
 from codespec.errors import TokenizerError
 from codespec.text.token_bytes import byte_level_alphabet
-from codespec.text.tokenizer import TextTokenizer
+from codespec.text.tokenizer import MOST_REMEMBERED, TextTokenizer
 from tests.text.strategies import code_text, loose_bytes
 from tests.toy_tokenizers import KINDS, MARKERS, REFUSED, held_out_texts, toy_backend, toy_tokenizer
 
@@ -204,3 +204,21 @@ def test_a_large_vocabulary_is_tabled_quickly() -> None:
 def write_folder(folder: Path, config: dict[str, object]) -> None:
     toy_backend("gpt2").save(str(folder / "tokenizer.json"))
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
+
+
+def test_long_texts_are_remembered_and_given_out_as_copies() -> None:
+    tokenizer = TextTokenizer.from_backend(toy_backend("gpt2"))
+    text = "def f(x):\n    return x + 1\n" * 40
+    first = tokenizer.encode_inside(text)
+    tokenizer._speller = None  # type: ignore[assignment]  # whoever asks it again, fails
+    second = tokenizer.encode_inside(text)
+    assert second == first
+    second.append(0)
+    assert tokenizer.encode_inside(text) == first
+
+
+def test_only_the_last_long_texts_are_remembered() -> None:
+    tokenizer = TextTokenizer.from_backend(toy_backend("gpt2"))
+    for number in range(MOST_REMEMBERED + 5):
+        assert tokenizer.decode_bytes(tokenizer.encode_inside(f"{number} " * 500)) == (f"{number} " * 500).encode()
+    assert len(tokenizer._remembered) == MOST_REMEMBERED
