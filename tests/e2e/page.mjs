@@ -90,14 +90,20 @@ const scenarios = {
 
   async "arrows walk the rounds, pointing lights up what one wrote, a replay tells them all"(shown) {
     await shown.open({ shape: "raw" });
-    const { rounds } = await shown.completed();
+    let { rounds } = await shown.completed();
+    const refusal = () => rounds.findIndex((round) => round.accepted < round.drafted);
+    for (const language of LANGUAGES.toReversed()) {
+      if (refusal() >= 0 && rounds.length > 1) break; // the lookup may remember this text from an earlier scenario
+      await shown.page.selectOption("#language", language);
+      ({ rounds } = await shown.completed());
+    }
     await shown.page.locator("#rounds > *").last().focus();
     await shown.page.keyboard.press("Home");
     assert.match(await shown.text("#round-facts"), new RegExp(`^Round 1 of ${rounds.length}`));
     assert.equal(await shown.text("#reason"), rounds[0].reason);
     await shown.page.keyboard.press("ArrowRight");
     assert.match(await shown.text("#round-facts"), /^Round 2 /);
-    const refused = rounds.findIndex((round) => round.accepted < round.drafted);
+    const refused = refusal();
     await shown.page.locator("#rounds > *").nth(refused).hover();
     const struck = rounds[refused].draft.slice(rounds[refused].accepted_text.length);
     assert.equal(await shown.text("#story s"), struck.replaceAll("\n", "⏎"));
