@@ -25,16 +25,25 @@ Parcel = tuple[Ticket, Sequence[Message]]
 
 class Desk:
     """Starts, watches and ends jobs. `outbox` fills with what is to be handed to tickets. With `prefetch` it goes on
-    behind each document's text when there is nothing else to do.
+    behind each document's text when nobody came for `patience` seconds: who types on would wait for a round of it.
     """
 
-    def __init__(self, engine: Engine, slots: int, prefetch: bool = False) -> None:
+    def __init__(self, engine: Engine, slots: int, prefetch: bool = False, patience: float = 0.0) -> None:
         self.engine = engine
         self.slots = slots
         self.prefetch = prefetch
+        self.patience = patience
         self.jobs = Jobs()
+        self._planned: list[tuple[float, Ask]] = []  # what to compute ahead, and from when on
         self.ahead = Ahead()
         self.outbox: list[Parcel] = []
+
+    @property
+    def idle_for(self) -> float | None:
+        """Seconds until there is something to do, unless somebody comes; None if there never will be."""
+        if self.jobs:
+            return 0.0
+        return max(0.0, self._planned[0][0] - time.perf_counter()) if self._planned else None
 
     def admit(self, ticket: Ticket) -> None:
         """Takes a ticket; an older one of its document ends here, and so does what nobody asked for."""
@@ -47,6 +56,7 @@ class Desk:
         for older in superseded:
             self.leave(older)
             self._send([older], nothing(older.ask.request, "cancelled"))
+        self._planned.clear()
         for job in self.jobs.unasked():
             self._cancel(job)
             self.jobs.end(job)
@@ -63,6 +73,7 @@ class Desk:
     def round(self) -> None:
         """Starts who can start, then one step of the engine for all who run."""
         self._expire()
+        self._begin_planned()
         for job in self.jobs.in_the_way():
             self._cancel(job)
             self.jobs.put_back(job)
@@ -140,7 +151,13 @@ class Desk:
         """Plans what comes behind a finished text, as if it had been accepted."""
         ask_next = follow_up(ask, told) if self.prefetch else None
         if ask_next is not None:
-            self.jobs.add_ahead(ask_next)
+            self._planned.append((time.perf_counter() + self.patience, ask_next))
+            self._begin_planned()
+
+    def _begin_planned(self) -> None:
+        now = time.perf_counter()
+        while self._planned and self._planned[0][0] <= now:
+            self.jobs.add_ahead(self._planned.pop(0)[1])
 
     def _is_overdue(self, job: Job) -> bool:
         """Whether the limit that counts from the first token has passed, and each choice has a line to show."""

@@ -21,6 +21,7 @@ from codespec.server.tickets import Ticket
 
 State = Literal["starting", "ready", "failed", "stopped"]
 Result = TypeVar("Result")
+PATIENCE = 0.15  # seconds after a text before what may follow it is computed: keystrokes come faster
 
 
 class Worker:
@@ -100,7 +101,7 @@ class Worker:
             log_failure("the models did not load", error)
             self._give_up(ServeError(f"The models did not load ({type(error).__name__}): see the log above.", 503))
             return
-        desk = self.desk = Desk(self.loaded.engine, self.loaded.slots, self.loaded.prefetch)
+        desk = self.desk = Desk(self.loaded.engine, self.loaded.slots, self.loaded.prefetch, PATIENCE)
         self.state = "ready"
         self._tell(self._ready.set)
         try:
@@ -134,8 +135,8 @@ class Worker:
     def _take(self, desk: Desk) -> list[Callable[[Desk], None]] | None:
         """New commands, waited for while there is nothing to do; None once the thread is to end."""
         with self._wake:
-            while not (self._inbox or desk.jobs or self._stopping):
-                self._wake.wait()
+            while not (self._inbox or self._stopping or (seconds := desk.idle_for) == 0.0):
+                self._wake.wait(seconds)
             if self._stopping:
                 return None
             commands, self._inbox = self._inbox, []

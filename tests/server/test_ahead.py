@@ -124,6 +124,28 @@ def test_it_waits_until_nothing_else_is_to_be_done() -> None:
     assert set(office.asked[3:]) == ahead
 
 
+def test_it_begins_when_nobody_came_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0]
+    monkeypatch.setattr("codespec.server.desk.time.perf_counter", lambda: clock[0])
+    office = Office()
+    office.desk.patience = 0.5
+    assert office.desk.idle_for is None
+    office.admit(REQUEST)
+    assert office.desk.idle_for == 0.0
+    office.rounds()
+    assert office.desk.idle_for == 0.5 and office.asked == [REQUEST.prefix]
+    clock[0] += 0.3
+    other = office.admit(replace(REQUEST, prefix="other"))
+    office.rounds()
+    assert office.text(other) and office.desk.idle_for == 0.5, "who came put it off"
+    clock[0] += 0.6
+    assert office.desk.idle_for == 0.0
+    office.desk.round()
+    office.rounds()
+    assert office.asked == [REQUEST.prefix, "other", accepted(replace(REQUEST, prefix="other")).prefix]
+    assert office.desk.idle_for is None
+
+
 def test_another_text_takes_it_away() -> None:
     office = Office()
     office.admit(REQUEST)
