@@ -89,7 +89,7 @@ class FakeEngine:
                 sequence.waited += 1
                 continue
             text = answer(sequence.request)
-            place = sequence.num_generated
+            place = len(sequence.generated.decode())  # characters
             if not text:
                 self._finish(sequence, "length")
                 continue
