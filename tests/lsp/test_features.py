@@ -123,6 +123,7 @@ def test_settings_are_fetched_where_the_client_wants_to_be_asked() -> None:
             await until(lambda: bool(client.asked))
             while (await client.status())["kind"] != "Inactive":
                 client.notify("textDocument/didFocus", {"textDocument": {"uri": URI}})
+            assert await client.texts(0, 4) == [], "the fetched setting holds"
 
     run(scenario())
 
