@@ -159,8 +159,10 @@ def _nucleus(row: Row, ids: Ids | None, temperature: float, share: float) -> Ids
     """The best ids (of these) before which less than `share` of the probability lies; of equal ones the first."""
     scores = row if ids is None else row[ids]
     weights = np.exp((scores - row.max()) / temperature)
-    wanted = share * float(weights.sum())
+    wanted = share * float(weights.sum(dtype=np.float64))
     sure, close = _edge(weights, wanted)
+    if not close.size:  # a share within a rounding error of 1: all of them
+        return sure if ids is None else ids[sure]
     ordered = np.sort(scores[close])[::-1]
     ends = np.exp((ordered - row.max()) / temperature).cumsum(dtype=np.float64)
     before = np.append(0.0, ends[:-1])
@@ -178,5 +180,5 @@ def _edge(weights: Row, wanted: float) -> tuple[Ids, Ids]:
         return near[:0], near
     steps = weights.view(np.uint32) >> np.uint32(17)  # 64 steps for each power of two, in the order of the weights
     above = np.bincount(steps, weights)[::-1].cumsum()[::-1]
-    step = int((above >= wanted).sum()) - 1  # `above` falls
+    step = int((above >= wanted).sum()) - 1  # `above` falls; -1 where rounding leaves even all of them below `wanted`
     return np.flatnonzero(steps > step), np.flatnonzero(steps == step)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from transformers.generation.logits_process import (
@@ -131,6 +131,8 @@ def test_silent_tokens_do_not_repeat_themselves() -> None:
     st.floats(0.0, 0.5),
     st.sampled_from([1.0, 0.7, 1.3]),
 )
+@example(0, 0.5, 0, 0.9999999999999999, 0.0, 1.0)  # more than the float64 sum of all, once rounded
+@example(0, 0.5, 7, 0.9999999999999999, 0.0, 1.0)
 @settings(max_examples=150)
 def test_filters_are_transformers(
     seed: int, temperature: float, k: int, p: float, min_p: float, penalty: float
