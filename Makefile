@@ -26,7 +26,7 @@ test: lint ## lint and tests; lists every skip at the end
 	@$(BIN)/python -m pytest -q -m "not full"
 
 test-full: $(READY) ## the large runs: make test-full [PROMPTS=FILE.jsonl[.gz]]; JSON under docs/
-	@CODESPEC_PROMPTS="$(PROMPTS)" $(BIN)/python -m pytest -q -m full
+	@CODESPEC_RANDOM=1 CODESPEC_PROMPTS="$(PROMPTS)" $(BIN)/python -m pytest -q -m full
 
 e2e: check-python ## the README's commands in a fresh clone of HEAD, the page in Chromium, Tabby's agent (installs node and chromium where it may)
 	@tests/e2e/run.sh
