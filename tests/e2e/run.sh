@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The README's commands and the bad-input commands, as a user would type them, in a fresh clone of HEAD; then the page
-# in a real browser and clients of other projects against a real daemon, from this checkout.
+# in a real browser, clients of other projects and Neovim against a real daemon, from this checkout.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 pages=(README.md)
@@ -8,3 +8,4 @@ pages=(README.md)
 "${PYTHON:-python3}" -m tools.readme_commands "${pages[@]}"
 tests/e2e/page.sh
 tests/e2e/clients.sh
+tests/e2e/nvim.sh

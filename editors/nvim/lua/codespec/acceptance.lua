@@ -1,0 +1,28 @@
+-- Tells the server what was taken of a suggestion. Knows two messages.
+
+local server = require('codespec.server')
+local text = require('codespec.text')
+
+local M = {}
+
+--- It was taken whole: the item says itself how that is told.
+---@param suggestion codespec.Suggestion
+function M.whole(suggestion)
+  local command = suggestion:item().command
+  if command then
+    local params = { command = command.command, arguments = command.arguments }
+    server.request('workspace/executeCommand', params, function() end, suggestion.bufnr)
+  end
+end
+
+--- It was taken up to a place of the buffer.
+---@param suggestion codespec.Suggestion
+---@param row integer
+---@param col integer
+function M.part(suggestion, row, col)
+  local taken = text.length(suggestion:before(row, col) or '', 'utf-16')
+  local params = { item = suggestion:item(), acceptedLength = taken }
+  server.notify('textDocument/didPartiallyAcceptCompletion', params)
+end
+
+return M

@@ -1,0 +1,144 @@
+-- The options: their defaults, and a sentence for each that can't be used. Knows nothing of what they do.
+
+local M = {}
+
+local GHOST_TEXTS = { 'auto', 'native', 'own' }
+
+-- The language server's settings and the types of their values; it checks their ranges itself.
+local SETTINGS = {
+  budgetMs = 'number',
+  invokedBudgetMs = 'number',
+  maxTokens = 'number',
+  alternatives = 'number',
+  completion = 'string',
+  more = 'boolean',
+  snippets = 'boolean',
+  exclude = 'table',
+  url = 'string',
+  tokenFile = 'string',
+  startDaemon = 'boolean',
+  daemonArguments = 'table',
+}
+
+---@return codespec.Options
+local function defaults()
+  return {
+    enabled = true,
+    cmd = nil,
+    filetypes = {},
+    ghost_text = 'auto',
+    keys = {
+      accept = '<Tab>',
+      accept_word = '<M-Right>',
+      accept_line = '<M-Down>',
+      next = '<M-]>',
+      previous = '<M-[>',
+      dismiss = '<C-]>',
+    },
+    settings = {},
+  }
+end
+
+---@param value any
+---@param of string the type of every element
+local function is_list(value, of)
+  return vim.islist(value) and #vim.tbl_filter(function(each)
+    return type(each) ~= of
+  end, value) == 0
+end
+
+---@type table<string, fun(value: any): string?> By option: what it must be, if `value` is not that.
+local MUST_BE = {
+  enabled = function(value)
+    return type(value) ~= 'boolean' and 'true or false' or nil
+  end,
+  cmd = function(value)
+    return (not is_list(value, 'string') or #value == 0) and 'a list of texts such as { "codespec", "lsp" }' or nil
+  end,
+  filetypes = function(value)
+    if type(value) ~= 'table' then
+      return 'a table such as { markdown = false }'
+    end
+    for name, on in pairs(value) do
+      if type(name) ~= 'string' or type(on) ~= 'boolean' then
+        return 'a table such as { markdown = false }'
+      end
+    end
+  end,
+  ghost_text = function(value)
+    return not vim.list_contains(GHOST_TEXTS, value) and 'one of auto, native, own' or nil
+  end,
+  keys = function(value)
+    return type(value) ~= 'table' and 'a table such as { accept = "<Tab>" }' or nil
+  end,
+  settings = function(value)
+    return type(value) ~= 'table' and 'a table such as { budgetMs = 600 }' or nil
+  end,
+}
+
+---@param names string[]
+local function listed(names)
+  table.sort(names)
+  return table.concat(names, ', ')
+end
+
+--- Takes the fields of a table that are known and well typed.
+---@param given table
+---@param known table<string, any> by name, what `must_be` needs
+---@param must_be fun(name: string, value: any): string?
+---@param path string how an option is called in sentences, before its name
+---@param faults string[] gets a sentence for each other field
+---@return table<string, any>
+local function take(given, known, must_be, path, faults)
+  local taken = {}
+  for name, value in pairs(given) do
+    if known[name] == nil then
+      local there = listed(vim.tbl_keys(known))
+      table.insert(faults, ('there is no option `%s%s`: there are %s.'):format(path, name, there))
+    else
+      local wanted = must_be(name, value)
+      if wanted then
+        table.insert(faults, ('the option `%s%s` must be %s: it keeps its default.'):format(path, name, wanted))
+      else
+        taken[name] = value
+      end
+    end
+  end
+  return taken
+end
+
+local function key_must_be(_, value)
+  return value ~= false and (type(value) ~= 'string' or value == '') and 'a key such as "<Tab>", or false' or nil
+end
+
+local function setting_must_be(name, value)
+  return type(value) ~= SETTINGS[name] and ('a %s'):format(SETTINGS[name]) or nil
+end
+
+--- The options with what was given put over the defaults, and a sentence for all that can't be used.
+---@param given any
+---@return codespec.Options, string[]
+function M.read(given)
+  local options, faults = defaults(), {}
+  if given ~= nil and type(given) ~= 'table' then
+    return options, { 'setup takes a table of options, such as { keys = { accept = "<Tab>" } }.' }
+  end
+  local taken = take(given or {}, MUST_BE, function(name, value)
+    return MUST_BE[name](value)
+  end, '', faults)
+  taken.keys = take(taken.keys or {}, options.keys, key_must_be, 'keys.', faults)
+  taken.settings = take(taken.settings or {}, SETTINGS, setting_must_be, 'settings.', faults)
+  options = vim.tbl_deep_extend('force', options, taken)
+  table.sort(faults)
+  return options, faults
+end
+
+--- The options as the language server's settings.
+---@param options codespec.Options
+---@return table<string, any>
+function M.server_settings(options)
+  local languages = next(options.filetypes) and options.filetypes or vim.empty_dict()
+  return vim.tbl_extend('force', options.settings, { enabled = options.enabled, languages = languages })
+end
+
+return M

@@ -1,0 +1,295 @@
+-- Ghost text: when the server is asked, what is shown of its answers while the user types, and what is taken of it.
+-- Knows places and answers; how it is drawn, `screen` knows.
+
+local Suggestion = require('codespec.suggestion')
+local acceptance = require('codespec.acceptance')
+local native = require('codespec.native')
+local screen = require('codespec.screen')
+local server = require('codespec.server')
+local text = require('codespec.text')
+
+local M = {}
+
+local METHOD = 'textDocument/inlineCompletion'
+local INVOKED, AUTOMATIC = 1, 2
+local QUIET_MS = 50 -- after a change, before it is asked about: a burst is one question
+
+---@class codespec.Ghost of one buffer
+---@field suggestion codespec.Suggestion?
+---@field shown string what is on the screen
+---@field number integer of the last question: older answers are dropped
+---@field request integer? the question under way
+---@field dismissed integer? the changedtick at which the user wanted none
+---@field explicit integer? the changedtick at which the user asked: nothing is asked then by itself
+---@field client integer
+---@field timer uv.uv_timer_t
+
+---@type table<integer, codespec.Ghost>
+local ghosts = {}
+
+---@return integer, integer, integer buffer, row from 0, byte column
+local function here()
+  local row, col = unpack(vim.api.nvim_win_get_cursor(0))
+  return vim.api.nvim_get_current_buf(), row - 1, col
+end
+
+local function inserting()
+  return vim.api.nvim_get_mode().mode:sub(1, 1) == 'i'
+end
+
+--- Brings the screen of the current buffer up to date. While a menu is open, its entries are what keys are about.
+local function draw()
+  local bufnr, row, col = here()
+  local ghost = ghosts[bufnr]
+  if not ghost then
+    return
+  end
+  local suggestion = ghost.suggestion
+  local may = suggestion and inserting() and vim.fn.pumvisible() == 0
+  local rest = may and suggestion:rest(row, col) or ''
+  if rest ~= '' then
+    screen.show(suggestion, row, col, rest)
+  elseif ghost.shown ~= '' then
+    screen.clear(bufnr)
+  end
+  ghost.shown = rest
+end
+
+---@param bufnr integer
+local function forget(bufnr)
+  local ghost = ghosts[bufnr]
+  ghost.suggestion = nil
+  ghost.timer:stop()
+  if ghost.request then
+    server.cancel(ghost.request)
+    ghost.request = nil
+  end
+  screen.clear(bufnr)
+  ghost.shown = ''
+end
+
+--- Takes a question: returns what its answer is to be given to, which drops it if it comes too late.
+---@param bufnr integer
+---@param explicit boolean
+---@param then_ fun(suggestion: codespec.Suggestion?)? called before it is drawn
+---@return fun(err: lsp.ResponseError?, result: any)
+local function asked(bufnr, explicit, then_)
+  local ghost = ghosts[bufnr]
+  local current, row, col = here()
+  local tick = vim.api.nvim_buf_get_changedtick(bufnr)
+  if not ghost or current ~= bufnr then
+    return function() end
+  end
+  ghost.number = ghost.number + 1
+  local number = ghost.number
+  return function(err, result)
+    local late = ghosts[bufnr] ~= ghost or ghost.number ~= number
+    late = late or vim.api.nvim_get_current_buf() ~= bufnr or vim.api.nvim_buf_get_changedtick(bufnr) ~= tick
+    if late or err or not result or not inserting() or (ghost.dismissed == tick and not explicit) then
+      return
+    end
+    local place = { row = row, col = col, encoding = server.client().offset_encoding, explicit = explicit }
+    ghost.suggestion = Suggestion.read(bufnr, result.items or result, place, ghost.suggestion)
+    if then_ then
+      then_(ghost.suggestion)
+    end
+    draw()
+  end
+end
+
+--- Whether a buffer may be asked about without the user's wish.
+---@param bufnr integer
+local function by_itself(bufnr)
+  local ghost = ghosts[bufnr]
+  return ghost and ghost.explicit ~= vim.api.nvim_buf_get_changedtick(bufnr) and vim.fn.reg_executing() == ''
+end
+
+--- Asks for the current buffer.
+---@param explicit boolean
+---@param then_ fun(suggestion: codespec.Suggestion?)?
+local function ask(explicit, then_)
+  local bufnr = vim.api.nvim_get_current_buf()
+  local ghost, client = ghosts[bufnr], server.client()
+  if not ghost or not client or not inserting() or not (explicit or by_itself(bufnr)) then
+    return
+  end
+  if explicit then
+    ghost.explicit = vim.api.nvim_buf_get_changedtick(bufnr)
+  end
+  if ghost.request then
+    server.cancel(ghost.request)
+  end
+  local params = vim.lsp.util.make_position_params(0, client.offset_encoding)
+  params.context = { triggerKind = explicit and INVOKED or AUTOMATIC }
+  local answered = asked(bufnr, explicit, then_)
+  native.aside(function()
+    ghost.request = server.request(METHOD, params, function(err, result)
+      ghost.request = nil
+      answered(err, result)
+    end, bufnr)
+  end)
+end
+
+--- The text or the cursor changed.
+local function changed()
+  draw()
+  local ghost = ghosts[vim.api.nvim_get_current_buf()]
+  if not ghost or screen.is_native() then
+    return
+  end
+  ghost.timer:start(QUIET_MS, 0, vim.schedule_wrap(function()
+    ask(false)
+  end))
+end
+
+--- There is more of the text that was answered last: it is asked for at once.
+---@param params { uri: string, version: integer }
+function M.more(params)
+  local bufnr = vim.api.nvim_get_current_buf()
+  local ghost = ghosts[bufnr]
+  if not ghost or vim.uri_from_bufnr(bufnr) ~= params.uri or vim.lsp.util.buf_versions[bufnr] ~= params.version then
+    return
+  end
+  if not ghost.suggestion or ghost.suggestion.index == 1 then
+    ghost.explicit = nil
+    ask(false)
+  end
+end
+
+--- What is shown at the cursor; '' for nothing. Keys that come faster than the screen is drawn have moved the cursor
+--- along what is shown, or away from it.
+---@return string
+function M.shown()
+  local bufnr, row, col = here()
+  local ghost = ghosts[bufnr]
+  if not ghost or ghost.shown == '' or vim.fn.pumvisible() ~= 0 then
+    return ''
+  end
+  return ghost.suggestion:rest(row, col)
+end
+
+--- Takes all, the next word or the next line of what is shown. Returns whether something was shown.
+---@param how 'all'|'word'|'line'
+---@return boolean
+function M.accept(how)
+  local bufnr, row, col = here()
+  local rest = M.shown()
+  if rest == '' then
+    return false
+  end
+  local piece, suggestion = text.piece(rest, how), ghosts[bufnr].suggestion
+  local lines = vim.split(piece, '\n', { plain = true })
+  vim.api.nvim_buf_set_text(bufnr, row, col, row, col, lines)
+  row, col = row + #lines - 1, (#lines == 1 and col or 0) + #lines[#lines]
+  vim.api.nvim_win_set_cursor(0, { row + 1, col })
+  if piece == rest then
+    acceptance.whole(suggestion)
+    forget(bufnr)
+  else
+    acceptance.part(suggestion, row, col)
+    draw()
+  end
+  return true
+end
+
+--- Shows the next (or previous) suggestion. The first time the server is asked for others; where nothing is shown, for
+--- any.
+---@param step 1|-1
+function M.select(step)
+  local ghost = ghosts[vim.api.nvim_get_current_buf()]
+  if not ghost then
+    return
+  end
+  local shown, old = M.shown() ~= '', ghost.suggestion
+  local function turn(suggestion)
+    if suggestion and #suggestion.items > 1 then
+      suggestion.index = (suggestion.index - 1 + step) % #suggestion.items + 1
+    end
+  end
+  if shown and old and old.explicit then
+    turn(old)
+    return draw()
+  end
+  ask(true, shown and turn or nil)
+end
+
+--- Asks at once, also for alternatives.
+function M.ask()
+  ask(true)
+end
+
+--- Shows nothing until the text changes. Returns whether something was shown.
+---@return boolean
+function M.dismiss()
+  local bufnr = vim.api.nvim_get_current_buf()
+  if M.shown() == '' then
+    return false
+  end
+  forget(bufnr)
+  ghosts[bufnr].dismissed = vim.api.nvim_buf_get_changedtick(bufnr)
+  return true
+end
+
+--- Shows nothing, in any buffer.
+function M.clear()
+  for bufnr in pairs(ghosts) do
+    forget(bufnr)
+  end
+end
+
+--- Begins in a buffer that a client knows.
+---@param bufnr integer
+---@param client integer
+function M.attach(bufnr, client)
+  if ghosts[bufnr] then
+    M.detach(bufnr, ghosts[bufnr].client)
+  end
+  ghosts[bufnr] = { client = client, shown = '', number = 0, timer = vim.uv.new_timer() }
+  local group = vim.api.nvim_create_augroup('codespec.ghost:' .. bufnr, {})
+  local function on(events, callback)
+    vim.api.nvim_create_autocmd(events, { group = group, buffer = bufnr, callback = callback })
+  end
+  on({ 'InsertEnter', 'TextChangedI', 'CursorMovedI' }, changed)
+  on({ 'TextChangedP', 'CompleteChanged', 'CompleteDone' }, draw)
+  on({ 'InsertLeave', 'BufLeave' }, function()
+    forget(bufnr)
+  end)
+  screen.attach(bufnr)
+  if inserting() and vim.api.nvim_get_current_buf() == bufnr then
+    -- The server became ready while the user was typing: whoever waits for the next key needn't.
+    vim.api.nvim_exec_autocmds('CursorMovedI', { buffer = bufnr, modeline = false })
+  end
+end
+
+--- Ends in a buffer that a client leaves. Returns whether it is the buffer's; after a restart the old client may leave
+--- when the new one is there.
+---@param bufnr integer
+---@param client integer
+---@return boolean
+function M.detach(bufnr, client)
+  local ghost = ghosts[bufnr]
+  if not ghost or ghost.client ~= client then
+    return false
+  end
+  forget(bufnr)
+  ghost.timer:close()
+  screen.detach(bufnr)
+  vim.api.nvim_del_augroup_by_name('codespec.ghost:' .. bufnr)
+  ghosts[bufnr] = nil
+  return true
+end
+
+--- Chooses who draws. Returns what sees the server's stream, if that is needed.
+---@param wanted 'auto'|'native'|'own'
+---@return fun(rpc: vim.lsp.rpc.PublicClient)?
+function M.use(wanted)
+  return screen.use(wanted)
+      and function(rpc)
+        native.connect(rpc, function(bufnr)
+          return by_itself(bufnr) and asked(bufnr, false) or nil
+        end)
+      end
+    or nil
+end
+
+return M

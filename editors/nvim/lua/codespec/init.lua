@@ -1,0 +1,197 @@
+-- codespec for Neovim: ghost text that a small model guesses and a big one checks. This is all of the public API; every
+-- function may be called before `setup`, and then does nothing.
+
+local config = require('codespec.config')
+local ghost = require('codespec.ghost')
+local keys = require('codespec.keys')
+local server = require('codespec.server')
+local status = require('codespec.status')
+
+local M = {}
+
+---@type codespec.Options?
+local options
+
+-- What the server tells.
+local handlers = {
+  ['didChangeStatus'] = function(_, told)
+    status.take(told)
+  end,
+  ['codespec/more'] = function(_, params)
+    ghost.more(params)
+  end,
+}
+
+---@return vim.lsp.ClientConfig?, string?
+local function starts()
+  local command, why = server.command(assert(options))
+  if not command then
+    return nil, why
+  end
+  return server.config(command, options, handlers, ghost.use(options.ghost_text))
+end
+
+---@param why string
+local function fails(why)
+  status.take({ kind = 'Error', message = why, busy = false })
+end
+
+---@param event { buf: integer, data: { client_id: integer } }
+local function attached(event)
+  local client = server.client()
+  if not client or client.id ~= event.data.client_id or not options then
+    return
+  end
+  ghost.attach(event.buf, client.id)
+  -- Behind the mappings that file type plugins make in the same event, which ours then stand for.
+  vim.schedule(function()
+    if vim.api.nvim_buf_is_valid(event.buf) and server.is_attached(event.buf) then
+      keys.map(event.buf, options.keys, ghost.shown)
+    end
+  end)
+end
+
+---@param event { buf: integer, data: { client_id: integer } }
+local function detached(event)
+  if ghost.detach(event.buf, event.data.client_id) then
+    keys.unmap(event.buf)
+  end
+end
+
+local function entered(event)
+  server.attach(event.buf)
+  if server.is_attached(event.buf) then
+    server.notify('textDocument/didFocus', { textDocument = { uri = vim.uri_from_bufnr(event.buf) } })
+  end
+end
+
+local function watch()
+  local group = vim.api.nvim_create_augroup('codespec', {})
+  local function on(events, callback)
+    vim.api.nvim_create_autocmd(events, { group = group, callback = callback })
+  end
+  on('LspAttach', attached)
+  on('LspDetach', detached)
+  on({ 'BufEnter', 'FileType', 'BufFilePost' }, entered)
+end
+
+--- Starts codespec. Options that can't be used are told of and keep their defaults.
+---@param given? table fields of codespec.Options, each optional
+function M.setup(given)
+  if vim.fn.has('nvim-0.10') == 0 then
+    return server.tell('Neovim 0.10 or newer is needed.')
+  end
+  local faults
+  options, faults = config.read(given)
+  for _, fault in ipairs(faults) do
+    server.tell(fault, vim.log.levels.WARN)
+  end
+  local muted = vim.fn.hlexists('ComplHint') == 1 and 'ComplHint' or 'NonText'
+  vim.api.nvim_set_hl(0, 'CodespecGhost', { link = muted, default = true })
+  vim.api.nvim_set_hl(0, 'CodespecHint', { link = 'Comment', default = true })
+  watch()
+  M.restart()
+end
+
+--- The options in use; nil before `setup`.
+---@return codespec.Options?
+function M.options()
+  return options
+end
+
+--- Takes all that is shown. Returns whether something was.
+---@return boolean
+function M.accept()
+  return ghost.accept('all')
+end
+
+--- Takes the next word of what is shown.
+---@return boolean
+function M.accept_word()
+  return ghost.accept('word')
+end
+
+--- Takes the next line of what is shown.
+---@return boolean
+function M.accept_line()
+  return ghost.accept('line')
+end
+
+--- Shows the next suggestion; asks for some where there is none.
+function M.next()
+  ghost.select(1)
+end
+
+--- Shows the previous suggestion; asks for some where there is none.
+function M.previous()
+  ghost.select(-1)
+end
+
+--- Asks for suggestions at once.
+function M.ask()
+  ghost.ask()
+end
+
+--- Shows nothing until the text changes. Returns whether something was shown.
+---@return boolean
+function M.dismiss()
+  return ghost.dismiss()
+end
+
+--- What is shown at the cursor; '' for nothing.
+---@return string
+function M.shown()
+  return ghost.shown()
+end
+
+--- Switches completion on or off, for all files or for a file type.
+---@param on boolean
+---@param filetype? string
+function M.enable(on, filetype)
+  if not options then
+    return on and M.setup() or nil
+  end
+  if filetype then
+    options.filetypes[filetype] = on
+  else
+    options.enabled = on
+  end
+  ghost.clear()
+  server.use(config.server_settings(options))
+end
+
+--- Whether completion is on, for all files or for a file type.
+---@param filetype? string
+---@return boolean
+function M.is_enabled(filetype)
+  return options ~= nil and options.enabled and (not filetype or options.filetypes[filetype] ~= false)
+end
+
+--- Switches completion to what it is not, for all files or for a file type.
+---@param filetype? string
+function M.toggle(filetype)
+  M.enable(not M.is_enabled(filetype), filetype)
+end
+
+--- Ends the language server and starts it again.
+function M.restart()
+  if options then
+    server.stop()
+    status.take({ kind = 'Normal', message = '', busy = false })
+    server.start(starts, fails)
+  end
+end
+
+--- How things are: a kind (Normal, Warning, Error, Inactive, Off) and one sentence.
+---@return codespec.Status
+function M.status()
+  return status.now()
+end
+
+--- For status lines: `codespec`, and what is not as usual.
+---@return string
+function M.statusline()
+  return status.line()
+end
+
+return M

@@ -1,0 +1,45 @@
+-- Draws ghost text with extmarks, for Neovims without inline completion of their own. Knows the screen only.
+
+local M = {}
+
+local SPACE = vim.api.nvim_create_namespace('codespec')
+local GROUP = 'CodespecGhost'
+
+--- The further lines of a suggestion, with what stands right of the cursor behind the last.
+local function below(lines, after)
+  local drawn = {}
+  for index = 2, #lines do
+    table.insert(drawn, { { lines[index], GROUP } })
+  end
+  if #drawn > 0 and after ~= '' then
+    table.insert(drawn[#drawn], { after, 'Normal' })
+  end
+  return drawn
+end
+
+--- Shows a text at a place. Where it has several lines, what stands right of the cursor moves behind the last, as it
+--- will when it is taken.
+---@param bufnr integer
+---@param row integer
+---@param col integer
+---@param rest string
+function M.show(bufnr, row, col, rest)
+  local lines = vim.split(rest, '\n', { plain = true })
+  local after = vim.api.nvim_buf_get_lines(bufnr, row, row + 1, false)[1]:sub(col + 1)
+  local hides = #lines > 1 and after ~= ''
+  local padding = hides and (' '):rep(vim.fn.strdisplaywidth(after) - vim.fn.strdisplaywidth(lines[1])) or ''
+  vim.api.nvim_buf_set_extmark(bufnr, SPACE, row, col, {
+    id = 1,
+    virt_text = { { lines[1] .. padding, GROUP } },
+    virt_text_pos = hides and 'overlay' or 'inline',
+    virt_lines = below(lines, after),
+    hl_mode = 'combine',
+  })
+end
+
+---@param bufnr integer
+function M.clear(bufnr)
+  vim.api.nvim_buf_clear_namespace(bufnr, SPACE, 0, -1)
+end
+
+return M

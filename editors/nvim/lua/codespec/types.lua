@@ -1,0 +1,28 @@
+---@meta
+-- The shapes that several modules share; nothing here runs.
+
+---@class codespec.Keys Insert-mode keys; false for none. Each keeps its meaning while nothing is shown.
+---@field accept string|false
+---@field accept_word string|false
+---@field accept_line string|false
+---@field next string|false asks where nothing is shown
+---@field previous string|false
+---@field dismiss string|false
+
+---@class codespec.Options
+---@field enabled boolean whether anything is completed
+---@field cmd string[]|nil the language server's command; nil: `codespec lsp` as found on PATH
+---@field filetypes table<string, boolean> false switches a file type off
+---@field ghost_text 'auto'|'native'|'own' who draws: Neovim's vim.lsp.inline_completion (auto: where it is) or codespec
+---@field keys codespec.Keys
+---@field settings table<string, any> the language server's settings, by their own names
+
+---@class codespec.Item An inline completion as the server sends it: it replaces the line up to the cursor.
+---@field insertText string
+---@field range lsp.Range
+---@field command? lsp.Command
+
+---@class codespec.Status What the server says of itself and the document in use.
+---@field kind 'Normal'|'Warning'|'Error'|'Inactive'|'Off'
+---@field message string one sentence, or ''
+---@field busy boolean

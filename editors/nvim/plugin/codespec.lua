@@ -1,0 +1,19 @@
+-- Defines the command and the <Plug> mappings. Nothing starts before `require('codespec').setup()` or
+-- `:Codespec enable`.
+
+if vim.g.loaded_codespec then
+  return
+end
+vim.g.loaded_codespec = true
+
+vim.api.nvim_create_user_command('Codespec', function(call)
+  require('codespec.commands').run(call.fargs)
+end, {
+  nargs = '*',
+  desc = 'codespec: enable, disable, toggle, status, restart, log, page, explain',
+  complete = function(lead, line)
+    return require('codespec.commands').complete(lead, line)
+  end,
+})
+
+require('codespec.keys').define_plugs()

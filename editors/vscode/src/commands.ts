@@ -1,0 +1,128 @@
+/** The commands, and the explanation that a click on the status bar opens. Knows VS Code; each is a few words long. */
+
+import {
+  commands,
+  type Disposable,
+  EventEmitter,
+  env,
+  type LogOutputChannel,
+  QuickPickItemKind,
+  Uri,
+  window,
+  workspace,
+} from "vscode";
+import { explanation } from "./explanation.ts";
+import type { Installer } from "./installer.ts";
+import type { Server } from "./server.ts";
+import { settings, toggle, toggleLanguage } from "./settings.ts";
+import { facts, headline } from "./status.ts";
+import type { StatusBar } from "./status_bar.ts";
+
+const PAGE = Uri.parse("codespec:The last completion");
+
+/** All that commands need. */
+export interface Parts {
+  readonly server: Server;
+  readonly bar: StatusBar;
+  readonly installer: Installer;
+  readonly gate: { dismissed(): void };
+  readonly log: LogOutputChannel;
+}
+
+export function addCommands(parts: Parts): Disposable[] {
+  const { server, installer, gate, log } = parts;
+  const page = new Explanation(server);
+  const register = (name: string, act: () => unknown): Disposable => commands.registerCommand(`codespec.${name}`, act);
+  return [
+    page,
+    register("showStatus", () => showStatus(parts)),
+    register("toggle", toggle),
+    register("toggleLanguage", toggleThisLanguage),
+    register("explainLast", () => page.show()),
+    register("openPage", () => openPage(parts)),
+    register("restartServer", () => server.restart()),
+    register("showLog", () => log.show()),
+    register("install", () => installer.install()),
+    register("openSettings", () => commands.executeCommand("workbench.action.openSettings", "codespec.")),
+    register("dismiss", () => {
+      gate.dismissed();
+      return commands.executeCommand("editor.action.inlineSuggest.hide");
+    }),
+  ];
+}
+
+async function showStatus({ bar }: Parts): Promise<void> {
+  await bar.refresh();
+  const { known } = bar;
+  const found = facts(known).map(([label, description]) => ({ label, description, command: "" }));
+  const separator = { label: "", kind: QuickPickItemKind.Separator, command: "" };
+  const chosen = await window.showQuickPick([...found, separator, ...actions(known.process.kind)], {
+    title: headline(known),
+    placeHolder: "What to do",
+  });
+  if (chosen?.command) await commands.executeCommand(chosen.command);
+}
+
+interface Action {
+  readonly label: string;
+  readonly command: string;
+}
+
+function actions(process: string): Action[] {
+  const language = window.activeTextEditor?.document.languageId;
+  const found: Action[] = [];
+  const add = (label: string, command: string): number => found.push({ label, command });
+  if (process === "missing") add("$(cloud-download) Install the server", "codespec.install");
+  add(settings.enabled ? "$(circle-slash) Switch off" : "$(zap) Switch on", "codespec.toggle");
+  if (language) {
+    add(
+      `${settings.completes(language) ? "$(circle-slash) Switch off" : "$(zap) Switch on"} for ${language}`,
+      "codespec.toggleLanguage",
+    );
+  }
+  if (process === "running") {
+    add("$(question) Explain the last completion", "codespec.explainLast");
+    add("$(globe) Open the live page", "codespec.openPage");
+  }
+  add("$(refresh) Restart", "codespec.restartServer");
+  add("$(output) Show the log", "codespec.showLog");
+  add("$(gear) Settings", "codespec.openSettings");
+  return found;
+}
+
+async function toggleThisLanguage(): Promise<void> {
+  const language = window.activeTextEditor?.document.languageId;
+  if (language) await toggleLanguage(language);
+  else void window.showInformationMessage("No file is open: open one of the language that you mean.");
+}
+
+async function openPage({ bar }: Parts): Promise<void> {
+  await bar.refresh();
+  const { daemon } = bar.known.figures;
+  if (!daemon) void window.showWarningMessage("The language server does not run: restart codespec first.");
+  else if (daemon.state === "ready" || daemon.state === "starting") await env.openExternal(Uri.parse(daemon.page));
+  else void window.showWarningMessage(`No daemon answers at ${daemon.url}: write some code, and it is started.`);
+}
+
+/** A page that is written anew each time it is asked for. */
+class Explanation implements Disposable {
+  private text = "";
+  private readonly changes = new EventEmitter<Uri>();
+  private readonly provider = workspace.registerTextDocumentContentProvider("codespec", {
+    onDidChange: this.changes.event,
+    provideTextDocumentContent: () => this.text,
+  });
+
+  constructor(private readonly server: Server) {}
+
+  async show(): Promise<void> {
+    this.text = explanation(await this.server.explain());
+    this.changes.fire(PAGE);
+    await window.showTextDocument(PAGE, { preview: true });
+  }
+
+  dispose(): void {
+    this.provider.dispose();
+    this.changes.dispose();
+  }
+}

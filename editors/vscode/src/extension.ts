@@ -1,0 +1,77 @@
+/** Puts the parts together and takes them apart again. Decides nothing. */
+
+import {
+  commands,
+  type ConfigurationChangeEvent,
+  type ExtensionContext,
+  type LogOutputChannel,
+  window,
+  workspace,
+} from "vscode";
+import { addCommands } from "./commands.ts";
+import { activeEditor, middleware } from "./inline.ts";
+import { Installer } from "./installer.ts";
+import { MoreGate } from "./more.ts";
+import { type Listener, Server } from "./server.ts";
+import { StatusBar } from "./status_bar.ts";
+
+const NEEDS_RESTART = ["codespec.command", "codespec.completion"];
+let running: Server | undefined;
+
+export async function activate({ globalStorageUri, globalState, subscriptions }: ExtensionContext): Promise<void> {
+  const log = window.createOutputChannel("codespec", { log: true });
+  const folder = globalStorageUri.fsPath;
+  const environment = `${folder}/server`;
+  const gate = new MoreGate(activeEditor);
+  const listener: Listener = { told: (status) => bar.tell(status), grown: (uri, version) => gate.grown(uri, version) };
+  const server = new Server(
+    environment,
+    folder,
+    log,
+    middleware(gate, () => bar.refreshSoon(), focus),
+    listener,
+  );
+  const bar = new StatusBar(server);
+  const installer = new Installer(server, environment, folder, log, globalState);
+  running = server;
+
+  function focus(): void {
+    const document = window.activeTextEditor?.document;
+    if (document && ["file", "untitled"].includes(document.uri.scheme)) server.focus(document.uri.toString());
+  }
+  function changed(): void {
+    void commands.executeCommand("setContext", "codespec.running", server.process.kind === "running");
+    bar.changed();
+    focus();
+    void complain(server, log);
+  }
+  function configured(event: ConfigurationChangeEvent): void {
+    if (event.affectsConfiguration("codespec")) bar.draw();
+    if (NEEDS_RESTART.some((name) => event.affectsConfiguration(name))) void server.restart();
+  }
+  subscriptions.push(
+    log,
+    bar,
+    server.onChange(changed),
+    window.onDidChangeActiveTextEditor(focus),
+    workspace.onDidChangeConfiguration(configured),
+    ...addCommands({ server, bar, installer, gate, log }),
+  );
+  await server.start();
+  if (server.process.kind === "missing") void installer.offer();
+}
+
+export async function deactivate(): Promise<void> {
+  await running?.stop();
+}
+
+/** A server that does not run any more is told once, with the ways out. */
+async function complain(server: Server, log: LogOutputChannel): Promise<void> {
+  if (server.process.kind !== "failed") return;
+  const { sentence } = server.process;
+  log.error(sentence);
+  const chosen = await window.showErrorMessage(`codespec: ${sentence}`, "Show Log", "Settings", "Restart");
+  if (chosen === "Show Log") log.show();
+  if (chosen === "Settings") await commands.executeCommand("codespec.openSettings");
+  if (chosen === "Restart") await server.restart();
+}

@@ -1,0 +1,75 @@
+/** Inline completion in VS Code's own terms: how a question passes through, and how VS Code is made to ask again. */
+
+import {
+  CancellationTokenSource,
+  commands,
+  type InlineCompletionItem,
+  type InlineCompletionList,
+  InlineCompletionTriggerKind,
+  type Position,
+  type TextDocument,
+  window,
+} from "vscode";
+import type { Middleware } from "vscode-languageclient/node";
+import { type Editor, MoreGate, type Place } from "./more.ts";
+
+const AUTOMATIC = InlineCompletionTriggerKind.Automatic;
+const NEVER_CANCELLED = new CancellationTokenSource().token;
+
+type Items = InlineCompletionItem[] | InlineCompletionList;
+export type Gate = MoreGate<Items>;
+
+/**
+ * The language client's share: `answered` is called when a question is through, `focus` where the server has to be told
+ * again which document is in use.
+ */
+export function middleware(gate: Gate, answered: () => void, focus: () => void): Middleware {
+  return {
+    // A document that is opened without being shown must not have the status bar speak of it.
+    didOpen: async (document, next) => {
+      await next(document);
+      focus();
+    },
+    workspace: {
+      didChangeConfiguration: async (sections, next) => {
+        await next(sections);
+        focus(); // it may be completed now, or not any more
+      },
+    },
+    provideInlineCompletionItems: async (document, position, context, token, next) => {
+      const place = placeOf(document, position, context.selectedCompletionInfo?.text);
+      const unasked = { ...context, triggerKind: AUTOMATIC };
+      const ask = async (): Promise<Items | null> => (await next(document, position, context, token)) ?? null;
+      const again = async (): Promise<Items | null> =>
+        (await next(document, position, unasked, NEVER_CANCELLED)) ?? null;
+      try {
+        return await gate.answer(place, ask, again);
+      } finally {
+        answered();
+      }
+    },
+  };
+}
+
+/** The editor in use, as the gate sees it. */
+export const activeEditor: Editor<Items> = {
+  isHere(place) {
+    const editor = window.activeTextEditor;
+    const only = editor?.selections.length === 1 ? editor.selections[0] : undefined;
+    if (!editor || !only?.isEmpty) return false;
+    const { uri, version, line, character } = placeOf(editor.document, only.active);
+    return uri === place.uri && version === place.version && line === place.line && character === place.character;
+  },
+  hasSome(items) {
+    return (Array.isArray(items) ? items : items.items).length > 0;
+  },
+  /** One command, so that nothing is drawn between the two. */
+  refresh() {
+    const both = ["editor.action.inlineSuggest.hide", "editor.action.inlineSuggest.trigger"];
+    void commands.executeCommand("runCommands", { commands: both });
+  },
+};
+
+function placeOf({ uri, version }: TextDocument, { line, character }: Position, selected = ""): Place {
+  return { uri: uri.toString(), version, line, character, selected };
+}

@@ -1,0 +1,127 @@
+/**
+ * The server in a Python environment of its own: made, filled by pip, marked as complete. What is half made is removed.
+ * Knows venv and pip; shows nothing.
+ */
+
+import { mkdir, open, readFile, rm, writeFile } from "node:fs/promises";
+import { homedir } from "node:os";
+import { dirname } from "node:path";
+import { inEnvironment, readyMark } from "./find_server.ts";
+import { run, type Running } from "./run.ts";
+
+export interface Plan {
+  readonly python: string;
+  readonly environment: string;
+  readonly requirement: string;
+  readonly signal: AbortSignal;
+  /** What pip and venv say, for the log. */
+  readonly log: (line: string) => void;
+  /** What is being done, for the user. */
+  readonly step: (text: string) => void;
+}
+
+export class InstallError extends Error {}
+
+/** Returns the program's path. Raises InstallError, or Cancelled. */
+export async function install(plan: Plan): Promise<string> {
+  const windows = process.platform === "win32";
+  const folder = dirname(plan.environment);
+  await mkdir(folder, { recursive: true });
+  const lock = `${plan.environment}.lock`;
+  await take(lock);
+  try {
+    await rm(plan.environment, { recursive: true, force: true });
+    await fill(plan, { cwd: folder, signal: plan.signal, onLine: plan.log }, windows);
+    await writeFile(readyMark(plan.environment, windows), `${plan.requirement}\n`);
+    return inEnvironment(plan.environment, "codespec", windows);
+  } catch (error) {
+    await rm(plan.environment, { recursive: true, force: true });
+    throw error;
+  } finally {
+    await rm(lock, { force: true });
+  }
+}
+
+async function fill(plan: Plan, how: Running, windows: boolean): Promise<void> {
+  plan.step("making a Python environment");
+  await must(plan.python, ["-m", "venv", plan.environment], how, "The Python environment can't be made");
+  const python = inEnvironment(plan.environment, "python", windows);
+  const flags = ["--disable-pip-version-check", "--no-input", "--progress-bar", "off"];
+  const onLine = (line: string): void => {
+    plan.log(line);
+    const step = stepOf(line);
+    if (step) plan.step(step);
+  };
+  const requirement = expandHome(plan.requirement, homedir());
+  await must(
+    python,
+    ["-m", "pip", "install", ...flags, requirement],
+    { ...how, onLine },
+    "pip can't install the server",
+  );
+  plan.step("trying it");
+  await must(
+    inEnvironment(plan.environment, "codespec", windows),
+    ["--version"],
+    how,
+    "What was installed does not run",
+  );
+}
+
+async function must(path: string, args: readonly string[], how: Running, complaint: string): Promise<void> {
+  const { code, lines } = await run(path, args, how);
+  if (code !== 0) throw new InstallError(`${complaint} (${lastWords(lines) || `exit code ${code}`}): see the log.`);
+}
+
+/** What a line of pip's says that a user wants to know; "" for nothing. */
+export function stepOf(line: string): string {
+  const found = /^\s*(Collecting|Downloading|Installing collected packages|Building wheel)[: ]+(\S+)(.*)$/.exec(line);
+  if (!found) return "";
+  const [, what, name = "", rest = ""] = found;
+  if (what === "Collecting") return `looking for ${name.replace(/[<>=!~;[(].*$/, "")}`;
+  if (what === "Downloading") {
+    const size = /\([^)]*\)/.exec(rest)?.[0] ?? "";
+    return `fetching ${name.replace(/^.*\//, "").replace(/-.*$/, "")} ${size}`.trim();
+  }
+  return what === "Building wheel" ? "building" : "unpacking";
+}
+
+/** The last line that says what went wrong. */
+export function lastWords(lines: readonly string[]): string {
+  const told = lines.filter((line) => /^\s*(error|fatal)\b/i.test(line));
+  return (told.at(-1) ?? lines.at(-1) ?? "")
+    .trim()
+    .replace(/^error:\s*/i, "")
+    .replace(/[.:]$/, "");
+}
+
+export function expandHome(requirement: string, home: string): string {
+  return requirement.trim().replace(/^~(?=[\\/])/, () => home);
+}
+
+/** Two windows must not fill one folder. Raises InstallError where another one is at it. */
+async function take(lock: string): Promise<void> {
+  for (let tries = 0; tries < 2; tries++) {
+    try {
+      const file = await open(lock, "wx");
+      await file.writeFile(String(process.pid));
+      await file.close();
+      return;
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== "EEXIST") throw error;
+      if (isAlive(Number(await readFile(lock, "utf8")))) break;
+      await rm(lock, { force: true }); // its window was closed in the middle
+    }
+  }
+  throw new InstallError("Another window is installing the server: wait for it.");
+}
+
+function isAlive(pid: number): boolean {
+  if (!(pid > 0)) return false;
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === "EPERM";
+  }
+}

@@ -1,0 +1,93 @@
+/** The installation as the user sees it: offer, progress, what came of it. Knows VS Code; install.ts does the work. */
+
+import { mkdirSync } from "node:fs";
+import { commands, type LogOutputChannel, type Memento, ProgressLocation, window } from "vscode";
+import { install, InstallError } from "./install.ts";
+import { machine } from "./machine.ts";
+import { candidates, choosePython, PythonError, QUESTION } from "./python.ts";
+import { Cancelled, run } from "./run.ts";
+import type { Server } from "./server.ts";
+import { settings } from "./settings.ts";
+
+const NEVER = "codespec.neverOffer";
+const ASK_SECONDS = 20; // for a Python to say its version
+
+export class Installer {
+  private running: Promise<void> | undefined;
+
+  constructor(
+    private readonly server: Server,
+    private readonly environment: string,
+    private readonly folder: string,
+    private readonly log: LogOutputChannel,
+    private readonly kept: Memento,
+  ) {}
+
+  /** Asks once a window, unless the user said never. */
+  async offer(): Promise<void> {
+    if (this.kept.get(NEVER, false)) return;
+    const text =
+      "codespec needs its server, which is not here yet: install it into a Python environment of its own? " +
+      "It brings PyTorch along, 0.2 to 3 GB.";
+    const chosen = await window.showInformationMessage(text, "Install", "Set the Path", "Never");
+    if (chosen === "Install") await this.install();
+    if (chosen === "Set the Path") await commands.executeCommand("workbench.action.openSettings", "codespec.command");
+    if (chosen === "Never") await this.kept.update(NEVER, true);
+  }
+
+  /** Installs, shows how far it is, and starts what was installed. One at a time. */
+  install(): Promise<void> {
+    this.running ??= this.withProgress().finally(() => (this.running = undefined));
+    return this.running;
+  }
+
+  private async withProgress(): Promise<void> {
+    const options = { location: ProgressLocation.Notification, title: "codespec", cancellable: true };
+    const fault = await window.withProgress(options, async (progress, token) => {
+      const stop = new AbortController();
+      token.onCancellationRequested(() => stop.abort());
+      const step = (text: string): void => {
+        progress.report({ message: text });
+        this.server.show({ kind: "installing", step: text });
+      };
+      return this.attempt(step, stop.signal);
+    });
+    await this.server.restart();
+    if (fault)
+      void this.complain(fault); // it waits for the user
+    else if (this.server.process.kind === "running")
+      void window.showInformationMessage("codespec is installed and ready.");
+  }
+
+  /** What went wrong, "" for nothing. */
+  private async attempt(step: (text: string) => void, signal: AbortSignal): Promise<string> {
+    try {
+      step("looking for Python");
+      await this.server.stop();
+      const python = await this.findPython(signal);
+      this.log.info(`installing ${settings.installFrom} with ${python}`);
+      const log = (line: string): void => this.log.info(line);
+      await install({ python, environment: this.environment, requirement: settings.installFrom, signal, log, step });
+      return "";
+    } catch (error) {
+      if (error instanceof Cancelled) return "";
+      if (error instanceof PythonError || error instanceof InstallError) return error.message;
+      throw error;
+    }
+  }
+
+  private async findPython(signal: AbortSignal): Promise<string> {
+    mkdirSync(this.folder, { recursive: true });
+    return choosePython(candidates(settings.python, machine), async (path) => {
+      const { code, lines } = await run(path, ["-c", QUESTION], { cwd: this.folder, signal, seconds: ASK_SECONDS });
+      return { code, text: lines.join("\n") };
+    });
+  }
+
+  private async complain(sentence: string): Promise<void> {
+    this.log.error(sentence);
+    const chosen = await window.showErrorMessage(`codespec: ${sentence}`, "Show Log", "Try Again");
+    if (chosen === "Show Log") this.log.show();
+    if (chosen === "Try Again") void this.install();
+  }
+}

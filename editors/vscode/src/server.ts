@@ -1,0 +1,211 @@
+/**
+ * The language server's process and the connection to it: started, watched, started again a few times. Knows processes
+ * and the language client; knows neither the status bar nor how the server gets onto the machine.
+ */
+
+import { type ChildProcess, spawn } from "node:child_process";
+import { mkdirSync } from "node:fs";
+import { EventEmitter, type LogOutputChannel } from "vscode";
+import {
+  CloseAction,
+  ErrorAction,
+  LanguageClient,
+  type LanguageClientOptions,
+  type Middleware,
+} from "vscode-languageclient/node";
+import type { Explained } from "./explanation.ts";
+import { type Found, findServer } from "./find_server.ts";
+import { machine } from "./machine.ts";
+import { MOST, Restarts } from "./restarts.ts";
+import { readLines } from "./run.ts";
+import { forServer, settings } from "./settings.ts";
+import type { Figures, Process, Told } from "./status.ts";
+
+const START_MS = 60_000; // what is no language server never answers
+const STOP_MS = 2000;
+const MISSING = "The codespec server is not installed: install it, or say where it is (codespec.command).";
+
+/** Its errors go to the log; what the user must know, we say in one sentence. */
+class Client extends LanguageClient {
+  override error(message: string, data?: unknown): void {
+    super.error(message, data, false);
+  }
+}
+
+/** What the server says of its own accord. */
+export interface Listener {
+  told(status: Told): void;
+  grown(uri: string, version: number): void;
+}
+
+/** One process and its connection. */
+interface Life {
+  readonly child: ChildProcess;
+  readonly client: Client;
+  words: string; // the last line on its standard error
+}
+
+export class Server {
+  process: Process = { kind: "stopped" };
+  private readonly changes = new EventEmitter<void>();
+  readonly onChange = this.changes.event;
+  private readonly restarts = new Restarts();
+  private life: Life | undefined;
+  private turn: Promise<void> = Promise.resolve();
+
+  /** `environment` is where our own Python environment would be, `folder` a folder that no workspace can fill. */
+  constructor(
+    private readonly environment: string,
+    private readonly folder: string,
+    private readonly log: LogOutputChannel,
+    private readonly middleware: Middleware,
+    private readonly listener: Listener,
+  ) {}
+
+  /** Where the program is, as things are now. */
+  find(): Found {
+    return findServer(settings.command, this.environment, machine);
+  }
+
+  start(): Promise<void> {
+    return this.next(() => this.begin());
+  }
+
+  /** Stops it; the daemon goes on, for other editors. */
+  stop(): Promise<void> {
+    this.hurry();
+    return this.next(() => this.end());
+  }
+
+  /** As if for the first time. */
+  restart(): Promise<void> {
+    this.restarts.forget();
+    this.hurry();
+    return this.next(async () => {
+      await this.end();
+      await this.begin();
+    });
+  }
+
+  /** Something that happens in place of the server, such as an installation. */
+  show(process: Process): void {
+    this.process = process;
+    this.changes.fire();
+  }
+
+  async figures(): Promise<Figures> {
+    return (await this.life?.client.sendRequest<Figures>("codespec/status", {})) ?? {};
+  }
+
+  async explain(): Promise<Explained> {
+    const params = { command: "codespec.explain", arguments: [] };
+    return (await this.life?.client.sendRequest<Explained>("workspace/executeCommand", params)) ?? {};
+  }
+
+  /** Tells it which document is in use; without a server nothing happens. */
+  focus(uri: string): void {
+    if (this.process.kind === "running") {
+      void this.life?.client.sendNotification("textDocument/didFocus", { textDocument: { uri } });
+    }
+  }
+
+  /** What never gets ready holds nobody up. */
+  private hurry(): void {
+    if (this.process.kind === "starting") this.life?.child.kill();
+  }
+
+  /** One thing after the other: a start never meets a stop. */
+  private next(act: () => Promise<void>): Promise<void> {
+    const done = this.turn.then(act);
+    this.turn = done.catch(() => {}); // whoever asked is told; the next one is not concerned
+    return done;
+  }
+
+  private async begin(): Promise<void> {
+    if (this.life) return;
+    const found = this.find();
+    if (found.kind === "missing") return this.show({ kind: "missing", sentence: MISSING });
+    if (found.kind === "wrong") return this.show({ kind: "failed", sentence: found.sentence });
+    this.show({ kind: "starting" });
+    this.log.info(`starting ${found.path} lsp`);
+    const child = await this.spawn(found.path);
+    if (child) await this.connect(child);
+  }
+
+  private async connect(child: ChildProcess): Promise<void> {
+    const client = new Client("codespec", "codespec", () => Promise.resolve(child), this.options());
+    const life: Life = { child, client, words: "" };
+    this.life = life;
+    readLines(child.stderr!, (line) => (life.words = line));
+    child.once("close", (code, signal) => void this.next(() => this.ended(life, signal ?? `exit code ${code}`)));
+    client.onNotification("didChangeStatus", (status: Told) => this.listener.told(status));
+    client.onNotification("codespec/more", ({ uri, version }: { uri: string; version: number }) => {
+      this.listener.grown(client.protocol2CodeConverter.asUri(uri).toString(), version);
+    });
+    const late = setTimeout(() => child.kill(), START_MS);
+    try {
+      await client.start();
+      this.show({ kind: "running" });
+    } catch (error) {
+      this.log.error(`no connection to the server: ${String(error)}`);
+      child.kill();
+    } finally {
+      clearTimeout(late);
+    }
+  }
+
+  private options(): LanguageClientOptions {
+    return {
+      documentSelector: [{ scheme: "file" }, { scheme: "untitled" }],
+      initializationOptions: forServer(),
+      synchronize: { configurationSection: "codespec" },
+      outputChannel: this.log,
+      middleware: this.middleware,
+      initializationFailedHandler: () => false,
+      errorHandler: {
+        error: () => ({ action: ErrorAction.Continue, handled: true }),
+        closed: () => ({ action: CloseAction.DoNotRestart, handled: true, message: "The connection is closed." }),
+      },
+    };
+  }
+
+  /** Undefined, and told, where the program can't be started. */
+  private async spawn(path: string): Promise<ChildProcess | undefined> {
+    mkdirSync(this.folder, { recursive: true });
+    const child = spawn(path, ["lsp"], { cwd: this.folder, stdio: "pipe", windowsHide: true });
+    const error = await new Promise<Error | null>((resolve) => {
+      child.once("spawn", () => resolve(null));
+      child.once("error", resolve);
+    });
+    if (!error) return child;
+    this.show({ kind: "failed", sentence: `${path} can't be started (${error.message}): mend codespec.command.` });
+    return undefined;
+  }
+
+  /** It ended without being asked to. */
+  private async ended(life: Life, how: string): Promise<void> {
+    if (this.life !== life) return;
+    this.life = undefined;
+    await this.dispose(life);
+    const words = life.words.replace(/^codespec: /, "").replace(/\.$/, "") || how;
+    this.log.error(`the server ended: ${words}`);
+    if (this.restarts.allow(Date.now())) return this.begin();
+    this.show({ kind: "failed", sentence: `The language server ended ${MOST + 1} times (${words}): see the log.` });
+  }
+
+  private async end(): Promise<void> {
+    const { life } = this;
+    this.life = undefined;
+    if (life) await this.dispose(life);
+    this.show({ kind: "stopped" });
+  }
+
+  private async dispose({ client, child }: Life): Promise<void> {
+    try {
+      await client.dispose(STOP_MS);
+    } catch (error) {
+      this.log.warn(`the server did not leave in good order: ${String(error)}`);
+    }
+    if (child.exitCode === null) child.kill();
+  }
+}

@@ -1,0 +1,140 @@
+/** How it is with the server, in words: for the status bar and for whoever asks. Pure. */
+
+/** The extension's own half: how the server's process is. */
+export type Process =
+  | { readonly kind: "starting" | "running" | "stopped" }
+  | { readonly kind: "installing"; readonly step: string }
+  | { readonly kind: "missing" | "failed"; readonly sentence: string };
+
+/** didChangeStatus. */
+export interface Told {
+  readonly kind: "Normal" | "Warning" | "Error" | "Inactive";
+  readonly message: string;
+  readonly busy: boolean;
+}
+
+/** codespec/status, as far as it is shown. */
+export interface Figures {
+  readonly daemon?: {
+    readonly url: string;
+    readonly page: string;
+    readonly state: string;
+    readonly message: string;
+    readonly version: string;
+    readonly target: string;
+    readonly drafter: string;
+  };
+  readonly last?: {
+    readonly committed: number;
+    readonly drafted: number;
+    readonly accepted: number;
+    readonly speedUp: number | null;
+  } | null;
+  readonly counters?: {
+    readonly shown: number;
+    readonly accepted: number;
+    readonly partlyAccepted: number;
+    readonly acceptance: number;
+    readonly lastMs: number | null;
+    readonly medianMs: number | null;
+  };
+}
+
+export type Mood = "Normal" | "Busy" | "Inactive" | "Off" | "Warning" | "Error";
+
+/** Everything that is known. `enabled` is the setting. */
+export interface Known {
+  readonly process: Process;
+  readonly told: Told;
+  readonly figures: Figures;
+  readonly enabled: boolean;
+}
+
+const ICONS: Record<Mood, string> = {
+  Normal: "$(zap)",
+  Busy: "$(loading~spin)",
+  Inactive: "$(circle-slash)",
+  Off: "$(circle-large-outline)",
+  Warning: "$(warning)",
+  Error: "$(error)",
+};
+
+export function moodOf({ process, told, enabled }: Known): Mood {
+  if (process.kind === "missing") return "Warning";
+  if (process.kind === "failed") return "Error";
+  if (process.kind === "starting" || process.kind === "installing") return "Busy";
+  if (!enabled || process.kind === "stopped") return "Off";
+  if (told.kind !== "Normal") return told.kind;
+  return told.busy ? "Busy" : "Normal";
+}
+
+/** One sentence: why it is so. */
+export function sentenceOf(known: Known): string {
+  const { process, told, enabled } = known;
+  switch (process.kind) {
+    case "missing":
+    case "failed":
+      return process.sentence;
+    case "installing":
+      return `The server is being installed: ${process.step}.`;
+    case "starting":
+      return "The server is starting.";
+    case "stopped":
+      return "The server is stopped.";
+    case "running":
+      if (!enabled) return "codespec is switched off.";
+      return told.message || "codespec is ready.";
+  }
+}
+
+/** What the status bar shows: short, with the share taken and the last answer's time once there are any. */
+export function barText(known: Known): string {
+  const mood = moodOf(known);
+  const { counters } = known.figures;
+  const parts = ["codespec"];
+  if (mood === "Normal" && counters?.shown) parts.push(share(counters.acceptance));
+  if (mood === "Normal" && typeof counters?.lastMs === "number") parts.push(milliseconds(counters.lastMs));
+  if (mood === "Off" || mood === "Inactive") parts.push(mood.toLowerCase());
+  return `${ICONS[mood]} ${parts.join(" · ")}`;
+}
+
+/** For screen readers, and for the tooltip's first line. */
+export function headline(known: Known): string {
+  return `${moodOf(known)}: ${sentenceOf(known)}`;
+}
+
+/** What there is to know beside the headline, a name and a value a line. */
+export function facts({ figures: { daemon, last, counters } }: Known): [string, string][] {
+  const found: [string, string][] = [];
+  if (daemon?.target) found.push(["model", daemon.target]);
+  if (daemon?.drafter) found.push(["drafter", daemon.drafter]);
+  if (daemon)
+    found.push([
+      "daemon",
+      daemon.state === "ready" ? `${daemon.url}, ${daemon.version}` : `${daemon.url}, ${stateOf(daemon)}`,
+    ]);
+  if (counters?.shown) {
+    const taken = counters.accepted + counters.partlyAccepted;
+    found.push(["taken", `${share(counters.acceptance)} (${taken} of ${counters.shown} suggestions)`]);
+  }
+  if (typeof counters?.lastMs === "number" && typeof counters.medianMs === "number") {
+    found.push(["answers", `${milliseconds(counters.lastMs)} the last, ${milliseconds(counters.medianMs)} the median`]);
+  }
+  if (last?.drafted) {
+    const faster = last.speedUp ? `, ${last.speedUp.toFixed(1)} × as fast as plain decoding` : "";
+    found.push(["last draft", `${last.accepted} of ${last.drafted} tokens right${faster}`]);
+  }
+  return found;
+}
+
+function stateOf({ state, message }: { readonly state: string; readonly message: string }): string {
+  return state === "absent" ? "not running" : message || state;
+}
+
+function share(part: number): string {
+  return `${Math.round(part * 100)} %`;
+}
+
+function milliseconds(value: number): string {
+  return `${value < 10 ? value.toFixed(1) : Math.round(value)} ms`;
+}

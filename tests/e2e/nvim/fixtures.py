@@ -1,0 +1,137 @@
+"""What the scenarios share: each Neovim that was installed, one daemon, one editor that is swept after each scenario.
+`NEOVIMS` holds the programs' paths, with colons between.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.nvim.editor import COMMAND, Editor, folders_of
+
+PROGRAMS = os.environ["NEOVIMS"].split(":")
+TROUBLE = re.compile(r"stack traceback|^E\d+:|Error (?:executing|detected)|codespec: ", re.MULTILINE)
+Start = Callable[..., Editor]
+
+
+class Daemon:
+    """A real `codespec serve`; what it counts can be read."""
+
+    def __init__(self, home: Path) -> None:
+        env = {**os.environ, **dict(folder.split("=", 1) for folder in folders_of(home))}
+        self.process = subprocess.Popen(
+            [COMMAND[0], "serve", "--port", "0"], stdout=subprocess.PIPE, env=env, text=True
+        )
+        self.url = self._said(r"listening on (\S+)")
+        self._said(r"(ready) after")
+
+    def _said(self, words: str) -> str:
+        """What stands in the next line of its that has these words."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if found := re.search(words, line):
+                return found[1]
+        raise AssertionError(f"the daemon ended with {self.process.wait(30)}: see the output above")
+
+    def count(self, metric: str) -> float:
+        """The sum of a metric over its labels."""
+        with urllib.request.urlopen(f"{self.url}/metrics", timeout=10) as reply:
+            text = reply.read().decode()
+        return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(metric))
+
+    def stop(self) -> None:
+        """Ends it."""
+        self.process.terminate()
+        self.process.communicate(timeout=30)
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where editors and daemons keep their things."""
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="session")
+def daemon(home: Path) -> Iterator[Daemon]:
+    """One for all scenarios but those that kill it."""
+    daemon = Daemon(home)
+    yield daemon
+    daemon.stop()
+
+
+@pytest.fixture(scope="session", params=PROGRAMS, ids=lambda path: Path(path).parents[1].name)
+def program(request: pytest.FixtureRequest) -> str:
+    """A Neovim."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def running(program: str, home: Path, daemon: Daemon) -> Iterator[Editor]:
+    """An editor that many scenarios use, one after the other."""
+    editor = Editor(program, home, options={"settings": {"url": daemon.url, "startDaemon": False}})
+    yield editor
+    editor.close()
+
+
+@pytest.fixture
+def editor(running: Editor) -> Iterator[Editor]:
+    """An editor without files, that had no trouble when the scenario is over."""
+    yield running
+    said = running.sweep()
+    assert not TROUBLE.search(said), said
+
+
+@pytest.fixture
+def start(program: str, home: Path) -> Iterator[Start]:
+    """Starts editors of one's own."""
+    editors: list[Editor] = []
+
+    def begin(settings: Mapping[str, Any] | None = None, first: str = "", **options: Any) -> Editor:
+        editors.append(Editor(program, home, options={"settings": dict(settings or {}), **options}, first=first))
+        return editors[-1]
+
+    yield begin
+    for each in editors:
+        each.close()
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Iterator[Path]:
+    """A folder with version control."""
+    (tmp_path / ".git").mkdir()
+    yield tmp_path
+    shutil.rmtree(tmp_path, ignore_errors=True)
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """A port at which a language server may start a daemon, which ends with the scenario."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        found: int = free.getsockname()[1]
+    yield found
+    for process in daemons_at(found):
+        os.kill(process, signal.SIGKILL)
+
+
+def daemons_at(port: int) -> list[int]:
+    """The processes that serve at a port."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = place.read_bytes().split(b"\0")
+        except OSError:
+            continue  # it ended meanwhile
+        if b"serve" in words and str(port).encode() in words:
+            found.append(int(place.parent.name))
+    return found

@@ -1,0 +1,44 @@
+"""The extension's settings are the server's own: same names, defaults, ranges and choices."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from codespec_lsp.settings import CHOICES, RANGES, Settings
+
+PACKAGE = Path(__file__).resolve().parents[2] / "editors/vscode/package.json"
+OF_THE_EXTENSION = {"command", "python", "installFrom"}
+
+
+def shown() -> dict[str, Any]:
+    """The settings that VS Code shows, without those that the server does not read."""
+    found = json.loads(PACKAGE.read_text(encoding="utf-8"))["contributes"]["configuration"]["properties"]
+    named = {name.removeprefix("codespec."): value for name, value in found.items()}
+    assert named.keys() >= OF_THE_EXTENSION
+    return {name: value for name, value in named.items() if name not in OF_THE_EXTENSION}
+
+
+def camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(part.title() for part in rest)
+
+
+def test_vs_code_shows_every_setting_of_the_server_and_no_other() -> None:
+    assert shown().keys() == {camel(item.name) for item in fields(Settings)}
+
+
+def test_defaults_are_the_servers() -> None:
+    defaults = Settings()
+    for item in fields(Settings):
+        value = getattr(defaults, item.name)
+        assert shown()[camel(item.name)]["default"] == (list(value) if isinstance(value, tuple) else value), item.name
+
+
+def test_ranges_and_choices_are_the_servers() -> None:
+    for name, (least, most) in RANGES.items():
+        assert (shown()[camel(name)]["minimum"], shown()[camel(name)]["maximum"]) == (least, most), name
+    for name, choices in CHOICES.items():
+        assert tuple(shown()[camel(name)]["enum"]) == choices, name
