@@ -30,8 +30,8 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """An engine, its model's name for replies, and its bounds: target tokens of a request, requests at once; and
-    whether it goes on behind finished texts.
+    """An engine, its model's name for replies, and its bounds: target tokens of a request, requests at once; whether it
+    goes on behind finished texts; and the name of the drafter ("none").
     """
 
     engine: Engine
@@ -39,6 +39,7 @@ class Loaded:
     context: int
     slots: int
     prefetch: bool = False
+    drafter: str = "none"
 
 
 def loader(
@@ -57,15 +58,19 @@ def loader(
         check_packages()
         from codespec.engine.load import build_engine
 
-        progress.phase = "loading the models"
-        engine = build_engine(config)
-        return Loaded(engine, public_name(config.target), engine.context, config.max_batch, prefetch)
+        def tell(phase: str) -> None:
+            progress.phase = phase
+
+        tell("loading the models")
+        engine = build_engine(config, tell)
+        target, drafter = public_name(config.target), public_name(config.drafter)
+        return Loaded(engine, target, engine.context, config.max_batch, prefetch, drafter)
 
     return load
 
 
-def public_name(target: str) -> str:
+def public_name(model: str) -> str:
     """A model's name for clients: a hub id as it is; of a folder its own name, never the path to it."""
-    if target.startswith(str(STARTER)):
-        return "codespec-starter"
-    return Path(target).name if Path(target).is_absolute() or Path(target).exists() else target
+    if model.startswith(str(STARTER)):
+        return "codespec-starter-drafter" if Path(model).name == "drafter" else "codespec-starter"
+    return Path(model).name if Path(model).is_absolute() or Path(model).exists() else model

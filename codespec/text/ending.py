@@ -33,6 +33,8 @@ MARKERS = (
     *("<fim_middle>", "<file_sep>", "<reponame>", "<EOT>", "</s>", "\n```"),
 )
 
+_TAGS = re.compile("<(?:" + "|".join(re.escape(mark[1:]) for mark in MARKERS if mark[0] == "<") + ")")
+
 LOOKED_AT = 2048  # bytes around the cursor that a completion may repeat
 
 
@@ -62,7 +64,7 @@ class Ending:
         self._right = after.partition(b"\n")[0].rstrip(b"\r")
         self._line = before[max(before.rfind(b"\n") + 1, len(before) - LOOKED_AT) :]
         self._below = next((line.rstrip() for line in after[:LOOKED_AT].split(b"\n")[1:] if line.strip()), b"")
-        self._markers = StopFinder(tuple(m.encode() for m in MARKERS if m.strip() not in prefix and m not in suffix))
+        self._markers = StopFinder(markers_beside(prefix, suffix))
         scope = resolve_scope(shape, place, before, self._right)
         self._finder: EndFinder = _finder(place, scope, before, self._right)
         self._text = bytearray()
@@ -123,6 +125,16 @@ class Ending:
         text = text[: complete_utf8_length(text)]
         sure = before_overlap(text, self._right) if self._right.strip() else len(text.rstrip())
         return sure if is_worthwhile(text[:sure]) else 0
+
+
+def markers_beside(prefix: str, suffix: str) -> tuple[bytes, ...]:
+    """The markers that end a completion here: those that the text around it does not hold as text of its own."""
+    known = {*_TAGS.findall(prefix), *_TAGS.findall(suffix)}
+    return tuple(
+        mark.encode()
+        for mark in MARKERS
+        if mark not in known and (mark[0] == "<" or (mark.strip() not in prefix and mark not in suffix))
+    )
 
 
 class IndentEnd:

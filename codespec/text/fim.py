@@ -8,6 +8,7 @@ control tokens.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from codespec.errors import RequestError
 from codespec.text.fim_templates import FimMissing, FimTemplate, find_template
@@ -124,7 +125,7 @@ def _windows(
     tokenizer: TextTokenizer, template: FimTemplate, prefix: str, suffix: str, room: int, layout: Layout, offset: int
 ) -> tuple[Window, Window]:
     """Prefix and suffix whole if they fit together, else the suffix in its share, the prefix in the rest."""
-    encode = tokenizer.encode if template.suffix_begins else tokenizer.encode_inside
+    encode = partial(tokenizer.encode_inside, begins=template.suffix_begins)
     if len(prefix) + len(suffix) <= room * MOST_CHARS:
         before, behind = tokenizer.encode(prefix), encode(suffix)
         if len(before) + len(behind) <= room - (room // _SLACK if layout.split else 0):

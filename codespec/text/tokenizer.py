@@ -123,10 +123,11 @@ class TextTokenizer:
         """
         return self._speller.spell(pieces)
 
-    def encode_inside(self, text: str) -> list[int]:
-        """The ids of ordinary text that something else precedes: `encode` without a dummy prefix. The last long ones
-        are remembered: a suffix stays while somebody types before it.
+    def encode_inside(self, text: str, *, begins: bool = False) -> list[int]:
+        """The ids of ordinary text that something else precedes: `encode` without a dummy prefix, unless it `begins`
+        like a text of its own. The last long ones are remembered: a suffix stays while somebody types before it.
         """
+        text = self._with_dummy_prefix(text) if begins else text
         if len(text) < LEAST_REMEMBERED:
             return self._spell_whole([text])[0]
         ids = self._remembered.pop(text, None)

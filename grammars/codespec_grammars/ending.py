@@ -44,9 +44,7 @@ class CodeEnd:
         self.cut: Cut | None = None
         self._text = bytearray()
         self._lexer = Lexer(place.rules, place.before)
-        self._checkpoint = self._lexer.run(LexState(), max(0, place.before.rfind(b"\n")))
-        if place.before[: self._checkpoint.pos].endswith((b"\\", b"\\\r")):  # the line end belongs to the backslash
-            self._checkpoint = LexState()
+        self._checkpoint = place.checkpoint
         self._open = len(place.state.stack)  # of what is open at the cursor, how much still is
         self._line = -len(place.line)  # where the line begins that is being written
         self._new = place.blank  # it is not judged yet

@@ -74,6 +74,11 @@ class LexedText:
             del self._checkpoints[1:-MOST_CHECKPOINTS]
         return lexer.run(last, tip)
 
+    @property
+    def checkpoint(self) -> LexState:
+        """The state at the last line's end that `state` came by, from where the tip's is found again."""
+        return self._checkpoints[-1]
+
     def _move(self) -> None:
         self.version += 1
         whole = self._prefix + self._data

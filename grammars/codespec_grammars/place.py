@@ -11,7 +11,6 @@ from enum import Enum, auto
 from codespec_grammars.contexts import TEXT_LIKE, Context
 from codespec_grammars.cursor import Cursor
 from codespec_grammars.language import Language
-from codespec_grammars.lexed import LexedText
 from codespec_grammars.lexer import Entry, Lexer, LexState, in_text
 from codespec_grammars.lexer_rules import BRACKET, STRING, LexerRules
 from codespec_grammars.registry import Missing, load_grammar
@@ -32,15 +31,17 @@ class Closed(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A cursor in code. `before` is the window of text up to it, `state` the lexer's there, `closed` says of each open
-    thing, outermost first, where it ends to the right. `opened` holds where a block or bracket was opened and nothing
-    written in it yet; `opener_width` is the indent of the line that opened it.
+    """A cursor in code. `before` is the window of text up to it, `state` the lexer's there, `checkpoint` its state at a
+    line's end above; `closed` says of each open thing, outermost first, where it ends to the right. `opened` holds
+    where a block or bracket was opened and nothing written in it yet; `opener_width` is the indent of the line that
+    opened it.
     """
 
     data: Language
     rules: LexerRules
     before: bytes
     state: LexState
+    checkpoint: LexState
     right: bytes
     below: bytes
     context: Context
@@ -73,14 +74,25 @@ def find_place(language: str, prefix: bytes, suffix: bytes = b"", *, sent: Curso
     grammar = load_grammar(language)
     if isinstance(grammar, Missing):
         return None
-    cursor = ContextTracker(language, prefix, suffix, sent=sent).context()
-    before = LexedText(grammar.rules, prefix).text
-    state = Lexer(grammar.rules, before).run(LexState(), len(before))
+    tracker = ContextTracker(language, prefix, suffix, sent=sent)
+    cursor, lexed = tracker.context(), tracker.lexed
+    assert lexed is not None  # there is a grammar
+    before, state = lexed.text, lexed.state()
     right = suffix.partition(b"\n")[0].rstrip(b"\r")
     opened, width = _opened(grammar.data, before, state, cursor)
-    closed = _find_closed(grammar.rules, before, state.stack, suffix[:AFTER])
-    below = next((line.rstrip() for line in suffix[:AFTER].split(b"\n")[1:] if line.strip()), b"")
-    return Place(grammar.data, grammar.rules, before, state, right, below, cursor.context, opened, width, closed)
+    return Place(
+        data=grammar.data,
+        rules=grammar.rules,
+        before=before,
+        state=state,
+        checkpoint=lexed.checkpoint,
+        right=right,
+        below=next((line.rstrip() for line in suffix[:AFTER].split(b"\n")[1:] if line.strip()), b""),
+        context=cursor.context,
+        opened=opened,
+        opener_width=width,
+        closed=_find_closed(grammar.rules, before, state.stack, suffix[:AFTER]),
+    )
 
 
 def _opened(data: Language, before: bytes, state: LexState, cursor: Cursor) -> tuple[bool, int]:

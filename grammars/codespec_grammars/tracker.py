@@ -47,6 +47,11 @@ class ContextTracker:
         return self._length
 
     @property
+    def lexed(self) -> LexedText | None:
+        """The lexed window up to the tip; None where the language has no grammar."""
+        return self._tracked.lexed if self._tracked else None
+
+    @property
     def bytes_parsed(self) -> int:
         """How many bytes were given to the parser so far."""
         return self._tracked.parser.bytes_parsed if self._tracked else 0

@@ -51,5 +51,6 @@ class Counters:
             "partlyAccepted": self.partly_accepted,
             "acceptedCharacters": self.accepted_characters,
             "acceptance": round(self.acceptance, 4),
+            "lastMs": round(self.milliseconds[-1], 1) if times else None,
             "medianMs": round(times[len(times) // 2], 1) if times else None,
         }

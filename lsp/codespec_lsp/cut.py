@@ -17,6 +17,10 @@ def safe(text: str) -> str:
     return lines.rstrip() if lines.endswith("\n") else cut
 
 
-def first_line(text: str) -> str:
-    """The first line that shows anything, for a list of one-line labels."""
-    return next((line.strip() for line in text.splitlines() if line.strip()), "")
+def one_line(typed: str, rest: str) -> str:
+    """What is typed and the first line behind it that shows anything, for a list of one-line labels."""
+    first, *lines = rest.splitlines() or [""]
+    if first.strip():
+        return typed + (first.rstrip() if typed else first.strip())
+    shown = next((line.strip() for line in lines if line.strip()), "")
+    return f"{typed} {shown}".strip()

@@ -20,11 +20,15 @@ TOKEN_VARIABLE = "CODESPEC_SERVE_TOKEN"
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """How the daemon is. `ready`, `starting`, `absent` (nobody listens), or `foreign` (no daemon of ours, or one that
-    can't serve), with what it said."""
+    """How the daemon is, and what it said. `ready`, `starting`, `silent` (somebody listens, but does not answer in
+    time), `absent` (nobody listens), or `foreign` (no daemon of ours, or one that can't serve). Its version and its
+    models' names where it is ready."""
 
-    state: Literal["ready", "starting", "absent", "foreign"]
+    state: Literal["ready", "starting", "silent", "absent", "foreign"]
     message: str = ""
+    version: str = ""
+    target: str = ""
+    drafter: str = ""
 
 
 class DaemonError(Exception):
@@ -72,7 +76,9 @@ class DaemonClient:
             timeout = aiohttp.ClientTimeout(total=CONNECT_SECONDS)
             async with self._open().get(f"{self.url}/health", timeout=timeout) as reply:
                 said = _as_object(await reply.content.read(MOST_LINE))
-        except (aiohttp.ClientError, TimeoutError) as error:
+        except TimeoutError:
+            return Health("silent", f"no answer within {CONNECT_SECONDS:.0f} s")
+        except aiohttp.ClientError as error:
             refused = isinstance(error, aiohttp.ClientConnectorError | aiohttp.ServerDisconnectedError)
             return Health("absent") if refused else Health("foreign", f"no answer ({type(error).__name__})")
         return _read_health(reply.status, said)
@@ -130,7 +136,8 @@ async def _refusal(reply: aiohttp.ClientResponse) -> DaemonError:
 
 def _read_health(status: int, said: dict[str, Any]) -> Health:
     if status == 200 and said.get("status") == "ok":
-        return Health("ready", str(said.get("version", "")))
+        version, target, drafter = (str(said.get(name, "")) for name in ("version", "target", "drafter"))
+        return Health("ready", version=version, target=target, drafter=drafter)
     message = _message(said)
     if status == 503 and message:
         return Health("starting" if "starting" in message or "stopping" in message else "foreign", message)

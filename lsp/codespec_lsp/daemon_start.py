@@ -33,8 +33,8 @@ def state_folder() -> Path:
 
 
 def serve_command(port: int, arguments: Sequence[str]) -> list[str]:
-    """How the daemon is started."""
-    return [sys.executable, "-m", "codespec", "serve", "--port", str(port), *arguments]
+    """How the daemon is started; `-P`: an editor runs this in the folder that is open, whose modules are not ours."""
+    return [sys.executable, "-P", "-m", "codespec", "serve", "--port", str(port), *arguments]
 
 
 class Starter:
@@ -82,27 +82,27 @@ class Starter:
         """Forgets earlier starts: the user asked for another try."""
         self._starts.clear()
 
-    def _answers(self, health: Health) -> bool:
-        if health.state == "foreign":
+    def _answers(self, health: Health, *, patient: bool = True) -> bool:
+        """Whether there is a daemon. One that is starting may be too busy to say so: who is `patient` waits."""
+        if health.state == "foreign" or (health.state == "silent" and not patient):
             raise DaemonError(
                 f"What answers at {self._client.url} can't serve ({health.message}): mend it, or set codespec.url."
             )
         return health.state in ("ready", "starting")
 
     async def _start_or_wait(self) -> None:
-        """Whoever holds the lock starts it; the others wait for what comes of that."""
+        """Whoever holds the lock starts it; the others wait for what comes of that, as all do while it is silent."""
         end = self._clock() + LISTEN_SECONDS
         while True:
             with held(self._place("lock")) as mine:
-                if mine:
-                    if self._answers(await self._client.health()):
-                        return
+                health = await self._client.health()
+                if self._answers(health, patient=self._clock() <= end):
+                    return
+                if mine and health.state == "absent":
                     await self._start(end)
                     return
-            await asyncio.sleep(LOOK_EVERY)
-            if self._answers(await self._client.health()):
-                return
             self._check_time(end)
+            await asyncio.sleep(LOOK_EVERY)
 
     async def _start(self, end: float) -> None:
         self._count_start()

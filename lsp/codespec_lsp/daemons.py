@@ -9,7 +9,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
-from codespec_lsp.daemon_client import DaemonClient, DaemonError, read_token
+from codespec_lsp.daemon_client import DaemonClient, DaemonError, Health, read_token
 from codespec_lsp.daemon_start import Starter, serve_command
 from codespec_lsp.settings import Settings
 
@@ -64,6 +64,13 @@ class Chosen:
     async def ensure(self) -> None:
         """Returns once a daemon listens. Raises DaemonError."""
         await self._client()[1].ensure()
+
+    async def health(self) -> Health:
+        """How the daemon is; it is not started for that."""
+        try:
+            return await self._client()[0].health()
+        except DaemonError as error:
+            return Health("foreign", str(error))
 
     def forgive(self) -> None:
         """The user asks for another try."""

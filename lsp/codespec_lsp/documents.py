@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from codespec_grammars import find_language
 
 from codespec_lsp.buffer import Buffer, Edit
-from codespec_lsp.exclusions import path_of
+from codespec_lsp.uris import path_of
 
 NEAR = 12  # rows: edits closer than this are one place
 MOST_PLACES = 4

@@ -7,22 +7,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
-from urllib.parse import unquote, urlsplit
-from urllib.request import url2pathname
 
 from codespec.config import SECRET_FILES
 from codespec_lsp.ignore_files import Patterns
+from codespec_lsp.uris import path_of, split_uri
 
 IGNORE_FILES = (".gitignore", ".codespecignore")
-LOOK_AGAIN = 2.0  # seconds after which an ignore file is looked at again
+LOOK_AGAIN = 1.0  # seconds after which an ignore file is looked at again, and a document is decided on again
+MOST_KNOWN = 256  # documents
 MOST_BYTES = 1 << 20
 _SECRETS = Patterns(name.lower() for name in SECRET_FILES)
-
-
-def path_of(uri: str) -> str:
-    """The path of a file: URI; for others the part after the scheme, which is a name to look at only."""
-    parts = urlsplit(uri)
-    return url2pathname(parts.path) if parts.scheme == "file" else unquote(parts.path)
 
 
 def is_secret(path: str) -> bool:
@@ -42,14 +36,25 @@ class Exclusions:
     def set_roots(self, roots: Sequence[str]) -> None:
         """The folders that the editor has open."""
         self._roots = {Path(root) for root in roots}
+        self._known: dict[str, tuple[float, str]] = {}
 
     def set_globs(self, globs: Sequence[str]) -> None:
         """The user's own; they hold from the root of each workspace, and by names everywhere."""
         self._globs = Patterns(globs)
+        self._known.clear()
 
     def reason(self, uri: str) -> str:
         """Why a document is excluded, in one sentence; "" where it is not."""
-        scheme = urlsplit(uri).scheme
+        now = self._clock()
+        known = self._known.get(uri)
+        if known is None or now - known[0] > LOOK_AGAIN:
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            known = self._known[uri] = (now, self._find_reason(uri))
+        return known[1]
+
+    def _find_reason(self, uri: str) -> str:
+        scheme = split_uri(uri).scheme
         if scheme not in ("file", "untitled"):
             return f"{scheme or 'this'} is no file on this machine, so it is not completed."
         path = path_of(uri)
@@ -109,8 +114,8 @@ def _read_patterns(file: Path) -> Patterns | None:
         if file.stat().st_size > MOST_BYTES:
             return None
         return Patterns(file.read_text(encoding="utf-8", errors="replace").splitlines())
-    except OSError:
-        return None  # none there, or not for this user: git passes over it too
+    except (OSError, ValueError):
+        return None  # none there, or not for this user, or no name for a file: git passes over it too
 
 
 def _match(patterns: Patterns, root: Path, file: Path) -> bool | None:

@@ -1,7 +1,7 @@
 """Offers as the protocol's items. Knows lsprotocol and columns; decides nothing.
 
 An item replaces the line up to the cursor and repeats what stands there: clients that keep an old suggestion on the
-screen while the user types find the new one to be its continuation.
+screen while the user types find the new one to be its continuation. What the line's emoji stand in is left alone.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 from lsprotocol import types
 
-from codespec_lsp.cut import first_line
+from codespec_lsp.cut import one_line
 from codespec_lsp.desk import Offer
 
 ACCEPT = "codespec.accept"
+MOST_LABEL = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +44,21 @@ def inline_item(offer: Offer, target: Target) -> types.InlineCompletionItem:
 
 
 def completion_list(offers: Sequence[Offer], target: Target, word: str) -> types.CompletionList:
-    """For textDocument/completion; `word` is what the client filters by, the word up to the cursor."""
+    """For textDocument/completion; `word` is what the client filters by, the word up to the cursor. What it filters in
+    goes on behind that, so that an item stays while the user types it along."""
     items = [_completion_item(offer, target, word, index) for index, offer in enumerate(offers)]
     return types.CompletionList(is_incomplete=True, items=items)
 
 
 def _completion_item(offer: Offer, target: Target, word: str, index: int) -> types.CompletionItem:
     text = target.typed + as_shown(offer.rest, target.newline)
+    shown = one_line(word, offer.rest)
     return types.CompletionItem(
-        label=(word + first_line(offer.rest))[:80],
+        label=shown[:MOST_LABEL],
         kind=types.CompletionItemKind.Text,
         detail="codespec",
         documentation=text,
-        filter_text=target.typed or word,
+        filter_text=shown,
         sort_text=f"\x7f{index}",
         insert_text_format=types.InsertTextFormat.PlainText,
         insert_text_mode=types.InsertTextMode.AsIs,

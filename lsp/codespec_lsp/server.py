@@ -9,6 +9,7 @@ import asyncio
 import importlib
 import os
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, cast
 
 from lsprotocol import types
@@ -20,12 +21,13 @@ from codespec_lsp.buffer import Encoding
 from codespec_lsp.daemons import Chosen, Daemons
 from codespec_lsp.desk import ContentModified
 from codespec_lsp.documents import Document
-from codespec_lsp.exclusions import path_of
+from codespec_lsp.explaining import explain, last
 from codespec_lsp.items import ACCEPT, completion_list, inline_item
 from codespec_lsp.protocol import Protocol, modified
 from codespec_lsp.session import Asked, Session
 from codespec_lsp.settings import Settings, read_settings
 from codespec_lsp.status import Status, StatusLine
+from codespec_lsp.uris import path_of
 from codespec_lsp.writing import Writer
 
 VERSION = "1"
@@ -61,6 +63,11 @@ class Server(LanguageServer):
         """Forgets what went wrong with the daemon."""
         self._daemon.forgive()
         self.status.daemon("ready", "")
+
+    async def health(self) -> dict[str, Any]:
+        """The daemon's address, its page for people, how it is, and its models, as JSON values."""
+        url = self.session.settings.url
+        return {"url": url, "page": f"{url}/", **asdict(await self._daemon.health())}
 
     def report_server_error(self, error: Exception, source: Any) -> None:
         """Our own faults are logged by their kind; a message of pygls' might hold source text. A request's error is in
@@ -180,8 +187,9 @@ def _restart(ls: Server, *_arguments: Any) -> None:
 
 
 def _explain(ls: Server, *_arguments: Any) -> dict[str, Any]:
-    """What the last completion cost."""
-    return ls.session.writer.last_done
+    """What the last completion cost, and why it is as it is."""
+    times = ls.session.counters.milliseconds
+    return explain(ls.session.writer.last_done, ls.status.reason, times[-1] if times else None)
 
 
 def _shown(_ls: Server, _params: Mapping[str, Any]) -> None:
@@ -207,9 +215,11 @@ def _focused(ls: Server, params: Mapping[str, Any]) -> None:
         ls.session.focused(uri)
 
 
-def _status(ls: Server, _params: Mapping[str, Any]) -> dict[str, Any]:
-    """For a status line: how things are, and the counters."""
-    return {**ls.status.now.as_dict(), "counters": ls.session.counters.as_dict(), "process": os.getpid()}
+async def _status(ls: Server, _params: Mapping[str, Any]) -> dict[str, Any]:
+    """For a status line: how things are, the daemon and its models, and the counters."""
+    session, daemon = ls.session, await ls.health()
+    found = {"daemon": daemon, "last": last(session.writer.last_done), "counters": session.counters.as_dict()}
+    return {**ls.status.now.as_dict(), **found, "process": os.getpid()}
 
 
 def _plain(value: Any) -> Any:

@@ -10,6 +10,7 @@ import hashlib
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from lsprotocol import types
 
@@ -18,7 +19,7 @@ from codespec_lsp.asking import body, find_spot
 from codespec_lsp.buffer import Buffer, Encoding, Place
 from codespec_lsp.completer import Completer
 from codespec_lsp.counters import Counters
-from codespec_lsp.cursors import find_cursor
+from codespec_lsp.cursors import Cursors
 from codespec_lsp.desk import ContentModified, Offer, Question
 from codespec_lsp.documents import Document, Documents
 from codespec_lsp.exclusions import Exclusions
@@ -26,8 +27,9 @@ from codespec_lsp.items import Target, name_of
 from codespec_lsp.settings import Settings
 from codespec_lsp.snippets import FrozenSnippets
 from codespec_lsp.status import StatusLine
-from codespec_lsp.texts import Text
+from codespec_lsp.texts import Spot, Text
 from codespec_lsp.tree import SyntaxTree
+from codespec_lsp.warm_up import WarmUps, likely_place
 from codespec_lsp.writing import Writer
 
 TREE_AFTER = 0.03  # seconds after a change: the answer goes first
@@ -68,6 +70,8 @@ class Session:
         self._clock = clock
         self._name = secrets.token_hex(4)
         self._snippets = FrozenSnippets()
+        self._cursors = Cursors()
+        self._warm_ups = WarmUps(self._warm_up)
         self._trees: dict[str, SyntaxTree] = {}
         self._refreshing: dict[str, asyncio.Task[None]] = {}
 
@@ -84,12 +88,14 @@ class Session:
         self._trees[item.uri] = SyntaxTree(document.language, document.buffer.text)
         self._refresh(item.uri)
         self.status.document(self.why_not(document))
+        self._warm_ups.plan(document)
 
     def changed(self, uri: str, version: int, changes: Sequence[types.TextDocumentContentChangeEvent]) -> None:
         """A document was edited; each change speaks of the text after the one before it."""
         document = self.documents.get(uri)
         if document is None:
             return
+        self._warm_ups.stop()
         document.version, document.changed = version, self._clock()
         buffer = document.buffer
         for change in changes:
@@ -109,9 +115,11 @@ class Session:
         document = self.documents.close(uri)
         if document is None:
             return
+        self._warm_ups.close(document)
         self.completer.close(document)
         self.acceptance.close(uri)
         self._snippets.forget(uri)
+        self._cursors.forget(uri)
         self._trees.pop(uri, None)
         if (task := self._refreshing.pop(uri, None)) is not None:
             task.cancel()
@@ -122,6 +130,7 @@ class Session:
         if document is not None:
             self.documents.used(document)
             self.status.document(self.why_not(document))
+            self._warm_ups.plan(document)
 
     async def close(self) -> None:
         """The client is gone."""
@@ -148,11 +157,13 @@ class Session:
         document = self.documents.get(uri)
         if document is None:
             return None
+        self._warm_ups.stop()
         buffer = document.buffer
         here = self._place(buffer, position)
         self.documents.used(document)
         self.counters.questions += 1
-        target, word = self._target(document, here, 0), self._target(document, here, _word_start(buffer, here))
+        target = self._target(document, here, _repeats_from(buffer, here))
+        word = self._target(document, here, _word_start(buffer, here))
         spot = find_spot(uri, buffer, here)
         if selected is not None:
             start, end = (self._place(buffer, place) for place in (selected.range.start, selected.range.end))
@@ -203,23 +214,36 @@ class Session:
 
     def _write(self, question: Question, texts: list[Text], others: int) -> asyncio.Task[None]:
         """Has texts written: the best one, or so many others beside it."""
-        document, spot, settings = question.document, question.spot, self.settings
+        document = question.document
         tree = self._trees.get(document.uri) if question.in_document else None
+        trigger = "invoked" if question.explicit else "automatic"
+        asked = self._body(document, question.spot, tree, trigger)
+        if others:
+            asked |= {"document": f"{asked['document']}#others", "n": others, **ALTERNATIVES}
+        return self.writer.start(texts, asked, document.buffer.newline)
+
+    def _warm_up(self, document: Document) -> asyncio.Task[None] | None:
+        """Has a document read that will be asked about."""
+        if self.why_not(document) or not document.buffer.text.strip():
+            return None
+        spot = find_spot(document.uri, document.buffer, likely_place(document))
+        return self.writer.warm_up(self._body(document, spot, None, "opened") | {"warm_up": True})
+
+    def _body(self, document: Document, spot: Spot, tree: SyntaxTree | None, trigger: str) -> dict[str, Any]:
+        """What is asked of the daemon at a spot of a document."""
         head = document.buffer.text[: spot.offset].encode("utf-8", "replace") if spot.offset else b""
-        asked = body(
+        snippets = self._snippets.find(document, self.documents, self._may_send) if self.settings.snippets else ()
+        return body(
             spot,
-            document=self._document_name(document) + ("#others" if others else ""),
-            version=question.version,
+            document=self._document_name(document),
+            version=document.version,
             language=document.language_id,
             path=document.path,
-            snippets=self._snippets.find(document, self.documents, self._may_send) if settings.snippets else (),
-            cursor=find_cursor(document.language, spot.prefix, spot.suffix, tree, len(head)),
-            trigger="invoked" if question.explicit else "automatic",
-            max_tokens=settings.max_tokens,
+            snippets=snippets,
+            cursor=self._cursors.find(document.uri, document.language, spot.prefix, spot.suffix, tree, len(head)),
+            trigger=trigger,
+            max_tokens=self.settings.max_tokens,
         )
-        if others:
-            asked |= {"n": others, **ALTERNATIVES}
-        return self.writer.start(texts, asked, document.buffer.newline)
 
     def _document_name(self, document: Document) -> str:
         """What the daemon calls a document: the same file in two editors is two."""
@@ -238,6 +262,13 @@ class Session:
 async def _refresh_soon(tree: SyntaxTree) -> None:
     await asyncio.sleep(TREE_AFTER)
     await tree.refresh()
+
+
+def _repeats_from(buffer: Buffer, here: Place) -> int:
+    """Where what an item repeats begins: with the line, or behind its last character of two UTF-16 units. VS Code shows
+    no suggestion whose replaced text has one (seen in 1.100)."""
+    line = buffer.lines[here.row][: here.column]
+    return max((column for column, character in enumerate(line, 1) if character > "\uffff"), default=0)
 
 
 def _word_start(buffer: Buffer, here: Place) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 Kind = Literal["Normal", "Warning", "Error", "Inactive"]
+KINDS: dict[str, Kind] = {"failed": "Error", "unwell": "Warning"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +39,20 @@ class StatusLine:
         """What is to be seen."""
         return Status("Inactive", self._reason) if self._reason else self._daemon
 
+    @property
+    def reason(self) -> str:
+        """Why the document in use gets nothing; "" if it gets something."""
+        return self._reason
+
     def daemon(self, state: str, message: str) -> None:
-        """The daemon is `ready`, `starting` or `failed`; why it failed is told once, until it is well again."""
+        """The daemon is `ready`, `starting`, `failed` or `unwell` (it failed, but nobody asked); why it failed is told
+        once, until it is well again."""
         if state == "failed" and message not in self._complained:
             self._complained.add(message)
             self._complain(message)
         if state == "ready":
             self._complained.clear()
-        kind: Kind = "Error" if state == "failed" else "Normal"
-        self._daemon = Status(kind, message, state == "starting")
+        self._daemon = Status(KINDS.get(state, "Normal"), message, state == "starting")
         self._update()
 
     def document(self, reason: str) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
 from codespec_lsp.daemon_client import Absent, DaemonError
@@ -35,7 +35,8 @@ class Ensurer(Protocol):
 
 
 class Writer:
-    """Writes for one client. `tell` gets a state (ready, starting, failed) and a sentence."""
+    """Writes for one client. `tell` gets a state (ready, starting, failed; unwell: it failed, but nobody asked) and a
+    sentence."""
 
     def __init__(self, daemon: Events, starter: Ensurer, tell: Callable[[str, str], None]) -> None:
         self.daemon = daemon
@@ -48,16 +49,29 @@ class Writer:
         """Begins to write; cancelling the task stops the daemon's work. Each text is one choice."""
         for text in texts:
             text.growing = True
-        task = asyncio.get_running_loop().create_task(self._write(texts, body, newline))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        return self._keep(self._write(texts, body, newline))
+
+    def warm_up(self, body: Mapping[str, Any]) -> asyncio.Task[None]:
+        """Has the daemon, which is started if need be, read what it will need."""
+        return self._keep(self._warm_up(body))
 
     async def close(self) -> None:
         """Stops all that is being written."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _keep(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _warm_up(self, body: Mapping[str, Any]) -> None:
+        try:
+            await self._until_done([], body, "\n")
+        except DaemonError as error:
+            self._tell("unwell", str(error))
 
     async def _write(self, texts: Sequence[Text], body: Mapping[str, Any], newline: str) -> None:
         try:
@@ -102,13 +116,13 @@ class Writer:
         async with contextlib.aclosing(events):  # type: ignore[type-var]  # every events() here is a generator
             async for name, value in events:
                 choice = value.get("choice", 0)
+                if name in ("text", "done"):
+                    self._tell("ready", "")
                 if choice not in left:
                     continue
                 if name == "text":
-                    self._tell("ready", "")
                     texts[choice].grow(ends[choice].feed(str(value.get("text", ""))))
                 elif name == "done":
-                    self._tell("ready", "")
                     left.discard(choice)
                     self._end(texts[choice], ends[choice], value)
         if left:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 from codespec_grammars import CodeEnd, Scope, find_place
+from codespec_grammars.lexer import Lexer, LexState
 from codespec_grammars.lexer_rules import compile_rules
 from codespec_grammars.lines import dangles, introduces, is_whole
 from codespec_grammars.place import Closed, width
 from codespec_grammars.registry import languages
+
+from tests.grammars.sources import CORE, source_of
 
 NOWHERE, SAME_LINE, LATER = Closed.NOWHERE, Closed.SAME_LINE, Closed.LATER
 
@@ -52,6 +55,18 @@ def test_what_the_text_to_the_right_closes(language: str, prefix: str, suffix: s
 def test_whether_something_was_just_opened(language: str, prefix: str, opened: bool) -> None:
     place = find_place(language, prefix.encode())
     assert place is not None and place.opened is opened
+
+
+CUTS = [(language, cut) for language in CORE for cut in range(137, len(source_of(language)), 4999)]
+
+
+@pytest.mark.parametrize("end", [b"", b"\n", b" \\", b" \\\n  ", b' "a', b" # b", b"\r\n"])
+def test_the_state_is_the_lexers_from_its_start_and_from_the_checkpoint(end: bytes) -> None:
+    for language, cut in CUTS:
+        place = find_place(language, source_of(language)[:cut] + end)
+        assert place is not None and place.checkpoint.pos <= len(place.before)
+        for start in (LexState(), place.checkpoint):
+            assert Lexer(place.rules, place.before).run(start, len(place.before)) == place.state
 
 
 def test_an_unknown_language_has_no_place() -> None:

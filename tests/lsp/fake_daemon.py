@@ -51,6 +51,7 @@ class FakeDaemon:
 
     def __init__(self) -> None:
         self.asked: list[Asked] = []
+        self.warmed: list[Asked] = []  # warm-ups, which stay open until they are told to end
         self.script: list[str] | None = None
         self.refusals: list[tuple[int, str, dict[str, str]]] = []
         self.port = 0
@@ -62,12 +63,15 @@ class FakeDaemon:
 
     async def complete(self, request: web.Request) -> web.StreamResponse:
         """The endpoint."""
-        if self.refusals:
+        if self.refusals and not (await request.json()).get("warm_up"):
             status, message, headers = self.refusals.pop(0)
             return web.json_response({"error": {"message": message}}, status=status, headers=headers)
         asked = Asked(await request.json())
-        self.asked.append(asked)
-        if self.script is not None:
+        if asked.body.get("warm_up"):
+            self.warmed.append(asked)
+        else:
+            self.asked.append(asked)
+        if self.script is not None and asked not in self.warmed:
             for choice in range(asked.body.get("n", 1)):
                 for piece in self.script:
                     asked.say(piece, choice)
@@ -89,7 +93,7 @@ class FakeDaemon:
 
     async def health(self, _request: web.Request) -> web.Response:
         """Ready."""
-        return web.json_response({"status": "ok", "version": "0"})
+        return web.json_response({"status": "ok", "version": "0", "target": "big", "drafter": "small"})
 
 
 @asynccontextmanager

@@ -6,18 +6,21 @@ import asyncio
 import random
 from pathlib import Path
 
-from codespec_grammars import Context
+from codespec_grammars import Context, Cursor
 from codespec_lsp.asking import MOST_BYTES, find_spot
 from codespec_lsp.buffer import Buffer, Place
-from codespec_lsp.cursors import find_cursor
+from codespec_lsp.cursors import Cursors
 from codespec_lsp.cut import safe
 from codespec_lsp.tree import SyntaxTree
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.lsp.conversation import insertion, run
 from tests.lsp.fake_daemon import talking
 
 OPEN = "X = call({\n" + "".join(f'    "key{number}": [{number}, {number}],\n' for number in range(800))
 DOCUMENTED = 'def f():\n    """Says.\n' + "    more words, and a few more\n" * 500
+PIECES = ("a", " ", "\n    ", "(", ")", "[1, ", '"', "'''", "# é", "\n\ndef f(a):\n    ", " = x\n" * 300, "\\", "if a:")
 PROGRAM = Path(asyncio.__file__).with_name("base_events.py").read_text(encoding="utf-8")
 
 
@@ -25,6 +28,12 @@ def parsed(text: str, language: str = "python") -> SyntaxTree:
     tree = SyntaxTree(language, text)
     asyncio.run(tree.refresh())
     return tree
+
+
+def find_cursor(
+    language: str, prefix: str, suffix: str, tree: SyntaxTree | None = None, bytes_before: int = 0
+) -> Cursor:
+    return Cursors().find("a", language, prefix, suffix, tree, bytes_before)
 
 
 def test_what_was_opened_far_above_is_known() -> None:
@@ -43,6 +52,18 @@ def test_what_a_window_shows_is_not_said_twice() -> None:
     assert seen.open_brackets == "({(["
     short = "x = f(["
     assert find_cursor("python", short, "])", parsed(short + "])")).open_brackets == "(["
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 9), st.sampled_from(PIECES)), max_size=12))
+@settings(max_examples=40, deadline=None)
+def test_who_types_on_gets_what_a_fresh_look_gives(edits: list[tuple[str, int, str]]) -> None:
+    """Two documents; between two questions something is taken back and something typed, now and then elsewhere."""
+    cursors = Cursors()
+    texts = dict.fromkeys("ab", PROGRAM[:9000])
+    for document, cut, piece in edits:
+        text = texts[document] = texts[document][: -cut or None] + piece
+        suffix = "\n})\n" if cut < 9 else ""
+        assert cursors.find(document, "python", text, suffix) == find_cursor("python", text, suffix)
 
 
 def test_a_language_without_a_grammar() -> None:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from codespec_lsp import daemon_client
 from codespec_lsp.daemon_start import MOST_STARTS, held, serve_command
 from codespec_lsp.daemons import Daemons
 from codespec_lsp.settings import Settings
@@ -33,6 +34,9 @@ app = web.Application()
 app.add_routes([web.get("/health", health), web.post("/v1/codespec/complete", complete)])
 web.run_app(app, host="127.0.0.1", port=int(sys.argv[1]), print=None)
 """
+# The same, too busy at first to say that it is there.
+WAITS = "async def health(request, left=[0.8] * 2):\n    time.sleep(left.pop() if left else 0)"
+BUSY = "import time" + TINY.replace("async def health(request):", WAITS)
 REFUSES = "import sys; sys.exit('codespec: There is no model folder there: give another.')"
 
 
@@ -91,6 +95,22 @@ def test_two_editors_start_one_and_a_dead_one_comes_back(begun: Path) -> None:
 
     try:
         run(scenario())
+    finally:
+        end_all(begun)
+
+
+def test_one_that_is_too_busy_to_answer_is_waited_for(begun: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(daemon_client, "CONNECT_SECONDS", 0.4)
+
+    async def scenario() -> None:
+        settings = Settings(url=f"http://127.0.0.1:{free_port()}", budget_ms=60_000)
+        async with editor(settings, daemons(BUSY, begun)) as one, editor(settings, daemons(BUSY, begun)) as other:
+            assert await asyncio.gather(hello(one), hello(other)) == [["x = 1"]] * 2
+            assert not one.heard("window/showMessage") and not other.heard("window/showMessage")
+
+    try:
+        run(scenario())
+        assert len(list(begun.iterdir())) == 1
     finally:
         end_all(begun)
 
@@ -180,4 +200,5 @@ def test_the_lock_is_one_holders_and_ends_with_it(tmp_path: Path) -> None:
 
 def test_the_command_is_this_installations_own() -> None:
     words = serve_command(1234, ["--target", "t"])
-    assert words[0] == sys.executable and words[1:] == ["-m", "codespec", "serve", "--port", "1234", "--target", "t"]
+    assert words[0] == sys.executable and words[1:4] == ["-P", "-m", "codespec"]
+    assert words[4:] == ["serve", "--port", "1234", "--target", "t"]

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from codespec_lsp.exclusions import Exclusions, is_secret, path_of
+from codespec_lsp.exclusions import Exclusions, is_secret
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -110,6 +110,6 @@ def test_codespecs_own_ignore_file_and_changes_of_it(tmp_path: Path) -> None:
     assert exclusions.reason((tmp_path / "b.py").as_uri()) == ""
 
 
-def test_paths() -> None:
-    assert path_of("file:///a%20b/c%23.py") == "/a b/c#.py"
-    assert path_of("untitled:Untitled-1") == "Untitled-1"
+def test_names_that_no_file_can_have(tmp_path: Path) -> None:
+    assert Exclusions([str(tmp_path)]).reason(f"file://{tmp_path}/a%00b/c.py") == ""
+    assert "is no file on this machine" in Exclusions().reason("C:\\a.py")

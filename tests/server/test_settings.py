@@ -63,5 +63,6 @@ def test_what_is_refused_in_a_file(text: str, words: str, tmp_path: Path) -> Non
 
 def test_a_models_public_name_is_no_path(tmp_path: Path) -> None:
     assert public_name(EngineConfig().target) == "codespec-starter"
+    assert public_name(EngineConfig().drafter) == "codespec-starter-drafter"
     assert public_name(str(tmp_path / "models" / "mine")) == "mine"
     assert public_name("owner/model-1b") == "owner/model-1b"

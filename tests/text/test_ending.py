@@ -13,7 +13,7 @@ from codespec_grammars.lexer import Lexer, LexState
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codespec.text.ending import Ending
+from codespec.text.ending import MARKERS, Ending, markers_beside
 from codespec.types import Shape
 from tests.text.endings import CASES, LANGUAGES, Case
 
@@ -210,3 +210,12 @@ def test_a_cut_is_never_inside_a_character() -> None:
     said = "\u30ac" + "\u20ac" * 40  # the two characters end alike
     assert said.encode()[: write(ending, bytewise(said))].decode()
     assert ending.reason == "it repeats itself"
+
+
+@given(
+    st.lists(st.sampled_from([*MARKERS, "\n", "```", " ", "<", "|>", "x"]), max_size=6).map("".join),
+    st.lists(st.sampled_from([*MARKERS, "\n", "```", " ", "<", "|>", "x"]), max_size=6).map("".join),
+)
+def test_markers_that_the_text_holds_end_nothing(prefix: str, suffix: str) -> None:
+    ends = {mark.encode() for mark in MARKERS if mark.strip() not in prefix and mark not in suffix}
+    assert set(markers_beside(prefix, suffix)) == ends

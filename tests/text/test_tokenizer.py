@@ -194,11 +194,14 @@ def test_a_large_vocabulary_is_tabled_quickly() -> None:
     backend = Tokenizer(models.BPE(vocab={name: place for place, name in enumerate(alphabet + names)}, merges=[]))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.add_tokens([AddedToken("<|fim_prefix|>", special=False)])
-    document = json.loads(backend.to_str())
-    begun = time.perf_counter()
+    written = backend.to_str()
+    document = json.loads(written)
+    begun = time.process_time()
+    Tokenizer.from_str(written)
+    read = time.process_time()
     tokenizer = TextTokenizer(document, config={})
     assert tokenizer.vocab_size > 130_000
-    assert time.perf_counter() - begun < 3.0  # half a second on an idle machine
+    assert time.process_time() - read < 10 * (read - begun), "of what tokenizers itself takes to read it"
 
 
 def write_folder(folder: Path, config: dict[str, object]) -> None:
@@ -222,3 +225,10 @@ def test_only_the_last_long_texts_are_remembered() -> None:
     for number in range(MOST_REMEMBERED + 5):
         assert tokenizer.decode_bytes(tokenizer.encode_inside(f"{number} " * 500)) == (f"{number} " * 500).encode()
     assert len(tokenizer._remembered) == MOST_REMEMBERED
+
+
+def test_a_remembered_text_that_begins_has_its_dummy_prefix() -> None:
+    tokenizer = TextTokenizer.from_backend(toy_backend("llama2"))
+    text = "def f(x):\n    return x + 1\n" * 40
+    for _ in range(2):
+        assert tokenizer.encode_inside(text, begins=True) == tokenizer.encode(text) != tokenizer.encode_inside(text)

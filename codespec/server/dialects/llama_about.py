@@ -16,10 +16,11 @@ from codespec.server.wire import read_fields, reply
 
 
 async def health(request: web.Request) -> web.StreamResponse:
-    """Ready, or 503 and how far it is."""
+    """Ready and with which models, or 503 and how far it is."""
     daemon = request.app[DAEMON]
-    daemon.loaded()
-    return reply({"status": "ok", "version": __version__, "open": daemon.num_open})
+    loaded = daemon.loaded()
+    models = {"target": loaded.name, "drafter": loaded.drafter}
+    return reply({"status": "ok", "version": __version__, "open": daemon.num_open, **models})
 
 
 async def props(request: web.Request) -> web.StreamResponse:

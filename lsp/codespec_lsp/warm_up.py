@@ -1,0 +1,56 @@
+"""Has the daemon read a document's text before the first question, so that the models are there and their caches full.
+
+Knows documents and their versions; does not know what is sent. One document at a time: the one that was opened or gone
+to last, and none while somebody asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from codespec_lsp.buffer import Place
+from codespec_lsp.documents import Document
+
+DELAY = 0.1  # seconds: who opens many files, or asks at once, needs no warm-up of each
+
+
+class WarmUps:
+    """Of one client. `start` begins a warm-up; None where a document gets none."""
+
+    def __init__(self, start: Callable[[Document], asyncio.Task[None] | None]) -> None:
+        self._start = start
+        self._waiting: asyncio.TimerHandle | None = None
+        self._running: asyncio.Task[None] | None = None
+        self._done: dict[str, int] = {}  # versions
+
+    def plan(self, document: Document) -> None:
+        """A document is in use: it is warmed up in a moment, once as it is now."""
+        self.stop()
+        if self._done.get(document.uri) != document.version:
+            self._waiting = asyncio.get_running_loop().call_later(DELAY, self._begin, document)
+
+    def stop(self) -> None:
+        """There is something better to do."""
+        if self._waiting is not None:
+            self._waiting.cancel()
+        if self._running is not None:
+            self._running.cancel()
+        self._waiting = self._running = None
+
+    def close(self, document: Document) -> None:
+        """The document is gone."""
+        self.stop()
+        self._done.pop(document.uri, None)
+
+    def _begin(self, document: Document) -> None:
+        self._running = self._start(document)
+        if self._running is not None:
+            self._done[document.uri] = document.version
+
+
+def likely_place(document: Document) -> Place:
+    """Where the first question may come from: the end of the row that was edited last, else of the first one."""
+    lines = document.buffer.lines
+    row = min(document.places[0] if document.places else 0, len(lines) - 1)
+    return Place(row, len(lines[row].rstrip("\r\n")))

@@ -1,0 +1,84 @@
+"""What a status bar asks for: how things are, the daemon and its models, the last completion, and why it is so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from codespec_lsp.explaining import explain, last
+
+from tests.lsp.conversation import run
+from tests.lsp.fake_daemon import talking
+
+STATS = {
+    "prompt_tokens": 1500,
+    "rounds": 11,
+    "committed": 40,
+    "drafted": 44,
+    "accepted": 30,
+    "decode_ms": 100.0,
+    "plain_ms": 171.4,
+    "by_source": {"suffix": {"drafted": 14, "accepted": 12}, "draft_model": {"drafted": 30, "accepted": 18}},
+    "ended": "the block is complete",
+    "notes": ["the prompt was trimmed"],
+}
+DONE = {"finish_reason": "stop", "cached_tokens": 1488, "new_tokens": 12, "stats": STATS}
+
+
+def test_status_names_the_daemon_and_its_models() -> None:
+    async def scenario() -> None:
+        async with talking() as (client, fake):
+            status = await client.status()
+            url = f"http://127.0.0.1:{fake.port}"
+            daemon = {"url": url, "page": f"{url}/", "state": "ready", "message": "", "version": "0"}
+            assert status["daemon"] == {**daemon, "target": "big", "drafter": "small"}
+            assert status["last"] is None and status["counters"]["lastMs"] is None
+            assert not fake.asked, "looking asks for no completion"
+            client.open("x = \n")
+            fake.script = ["1"]
+            await client.texts(0, 4)
+            status = await client.status()
+            assert status["counters"]["lastMs"] > 0 and status["counters"]["acceptance"] == 0
+            assert status["last"] == {"committed": 0, "drafted": 0, "accepted": 0, "speedUp": None}
+
+    run(scenario())
+
+
+def test_status_without_a_daemon() -> None:
+    async def scenario() -> None:
+        async with talking(url="http://127.0.0.1:1") as (client, _):
+            daemon = (await client.status())["daemon"]
+            assert (daemon["state"], daemon["target"]) == ("absent", "")
+        async with talking(token_file="missing-token") as (client, _):
+            daemon = (await client.status())["daemon"]
+            assert daemon["state"] == "foreign" and "missing-token can't be read" in daemon["message"]
+
+    run(scenario())
+
+
+def sentences(done: dict[str, Any], reason: str = "", milliseconds: float | None = None) -> str:
+    explained = explain(done, reason, milliseconds)
+    assert {name: explained[name] for name in done} == done
+    return " ".join(explained["sentences"])
+
+
+def test_explaining_the_last_completion() -> None:
+    said = sentences(DONE, milliseconds=43.2)
+    for words in (
+        "took 43 ms",
+        "the prompt's 1500 tokens 12 had",
+        "40 tokens were written in 11 rounds",
+        "30 of 44 drafted tokens were right (suffix 12 of 14, draft_model 18 of 30)",
+        "1.7 × as fast",
+        "because the block is complete",
+        "The prompt was trimmed.",
+    ):
+        assert words in said
+    assert last(DONE) == {"committed": 40, "drafted": 44, "accepted": 30, "speedUp": 1.71}
+    assert "codespec.maxTokens" in sentences({**DONE, "finish_reason": "length", "stats": {**STATS, "ended": ""}})
+
+
+def test_explaining_nothing() -> None:
+    assert sentences({}) == "The daemon has completed nothing yet."
+    assert sentences({}, "a.env may hold secrets.").startswith("a.env may hold secrets. ")
+    assert last({}) is None
+    assert "right" not in sentences({"finish_reason": "stop", "stats": {"rounds": 0}})

@@ -1,0 +1,121 @@
+"""What the daemon reads before anybody asks: the document in use, once as it is, and never instead of an answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.lsp.conversation import URI, Editor, run, until
+from tests.lsp.fake_daemon import talking
+
+OTHER = "file:///other.py"
+
+
+def focus(client: Editor, uri: str) -> None:
+    client.notify("textDocument/didFocus", {"textDocument": {"uri": uri}})
+
+
+async def taken(client: Editor) -> None:
+    """The server has taken all that was said before."""
+    await client.request("workspace/executeCommand", {"command": "codespec.explain"})
+
+
+def test_an_opened_document_is_read_ahead() -> None:
+    async def scenario() -> None:
+        async with talking() as (client, fake):
+            client.open("import os\nx = \n")
+            await until(lambda: bool(fake.warmed))
+            body = fake.warmed[0].body
+            assert body["warm_up"] is True and (body["prefix"], body["suffix"]) == ("import os", "\nx = \n")
+            fake.warmed[0].end()
+            await fake.warmed[0].ended.wait()
+            fake.script = ["1"]
+            assert await client.texts(1, 4) == ["x = 1"]
+            assert fake.asked[0].body["document"] == body["document"], "it is the same document to the daemon"
+            assert (await client.request("workspace/executeCommand", {"command": "codespec.explain"}))["result"]
+            assert len(fake.warmed) == 1
+
+    run(scenario())
+
+
+def test_a_question_takes_the_warm_up_back() -> None:
+    async def scenario() -> None:
+        async with talking() as (client, fake):
+            client.open("x = \n")
+            await until(lambda: bool(fake.warmed))
+            fake.script = ["1"]
+            assert await client.texts(0, 4) == ["x = 1"]
+            await fake.warmed[0].gone.wait()
+
+    run(scenario())
+
+
+def test_who_asks_at_once_gets_no_warm_up() -> None:
+    async def scenario() -> None:
+        async with talking() as (client, fake):
+            fake.script = ["1"]
+            client.open("x = \n")
+            assert await client.texts(0, 4) == ["x = 1"]
+            focus(client, URI)
+            client.type(2, 0, 4, "1")
+            await taken(client)
+            focus(client, OTHER)
+            focus(client, URI)
+            await until(lambda: bool(fake.warmed))
+            assert [asked.body["version"] for asked in fake.warmed] == [2], "only as it is now"
+            assert fake.warmed[0].body["prefix"] == "x = 1", "where it was edited last"
+
+    run(scenario())
+
+
+def test_each_document_is_read_once_as_it_is() -> None:
+    async def scenario() -> None:
+        async with talking() as (client, fake):
+            for uri in (URI, OTHER):
+                client.open("x = 1\n", uri=uri)
+            await until(lambda: bool(fake.warmed))
+            assert fake.warmed[0].body["path"].endswith("other.py"), "only the last of those opened together"
+            for uri in (OTHER, URI, OTHER, URI):
+                focus(client, uri)
+            await until(lambda: len(fake.warmed) == 2)
+            await fake.warmed[0].gone.wait()
+            fake.warmed[1].end()
+            await fake.warmed[1].ended.wait()
+            client.open("y = 1\n", uri="file:///third.py")
+            focus(client, OTHER)
+            focus(client, URI)
+            client.open("z = 1\n", uri="file:///fourth.py")
+            await until(lambda: len(fake.warmed) == 3)
+            paths = [asked.body["path"] for asked in fake.warmed]
+            assert paths == ["/other.py", "/a.py", "/fourth.py"]
+
+    run(scenario())
+
+
+def test_what_is_not_completed_is_not_read(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with talking(languages={"lua": False}) as (client, fake):
+            client.open("KEY=1\n", uri=f"file://{tmp_path}/.env")
+            client.open("x = 1\n", uri="file:///a.lua", language="lua")
+            for uri in (f"file://{tmp_path}/.env", "file:///a.lua"):
+                focus(client, uri)
+            client.open(" \n", uri="file:///blank.py")
+            fake.script = ["1"]
+            client.open("x = \n")
+            await until(lambda: bool(fake.warmed))
+            assert [asked.body["path"] for asked in fake.warmed] == ["/a.py"]
+
+    run(scenario())
+
+
+def test_a_warm_up_that_fails_tells_nobody() -> None:
+    async def scenario() -> None:
+        async with talking(url="http://127.0.0.1:1") as (client, _):
+            client.open("x = \n")
+            await until(lambda: any(status["kind"] == "Warning" for status in client.heard("didChangeStatus")))
+            assert not client.heard("didChangeStatus")[-1]["busy"]
+            assert not client.heard("window/showMessage")
+            assert await client.texts(0, 4) == []
+            (message,) = [message["message"] for message in client.heard("window/showMessage")]
+            assert "No daemon answers" in message
+
+    run(scenario())
