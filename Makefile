@@ -10,7 +10,7 @@ ifneq ($(shell cat $(READY) 2>/dev/null),$(shell pwd -P))
 $(READY): remake
 endif
 
-.PHONY: help demo serve test test-full e2e lint clean check-python remake
+.PHONY: help demo serve test test-full e2e gpu lint clean check-python remake
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -22,14 +22,21 @@ demo: $(READY) ## complete real code with the starter pair, show drafted and acc
 serve: $(READY) ## the daemon in the foreground, on 127.0.0.1:8765
 	@$(BIN)/codespec serve
 
+# Triton's interpreter checks the GPU kernels on a CPU; nothing else here needs its 200 MB.
+TRITON = "triton; platform_system == 'Linux'"
+
 test: lint ## lint and tests; lists every skip at the end
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-input -c constraints.txt $(TRITON)
 	@$(BIN)/python -m pytest -q -m "not full"
 
 test-full: $(READY) ## the large runs: make test-full [PROMPTS=FILE.jsonl[.gz]]; JSON under docs/
-	@CODESPEC_RANDOM=1 CODESPEC_PROMPTS="$(PROMPTS)" $(BIN)/python -m pytest -q -m full
+	@RANDOM_EXAMPLES=1 CODESPEC_PROMPTS="$(PROMPTS)" $(BIN)/python -m pytest -q -m full
 
 e2e: check-python ## the README's commands in a fresh clone of HEAD, the page in Chromium, Tabby's agent (installs node and chromium where it may)
 	@tests/e2e/run.sh
+
+gpu: check-python ## the tests and tables that need a GPU, with PYTHON as it is (no .venv): make gpu [PYTHON=…] [ARGS=--list]
+	@$(PYTHON) -m tools.gpu $(ARGS)
 
 lint: $(READY) ## ruff, mypy, import-linter
 	@$(BIN)/ruff check .

@@ -1,6 +1,6 @@
 """What holds for every test: no downloads, no hypothesis deadline, each skip is told at the end.
 
-Property tests try the same examples at every run, so that a red run can be had again anywhere. With CODESPEC_RANDOM=1
+Property tests try the same examples at every run, so that a red run can be had again anywhere. With RANDOM_EXAMPLES=1
 in the environment they try new ones, as `make test-full` does.
 """
 
@@ -22,7 +22,7 @@ KEPT = tempfile.TemporaryDirectory(prefix="codespec-tests-")
 os.environ["XDG_CACHE_HOME"] = os.environ["XDG_STATE_HOME"] = KEPT.name
 
 # Shared cores make single examples slow by chance; that is no property of the code.
-SAME = "CODESPEC_RANDOM" not in os.environ
+SAME = "RANDOM_EXAMPLES" not in os.environ
 settings.register_profile("house", deadline=None, derandomize=SAME, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("house")
 

@@ -20,42 +20,21 @@ import torch
 import transformers
 
 from codespec import __version__
-from codespec.bench.decode_passes import MANY, SAMPLINGS, Cell, Lineup, References, batches, calibrate, run_pass
+from codespec.bench.decode_acceptance import measure_acceptance
+from codespec.bench.decode_grid import FULL, SAMPLINGS, SMALL, Cell, Grid
+from codespec.bench.decode_passes import MANY, Lineup, References, calibrate, run_pass
 from codespec.bench.decode_prompts import Chosen, Place, choose_tasks, digest, find_places, first_tasks, rebuild_tasks
 from codespec.bench.decode_sheet import Sheet, commit_name
 from codespec.bench.decode_summary import summarize
 from codespec.bench.peers.contest import DTYPES, Family, Variant, Work, thread_counts
-from codespec.bench.peers.hugging_face import ASSISTED, PLAIN, PeerFamily, PeerModels
-from codespec.bench.peers.llama_cpp import PLAIN as LLAMA_PLAIN
+from codespec.bench.peers.hugging_face import PeerFamily, PeerModels
 from codespec.bench.peers.llama_cpp import LlamaFamily
-from codespec.bench.peers.ours import OFF, ON, OwnFamily, OwnModels, table_name
+from codespec.bench.peers.ours import NEVER_RIGHT, OFF, Own, OwnFamily, OwnModels, table_name
 from codespec.config import EngineConfig
 from codespec.control.costs import CostTable
 from codespec.errors import ConfigError
 from codespec.pair.folder import find_folder
 from codespec.training.progress import Steps
-
-
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """What is measured where nothing else is asked for. `limit` prompts whose text is no loop, `loops` others, `extra`
-    of each made kind; only the contestants named, unbatched ones (`alone`) not at every concurrency, or all.
-    """
-
-    limit: int
-    loops: int
-    extra: int
-    tokens: int
-    concurrency: tuple[int, ...]
-    samplings: tuple[str, ...]
-    names: tuple[str, ...] = ()
-    alone: bool = True
-
-
-FULL = Grid(64, 16, 8, 128, (1, 4, 8, 16), tuple(SAMPLINGS))
-SMALL = Grid(
-    6, 0, 2, 64, (1, 8, 16), ("greedy",), (PLAIN, ASSISTED, OFF, ON, "codespec draft_model", *LLAMA_PLAIN), alone=False
-)  # of an enlarged target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +57,7 @@ class DecodeBench:
         """The whole grid for a pair as it is, a small one for an enlarged target."""
         grid = FULL if self.config.target_shape == "own" else SMALL
         asked = {name: getattr(self, name) for name in ("limit", "tokens", "concurrency", "samplings")}
+        asked["fewer"] = self.limit
         return replace(grid, **{name: value for name, value in asked.items() if value is not None})
 
 
@@ -134,6 +114,7 @@ class Contest:
     def play(self) -> None:
         """Runs the passes that are not there yet, while there is time."""
         chosen = {sampling: self._chosen(sampling) for sampling in self.grid.samplings}
+        self._count_acceptance(chosen)
         waiting = self._waiting(chosen)
         steps = Steps("measure", sum(len(work) for _, _, work in waiting))
         references = References(self.lineup, self.models, self.token_bytes)
@@ -141,7 +122,7 @@ class Contest:
             begun = time.monotonic()
             if self._late(cell):
                 break
-            names = [c.name for c in self.lineup.contestants if self.grid.alone or c.batched or cell.concurrency == 1]
+            names = [c.name for c in self.lineup.contestants if self.grid.takes_part(c.name, cell)]
             records = run_pass(self.lineup, references, self.models, cell, repeat, work, names, steps.advance)
             self.section["passes"].append(
                 {
@@ -164,7 +145,7 @@ class Contest:
     def _calibrated(self) -> dict[str, Any]:
         steps = Steps("calibrate", len(self.lineup.contestants))
         tasks = first_tasks(self.small, self._small_variant(), self.places, MANY)
-        measured = calibrate(self.lineup, tasks, max(self.grid.concurrency) > 1, steps.advance)
+        measured = calibrate(self.lineup, tasks, self.grid, steps.advance)
         found: dict[str, Any] = {}
         for contestant in [c for family in self.lineup.families for c in family.contestants]:
             fastest = self.lineup.fastest.get(contestant.name)
@@ -191,6 +172,17 @@ class Contest:
             costs[table_name(variant)] = self.models.table(variant).as_dict()
             steps.advance()
 
+    def _count_acceptance(self, chosen: Mapping[str, Chosen]) -> None:
+        """What holds at fixed lengths, for the samplings of which it is not known yet."""
+        running = [c for c in self.lineup.contestants if isinstance(c, Own) and c.sources and c.name != NEVER_RIGHT]
+        variants = {contestant.name: self.lineup.variant(contestant.name, 1) for contestant in running}
+        known = self.section.setdefault("acceptance", {})
+        for sampling in (name for name in chosen if name not in known):
+            tokens, advance = self.grid.tokens, Steps(f"acceptance {sampling}", len(running)).advance
+            tasks, temperature = chosen[sampling].tasks, SAMPLINGS[sampling]
+            known[sampling] = measure_acceptance(self.small, running, variants, tasks, tokens, temperature, advance)
+            self.sheet.write()
+
     def _small_variant(self) -> Variant:
         fastest = self.lineup.fastest.get(OFF)
         return fastest["one"] if fastest else Variant(DTYPES[0])
@@ -200,17 +192,16 @@ class Contest:
         known, grid, variant = self.section.setdefault("prompts", {}), self.grid, self._small_variant()
         if sampling in known:
             return rebuild_tasks(self.small, variant, self.places, known[sampling], grid.extra)
-        limit = max(grid.limit, *grid.concurrency)
         found = choose_tasks(
             self.small,
             variant,
             self.places,
-            limit=limit,
+            limit=grid.most(sampling),
             loops=grid.loops,
             extra=grid.extra,
             tokens=grid.tokens,
             temperature=SAMPLINGS[sampling],
-            advance=Steps(f"prompts {sampling}", limit).advance,
+            advance=Steps(f"prompts {sampling}", grid.most(sampling)).advance,
         )
         known[sampling] = found.facts()
         self.sheet.write()
@@ -219,12 +210,11 @@ class Contest:
     def _waiting(self, chosen: Mapping[str, Chosen]) -> list[tuple[Cell, int, list[Work]]]:
         """The passes to come: every cell once, then every cell again, so that little time covers all."""
         there = {(p["sampling"], p["concurrency"], p["repeat"]) for p in self.section["passes"]}
-        cells = [Cell(sampling, count) for sampling in self.grid.samplings for count in self.grid.concurrency]
         found = []
         for repeat in range(self.bench.repeats):
-            for cell in cells:
+            for cell in self.grid.cells:
                 if (cell.sampling, cell.concurrency, repeat) not in there:
-                    tasks = batches(chosen[cell.sampling], cell, self.grid.limit)
+                    tasks = self.grid.batches(chosen[cell.sampling], cell)
                     work = [Work(batch, self.grid.tokens, cell.temperature) for batch in tasks]
                     found += [(cell, repeat, work)] if work else []
         return found
@@ -252,7 +242,7 @@ def _configuration(bench: DecodeBench, places: Sequence[Place]) -> dict[str, Any
         "warmup": config.warmup,
         "context": config.context,
         "prompts": digest(places),
-        "limit": grid.limit,
+        "prompts of a cell": [grid.limit, grid.fewer, grid.loops, grid.extra],
         "tokens": grid.tokens,
         "machine": {"processor": _processor(), "threads": list(thread_counts()), "system": platform.platform()},
         "versions": {

@@ -1,9 +1,10 @@
 """The speed that a cost table and the measured acceptance allow, and the speed that the table gives the rounds played.
 
 Both leave out what codespec itself costs beyond the table, so their distance to the clock says what is left to gain:
-against the bound by choosing better lengths and by a leaner round, against the prediction by the round alone. A policy
-that drafts far only where it is sure makes the bound too high, since far positions were tried there only. Knows counts
-and tables; knows no clock.
+against the bound by choosing better lengths and by a leaner round, against the prediction by the round alone. The bound
+is that of one length a proposer, so it asks for acceptance that was counted at fixed lengths: a policy that drafts far
+only where it is sure tries far positions there only. Who chooses lengths by confidence may pass it. Knows counts and
+tables; knows no clock.
 """
 
 from __future__ import annotations
@@ -23,77 +24,70 @@ TURNS = 50
 
 @dataclass(slots=True)
 class Kept:
-    """Rounds in which one proposer drafted ("" for none). By position: how many drafts had a token there behind right
-    ones (`reached`), and how many of those tokens were `right`; `units` of the proposer's for `tokens` of the target's.
+    """Rounds in which one proposer drafted ("" for none). By position: how many drafts had a token there (`drafted`),
+    and how many were `right` up to it; `units` of the proposer's for all of the target's tokens.
     """
 
     rounds: int = 0
-    reached: list[int] = field(default_factory=lambda: [0] * LONGEST)
+    drafted: list[int] = field(default_factory=lambda: [0] * LONGEST)
     right: list[int] = field(default_factory=lambda: [0] * LONGEST)
     units: int = 0
-    tokens: int = 0
 
-    def survivals(self) -> list[float]:
-        """The chance that a draft is right up to each position, from the share that held at each where all before did.
+    def add(self, other: Kept) -> None:
+        """Takes in the rounds of another."""
+        self.rounds += other.rounds
+        self.units += other.units
+        self.drafted = [a + b for a, b in zip(self.drafted, other.drafted, strict=True)]
+        self.right = [a + b for a, b in zip(self.right, other.right, strict=True)]
 
-        Ends at the last position that was ever reached: of those behind nothing is known.
-        """
-        chances, chance = [], 1.0
-        for position in range(LONGEST):
-            if not self.reached[position]:
-                break
-            chance *= self.right[position] / self.reached[position]
-            chances.append(chance)
-        return chances
+
+def count_kept(steps: Sequence[PlayedStep]) -> dict[str, Kept]:
+    """What held in the rounds of some steps, by proposer."""
+    found: dict[str, Kept] = {}
+    for played in (played for step in steps for played in step.rounds):
+        kept = found.setdefault(played.source if played.drafted else "", Kept())
+        kept.rounds += 1
+        kept.units += played.units
+        for position in range(min(LONGEST, played.drafted)):
+            kept.drafted[position] += 1
+            kept.right[position] += played.accepted > position
+    return found
+
+
+def sum_kept(parts: Iterable[Mapping[str, Mapping[str, Any]]]) -> dict[str, Kept]:
+    """The sum of such counts, each of them as plain JSON values."""
+    total: dict[str, Kept] = {}
+    for part in parts:
+        for source, values in part.items():
+            total.setdefault(source, Kept()).add(Kept(**values))
+    return total
 
 
 @dataclass(slots=True)
-class Rounds:
-    """What was played in some work: by proposer, and as modelled seconds."""
+class Played:
+    """Steps that were played: how many, their mean tokens of context, and their seconds by the cost table."""
 
-    kept: dict[str, Kept] = field(default_factory=dict)
     steps: int = 0
-    context: float = 0.0  # mean tokens a step
+    context: float = 0.0
     modelled: float = 0.0
 
     @classmethod
-    def of(cls, steps: Sequence[PlayedStep], table: CostTable) -> Rounds:
+    def of(cls, steps: Sequence[PlayedStep], table: CostTable) -> Played:
         """Counts and prices steps."""
-        found = cls(steps=len(steps), context=sum(step.context for step in steps) / max(1, len(steps)))
         prices = Prices(table)
-        for step in steps:
-            found.modelled += prices.step(_priced(step, table))
-            for played in step.rounds:
-                kept = found.kept.setdefault(played.source if played.drafted else "", Kept())
-                kept.rounds += 1
-                kept.units += played.units
-                kept.tokens += played.drafted
-                for position in range(min(LONGEST, played.drafted)):
-                    kept.reached[position] += played.accepted >= position
-                    kept.right[position] += played.accepted > position
-        return found
+        context = sum(step.context for step in steps) / max(1, len(steps))
+        return cls(len(steps), context, sum(prices.step(_priced(step, table)) for step in steps))
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
         return asdict(self)
 
     @classmethod
-    def sum_of(cls, parts: Iterable[Mapping[str, Any]]) -> Rounds:
+    def sum_of(cls, parts: Sequence[Mapping[str, Any]]) -> Played:
         """The sum of what `as_dict` gave."""
-        total, context = cls(), 0.0
-        for part in parts:
-            total.steps += part["steps"]
-            total.modelled += part["modelled"]
-            context += part["context"] * part["steps"]
-            for source, values in part["kept"].items():
-                kept = total.kept.setdefault(source, Kept())
-                kept.rounds += values["rounds"]
-                kept.units += values["units"]
-                kept.tokens += values["tokens"]
-                kept.reached = [a + b for a, b in zip(kept.reached, values["reached"], strict=True)]
-                kept.right = [a + b for a, b in zip(kept.right, values["right"], strict=True)]
-        total.context = context / max(1, total.steps)
-        return total
+        steps = sum(part["steps"] for part in parts)
+        context = sum(part["context"] * part["steps"] for part in parts) / max(1, steps)
+        return cls(steps, context, sum(part["modelled"] for part in parts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,24 +103,32 @@ class Bound:
         return asdict(self)
 
 
-def bound(rounds: Rounds, table: CostTable, batch: int) -> Bound:
-    """The best draft length for each proposer in the rounds in which it drafted.
+def best_bound(
+    found: Iterable[Mapping[str, Kept]], table: CostTable, batch: int, context: float, plain: float = 0.0
+) -> Bound:
+    """The highest bound of several that were counted with other proposers, or at other lengths."""
+    bounds = [bound(kept, table, batch, context, plain) for kept in found]
+    return max(bounds, key=lambda one: one.tokens_per_second)
+
+
+def bound(counted: Mapping[str, Kept], table: CostTable, batch: int, context: float, plain: float = 0.0) -> Bound:
+    """The best draft length for each proposer in the rounds in which it drafted; `plain` seconds are a round without
+    drafts, where another table says so.
 
     A ratio of sums is largest where each part is best at the ratio's own price, so the price is raised until it stays.
     A round with nothing to draft costs and brings one token. All sequences of a batch are taken to be alike.
     """
-    options = {source: _options(source, kept, table, batch, rounds.context) for source, kept in rounds.kept.items()}
+    options = {source: _options(source, kept, table, batch, context) for source, kept in counted.items()}
     price, lengths = 0.0, dict.fromkeys(options, 0)
     for _ in range(TURNS):
         lengths = {source: _best(found, price) for source, found in options.items()}
-        tokens = sum(rounds.kept[source].rounds * options[source][n][0] for source, n in lengths.items())
-        seconds = sum(rounds.kept[source].rounds * options[source][n][1] for source, n in lengths.items())
+        tokens = sum(counted[source].rounds * options[source][n][0] for source, n in lengths.items())
+        seconds = sum(counted[source].rounds * options[source][n][1] for source, n in lengths.items())
         if not seconds or tokens / seconds <= price * (1 + 1e-9):
             break
         price = tokens / seconds
-    plain = batch / table.plain(batch, rounds.context)
     named = {source: length for source, length in lengths.items() if source}
-    return Bound(price * batch, price * batch / plain, named)
+    return Bound(price * batch, price * (plain or table.plain(batch, context)), named)
 
 
 def _best(options: Sequence[tuple[float, float]], price: float) -> int:
@@ -134,21 +136,19 @@ def _best(options: Sequence[tuple[float, float]], price: float) -> int:
 
 
 def _options(source: str, kept: Kept, table: CostTable, batch: int, context: float) -> list[tuple[float, float]]:
-    """By draft length: tokens that a round brings, and one sequence's share of its seconds."""
-    survivals = kept.survivals() if source else []
-    units = kept.units / kept.tokens if kept.tokens else 1.0
-    drafter = table.drafters.get(source)
+    """By draft length: tokens that a round brings on average, and one sequence's share of its seconds. A proposer that
+    had less to draft was not asked for more: such a round costs and brings less.
+    """
+    drafter, all_drafted = table.drafters.get(source), sum(kept.drafted)
     unit = drafter.seconds(batch, batch, context) / batch if drafter else 0.0
-    found, tokens = [], 1.0
-    for length in range(len(survivals) + 1):
-        tokens += survivals[length - 1] if length else 0.0
-        seconds = table.plain(batch, context) / batch
-        if length:
-            rows = table.target.seconds(batch * (1 + length), batch, context) - table.target.seconds(
-                batch, batch, context
-            )
-            seconds += rows / batch + table.retokenize + length * units * unit
-        found.append((tokens, seconds))
+    units = kept.units / all_drafted if all_drafted else 0.0
+    plain = table.target.seconds(batch, batch, context)
+    found = [(1.0, table.plain(batch, context) / batch)]
+    for length in range(1, LONGEST + 1 if source else 1):
+        drafted, right = (sum(counts[:length]) / kept.rounds for counts in (kept.drafted, kept.right))
+        more = table.target.seconds(batch * (1 + drafted), batch, context) - plain
+        seconds = found[0][1] + more / batch + table.retokenize + drafted * units * unit
+        found.append((1.0 + right, seconds))
     return found
 
 

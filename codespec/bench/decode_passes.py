@@ -6,37 +6,24 @@ batch, so that a busy minute of the machine falls on nobody alone. Knows contest
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
-from codespec.bench.decode_bound import Rounds
-from codespec.bench.decode_prompts import GROUPS, Chosen
-from codespec.bench.peers.contest import TEMPERATURE, Answer, Contestant, Family, PeerError, Task, Variant, Work
+from codespec.bench.decode_bound import Played
+from codespec.bench.decode_grid import Cell, Grid, takes
+from codespec.bench.peers.contest import Answer, Contestant, Family, PeerError, Task, Variant, Work
 from codespec.bench.peers.ours import FAMILY, OFF, OwnModels
 from codespec.models.language_model import Rows
 from codespec.training.loops import is_loop
 
-SAMPLINGS = {"greedy": 0.0, "sampled": TEMPERATURE}
-CALIBRATION_TOKENS = 32
 MANY = 4  # prompts that stand for every concurrency above one when variants are compared
 HOPELESS = 1.5  # times the fastest: not tried again
-UNBATCHED_BATCHES = 1  # of a group, at concurrency above one, for those who take one prompt after the other
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """One comparison: how tokens are chosen, and how many prompts run at once."""
-
-    sampling: str
-    concurrency: int
-
-    @property
-    def temperature(self) -> float:
-        """0 for greedy."""
-        return SAMPLINGS[self.sampling]
+STALLS = 1.1  # times as fast must two threads be: now and then they wait for each other, ten times and more
+UNBATCHED = 4  # prompts of a group's first batch, at concurrency above one, for those who take one after the other
 
 
 @dataclass(slots=True)
@@ -68,7 +55,7 @@ class Lineup:
 
 
 def calibrate(
-    lineup: Lineup, tasks: Sequence[Task], many: bool, advance: Callable[[], None]
+    lineup: Lineup, tasks: Sequence[Task], grid: Grid, advance: Callable[[], None]
 ) -> dict[str, list[dict[str, Any]]]:
     """Finds everybody's fastest variant; those that fail in all of them become absent. Returns what was measured."""
     found: dict[str, list[dict[str, Any]]] = {}
@@ -76,22 +63,42 @@ def calibrate(
         lineup.absent |= {name: why for name, why in family.absent.items() if not lineup.names or name in lineup.names}
         for contestant in [c for c in family.contestants if c in lineup.contestants]:
             found[contestant.name] = []
-            sizes = {"one": 1, **({"many": MANY} if many and contestant.batched else {})}
-            for size, count in sizes.items():
-                work = Work(tuple(tasks[:count]), CALIBRATION_TOKENS)
-                _calibrate(lineup, contestant, size, work, found[contestant.name])
+            many = contestant.batched and any(
+                grid.takes_part(contestant.name, c) for c in grid.cells if c.concurrency > 1
+            )
+            for size, count in {"one": 1, **({"many": MANY} if many else {})}.items():
+                work = Work(tuple(tasks[:count]), grid.calibration)
+                follow = grid.follow or contestant.family == FAMILY  # what is one program differs by its drafts only
+                variants = _wanted(lineup, contestant, size) if follow else contestant.variants()
+                _calibrate(lineup, contestant, variants, (size, work), found[contestant.name])
             advance()
         chosen = {v for c in family.contestants for v in lineup.fastest.get(c.name, {}).values()}
         family.keep(chosen)
     return found
 
 
-def _calibrate(lineup: Lineup, contestant: Contestant, size: str, work: Work, told: list[dict[str, Any]]) -> None:
+def _wanted(lineup: Lineup, contestant: Contestant, size: str) -> Sequence[Variant]:
+    """The variants with the number format and threads of the fastest plain decoding of the family, or all."""
+    plain = lineup.plain(contestant.family)
+    fastest = lineup.fastest.get(plain.name, {}).get(size) if plain else None
+    if fastest is None or contestant.plain:
+        return contestant.variants()
+    return [v for v in contestant.variants() if (v.dtype, v.threads) == (fastest.dtype, fastest.threads)]
+
+
+def _calibrate(
+    lineup: Lineup,
+    contestant: Contestant,
+    variants: Sequence[Variant],
+    sized: tuple[str, Work],
+    told: list[dict[str, Any]],
+) -> None:
     """Tries the variants twice in turn, the second time only those that may still win."""
     paces: dict[Variant, float] = {}
     reason = "it has no variant"
+    size, work = sized
     for turn in range(2):
-        for variant in contestant.variants():
+        for variant in variants:
             if turn and paces.get(variant, float("inf")) > HOPELESS * min(paces.values(), default=0.0):
                 continue
             contestant.begin()
@@ -105,15 +112,8 @@ def _calibrate(lineup: Lineup, contestant: Contestant, size: str, work: Work, to
         lineup.absent[contestant.name] = reason
         return
     told += [{**v.as_dict(), "prompts": len(work.tasks), "tokens_per_second": 1 / p} for v, p in paces.items()]
-    lineup.fastest.setdefault(contestant.name, {})[size] = min(paces, key=lambda variant: paces[variant])
-
-
-def batches(chosen: Chosen, cell: Cell, limit: int) -> Iterator[tuple[Task, ...]]:
-    """The full batches of each group: prompts of one kind together."""
-    for group in GROUPS:
-        tasks = chosen.group(group, max(limit, cell.concurrency))
-        for begin in range(0, len(tasks) - cell.concurrency + 1, cell.concurrency):
-            yield tuple(tasks[begin : begin + cell.concurrency])
+    judged = {variant: pace * (STALLS if variant.threads > 1 else 1.0) for variant, pace in paces.items()}
+    lineup.fastest.setdefault(contestant.name, {})[size] = min(judged, key=lambda variant: judged[variant])
 
 
 class References:
@@ -134,6 +134,8 @@ class References:
         plain = self._lineup.plain(FAMILY if contestant.plain else contestant.family)
         if plain is None or (work.temperature > 0.0 and not contestant.keyed):
             return None
+        if contestant is self._lineup.plain(contestant.family) and len(work.tasks) == 1:
+            self._written.setdefault(self._key(contestant, variant, work.tasks[0], work), answer.ids[0])
         pairs = zip(work.tasks, answer.ids, strict=True)
         return sum(self._alone(plain, variant, task, work) == ids for task, ids in pairs)
 
@@ -153,8 +155,11 @@ class References:
             target.rollback(0, 0)
         return total / len(work.tasks)
 
+    def _key(self, plain: Contestant, variant: Variant, task: Task, work: Work) -> tuple[str, str, float, int, int]:
+        return plain.family, variant.dtype, work.temperature, work.tokens, task.number
+
     def _alone(self, plain: Contestant, variant: Variant, task: Task, work: Work) -> tuple[int, ...]:
-        key = (plain.family, variant.dtype, work.temperature, work.tokens, task.number)
+        key = self._key(plain, variant, task, work)
         if key not in self._written:
             alone = replace(work, tasks=(task,))
             settings = replace(self._lineup.variant(plain.name, 1), dtype=variant.dtype)
@@ -172,23 +177,26 @@ def run_pass(
     names: Sequence[str],
     advance: Callable[[], None],
 ) -> dict[str, list[dict[str, Any]]]:
-    """Everybody named decodes every batch; returns records by name."""
+    """Everybody named decodes the batches that are theirs in this repeat; returns records by name."""
     going = [contestant for contestant in lineup.contestants if contestant.name in names]
     for contestant in going:
         contestant.begin()
     found: dict[str, list[dict[str, Any]]] = {contestant.name: [] for contestant in going}
-    done_alone: dict[tuple[str, str], int] = {}
+    counts, done = Counter(batch.tasks[0].group for batch in work), Counter[str]()
     for number, batch in enumerate(work):
-        turn = (number + repeat) % len(going)
-        for contestant in [*going[turn:], *going[:turn]]:
+        group = batch.tasks[0].group
+        taking = [c for c in going if takes(c, group, done[group], counts[group], repeat)]
+        turn = (number + repeat) % max(1, len(taking))
+        for contestant in [*taking[turn:], *taking[:turn]]:
+            own = batch
             if cell.concurrency > 1 and not contestant.batched:
-                place = (contestant.name, batch.tasks[0].group)
-                done_alone[place] = done_alone.get(place, 0) + 1
-                if done_alone[place] > UNBATCHED_BATCHES:
+                if done[group]:
                     continue
+                own = replace(batch, tasks=batch.tasks[:UNBATCHED])
             variant = lineup.variant(contestant.name, cell.concurrency)
-            record = _measure(contestant, variant, batch, references, models)
-            found[contestant.name].append({"batch": number, "group": batch.tasks[0].group, **record})
+            record = _measure(contestant, variant, own, references, models)
+            found[contestant.name].append({"batch": number, "group": group, **record})
+        done[group] += 1
         advance()
     return found
 
@@ -216,5 +224,5 @@ def _measure(
     if work.temperature > 0.0:
         record["nats"] = references.nats(work, answer)
     if contestant.family == FAMILY:
-        record["played"] = Rounds.of(answer.steps, models.table(variant)).as_dict()
+        record["played"] = Played.of(answer.steps, models.table(variant)).as_dict()
     return record

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from codespec.bench.peers.contest import Task, Variant, Work
+from codespec.bench.peers.contest import CODE, GROUPS, LOOPS, NOISE, REWRITE, Task, Variant, Work
 from codespec.bench.peers.ours import Own, OwnModels
 from codespec.bench.policy_spots import held_out_spots, prompt_spots
 from codespec.engine.admission import Admission
@@ -24,10 +24,8 @@ from codespec.errors import ConfigError
 from codespec.training.loops import is_loop
 from codespec.types import CompletionRequest
 
-CODE, LOOPS, REWRITE, NOISE = "code", "loops", "rewrite", "noise"
-GROUPS = (CODE, LOOPS, REWRITE, NOISE)
 PROMPT_BYTES = 800  # of the text before the cursor, from a line's start
-A_LANGUAGE = 200  # places looked at
+A_LANGUAGE, SEEDS = 200, 4  # places looked at, for each of so many seeds: of a small target's texts few go straight
 ALL_PLACES = 1 << 20  # of a prompts file
 SEED = 0
 
@@ -63,7 +61,8 @@ def find_places(held_out: Path | None, prompts: Path | None) -> tuple[list[Place
     if prompts is not None:
         spots, note = prompt_spots(prompts, ALL_PLACES), "prompts of a file"
     else:
-        spots, note = held_out_spots(held_out, A_LANGUAGE)
+        found = [held_out_spots(held_out, A_LANGUAGE, seed) for seed in range(SEEDS)]
+        spots, note = list(dict.fromkeys(spot for part, _ in found for spot in part)), found[0][1]
     places = [Place(_tail(spot.prefix), spot.path) for spot in spots if spot.prefix.strip()]
     if not places:
         raise ConfigError("No prompt has any text: give other ones by --prompts or --held-out.")
@@ -101,9 +100,9 @@ def choose_tasks(
         batch = tuple(
             _task(admission, begin + n, CODE, place) for n, place in enumerate(places[begin : begin + models.slots])
         )
-        written = plain.answer(Work(batch, tokens, temperature), variant).ids
-        for task, ids in zip(batch, written, strict=True):
-            looping = is_loop(b"".join(pieces[token] for token in ids))
+        for task, looping in zip(
+            batch, find_loops(plain, variant, Work(batch, tokens, temperature), pieces), strict=True
+        ):
             group = LOOPS if looping else CODE
             found.seen += 1
             found.looping += looping
@@ -114,6 +113,17 @@ def choose_tasks(
                     advance()
     found.tasks += _made_tasks(admission, places, extra)
     return found
+
+
+def find_loops(plain: Own, variant: Variant, work: Work, pieces: Sequence[bytes]) -> list[bool]:
+    """Which texts go round in circles. Most do so in their first half: only the others are written to their end."""
+    looping, going = [False] * len(work.tasks), list(range(len(work.tasks)))
+    for tokens in (max(1, work.tokens // 2), work.tokens):
+        half = Work(tuple(work.tasks[n] for n in going), tokens, work.temperature)
+        for n, ids in zip(going, plain.answer(half, variant).ids if going else (), strict=True):
+            looping[n] = is_loop(b"".join(pieces[token] for token in ids))
+        going = [n for n in going if not looping[n]]
+    return looping
 
 
 def rebuild_tasks(

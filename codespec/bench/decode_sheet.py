@@ -1,4 +1,4 @@
-"""The file that `codespec bench decode` grows: a section a target size, pass after pass, each written at once.
+"""The file that a long bench grows: a section a target size, pass after pass, each written at once.
 
 A section goes on only where its configuration and the code are what they were. Knows files and JSON; knows no meaning
 of a figure.
@@ -22,13 +22,13 @@ UNMEASURED = ("server", "cli", "starter")  # parts of the package that no figure
 
 
 class Sheet:
-    """Sections of figures; kept in `file`, or nowhere."""
+    """Sections of figures of `bench`; kept in `file`, or nowhere."""
 
-    def __init__(self, file: Path | None) -> None:
+    def __init__(self, file: Path | None, bench: str = "decode") -> None:
         self.file = file
-        self.values: dict[str, Any] = {"bench": "decode", "sections": {}}
+        self.values: dict[str, Any] = {"bench": bench, "sections": {}}
         if file is not None and file.exists():
-            self.values = _read(file)
+            self.values = _read(file, bench)
 
     def section(self, name: str, configuration: Mapping[str, Any]) -> dict[str, Any]:
         """The section of that name, begun or gone on with. ConfigError where it was measured otherwise."""
@@ -83,13 +83,13 @@ def commit_name() -> str:
     return said.stdout.strip() if said.returncode == 0 else ""
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _read(file: Path, bench: str) -> dict[str, Any]:
     try:
         values: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        if values["bench"] != "decode" or not isinstance(values["sections"], dict):
+        if values["bench"] != bench or not isinstance(values["sections"], dict):
             raise ValueError("other figures")
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise ConfigError(
-            f"{file} holds no figures of `codespec bench decode` ({error}): name another --json file."
+            f"{file} holds no figures of `codespec bench {bench}` ({error}): name another --json file."
         ) from error
     return values

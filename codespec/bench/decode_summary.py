@@ -6,15 +6,15 @@ interval a bootstrap over batches. Knows records; plain JSON values come out.
 
 from __future__ import annotations
 
+import copy
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from codespec.bench.bootstrap import ratio_interval
-from codespec.bench.decode_bound import Rounds, bound
-from codespec.bench.decode_prompts import CODE, GROUPS
-from codespec.bench.peers.contest import Variant
+from codespec.bench.decode_bound import Kept, Played, best_bound, sum_kept
+from codespec.bench.peers.contest import CODE, GROUPS, Variant
 from codespec.bench.peers.ours import OFF, ON, table_name
 from codespec.control.costs import CostTable
 
@@ -30,6 +30,7 @@ Record = Mapping[str, Any]
 class Cell:
     """All records of a cell by name and unit."""
 
+    sampling: str
     concurrency: int
     repeats: int = 0
     records: dict[str, dict[Unit, Record]] = field(default_factory=dict)
@@ -48,13 +49,43 @@ def summarize(section: Mapping[str, Any]) -> dict[str, Any]:
     for key, cell in _cells(section["passes"]).items():
         groups = {group: _group(section, cell, group) for group in (*GROUPS, ALL)}
         found[key] = {"repeats": cell.repeats, "groups": {name: rows for name, rows in groups.items() if rows}}
-    return {"cells": found, "headline": _headline(found)}
+    return {"cells": found, "headline": _headline(found), "prediction": _prediction(found)}
+
+
+def condensed(sheet: Mapping[str, Any]) -> dict[str, Any]:
+    """A sheet as documents keep it: without single passes, without ratios between two peers, four digits a figure."""
+    sections = {}
+    for name, section in sheet["sections"].items():
+        kept = {key: value for key, value in section.items() if key != "passes"}
+        kept["prompts"] = {s: {k: v for k, v in told.items() if k != "numbers"} for s, told in kept["prompts"].items()}
+        sections[name] = _without_peer_ratios(kept)
+    found: dict[str, Any] = _rounded({**sheet, "sections": sections})
+    return found
+
+
+def _without_peer_ratios(section: dict[str, Any]) -> dict[str, Any]:
+    section = copy.deepcopy(section)
+    for cell in section.get("summary", {"cells": {}})["cells"].values():
+        for rows in (group["rows"] for group in cell["groups"].values()):
+            for name, row in rows.items():
+                row["times"] = {other: ratio for other, ratio in row["times"].items() if other == OFF or name == ON}
+    return section
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.4g}")
+    if isinstance(value, dict):
+        return {key: _rounded(inside) for key, inside in value.items()}
+    return [_rounded(inside) for inside in value] if isinstance(value, list | tuple) else value
 
 
 def _cells(passes: Iterable[Mapping[str, Any]]) -> dict[str, Cell]:
     found: dict[str, Cell] = {}
     for turn in passes:
-        cell = found.setdefault(f"{turn['sampling']}, {turn['concurrency']} at once", Cell(turn["concurrency"]))
+        cell = found.setdefault(
+            f"{turn['sampling']}, {turn['concurrency']} at once", Cell(turn["sampling"], turn["concurrency"])
+        )
         cell.repeats += 1
         for name, records in turn["records"].items():
             for record in records:
@@ -114,22 +145,46 @@ def _row(section: Mapping[str, Any], cell: Cell, name: str, by_unit: Mapping[Uni
 
 def _modelled(section: Mapping[str, Any], cell: Cell, name: str, records: Sequence[Record]) -> dict[str, Any]:
     """What the run's own cost table says of the rounds that were played."""
+    table, played = _table(section, cell, name), Played.sum_of([record["played"] for record in records])
+    plain = _table(section, cell, OFF).plain(cell.concurrency, played.context)
+    tokens = sum(record["tokens"] for record in records)
+    told: dict[str, Any] = {"predicted": tokens * plain / cell.concurrency / played.modelled}
+    counted = _counted(section, cell, name, {record["group"] for record in records})
+    if counted:
+        told["bound"] = best_bound(counted, table, cell.concurrency, played.context, plain).as_dict()
+    return told
+
+
+def _table(section: Mapping[str, Any], cell: Cell, name: str) -> CostTable:
+    """What rounds cost as a contestant was run."""
     fastest = section["contestants"][name]["fastest"]
     variant = Variant(**(fastest.get("one" if cell.concurrency == 1 else "many") or fastest["one"]))
-    table = CostTable.from_dict(section["costs"][table_name(variant)])
-    rounds = Rounds.sum_of(record["played"] for record in records)
-    tokens = sum(record["tokens"] for record in records)
-    plain = tokens * table.plain(cell.concurrency, rounds.context) / cell.concurrency
-    found = bound(rounds, table, cell.concurrency)
-    survivals = {source: kept.survivals() for source, kept in rounds.kept.items() if source}
-    return {"predicted": plain / rounds.modelled, "bound": found.as_dict(), "survivals": survivals}
+    return CostTable.from_dict(section["costs"][table_name(variant)])
+
+
+def _counted(section: Mapping[str, Any], cell: Cell, name: str, groups: Collection[str]) -> list[dict[str, Kept]]:
+    """What held at fixed lengths on these groups of prompts, for each length and each part of a contestant's proposers:
+    it may leave any of them out.
+    """
+    known = section["acceptance"].get(cell.sampling, {})
+    if name not in known:
+        return []
+    sources = {other: set(section["contestants"][other]["settings"]["sources"]) for other in known}
+    parts = [by_group for other, by_group in known.items() if sources[other] <= sources[name]]
+    return [
+        sum_kept(same_length)
+        for by_group in parts
+        for same_length in zip(*(by_group[group] for group in sorted(groups)), strict=True)
+    ]
 
 
 def _judge(row: dict[str, Any], off: Mapping[str, Any] | None) -> None:
     """Sets what was measured beside what the table allows."""
-    if "bound" in row and off is not None:
+    if off is None or "predicted" not in row:
+        return
+    row["result_of_predicted"] = off["ratio"] / row["predicted"]
+    if "bound" in row:
         row["result_of_bound"] = off["ratio"] / row["bound"]["times_plain"]
-        row["result_of_predicted"] = off["ratio"] / row["predicted"]
 
 
 def _decoding(record: Record) -> float:
@@ -200,3 +255,23 @@ def _headline(cells: Mapping[str, Any]) -> dict[str, Any]:
         )
         return {"stated": False, "why": why}
     return {"stated": True, "times_fastest_plain": row["times_fastest_plain"], "fastest_plain": code["fastest_plain"]}
+
+
+def _prediction(cells: Mapping[str, Any]) -> dict[str, Any]:
+    """How far the cost table's own speed-ups are from the measured ones: in the middle, and at worst (and where)."""
+    off = {
+        f"{cell}, {group}, {name}": abs(row["result_of_predicted"] - 1.0)
+        for cell, values in cells.items()
+        for group, told in values["groups"].items()
+        for name, row in told["rows"].items()
+        if group != ALL and "result_of_predicted" in row and row["acceptance"] is not None
+    }
+    if not off:
+        return {}
+    where = max(off, key=lambda place: off[place])
+    return {
+        "rows": len(off),
+        "median_error": statistics.median(off.values()),
+        "worst_error": off[where],
+        "worst": where,
+    }

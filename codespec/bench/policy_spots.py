@@ -19,13 +19,13 @@ HELD_OUT = Path(".train/held_out.jsonl.gz")
 A_FILE = 3  # places in one file, so that a policy that starts afresh there has something to learn from
 
 
-def held_out_spots(file: Path | None, limit: int) -> tuple[list[Spot], str]:
-    """`limit` places a language by the rule of `codespec train eval`, and what to tell of them. Without a file the
-    corpus step's, without that the standard library's held-out parts alone. TrainingError for a file that can't be
-    read.
+def held_out_spots(file: Path | None, limit: int, seed: int = 0) -> tuple[list[Spot], str]:
+    """`limit` places a language by the rule of `codespec train eval`, and what to tell of them; another seed gives
+    others. Without a file the corpus step's, without that the standard library's held-out parts alone. TrainingError
+    for a file that can't be read.
     """
     held_out = read_held_out(file or HELD_OUT, named=file is not None)
-    spots = [_spot(gap) for documents in held_out.rows.values() for gap in _gaps(documents, limit)]
+    spots = [_spot(gap) for documents in held_out.rows.values() for gap in _gaps(documents, limit, seed)]
     if not spots:
         raise ConfigError("The held-out code holds no place to complete: name another file by --held-out.")
     return spots, held_out.note
@@ -48,8 +48,8 @@ def spread_numbers(total: int, count: int) -> list[int]:
     return [int(place * step) for place in range(min(count, total))]
 
 
-def _gaps(documents: Sequence[Document], limit: int) -> list[Gap]:
-    find = line_gaps(0)
+def _gaps(documents: Sequence[Document], limit: int, seed: int) -> list[Gap]:
+    find = line_gaps(seed)
     fit = [document for document in documents if find(document, 0) is not None]
     chosen = [fit[number] for number in spread_numbers(len(fit), math.ceil(limit / A_FILE))]
     return sorted(spread(chosen, limit, find), key=lambda gap: (gap.package, gap.path, gap.line))

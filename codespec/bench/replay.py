@@ -37,6 +37,8 @@ class ReplayTarget(LanguageModel):
         self.tokenizer, self.token_bytes, self.spec = model.tokenizer, model.token_bytes, model.spec
         self.device = torch.device("cpu")
         self.exact = True
+        self.steps = "spans"
+        self.team = None
         self.cache = None
         self._rotary = None
         self._tape = tape

@@ -45,8 +45,8 @@ class SamplingBench:
 class GreedyDraft(DraftModel):
     """Drafts its best tokens, whatever the request's temperature."""
 
-    def _choose(self, guesses: list[Guess], logits: Tensor) -> list[int]:
-        return logits.argmax(dim=1).tolist()
+    def _choose(self, guesses: list[Guess], logits: Tensor) -> Tensor:
+        return logits.argmax(dim=1)
 
 
 def run_sampling_bench(bench: SamplingBench) -> dict[str, Any]:

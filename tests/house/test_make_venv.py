@@ -47,7 +47,7 @@ def test_first_set_up_runs_every_step_and_is_ready(steps: FakeSteps, capsys: pyt
     build(steps.venv)
     assert steps.done[:2] == ["building .venv", "installing torch==2.13.0"]
     assert steps.done[-2:] == [
-        "installing .[engine,dev,all-grammars]",
+        "installing .[engine,parallel,dev,all-grammars]",
         "importing torch, transformers, tokenizers, codespec",
     ]
     assert steps.venv.ready.read_text().strip() == str(steps.venv.root)
@@ -58,7 +58,12 @@ def test_first_set_up_runs_every_step_and_is_ready(steps: FakeSteps, capsys: pyt
 @pytest.mark.parametrize("stop", [KeyboardInterrupt(), SetupError("no network")])
 @pytest.mark.parametrize(
     "at",
-    ["building .venv", "installing torch==2.13.0", "installing hatchling==1", "installing .[engine,dev,all-grammars]"],
+    [
+        "building .venv",
+        "installing torch==2.13.0",
+        "installing hatchling==1",
+        "installing .[engine,parallel,dev,all-grammars]",
+    ],
 )
 def test_stopped_set_up_begins_afresh(at: str, stop: BaseException, steps: FakeSteps) -> None:
     steps.stop[at] = stop

@@ -72,3 +72,9 @@ def test_import_loads_nothing_heavy() -> None:
     heavy = ("torch", "transformers", "tokenizers", "numpy", "codespec.types")
     done = run_python(f"import codespec, sys; print([m for m in {heavy} if m in sys.modules])")
     assert done.stdout.strip() == "[]", done.stdout + done.stderr
+
+
+def test_the_commands_load_nothing_heavy_before_they_run() -> None:
+    heavy = ("torch", "transformers", "tokenizers", "numpy", "aiohttp", "pygls")
+    done = run_python(f"import codespec.cli.main, sys; print([m for m in {heavy} if m in sys.modules])")
+    assert done.stdout.strip() == "[]", done.stdout + done.stderr

@@ -13,6 +13,9 @@ from typing import Any, Generic, Protocol, TypeVar
 
 DTYPES = ("float32", "bfloat16")
 TEMPERATURE = 0.8
+CODE, LOOPS, REWRITE, NOISE = "code", "loops", "rewrite", "noise"
+GROUPS = (CODE, LOOPS, REWRITE, NOISE)
+GUESSABLE: tuple[str, ...] = (CODE, LOOPS, REWRITE)
 
 Model = TypeVar("Model")
 
@@ -121,6 +124,7 @@ class Contestant(Protocol):
     plain    whether it decodes without guessing
     batched  whether it takes several prompts at once; else they go one after the other
     keyed    whether a sampled text is the same whatever was guessed, so that it can be compared
+    groups   the kinds of prompts that it takes; all, if there are none
     """
 
     name: str
@@ -128,6 +132,7 @@ class Contestant(Protocol):
     plain: bool
     batched: bool
     keyed: bool
+    groups: tuple[str, ...]
 
     def variants(self) -> Sequence[Variant]:
         """Every way to run it that may be the fastest."""

@@ -26,6 +26,7 @@ from transformers.utils import logging as transformers_logging
 
 from codespec.bench.peers.contest import (
     DTYPES,
+    GUESSABLE,
     Answer,
     Contestant,
     PeerError,
@@ -111,6 +112,7 @@ class Peer:
 
     family = FAMILY
     keyed = False
+    groups: tuple[str, ...] = GUESSABLE
 
     def __init__(self, name: str, models: PeerModels) -> None:
         self.name = name

@@ -21,7 +21,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from codespec.bench.peers.contest import Answer, Contestant, PeerError, Stable, Task, Variant, Work, thread_counts
+from codespec.bench.peers.contest import (
+    GUESSABLE,
+    Answer,
+    Contestant,
+    PeerError,
+    Stable,
+    Task,
+    Variant,
+    Work,
+    thread_counts,
+)
 from codespec.bench.peers.gguf_file import FORMATS, why_not, write_gguf
 from codespec.bench.peers.hugging_face import load_network
 from codespec.config import EngineConfig
@@ -128,6 +138,7 @@ class Llama:
 
     batched = True
     keyed = True  # one draw a token, in the order of the text
+    groups: tuple[str, ...] = GUESSABLE
 
     def __init__(self, kind: str, ngram: bool, models: Stable[LlamaModel]) -> None:
         self.name = f"{FAMILY} {kind.lower()}{' n-gram' if ngram else ''}"

@@ -18,6 +18,8 @@ import torch
 from codespec.bench.pair import Pair
 from codespec.bench.peers.contest import (
     DTYPES,
+    GUESSABLE,
+    NOISE,
     Answer,
     Contestant,
     Played,
@@ -27,6 +29,7 @@ from codespec.bench.peers.contest import (
     Work,
     thread_counts,
 )
+from codespec.bench.peers.never_right import Spoiler
 from codespec.bench.pricing import measure_costs
 from codespec.config import EngineConfig
 from codespec.control.cost_rule import CostRule
@@ -50,7 +53,8 @@ from codespec.sequence import Candidates, Cap, Sequence, Verdict
 from codespec.types import CompletionRequest
 
 FAMILY = "codespec"
-OFF, ON = "codespec off", "codespec on"
+OFF, ON, NEVER_RIGHT = "codespec off", "codespec on", "codespec on, never right"
+SUFFIX, DRAFT_MODEL = "codespec suffix", "codespec draft_model"
 QUICK = 1.5  # seconds for a first cost table
 WHOLE_PROMPT = 1 << 20  # tokens a step: all prompts are read in one, as by everybody else
 
@@ -143,17 +147,21 @@ class OwnModels:
 
 
 class Own:
-    """One way to run codespec; `sources` are the names of the proposers."""
+    """One way to run codespec; `sources` are the names of the proposers. `length` is a fixed draft length instead of
+    the configured policy's; who is named NEVER_RIGHT has all its drafts spoilt.
+    """
 
     family = FAMILY
     batched = True
     keyed = True
 
-    def __init__(self, name: str, models: OwnModels, sources: tuple[str, ...]) -> None:
+    def __init__(self, name: str, models: OwnModels, sources: tuple[str, ...], length: int | None = None) -> None:
         self.name = name
         self.plain = not sources
         self.sources = sources
+        self.groups = {OFF: (), ON: (), NEVER_RIGHT: (NOISE,)}.get(name, GUESSABLE)
         self._models = models
+        self._length = length
         self._policy: DraftLengthPolicy | None = None
 
     def variants(self) -> list[Variant]:
@@ -192,12 +200,15 @@ class Own:
 
     def _proposer(self, pair: Pair, batch: int) -> Proposer | None:
         parts = [part for part in pair.proposers(batch) if part.name in self.sources]
-        return ChainProposer(parts) if parts else None
+        if not parts:
+            return None
+        chain = ChainProposer(parts)
+        return Spoiler(chain) if self.name == NEVER_RIGHT else chain
 
     def _new_policy(self, pair: Pair, variant: Variant) -> DraftLengthPolicy:
         config = self._models.config
-        if not self.sources:
-            return FixedLength(0)
+        if not self.sources or self._length is not None:
+            return FixedLength(self._length or 0)
         if not config.policy.startswith("cost"):
             return choose_policy(config, None, pair.target, None, [])
         table = self._models.table(variant)
@@ -215,13 +226,14 @@ class OwnFamily:
     def __init__(self, models: OwnModels) -> None:
         self.models = models
         drafting, lookup = (DraftModel.name,), (SuffixProposer.name,)
-        rows = {OFF: (), ON: lookup + (drafting if models.has_drafter else ()), "codespec suffix": lookup}
+        both = lookup + (drafting if models.has_drafter else ())
+        rows = {OFF: (), ON: both, NEVER_RIGHT: both, SUFFIX: lookup}
         if models.has_drafter:
-            rows["codespec draft_model"] = drafting
+            rows[DRAFT_MODEL] = drafting
         self.contestants: collections.abc.Sequence[Contestant] = [
             Own(name, models, sources) for name, sources in rows.items()
         ]
-        self.absent: Mapping[str, str] = {} if models.has_drafter else {"codespec draft_model": "there is no drafter"}
+        self.absent: Mapping[str, str] = {} if models.has_drafter else {DRAFT_MODEL: "there is no drafter"}
 
     def keep(self, variants: Collection[Variant]) -> None:
         """Drops the other formats."""

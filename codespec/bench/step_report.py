@@ -1,0 +1,47 @@
+"""`codespec bench step` as lines and as bars. Knows its figures; measures nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from codespec.bench.plot import Bar, Chart
+
+
+def report(found: Mapping[str, Any]) -> list[str]:
+    """The rows as lines, the drafter's step last."""
+    lines = [
+        f"{found['shape']}, random weights, {found['device']}, {found['threads']} thread(s), {found['mode']}; "
+        f"measured bandwidth {found['bandwidth_gb']} GB/s",
+        f"{'dtype':9} {'context':>7} {'batch':>5} {'width':>5} {'ms':>9} {'of one row':>10} {'of bandwidth':>12}",
+    ]
+    for row in found["rows"]:
+        sizes = f"{row['dtype']:9} {row['context']:7} {row['batch']:5} {row['width']:5}"
+        lines.append(f"{sizes} {row['ms']:9.2f} {row['over_one']:10.2f} {row['of_bandwidth']:12.0%}")
+    return [*lines, f"a step of the drafter ({found['drafter']['name']}): {found['drafter']['ms']} ms", *found["notes"]]
+
+
+def charts(found: Mapping[str, Any]) -> list[Chart]:
+    """For every format the share of the bandwidth, and what rows cost beside one."""
+    note = f"{found['device']}, {found['threads']} thread(s), {found['mode']}, {found['bandwidth_gb']} GB/s"
+    return [
+        chart
+        for dtype in dict.fromkeys(row["dtype"] for row in found["rows"])
+        for chart in (_shares(found, dtype, note), _verify(found, dtype, note))
+    ]
+
+
+def _shares(found: Mapping[str, Any], dtype: str, note: str) -> Chart:
+    rows = [row for row in _of(found, dtype) if row["width"] == 1]
+    bars = [Bar(f"batch {r['batch']}, {r['context']} tokens", r["of_bandwidth"], "best") for r in rows]
+    return Chart(f"{found['shape']} {dtype}: one row each, share of the bandwidth", note, bars, line=1.0)
+
+
+def _verify(found: Mapping[str, Any], dtype: str, note: str) -> Chart:
+    rows = [row for row in _of(found, dtype) if row["batch"] == 1]
+    bars = [Bar(f"{r['width']} rows, {r['context']} tokens", r["over_one"]) for r in rows]
+    return Chart(f"{found['shape']} {dtype}: time of a verify over one row's", note, bars, line=1.0)
+
+
+def _of(found: Mapping[str, Any], dtype: str) -> Sequence[Mapping[str, Any]]:
+    return [row for row in found["rows"] if row["dtype"] == dtype]

@@ -1,0 +1,138 @@
+"""`codespec bench typing` for people: a table, verdicts and charts from its figures. Formats only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from codespec.bench.plot import Bar, Chart
+from codespec.bench.typing_summary import OFF, ON, TAKING
+
+NAMES = {OFF: "off", ON: "on", TAKING: "on, with Tab"}
+LEAST_AS_UNHURRIED, LEAST_AVAILABLE, MOST_OVERHEAD_MS = 0.9, 1.3, 3.0
+ENLARGED = "qwen2.5-0.5b"  # the size that LEAST_AVAILABLE is asked of
+
+
+def report(found: Mapping[str, Any]) -> list[str]:
+    """Everything worth reading, as lines."""
+    lines: list[str] = []
+    for shape, section in found["sections"].items():
+        if "summary" not in section:
+            continue
+        machine, settings = section["facts"]["machine"], section["configuration"]
+        load = " to ".join(f"{value:.1f}" for value in machine["load"])
+        lines += [f"── target as large as {_size(shape)} " + "─" * 40, ""]
+        lines += [f"{settings['dtype']}, pace {settings['pace']:g}; {machine['cores']} cores, load {load}"]
+        lines += [section["note"]] if section["note"] else []
+        lines += ["", *_table(section["summary"]["cells"]), *_overhead(section["summary"]["cells"])]
+        lines += [*_available(section["summary"]["available"]), "", *_verdicts(shape, section["summary"]), ""]
+    return lines
+
+
+def charts(found: Mapping[str, Any]) -> list[Chart]:
+    """What is there 600 ms after a change, and how long an answer takes."""
+    drawn = []
+    for shape, section in found["sections"].items():
+        if "summary" in section:
+            drawn += [*_there(shape, section["summary"]), _waits(shape, section["summary"]["cells"])]
+    return drawn
+
+
+def _table(cells: Mapping[str, Any]) -> list[str]:
+    rows: list[tuple[str, Callable[[Mapping[str, Any]], str]]] = [
+        ("typed, characters in seconds", lambda c: f"{c['characters']} in {c['seconds']:.0f}"),
+        ("put in by Tab", lambda c: f"{c['taken']}"),
+        ("questions, superseded", lambda c: f"{c['questions']}, {c['superseded']}"),
+        ("change → answer ms at 50, 95, 99 %", lambda c: _triple(c["answer_ms"])),
+        ("the same after Tab", lambda c: _triple(c["after_tab_ms"])),
+        ("answered without asking, without work", lambda c: f"{c['without_request']:.0%}, {c['without_work']:.0%}"),
+        ("answers cut by the clock", lambda c: f"{c['cut']:.1%}"),
+        ("right characters shown a question, a second", _right),
+        ("tokens written, wasted", lambda c: f"{c['tokens']}, {c['wasted']:.0%}"),
+        ("empty answers, of these asked again, not empty", _empty),
+        ("something where an unhurried engine has something", lambda c: f"{c['as_unhurried']:.1%}"),
+    ]
+    lines = [f"{'':50}" + "".join(f"{NAMES[cell]:>20}" for cell in cells)]
+    return lines + [f"{name:50}" + "".join(f"{told(cell):>20}" for cell in cells.values()) for name, told in rows]
+
+
+def _right(cell: Mapping[str, Any]) -> str:
+    return f"{cell['matching_per_question']:.2f}, {cell['matching_per_second']:.2f}"
+
+
+def _empty(cell: Mapping[str, Any]) -> str:
+    return f"{cell['empty']}, {cell['asked_again']}, {cell['empty_in_haste_only']}"
+
+
+def _overhead(cells: Mapping[str, Any]) -> list[str]:
+    lines = ["", "the language server's own ms at 50, 95, 99 %:"]
+    for cell, values in cells.items():
+        own = values["overhead"]
+        lines += [
+            f"  {NAMES[cell]}: {_triple(own['both'])} of {own['questions']} questions (there {_triple(own['there'])}, "
+            f"back {_triple(own['back'])}); remembered {_triple(own['remembered'])}"
+        ]
+    return lines
+
+
+def _available(values: Mapping[str, Any] | None) -> list[str]:
+    if values is None:
+        return []
+    start = (
+        f"characters 600 ms after a change, {values['pauses']} pauses: median {values['off']:g} and {values['on']:g}"
+    )
+    ratios = [
+        f"× {ratio['ratio']:.2f} ({ratio['low']:.2f}–{ratio['high']:.2f}) {name}"
+        for name, ratio in (("of the medians", values["median_ratio"]), ("of the sums", values["sum_ratio"]))
+        if ratio
+    ]
+    return ["", f"{start}; {', '.join(ratios)}" if ratios else start]
+
+
+def _verdicts(shape: str, summary: Mapping[str, Any]) -> list[str]:
+    cell = summary["cells"].get(ON)
+    if cell is None:
+        return []
+    share, own = cell["as_unhurried"], cell["overhead"]["both"].get("p50")
+    verdicts = {}
+    if shape == "own":
+        verdicts[f"{LEAST_AS_UNHURRIED:.0%} answer where an unhurried engine would"] = share >= LEAST_AS_UNHURRIED
+    if own is not None:
+        verdicts[f"at most {MOST_OVERHEAD_MS:g} ms of the language server's own at half the questions"] = (
+            own <= MOST_OVERHEAD_MS
+        )
+    if shape == ENLARGED and summary["available"] and summary["available"]["median_ratio"]:
+        ratio = summary["available"]["median_ratio"]["ratio"]
+        verdicts[f"{LEAST_AVAILABLE:g} times the characters after 600 ms"] = ratio >= LEAST_AVAILABLE
+    return [f"{'holds' if holds else 'FAILS'}: {claim}" for claim, holds in verdicts.items()]
+
+
+def _there(shape: str, summary: Mapping[str, Any]) -> list[Chart]:
+    values = summary["available"]
+    if values is None:
+        return []
+    bars = [Bar(f"{name}, median", values[name], kind) for name, kind in ((OFF, "plain"), (ON, "best"))]
+    title = f"Characters shown 600 ms after a change: target as large as {_size(shape)}"
+    return [Chart(title, f"{values['pauses']} pauses, speculation off and on", bars)]
+
+
+def _waits(shape: str, cells: Mapping[str, Any]) -> Chart:
+    bars = [
+        Bar(NAMES[cell], values["answer_ms"]["p50"], "plain" if cell == OFF else "best", _whisker(values["answer_ms"]))
+        for cell, values in cells.items()
+        if values["answer_ms"]
+    ]
+    title = f"From a change to its answer: target as large as {_size(shape)}"
+    return Chart(title, "milliseconds, 50 of them VS Code's own wait; median and 95th percentile", bars)
+
+
+def _whisker(values: Mapping[str, float]) -> tuple[float, float]:
+    return values["p50"], values["p95"]
+
+
+def _triple(values: Mapping[str, float]) -> str:
+    return " ".join(f"{value:.1f}" if value < 100 else f"{value:.0f}" for value in values.values()) or "none"
+
+
+def _size(shape: str) -> str:
+    return "it is" if shape == "own" else f"{shape} (simulated)"

@@ -1,0 +1,63 @@
+"""`codespec bench decode`. Knows its flags."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from codespec.cli.benches.flags import bench_parser, count, counts, finish, write_json
+from codespec.cli.options import engine_config, require_torch
+from codespec.errors import ConfigError
+
+
+def add(benches: Any) -> None:
+    """Adds the command."""
+    parser = bench_parser(
+        benches,
+        "decode",
+        "how fast: codespec and its peers on the same prompts and weights, in turn; the --json file is gone on with",
+        run,
+    )
+    parser.add_argument("--held-out", type=Path, metavar="FILE", help="held-out projects (default: the work folder's)")
+    parser.add_argument("--prompts", type=Path, metavar="FILE", help="prompts instead, one JSON object a line")
+    parser.add_argument(
+        "--limit", type=count, metavar="N", help="loop-free prompts a cell (52 in the first, 16; 6 with --shape)"
+    )
+    parser.add_argument("--tokens", type=count, metavar="N", help="target tokens a prompt (128; 64 with --shape)")
+    parser.add_argument("--repeats", type=count, default=5, metavar="N", help="passes over every cell (5)")
+    parser.add_argument(
+        "--concurrency", type=counts, metavar="N,…", help="prompts at once (1,4,8,16; 1,8,16 with --shape)"
+    )
+    parser.add_argument("--sampling", choices=("greedy", "sampled"), help="only this (with --shape: greedy)")
+    parser.add_argument("--minutes", type=count, metavar="N", help="begin no pass that would end later than this")
+    parser.add_argument("--summary", type=Path, metavar="OUT", help="write what --json has but for the single passes")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Runs `codespec bench decode`."""
+    if options.held_out and options.prompts:
+        raise ConfigError("--held-out and --prompts name two sets of prompts: give one of them.")
+    if options.dtype or options.drafter_dtype or options.threads is not None or options.mode:
+        raise ConfigError("bench decode finds everybody's fastest dtype and threads: leave out --dtype and --threads.")
+    require_torch()
+    from codespec.bench.decode import DecodeBench, run_decode_bench
+    from codespec.bench.decode_report import charts, report
+    from codespec.bench.decode_summary import condensed
+
+    bench = DecodeBench(
+        config=engine_config(options),
+        held_out=options.held_out,
+        prompts=options.prompts,
+        file=options.json,
+        limit=options.limit,
+        tokens=options.tokens,
+        concurrency=options.concurrency,
+        samplings=(options.sampling,) if options.sampling else None,
+        repeats=options.repeats,
+        minutes=options.minutes,
+    )
+    found = run_decode_bench(bench)
+    if options.summary:
+        write_json(options.summary, condensed(found))
+    return finish(options, found, report(found), charts(found), kept=True)

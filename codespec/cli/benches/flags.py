@@ -1,0 +1,74 @@
+"""What all benchmarks' commands have: flags, their ranges, and where figures are written. Knows no benchmark."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from codespec.cli.options import add_engine_options
+from codespec.errors import ConfigError
+
+if TYPE_CHECKING:
+    from codespec.bench.plot import Chart
+
+
+def finish(
+    options: argparse.Namespace,
+    found: dict[str, Any],
+    lines: Sequence[str],
+    charts: Sequence[Chart],
+    *,
+    kept: bool = False,
+) -> int:
+    """Prints the lines and writes the files that were asked for; `kept`: the benchmark writes its --json itself."""
+    print("\n".join(lines))
+    if options.json and not kept:
+        write_json(options.json, found)
+    if options.plot:
+        from codespec.bench.plot import write_plot
+
+        write_plot(options.plot, charts)
+    return 0
+
+
+def bench_parser(
+    benches: Any, name: str, told: str, run: Callable[[argparse.Namespace], int]
+) -> argparse.ArgumentParser:
+    """A benchmark's parser with what all of them have."""
+    parser: argparse.ArgumentParser = benches.add_parser(name, help=told, description=told[0].upper() + told[1:] + ".")
+    parser.add_argument("--json", type=Path, metavar="OUT", help="write all figures to this file")
+    parser.add_argument("--plot", type=Path, metavar="OUT.svg", help="draw the main figures")
+    add_engine_options(parser, shape_flags=("--shape", "--target-shape"))  # no completion shapes here to mix it up with
+    parser.set_defaults(run=run)
+    return parser
+
+
+def count(text: str, least: int = 1) -> int:
+    """A whole number of `least` or more, for argparse."""
+    if not text.isascii() or not text.isdigit() or int(text) < least:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number of {least} or more")
+    return int(text)
+
+
+def counts(text: str) -> tuple[int, ...]:
+    """Different whole numbers with commas between them, the smallest first."""
+    return tuple(sorted({count(part) for part in text.split(",")}))
+
+
+def count_or_none(text: str) -> int:
+    """A whole number, or 0, for argparse."""
+    return count(text, 0)
+
+
+def write_json(file: Path, values: dict[str, Any]) -> None:
+    """Figures into a file. ConfigError where it can't be written."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(
+            f"The figures can't be written to {file} ({error.strerror}): choose another place."
+        ) from error

@@ -1,0 +1,60 @@
+"""`codespec bench typing`. Knows its flags and their ranges."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from codespec.cli.benches.flags import bench_parser, count, finish
+from codespec.cli.options import engine_config, require_aiohttp, require_torch
+from codespec.errors import ConfigError
+
+
+def add(benches: Any) -> None:
+    """Adds the command."""
+    parser = bench_parser(
+        benches,
+        "typing",
+        "somebody types, through the language server, with and without speculation in turn; the --json file is gone on "
+        "with",
+        run,
+    )
+    parser.add_argument("--held-out", type=Path, metavar="FILE", help="held-out projects (default: the work folder's)")
+    parser.add_argument("--prompts", type=Path, metavar="FILE", help="prompts instead, whose last lines are typed")
+    parser.add_argument("--limit", type=count, default=12, metavar="N", help="pairs of places (12, some 15 minutes)")
+    parser.add_argument("--pace", type=_pace, default=1.0, metavar="N", help="times as fast as most people type (1)")
+    parser.add_argument("--minutes", type=count, metavar="N", help="begin no place that would end later than this")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Runs `codespec bench typing`."""
+    if options.held_out and options.prompts:
+        raise ConfigError("--held-out and --prompts name two sets of places: give one of them.")
+    require_torch()
+    require_aiohttp()
+    from codespec.bench.typing_bench import TypingBench, run_typing_bench
+    from codespec.bench.typing_report import charts, report
+
+    bench = TypingBench(
+        config=engine_config(options),
+        held_out=options.held_out,
+        prompts=options.prompts,
+        file=options.json,
+        limit=options.limit,
+        pace=options.pace,
+        minutes=options.minutes,
+    )
+    found = run_typing_bench(bench)
+    return finish(options, found, report(found), charts(found), kept=True)
+
+
+def _pace(text: str) -> float:
+    """A number above 0 and at most 100, for argparse."""
+    try:
+        pace = float(text)
+    except ValueError:
+        pace = 0.0
+    if not 0.0 < pace <= 100.0:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number above 0 and at most 100")
+    return pace
