@@ -29,7 +29,7 @@ CHOICES = {
     "drafter_dtype": ("float32", "bfloat16", "float16", "int8"),
     "mode": ("exact", "fast"),
     "proposers": ("chain", "suffix", "draft_model"),
-    "target_shape": ("own", "qwen2.5-0.5b", "qwen2.5-1.5b", "qwen2.5-7b"),
+    "target_shape": ("own", "qwen2.5-0.5b", "qwen2.5-1.5b", "qwen2.5-7b", "qwen2.5-32b"),
 }
 POLICIES = ("cost+syntax", "cost", "fixed", "confidence", "plus2minus1", "ds4-80")
 LEAST = {
@@ -39,10 +39,12 @@ LEAST = {
     "draft_tokens": 0,
     "warmup": 0,
     "prefill_chunk": 16,
+    "graph_rows": 0,
     "threads": 0,
+    "tensor_parallel": 1,
 }
 # A slot takes memory at once, and torch falls over when it cannot start its threads.
-MOST = {"max_batch": 256, "threads": 256, "cache_mb": 1 << 20}
+MOST = {"max_batch": 256, "graph_rows": 512, "threads": 256, "tensor_parallel": 64, "cache_mb": 1 << 20}
 SPELLED_TRUE, SPELLED_FALSE = ("1", "true", "yes"), ("0", "false", "no")
 
 
@@ -52,7 +54,8 @@ class EngineConfig:
 
     target          a folder in the Hugging Face layout or a hub id
     drafter         the same; "none": no drafter
-    device          auto, cpu or cuda
+    device          auto, cpu or cuda: where the target runs
+    drafter_device  the same for the drafter; or same: where the target runs
     dtype           the target's number format: float32, bfloat16 or float16
     drafter_dtype   the drafter's, or int8; where only `dtype` is given, the same
     mode            exact: the same bits with and without speculation; fast: up to near-ties
@@ -71,13 +74,17 @@ class EngineConfig:
     cache_mb        MB for the keys and values of target and drafter; what max_batch requests do not take keeps idle
                     documents warm (0: room for four times max_batch, within 256 MB)
     prefill_chunk   prompt tokens a step
+    graph_rows      tokens of the largest step that a GPU replays as a captured graph; 0: none is captured
     threads         CPU threads; 0: two if that is measured to be steadily faster at start, else one
-    target_shape    own; or qwen2.5-0.5b, qwen2.5-1.5b, qwen2.5-7b: the target padded to that size, for benchmarks
+    tensor_parallel  processes, and on CUDA graphics processors, that hold the target together
+    target_shape    own; or qwen2.5-0.5b, qwen2.5-1.5b, qwen2.5-7b, qwen2.5-32b: the target padded to that size, for
+                    benchmarks
     """
 
     target: str = str(STARTER / "target")
     drafter: str = str(STARTER / "drafter")
     device: str = "cpu"
+    drafter_device: str = "same"
     dtype: str = "float32"
     drafter_dtype: str = "float32"
     mode: str = "exact"
@@ -93,7 +100,9 @@ class EngineConfig:
     max_batch: int = 8
     cache_mb: int = 0
     prefill_chunk: int = 256
+    graph_rows: int = 128
     threads: int = 1
+    tensor_parallel: int = 1
     target_shape: str = "own"
 
     def __post_init__(self) -> None:
@@ -104,8 +113,10 @@ class EngineConfig:
                 raise ConfigError(f"{name} = {getattr(self, name)!r} is not one of {', '.join(allowed)}.")
         split_policy(self.policy)
         _check_caps(self.caps)
-        if not re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", self.device):
-            raise ConfigError(f"device = {self.device!r} is not one of auto, cpu, cuda.")
+        for name, also in (("device", ()), ("drafter_device", ("same",))):
+            value, words = getattr(self, name), (*also, "auto", "cpu", "cuda")
+            if value not in words and not re.fullmatch(r"cuda:\d{1,3}", value):
+                raise ConfigError(f"{name} = {value!r} is not one of {', '.join(words)}.")
         for name, least in LEAST.items():
             value = getattr(self, name)
             if value < least and not (name == "context" and value == 0):

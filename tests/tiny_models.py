@@ -21,7 +21,7 @@ import transformers
 from torch import nn
 
 from codespec.models.attention import register
-from codespec.models.language_model import LanguageModel
+from codespec.models.language_model import LanguageModel, Steps
 from codespec.models.loader import wrap
 from codespec.text.tokenizer import TextTokenizer
 
@@ -132,12 +132,13 @@ def tiny_model(
     seed: int = 0,
     dtype: torch.dtype = torch.float32,
     exact: bool = True,
+    steps: Steps | None = None,
     **change: Any,
 ) -> LanguageModel:
     """Such a network behind the seam; as many ids as the tokenizer has unless `vocab_size` says otherwise."""
     size = vocab_size or (tokenizer.vocab_size if tokenizer else 512)
     network = tiny_network(architecture, vocab_size=size, seed=seed, dtype=dtype, **change)
-    return wrap(network, tokenizer, architecture, device=torch.device("cpu"), dtype=dtype, exact=exact)
+    return wrap(network, tokenizer, architecture, device=torch.device("cpu"), dtype=dtype, exact=exact, steps=steps)
 
 
 @torch.no_grad()

@@ -16,7 +16,7 @@ from pathlib import Path
 from tools.torch_size import announce
 
 ROOT = Path(__file__).resolve().parent.parent
-EXTRAS = "engine,dev,all-grammars"
+EXTRAS = "engine,parallel,dev,all-grammars"
 MISSING = (
     "set-up: this Python has no `{}`, which building .venv needs; "
     "install it (on Debian and Ubuntu: apt-get install python3-venv), then run make again."

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from codespec.engine.engine import Engine
 
 SETTINGS = (
-    "target", "drafter", "device", "dtype", "drafter_dtype", "mode", "proposers", "policy", "caps", "learn",
-    "draft_tokens", "min_confidence", "warmup", "context", "threads",
-    "target_shape",
+    "target", "drafter", "device", "drafter_device", "dtype", "drafter_dtype", "mode", "proposers", "policy", "caps",
+    "learn", "draft_tokens", "min_confidence", "warmup", "context", "graph_rows", "threads",
+    "tensor_parallel", "target_shape",
 )  # fmt: skip
 
 
@@ -27,6 +27,7 @@ def add_engine_options(parser: argparse.ArgumentParser, *, shape_flags: tuple[st
     group.add_argument("--target", metavar="PATH|HUB_ID", help="the model that decides (default: the starter pair's)")
     group.add_argument("--drafter", metavar="PATH|HUB_ID|none", help="the model that guesses")
     group.add_argument("--device", help="auto, cpu or cuda (default cpu)")
+    group.add_argument("--drafter-device", help="the same for the drafter (default same: the target's)")
     group.add_argument("--dtype", choices=CHOICES["dtype"], help="the target's number format (default float32)")
     group.add_argument("--drafter-dtype", choices=CHOICES["dtype"], help="the drafter's (default: the target's)")
     group.add_argument("--mode", choices=CHOICES["mode"], help="exact: bit for bit; fast: up to near-ties")
@@ -49,7 +50,9 @@ def add_engine_options(parser: argparse.ArgumentParser, *, shape_flags: tuple[st
     group.add_argument("--min-confidence", type=float, metavar="P", help="where the drafter stops (default 0.4)")
     group.add_argument("--warmup", type=int, metavar="N", help="tokens of context before drafting (default 100)")
     group.add_argument("--context", type=int, metavar="N", help="target tokens of prompt and completion together")
+    group.add_argument("--graph-rows", type=int, metavar="N", help="rows of the largest graph on a GPU (default 128)")
     group.add_argument("--threads", type=int, metavar="N", help="CPU threads (default 1; 0: measured)")
+    group.add_argument("--tensor-parallel", type=int, metavar="N", help="GPUs that hold the target together")
     group.add_argument(
         *shape_flags,
         dest="target_shape",

@@ -4,7 +4,7 @@ policy.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from codespec.models.cache import CAPACITY_UNIT, cache_bytes
 from codespec.models.exactness import LENGTH, find_variance
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_model
+from codespec.models.memory_plan import Need, make_room
 from codespec.models.shapes import SHAPES
 from codespec.models.timing import choose_threads
 from codespec.proposers.base import Proposer
@@ -42,28 +43,42 @@ def load_engine(settings: Mapping[str, Any]) -> Engine:
     return build_engine(resolve(values))
 
 
-def build_engine(config: EngineConfig) -> Engine:
-    """Loads what the configuration names and wires it together."""
+def build_engine(config: EngineConfig, tell: Callable[[str], None] = lambda phase: None) -> Engine:
+    """Loads what the configuration names and wires it together; `tell` hears what is under way."""
     torch.set_num_threads(max(1, config.threads))
     exact = config.mode == "exact"
     shape = SHAPES.get(config.target_shape)
-    target = load_model(config.target, device=config.device, dtype=config.dtype, exact=exact, shape=shape)
+    if config.tensor_parallel > 1:
+        from codespec.models.follower import load_split  # with what torch needs for it, a third of a second
+
+        target = load_split(config)
+    else:
+        target = load_model(config.target, device=config.device, dtype=config.dtype, exact=exact, shape=shape)
     drafter = None
     if config.drafter != "none" and config.proposers in ("chain", "draft_model"):
-        drafter = load_model(config.drafter, device=config.device, dtype=config.drafter_dtype, exact=exact)
-    return assemble(target, drafter, config)
+        where = config.device if config.drafter_device == "same" else config.drafter_device
+        drafter = load_model(config.drafter, device=where, dtype=config.drafter_dtype, exact=exact)
+    return assemble(target, drafter, config, tell)
 
 
-def assemble(target: LanguageModel, drafter: LanguageModel | None, config: EngineConfig) -> Engine:
-    """Wires loaded models into an engine; allocates their slots."""
+def assemble(
+    target: LanguageModel,
+    drafter: LanguageModel | None,
+    config: EngineConfig,
+    tell: Callable[[str], None] = lambda phase: None,
+) -> Engine:
+    """Wires loaded models into an engine; allocates their slots and, on a GPU, captures their graphs."""
     context, reads = _context(target, config), _context(drafter, config) if drafter else 0
     slots = choose_slots(config, {target: max(LENGTH, context)} | ({drafter: reads + 1} if drafter else {}))
-    target.allocate(max(2, slots), max(LENGTH, context))
+    verified = config.max_batch * (config.draft_tokens + 1)
+    needs = [Need(target, max(2, slots), max(LENGTH, context), config.prefill_chunk + verified, verified)]
     if drafter is not None:
-        drafter.allocate(slots, reads + 1)
-    if config.threads == 0:
-        torch.set_num_threads(choose_threads(target))
+        needs.append(Need(drafter, slots, reads + 1, reads, config.max_batch))
     notes = [*target.spec.notes]
+    make_room(needs, config.graph_rows, tell, notes)
+    on_cpu = [need.model for need in needs if need.model.device.type == "cpu"]
+    if config.threads == 0 and on_cpu:
+        torch.set_num_threads(choose_threads(on_cpu[0]))
     if config.mode == "exact":
         variance = find_variance(target)
         if variance:

@@ -80,14 +80,13 @@ class Scheduler:
         source, cached = lease.source, min(lease.shared, shared)  # the last id's row makes the first choice
         if parent is not None and sharing and cached < shared:
             source, cached = parent.slot, shared
-        if source != lease.slot and cached:
-            assert self.target.cache is not None
-            self.target.cache.fork(source, lease.slot, cached)
-        self.target.admit(lease.slot, sequence.length_limit, cached)
         sequence.slot, sequence.cached = lease.slot, cached
+        self.running.append(sequence)  # first, so that it is removed like any other if the model fails
+        if source != lease.slot and cached:
+            self.target.fork(source, lease.slot, cached)
+        self.target.admit(lease.slot, sequence.length_limit, cached)
         sequence.stats.cached_tokens = cached
         sequence.stats.queue_ms = (time.perf_counter() - sequence.started) * 1000
-        self.running.append(sequence)
         return True
 
     def _rotary_key(self, sequence: Sequence) -> int:

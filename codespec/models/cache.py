@@ -11,13 +11,17 @@ import torch
 from torch import Tensor
 
 from codespec.errors import ModelError
+from codespec.models.fused import scatter
 
 CAPACITY_UNIT = 512  # exact attention reads whole blocks of this many keys
 LayerShape = tuple[int, int, int]  # kv heads, key size, value size
 
 
 class KVCache:
-    """`slots` sequences of up to `capacity` positions, for every layer. Capacity is rounded up to whole key blocks."""
+    """`slots` sequences of up to `capacity` positions, for every layer. Capacity is rounded up to whole key blocks.
+
+    With `scratch` there is one slot more behind the others, for rows that are padding: it is written and never read.
+    """
 
     def __init__(
         self,
@@ -26,18 +30,20 @@ class KVCache:
         capacity: int,
         dtype: torch.dtype,
         device: torch.device,
+        scratch: bool = False,
     ) -> None:
         self.slots = slots
         self.capacity = capacity = capacity + -capacity % CAPACITY_UNIT
         self.lengths = [0] * slots
         self.keys: dict[int, Tensor] = {}  # layer -> [slots, kv_heads, capacity, key_size]
         self.values: dict[int, Tensor] = {}
+        made = slots + scratch
         try:
             for layer, (heads, key_size, value_size) in shapes.items():
-                self.keys[layer] = torch.zeros(slots, heads, capacity, key_size, dtype=dtype, device=device)
-                self.values[layer] = torch.zeros(slots, heads, capacity, value_size, dtype=dtype, device=device)
+                self.keys[layer] = torch.zeros(made, heads, capacity, key_size, dtype=dtype, device=device)
+                self.values[layer] = torch.zeros(made, heads, capacity, value_size, dtype=dtype, device=device)
         except (RuntimeError, MemoryError) as error:
-            size = cache_bytes(shapes, slots, capacity, dtype) / 2**20
+            size = cache_bytes(shapes, made, capacity, dtype) / 2**20
             raise ModelError(
                 f"{size:.0f} MiB for {slots} cache slots of {capacity} tokens do not fit in memory: "
                 "lower max_batch or context."
@@ -49,6 +55,10 @@ class KVCache:
         assert end <= self.capacity, "one row beyond the end would be dropped without a word"
         self.keys[layer][slot, :, start:end] = keys
         self.values[layer][slot, :, start:end] = values
+
+    def scatter(self, layer: int, slots: Tensor, positions: Tensor, keys: Tensor, values: Tensor) -> None:
+        """Puts row i of keys [N, kv_heads, key_size] and values at position `positions[i]` of slot `slots[i]`."""
+        scatter(self.keys[layer], self.values[layer], slots, positions, keys, values)
 
     def read(self, layer: int, slot: int, end: int) -> tuple[Tensor, Tensor]:
         """Views of the first `end` positions: [kv_heads, end, size] each; no copy."""
@@ -68,8 +78,9 @@ class KVCache:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all slots together."""
-        return sum(t.numel() * t.element_size() for part in (self.keys, self.values) for t in part.values())
+        """Bytes of all slots together, but for the one of padding."""
+        tensors = [t[: self.slots] for part in (self.keys, self.values) for t in part.values()]
+        return sum(t.numel() * t.element_size() for t in tensors)
 
 
 def cache_bytes(shapes: dict[int, LayerShape], slots: int, capacity: int, dtype: torch.dtype) -> int:

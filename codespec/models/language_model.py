@@ -1,19 +1,28 @@
 """A causal language model as the engine sees it: ids in, logits out, a length to set. The only caller of a transformers
 forward. Knows no text, no requests and no sampling.
+
+A step is laid out in one of two ways: on a CPU the host walks through it sequence by sequence; on a device (`steps` is
+"device") all rows go into tensors there and the host is done, so that steps can be recorded and replayed as graphs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor, nn
 
 from codespec.models.attention import Seam, Span, Step
 from codespec.models.cache import KVCache, LayerShape
-from codespec.models.rotary import Frequencies, RequestRotary
+from codespec.models.device_rows import DeviceRows, tile_positions
+from codespec.models.graphs import Progress, StepRunner
+from codespec.models.rotary import RequestRotary, SlotFrequencies
 from codespec.text.tokenizer import TextTokenizer
+
+if TYPE_CHECKING:
+    from codespec.models.team import Team
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +55,10 @@ class ModelSpec:
     notes: tuple[str, ...] = ()
 
 
+Steps = Literal["spans", "device"]
+GRAPH_ROWS = 128  # the configuration's default
+
+
 class LanguageModel:
     """A model with its tokenizer and its KV slots. Rows of several sequences go through one flat forward."""
 
@@ -60,6 +73,7 @@ class LanguageModel:
         device: torch.device,
         dtype: torch.dtype,
         exact: bool,
+        steps: Steps | None = None,
     ) -> None:
         self.network = network
         self.tokenizer = tokenizer
@@ -68,17 +82,36 @@ class LanguageModel:
         self.device = device
         self.dtype = dtype
         self.exact = exact
+        self.steps: Steps = steps or ("spans" if device.type == "cpu" else "device")
         self.choosable = spec.vocab_size  # ids from here on only pad the vocabulary: they are never chosen
         self.shapes: dict[int, LayerShape] = {}
+        self.groups = 1  # query heads that share a head of keys, at most
         self.cache: KVCache | None = None
         self._seam = seam
         self._rotary = rotary
-        self._frequencies: dict[int, Frequencies] = {}  # slot -> what rotates it
+        self._frequencies = SlotFrequencies(rotary, 1, device) if rotary else None
+        self._runner: StepRunner | None = None
+        self.team: Team | None = None  # others that hold a share of the model and repeat what is done with it
 
-    def allocate(self, slots: int, capacity: int) -> None:
-        """Makes `slots` cache slots of `capacity` positions; whatever was cached is gone."""
-        self.cache = KVCache(self.shapes, slots, capacity, self.dtype, self.device)
-        self._frequencies.clear()
+    def allocate(self, slots: int, capacity: int, graph_rows: int = GRAPH_ROWS) -> None:
+        """Makes `slots` cache slots of `capacity` positions; whatever was cached is gone. On a device, steps of up to
+        `graph_rows` rows come in buckets.
+        """
+        self._tell("allocate", slots, capacity, graph_rows)
+        self._runner = self.cache = None  # freed before there is anything new
+        on_device = self.steps == "device"
+        self.cache = KVCache(self.shapes, slots, capacity, self.dtype, self.device, scratch=on_device)
+        if self._rotary is not None:
+            self._frequencies = SlotFrequencies(self._rotary, slots + 1, self.device)
+        if on_device:
+            tile = tile_positions(self.groups)
+            self._runner = StepRunner(self._compute, self.cache, tile, self.device, graph_rows)
+
+    @torch.inference_mode()
+    def capture(self, progress: Progress = lambda done, of: None) -> str:
+        """Records the graphs that steps will replay, on a GPU; returns "" or why that can't be."""
+        self._tell("capture")
+        return self._runner.capture(progress) if self._runner is not None else ""
 
     def rotary_key(self, length: int) -> int:
         """Names the rotation of a sequence that may grow to `length`; prefixes are shared under equal keys only."""
@@ -87,9 +120,10 @@ class LanguageModel:
     def admit(self, slot: int, length: int, cached: int = 0) -> None:
         """Begins a sequence that may grow to `length` in `slot`, of which `cached` positions are there already."""
         assert self.cache is not None
+        self._tell("admit", slot, length, cached)
         self.cache.rollback(slot, cached)
-        if self._rotary is not None:
-            self._frequencies[slot] = self._rotary.frequencies(length)
+        if self._rotary is not None and self._frequencies is not None:
+            self._frequencies.put(slot, self._rotary.frequencies(length))
 
     @torch.inference_mode()
     def forward(self, batch: Sequence[Rows], cached: bool = True) -> Tensor:
@@ -98,21 +132,13 @@ class LanguageModel:
         Returns float32 logits [sum of keep, vocabulary], sequence by sequence; those of ids that only pad are minus
         infinity. `cached=False` probes shapes and writes nothing.
         """
-        step, ids, positions, kept = self._lay_out(batch, self.cache if cached else None)
-        self._seam.step = step
-        try:
-            logits: Tensor = self.network(
-                input_ids=ids, position_ids=positions, use_cache=False, logits_to_keep=kept
-            ).logits[0]
-        finally:
-            self._seam.step = None
-        assert len(logits) == len(kept), "the model ignores logits_to_keep"
-        if not self.shapes:
-            self.shapes = step.shapes
-        if step.cache is not None:
+        self._tell("forward", batch, cached)
+        cache = self.cache if cached else None
+        runner = self._runner if cached else None
+        logits = runner.run(batch) if runner is not None else self._walk(batch, cache)
+        if cache is not None:
             for rows in batch:
-                step.cache.lengths[rows.slot] = rows.start + len(rows.ids)
-        logits = logits[: sum(rows.keep for rows in batch)].float()
+                cache.lengths[rows.slot] = rows.start + len(rows.ids)
         logits[:, self.choosable :] = -torch.inf
         return logits
 
@@ -120,6 +146,43 @@ class LanguageModel:
         """Cuts a slot back to `length` positions."""
         assert self.cache is not None
         self.cache.rollback(slot, length)
+
+    def fork(self, source: int, target: int, length: int) -> None:
+        """Copies the first `length` positions of one slot to another."""
+        assert self.cache is not None
+        self._tell("fork", source, target, length)
+        self.cache.fork(source, target, length)
+
+    def _tell(self, name: str, *arguments: object) -> None:
+        if self.team is not None:
+            self.team.call(name, *arguments)
+
+    def _walk(self, batch: Sequence[Rows], cache: KVCache | None) -> Tensor:
+        """A step in spans."""
+        step, ids, positions, kept = self._lay_out(batch, cache)
+        logits = self._call(step, ids, positions, kept)
+        if not self.shapes:
+            self.shapes, self.groups = step.shapes, step.groups
+        return logits[: sum(rows.keep for rows in batch)].float()
+
+    def _compute(self, rows: DeviceRows, kept: Tensor) -> Tensor:
+        """Logits [kept, vocabulary] of a step on the device: what a graph records."""
+        step = Step([], self.cache, self.exact, rows)
+        if self._frequencies is not None:
+            step.inverse_frequencies, step.rotary_scale = self._frequencies.of(rows.slots)
+        return self._call(step, rows.ids, rows.positions, kept)
+
+    def _call(self, step: Step, ids: Tensor, positions: Tensor, kept: Tensor) -> Tensor:
+        """The network's logits [kept, vocabulary], in its own dtype, for flat ids and positions [N]."""
+        self._seam.step = step
+        try:
+            logits: Tensor = self.network(
+                input_ids=ids[None], position_ids=positions[None], use_cache=False, logits_to_keep=kept
+            ).logits[0]
+        finally:
+            self._seam.step = None
+        assert len(logits) == len(kept), "the model ignores logits_to_keep"
+        return logits
 
     def _lay_out(self, batch: Sequence[Rows], cache: KVCache | None) -> tuple[Step, Tensor, Tensor, Tensor]:
         ids: list[int] = []
@@ -133,18 +196,13 @@ class LanguageModel:
             positions.extend(range(rows.start, rows.start + len(rows.ids)))
             kept.extend(range(end - rows.keep, end))
         step = Step(spans, cache, self.exact)
-        if self._rotary is not None:
-            step.inverse_frequencies, step.rotary_scale = self._rotation(spans)
-        flat = [torch.tensor(values, dtype=torch.long, device=self.device) for values in (ids, positions, kept or [0])]
-        return step, flat[0][None], flat[1][None], flat[2]
+        if self._frequencies is not None:
+            slots = [span.slot for span in spans for _ in range(span.rows)]
+            step.inverse_frequencies, step.rotary_scale = self._frequencies.of(self._tensor(slots))
+        return step, self._tensor(ids), self._tensor(positions), self._tensor(kept or [0])
 
-    def _rotation(self, spans: Sequence[Span]) -> tuple[Tensor, Tensor]:
-        assert self._rotary is not None
-        default = self._rotary.frequencies(1)
-        chosen = [self._frequencies.get(span.slot, default) for span in spans]
-        inverse = torch.cat([f.inverse.expand(s.rows, -1) for f, s in zip(chosen, spans, strict=True)])
-        scale = torch.cat([torch.full((s.rows, 1), f.scale) for f, s in zip(chosen, spans, strict=True)])
-        return inverse.to(self.device), scale.to(self.device)
+    def _tensor(self, values: list[int]) -> Tensor:
+        return torch.tensor(values, dtype=torch.long, device=self.device)
 
 
 def padded_bytes(tokenizer: TextTokenizer | None, vocab_size: int) -> list[bytes]:

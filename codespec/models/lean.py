@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import rms_norm, silu
 
 from codespec.models.attention import Seam, Span, Step, attend
+from codespec.models.fused import add_rms_norm, rms_norm, rotate, silu_mul
 
 ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 HEAD_NORMS = ("q_norm", "k_norm")  # Qwen3's
@@ -52,13 +52,15 @@ class LeanBlock(nn.Module):
         self.size: int = self.attention.head_dim
         self.kv_heads = self.attention.k_proj.out_features // self.size
         self.heads = self.attention.q_proj.out_features // self.size
-        self.inner = layer.mlp.gate_proj.out_features
         self.window = _window(self.attention)
 
-    def forward(self, rows: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-        """[N, hidden] -> [N, hidden]; cosine and sine are [N, 1, size]."""
+    def forward(self, rows: Tensor, fed: Tensor | None, cosine: Tensor, sine: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows [N, hidden] and what is still to be added to them, in and out: the sum is taken with the next norm.
+        cosine and sine are [N, 1, size].
+        """
         count, q, k = rows.shape[0], self.heads, self.kv_heads
-        mixed = self.qkv(self.before(rows)).view(count, q + 2 * k, self.size)
+        rows, normed = (rows, self.before(rows)) if fed is None else self.before.of_sum(rows, fed)
+        mixed = self.qkv(normed).view(count, q + 2 * k, self.size)
         turned = mixed[:, : q + k]
         if self.head_norms:
             turned = torch.cat([self.head_norms[0](turned[:, :q]), self.head_norms[1](turned[:, q:])], dim=1)
@@ -67,10 +69,8 @@ class LeanBlock(nn.Module):
         seen, _ = attend(
             self.attention, turned[:, :q], turned[:, q:], values, None, self.attention.scaling, self.window
         )
-        rows = rows + self.out(seen.reshape(count, q * self.size))
-        both = self.gate_up(self.after(rows))
-        fed: Tensor = self.down(silu(both[:, : self.inner]) * both[:, self.inner :])
-        return rows + fed
+        rows, normed = self.after.of_sum(rows, self.out(seen.reshape(count, q * self.size)))
+        return rows, self.down(silu_mul(self.gate_up(normed)))
 
 
 class LeanNetwork(nn.Module):
@@ -92,12 +92,14 @@ class LeanNetwork(nn.Module):
 
     def forward(self, input_ids: Tensor, position_ids: Tensor, logits_to_keep: Tensor, use_cache: bool) -> Output:
         """ids and positions [1, N] -> logits of the kept rows."""
-        rows = self.embed(input_ids[0])
+        rows: Tensor = self.embed(input_ids[0])
+        fed: Tensor | None = None
         cosine, sine = self.rotary(rows, position_ids)
         cosine, sine = cosine[0, :, None], sine[0, :, None]
         for block in self.blocks:
-            rows = block(rows, cosine, sine)
-        return Output(self.head(self.norm(rows[logits_to_keep]))[None])
+            rows, fed = block(rows, fed, cosine, sine)
+        assert fed is not None
+        return Output(self.head(self.norm.of_sum(rows[logits_to_keep], fed[logits_to_keep])[1])[None])
 
 
 class Norm(nn.Module):
@@ -110,7 +112,11 @@ class Norm(nn.Module):
 
     def forward(self, rows: Tensor) -> Tensor:
         """Over the last dimension."""
-        return rms_norm(rows, self.weight.shape, self.weight, self.eps)
+        return rms_norm(rows, self.weight, self.eps)
+
+    def of_sum(self, rows: Tensor, added: Tensor) -> tuple[Tensor, Tensor]:
+        """The sum, and its norm."""
+        return add_rms_norm(rows, added, self.weight, self.eps)
 
 
 def make_lean(network: nn.Module, seam: Seam) -> LeanNetwork | None:
@@ -150,7 +156,7 @@ def _agrees(network: Any, layer: Any, seam: Seam) -> bool:
         if cosine.shape[-1] != layer.self_attn.head_dim:  # rotates a part of each head only
             return False
         theirs = layer(rows[None], position_embeddings=(cosine, sine))
-        ours = LeanBlock(layer)(rows, cosine[0, :, None], sine[0, :, None])
+        ours = torch.add(*LeanBlock(layer)(rows, None, cosine[0, :, None], sine[0, :, None]))
     finally:
         seam.step = None
     gap = (theirs[0] - ours).abs().max() / theirs.abs().max().clamp(min=1.0)
@@ -166,10 +172,3 @@ def fuse(*layers: nn.Linear) -> nn.Linear:
     if biased:
         fused.bias = nn.Parameter(torch.cat([layer.bias.detach() for layer in layers]), requires_grad=False)
     return fused
-
-
-def rotate(heads: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """Rotary position embedding (Su et al. 2021) of [N, heads, size], halves paired as transformers pairs them."""
-    half = heads.shape[-1] // 2
-    turned = torch.cat([-heads[..., half:], heads[..., :half]], dim=-1)
-    return heads * cosine + turned * sine

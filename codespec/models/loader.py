@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
@@ -19,40 +19,63 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from codespec.errors import ModelError, TokenizerError
+from codespec.models import invariant_linear
 from codespec.models.attention import NAME, Seam, register
 from codespec.models.enlarge import enlarge
-from codespec.models.language_model import LanguageModel, ModelSpec
+from codespec.models.language_model import LanguageModel, ModelSpec, Steps
 from codespec.models.lean import make_lean
 from codespec.models.linear import can_pack, pack_linears
+from codespec.models.memory_plan import demand_room, free_memory, weights_claim
 from codespec.models.quantized import can_quantize, quantize_linears
 from codespec.models.rotary import replace_rotary
 from codespec.models.seam_check import FAILURES, check_seam, check_windows, one_line, quiet, reference_logits, refusal
 from codespec.models.shapes import Shape
+from codespec.models.slot_attention import require_triton
 from codespec.pair.architecture import architecture, why_unsuitable
 from codespec.pair.folder import find_folder
+from codespec.pair.weights import read_weights
 from codespec.text.control_tokens import declared_eos_ids, read_json
 from codespec.text.tokenizer import TextTokenizer
+
+if TYPE_CHECKING:
+    from codespec.models.team import Team
 
 SIMULATED = "{name} is padded to the size of {shape}: speeds are those of that size, texts are its own up to rounding"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "int8": torch.float32}
 
 
 def load_model(
-    name: str, *, device: str = "cpu", dtype: str = "float32", exact: bool = True, shape: Shape | None = None
+    name: str,
+    *,
+    device: str = "cpu",
+    dtype: str = "float32",
+    exact: bool = True,
+    shape: Shape | None = None,
+    team: Team | None = None,
 ) -> LanguageModel:
     """Loads `name` (a local folder in the Hugging Face layout, or a hub id), enlarged if a shape is given; slots are
-    allocated later. `int8` is for drafters: float32 but for its products.
+    allocated later. `int8` is for drafters: float32 but for its products. With a `team` it is this process's share.
 
     Raises ModelError with one sentence for everything a user can meet: a missing or truncated folder, an architecture
     that does not pass the seam's check, an unknown dtype or device.
     """
     if dtype not in DTYPES:
         raise ModelError(f"dtype {dtype!r} is not known: use one of {', '.join(DTYPES)}.")
-    where = _device(device)
+    where = find_device(device)
     folder = find_folder(name)
     _check_folder(folder)
     register()
-    network = _network(folder, _config(folder), DTYPES[dtype])
+    config = _config(folder)
+    free = free_memory(where)
+    if free is not None:
+        count = shape.parameters if shape else _parameters(folder, config)
+        demand_room([weights_claim(name, count, DTYPES[dtype], team.size if team else 1)], free)
+    network = _network(folder, config, DTYPES[dtype], team)
+    whole = sum(p.numel() for p in network.parameters())
+    if team is not None:
+        from codespec.models.split import localize  # with what torch needs for it, a third of a second
+
+        localize(network, exact)
     tokenizer = _tokenizer(folder)
     rows = network.config.get_text_config().vocab_size
     if any(tokenizer.token_bytes[rows:]):
@@ -63,6 +86,9 @@ def load_model(
     model = wrap(
         network, tokenizer, name, device=where, dtype=DTYPES[dtype], exact=exact, shape=shape, pack=dtype != "int8"
     )
+    if team is not None:
+        model.spec = replace(model.spec, parameters=whole)
+        model.team = team if team.rank == 0 else None
     return model if dtype != "int8" else _quantize(model)
 
 
@@ -86,11 +112,12 @@ def wrap(
     lean: bool = True,
     shape: Shape | None = None,
     pack: bool = True,
+    steps: Steps | None = None,
 ) -> LanguageModel:
     """Puts a transformers model (loaded with our attention) behind the seam, packed and checked.
 
     `lean=False` keeps transformers' layers where the lean ones would be chosen; `shape` enlarges the model first;
-    `pack=False` leaves its products as they are.
+    `pack=False` leaves its products as they are; `steps` are those of the device unless given.
     """
     register()
     config: Any = network.config
@@ -111,7 +138,7 @@ def wrap(
         spec = replace(spec, simulated=shape.name)
         notes = (*notes, SIMULATED.format(name=name, shape=shape.name))
     spec = replace(spec, lean=slim is not None, packed=packed, notes=notes)
-    model = LanguageModel(running, seam, rotary, tokenizer, spec, device=device, dtype=dtype, exact=exact)
+    model = LanguageModel(running, seam, rotary, tokenizer, spec, device=device, dtype=dtype, exact=exact, steps=steps)
     check_seam(model, reference)
     model.choosable = choosable
     return model
@@ -131,26 +158,43 @@ def _describe(network: nn.Module, name: str, dtype: torch.dtype) -> ModelSpec:
 
 
 def _pack(network: nn.Module, device: torch.device, dtype: torch.dtype, exact: bool) -> tuple[bool, tuple[str, ...]]:
-    """Packs a CPU model's products; says whether it did, and why not."""
+    """Packs a CPU model's products, or makes a GPU's row-invariant if they must be; says whether it did, and why
+    not.
+    """
     if device.type != "cpu":
-        return False, ()
+        return _fix_order(network, device, dtype) if exact else (False, ())
     problem = can_pack(dtype)
     if problem:
         return False, (f"{problem}: plain products are used, slower and not row-invariant",)
     return pack_linears(network, exact) > 0, ()
 
 
-def _device(device: str) -> torch.device:
+def _fix_order(network: nn.Module, device: torch.device, dtype: torch.dtype) -> tuple[bool, tuple[str, ...]]:
+    problem = invariant_linear.find_variance(device, dtype)
+    if problem:
+        return False, (f"{problem}: plain products are used, which are not row-invariant",)
+    invariant_linear.replace_linears(network)
+    return False, ()
+
+
+def find_device(device: str) -> torch.device:
+    """The device of that name; `auto` is CUDA where there is one. ModelError if it is not at hand."""
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise ModelError("No CUDA device is at hand: use --device cpu.")
+    if device.startswith("cuda"):
+        require_triton("A GPU")
     if device.partition(":")[0] not in ("cpu", "cuda"):
         raise ModelError(f"device {device!r} is not known: use auto, cpu or cuda.")
     try:
         return torch.device(device)
     except RuntimeError as error:
         raise ModelError(f"device {device!r} is not known: use auto, cpu or cuda.") from error
+
+
+def _parameters(folder: Path, config: Any) -> int:
+    return read_weights(folder, tied=config.get_text_config().tie_word_embeddings).parameters
 
 
 def _check_folder(folder: Path) -> None:
@@ -180,9 +224,10 @@ def _config(folder: Path) -> Any:
     return config
 
 
-def _network(folder: Path, config: Any, dtype: torch.dtype) -> Any:
+def _network(folder: Path, config: Any, dtype: torch.dtype, team: Team | None) -> Any:
     transformers_logging.disable_progress_bar()
     loader: Any = AutoModelForCausalLM
+    split = {} if team is None else _split(team)
     try:
         with quiet():
             network, report = loader.from_pretrained(
@@ -194,6 +239,7 @@ def _network(folder: Path, config: Any, dtype: torch.dtype) -> Any:
                 use_safetensors=True,
                 output_loading_info=True,
                 ignore_mismatched_sizes=True,  # reported below, in our own words
+                **split,
             )
     except (*FAILURES, SafetensorError) as error:
         if error.args == (NAME,):  # transformers looked the attention up in a table of the model's own
@@ -214,6 +260,12 @@ def _network(folder: Path, config: Any, dtype: torch.dtype) -> Any:
             "fetch or export the model again."
         )
     return network
+
+
+def _split(team: Team) -> dict[str, Any]:
+    from transformers.distributed.configuration_utils import DistributedConfig  # younger than the rest
+
+    return {"distributed_config": DistributedConfig(tp_plan="auto", tp_size=team.size)}
 
 
 def _tokenizer(folder: Path) -> TextTokenizer:

@@ -81,6 +81,24 @@ class RequestRotary(nn.Module):
         )
 
 
+class SlotFrequencies:
+    """The frequencies of what is in each slot, where the model runs; until a slot is given some, a short request's."""
+
+    def __init__(self, rotary: RequestRotary, slots: int, device: torch.device) -> None:
+        usual = rotary.frequencies(1)
+        self._inverse = usual.inverse.repeat(slots, 1).to(device)  # [slots, rotary_dim / 2]
+        self._scale = torch.full((slots, 1), usual.scale, device=device)
+
+    def put(self, slot: int, frequencies: Frequencies) -> None:
+        """What rotates the rows of a slot from now on."""
+        self._inverse[slot] = frequencies.inverse.to(self._inverse.device)
+        self._scale[slot] = frequencies.scale
+
+    def of(self, slots: Tensor) -> tuple[Tensor, Tensor]:
+        """For rows of these slots [N]: inverse frequencies [N, rotary_dim / 2] and scales [N, 1]."""
+        return self._inverse[slots], self._scale[slots]
+
+
 def replace_rotary(model: nn.Module, seam: Seam) -> RequestRotary | None:
     """Puts a `RequestRotary` where the model's own rotary depends on lengths; None where it does not."""
     found: RequestRotary | None = None

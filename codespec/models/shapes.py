@@ -14,7 +14,9 @@ from codespec.errors import ModelError
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Sizes of a model by its own config.json; `query` and `keys` are the widths of all its heads together."""
+    """Sizes of a model by its own config.json; `query` and `keys` are the widths of all its heads together, `head` of
+    each.
+    """
 
     name: str
     hidden: int
@@ -24,14 +26,22 @@ class Shape:
     inner: int
     vocabulary: int
     tied: bool  # whether the output head is the embedding
+    head: int = 128
+
+    @property
+    def parameters(self) -> int:
+        """Weights of a model of this shape, but for norms and biases."""
+        layer = self.hidden * (2 * self.query + 2 * self.keys + 3 * self.inner)
+        return self.layers * layer + (2 - self.tied) * self.vocabulary * self.hidden
 
 
 SHAPES = {
     shape.name: shape
     for shape in (
-        Shape("qwen2.5-0.5b", 896, 24, 14 * 64, 2 * 64, 4864, 151936, tied=True),
+        Shape("qwen2.5-0.5b", 896, 24, 14 * 64, 2 * 64, 4864, 151936, tied=True, head=64),
         Shape("qwen2.5-1.5b", 1536, 28, 12 * 128, 2 * 128, 8960, 151936, tied=True),
         Shape("qwen2.5-7b", 3584, 28, 28 * 128, 4 * 128, 18944, 152064, tied=False),
+        Shape("qwen2.5-32b", 5120, 64, 40 * 128, 8 * 128, 27648, 152064, tied=False),
     )
 }
 

@@ -37,7 +37,7 @@ def measure(models: Sequence[LanguageModel], budget: float) -> list[dict[Shape, 
     while not sweeps or (sweeps < MOST_SWEEPS and (time.perf_counter() - began) * (1 + 0.5 / sweeps) < budget):
         for model, grid, found in zip(models, shapes, best, strict=True):
             for shape in grid:
-                found[shape] = min(found[shape], _forward(model, shape))
+                found[shape] = min(found[shape], time_forward(model, shape))
         sweeps += 1
     for model in models:
         _empty(model)
@@ -49,7 +49,7 @@ def _grid(model: LanguageModel, budget: float) -> list[Shape]:
     assert model.cache is not None
     long = min(LONG, model.cache.capacity - 64)
     batches = [batch for batch in (2, 4, 8, 16, 32) if batch <= model.cache.slots]
-    once = min(_forward(model, (1, 1, SHORT)) for _ in range(3))
+    once = min(time_forward(model, (1, 1, SHORT)) for _ in range(3))
     grids = [_shapes(short, at_long, batches, long) for short, at_long in GRIDS]
     return next((grid for grid in grids if 3.0 * once * len(grid) <= budget), grids[-1])
 
@@ -70,8 +70,8 @@ def choose_threads(model: LanguageModel, budget: float = 1.0) -> int:
     while not times[2] or time.perf_counter() - began < budget:
         for threads, found in times.items():
             torch.set_num_threads(threads)
-            _forward(model, (4, 1, SHORT))  # the first forward wakes the threads
-            found += [_forward(model, (4, 1, SHORT)) for _ in range(TURN)]
+            time_forward(model, (4, 1, SHORT))  # the first forward wakes the threads
+            found += [time_forward(model, (4, 1, SHORT)) for _ in range(TURN)]
     torch.set_num_threads(before)
     _empty(model)
     one, two = (sorted(found)[int(0.95 * len(found))] for found in times.values())
@@ -85,7 +85,8 @@ def _shapes(short: Sequence[int], at_long: Sequence[int], batches: Sequence[int]
     return found + [(batch, batch, SHORT) for batch in batches]
 
 
-def _forward(model: LanguageModel, shape: Shape) -> float:
+def time_forward(model: LanguageModel, shape: Shape) -> float:
+    """The seconds of one forward of this shape, in slots 0 to batch - 1, from ids to logits."""
     rows, batch, context = shape
     each = rows // batch
     parts = [Rows(slot, context, [slot + 1] * each, keep=each) for slot in range(batch)]

@@ -22,6 +22,7 @@ from codespec.sequence import Cap, Draft, Sequence
 from codespec.text.fim import FimMissing, find_template
 from codespec.text.layout import Layouts
 from codespec.text.tokenizer import TextTokenizer
+from codespec.verify.device_sampling import Asked, DeviceSampler
 from codespec.verify.noise import row_key, uniform
 from codespec.verify.sampling import Place, Row, Sampler, chances, draw, prepare
 
@@ -88,6 +89,8 @@ class DraftModel:
         self.template = None if isinstance(template, FimMissing) else template
         self.shared = shares_ids_with is not None and shares_ids_with.fingerprint == model.tokenizer.fingerprint
         self._sampler = Sampler(model.token_bytes)
+        on_device = model.steps == "device"
+        self._device_sampler = DeviceSampler(model.token_bytes, model.device) if on_device else None
         self._spelled = [number for number, spelled in enumerate(model.token_bytes) if spelled]
         self.slots = SlotPool(slots)
         self._layouts = Layouts()
@@ -105,11 +108,10 @@ class DraftModel:
             logits = self.model.forward([guess.rows() for guess in going])
             for guess in going:
                 guess.text.cached = guess.text.length
+            chances = logits.softmax(dim=1)  # before the sampler changes them
             tokens = self._choose(going, logits)
-            chances = (
-                logits.softmax(dim=1).gather(1, torch.tensor(tokens, device=logits.device)[:, None])[:, 0].tolist()
-            )
-            going = [g for g, token, p in zip(going, tokens, chances, strict=True) if self._extend(g, token, p)]
+            both = torch.stack([tokens.double(), chances.gather(1, tokens[:, None])[:, 0].double()]).tolist()
+            going = [g for g, token, p in zip(going, *both, strict=True) if self._extend(g, int(token), p)]
         for guess in started:
             drafts[guess.place] = guess.draft(self.name)
         return drafts
@@ -193,30 +195,36 @@ class DraftModel:
         lease = self.slots.acquire([*text.head, *text.ids], key, sequence.request.document)
         text.slot, text.cached = lease.slot, min(lease.shared, max(0, text.length - 1))
         if lease.source != lease.slot and text.cached:
-            assert self.model.cache is not None
-            self.model.cache.fork(lease.source, lease.slot, text.cached)
+            self.model.fork(lease.source, lease.slot, text.cached)
         self.model.admit(text.slot, self.context, text.cached)
         sequence.stats.drafter_prompt_tokens += text.length
         sequence.stats.drafter_cached_tokens += text.cached
         self._texts[sequence] = text
         return text
 
-    def _choose(self, guesses: list[Guess], logits: Tensor) -> list[int]:
-        """The drafter's next token for each guess: its best, or under sampling what the target's luck favours."""
+    def _choose(self, guesses: list[Guess], logits: Tensor) -> Tensor:
+        """The drafter's next token for each guess: its best, or under sampling what the target's luck favours. Ids
+        [guesses] where the logits are, which may be changed.
+        """
         requests = [guess.sequence.request for guess in guesses]
         if all(request.temperature == 0.0 and request.repetition_penalty == 1.0 for request in requests):
-            return logits.argmax(dim=1).tolist()
+            return logits.argmax(dim=1)
+        asked = [Asked(guess.sequence.request, guess.sequence.choice, self._place(guess)) for guess in guesses]
+        if self._device_sampler is not None and not any(guess.drawn for guess in guesses):
+            return self._device_sampler.choose(logits, asked)
         chosen = []
-        for guess, row in zip(guesses, logits, strict=True):
-            request, sequence = guess.sequence.request, guess.sequence
-            offset = len(sequence.generated) + len(guess.held) + len(guess.drafted)
-            silent = sequence.silent if offset == len(sequence.generated) else 0
-            place = Place(offset, silent, guess.text.ids if request.repetition_penalty != 1.0 else ())
+        for guess, one, row in zip(guesses, asked, logits, strict=True):
             if guess.drawn:
-                chosen.append(self._draw(guess, row, place))
-                continue
-            chosen += self._sampler.choose(row[None].clone(), request, sequence.choice, [place])
-        return chosen
+                chosen.append(self._draw(guess, row, one.place))
+            else:
+                chosen += self._sampler.choose(row[None].clone(), one.request, one.choice, [one.place])
+        return torch.tensor(chosen, device=logits.device)
+
+    def _place(self, guess: Guess) -> Place:
+        sequence, penalized = guess.sequence, guess.sequence.request.repetition_penalty != 1.0
+        offset = len(sequence.generated) + len(guess.held) + len(guess.drafted)
+        silent = sequence.silent if offset == len(sequence.generated) else 0
+        return Place(offset, silent, guess.text.ids if penalized else ())
 
     def _draw(self, guess: Guess, logits: Tensor, place: Place) -> int:
         """A token by chance, for a draft that is judged by rejection; no luck of the target's goes in."""

@@ -8,8 +8,7 @@ import collections.abc
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
+from torch import Tensor
 
 from codespec.sequence import Candidates
 from codespec.types import CompletionRequest
@@ -19,27 +18,38 @@ from codespec.verify.sampling import Place, Row, Sampler, chances, draw, prepare
 ACCEPTING, REDRAWING = 1, 2  # what luck is for: each purpose has its own
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class View:
     """What the target says behind each of one sequence's candidates: logits [candidates + 1, vocabulary] and where they
-    stand. A row is worked on when it is asked for, and may be asked once.
+    stand. A row is worked on when it is asked for, and may be asked once. `picked`: the choices, where they were made
+    before; `logprobs`: the rows' own, where they are asked for.
     """
 
     sampler: Sampler
     request: CompletionRequest
     choice: int
-    rows: NDArray[np.float32]
+    logits: Tensor
     places: collections.abc.Sequence[Place]
+    logprobs: list[Tensor] | None = None
+    picked: collections.abc.Sequence[int] | None = None
+    _rows: Row | None = None
 
     def chosen(self, row: int) -> int:
         """The target's own choice, which depends on no draft."""
-        prepare(self.rows[row], self.request, self.places[row])
-        return self.sampler.pick(self.rows[row], self.request, self.choice, self.places[row])
+        if self.picked is not None:
+            return self.picked[row]
+        return self.sampler.pick(self._prepared(row), self.request, self.choice, self.places[row])
 
     def chances(self, row: int) -> Row:
         """The probabilities [vocabulary] of that choice."""
-        prepare(self.rows[row], self.request, self.places[row])
-        return chances(self.rows[row], self.request)
+        return chances(self._prepared(row), self.request)
+
+    def _prepared(self, row: int) -> Row:
+        if self._rows is None:
+            self._rows = self.logits.cpu().numpy()
+        found: Row = self._rows[row]
+        prepare(found, self.request, self.places[row])
+        return found
 
     def luck(self, row: int, purpose: int) -> float:
         """A number in [0, 1) that nothing else in this text depends on."""

@@ -16,6 +16,7 @@ from codespec.models.language_model import LanguageModel, Rows
 from codespec.sequence import Candidates, Sequence, Verdict
 from codespec.text.heal import held_vocabulary
 from codespec.verify.acceptance import AcceptanceRule, RejectionRule, View
+from codespec.verify.device_sampling import Asked, DeviceSampler
 from codespec.verify.logprobs import own_logprobs, tell_logprobs
 from codespec.verify.sampling import Place, Sampler
 
@@ -46,18 +47,16 @@ class Verifier:
         self.rule = rule
         self.rejection = RejectionRule()
         self.sampler = Sampler(target.token_bytes)
+        on_device = target.steps == "device"
+        self.device_sampler = DeviceSampler(target.token_bytes, target.device) if on_device else None
         self._held = held_vocabulary(target.tokenizer)
 
     @torch.inference_mode()
     def verify(self, turns: collections.abc.Sequence[Turn]) -> list[Verdict | None]:
         """Runs all turns in one forward, rolls rejected positions back, and returns a verdict for those that decide."""
         logits = self.target.forward([self._rows(turn) for turn in turns])
-        verdicts: list[Verdict | None] = []
-        row = 0
-        for turn in turns:
-            count = len(turn.candidates.ids) + 1 if turn.decides else 0
-            verdicts.append(self._judge(turn, logits[row : row + count]) if count else None)
-            row += count
+        views = self._views(turns, logits)
+        verdicts = [None if view is None else self._judge(turn, view) for turn, view in zip(turns, views, strict=True)]
         for turn, verdict in zip(turns, verdicts, strict=True):
             self._settle(turn, verdict)
         return verdicts
@@ -69,18 +68,60 @@ class Verifier:
             return Rows(sequence.slot, sequence.cached, ids, keep=0)
         return Rows(sequence.slot, sequence.cached, [*ids, *turn.candidates.ids], keep=len(turn.candidates.ids) + 1)
 
-    def _judge(self, turn: Turn, logits: Tensor) -> Verdict:
+    def _views(self, turns: collections.abc.Sequence[Turn], logits: Tensor) -> list[View | None]:
+        """What the target says to each turn that decides; logits [all their rows, vocabulary]."""
+        views: list[View | None] = []
+        row = 0
+        for turn in turns:
+            count = len(turn.candidates.ids) + 1 if turn.decides else 0
+            views.append(self._view(turn, logits[row : row + count]) if count else None)
+            row += count
+        if self.device_sampler is not None:
+            self._choose(self.device_sampler, turns, views, logits)
+        return views
+
+    def _view(self, turn: Turn, logits: Tensor) -> View:
+        sequence = turn.sequence
+        own = None if sequence.request.logprobs is None else own_logprobs(logits)  # before the sampler changes them
+        places = self._places(sequence, turn.candidates.ids)
+        return View(self.sampler, sequence.request, sequence.choice, logits, places, own)
+
+    def _choose(
+        self,
+        sampler: DeviceSampler,
+        turns: collections.abc.Sequence[Turn],
+        views: collections.abc.Sequence[View | None],
+        logits: Tensor,
+    ) -> None:
+        """All rows' choices where the logits lie, in one copy; whoever is judged by rejection needs its rows whole."""
+        row = 0
+        places: list[int] = []
+        asked: list[Asked] = []
+        waiting: list[View] = []
+        for turn, view in zip(turns, views, strict=True):
+            if view is None:
+                continue
+            count = len(view.places)
+            if not turn.candidates.chances:
+                places += range(row, row + count)
+                asked += [Asked(view.request, view.choice, place) for place in view.places]
+                waiting.append(view)
+            row += count
+        if not asked:
+            return
+        chosen = iter(sampler.choose(logits if len(asked) == len(logits) else logits[places], asked).tolist())
+        for view in waiting:
+            view.picked = [next(chosen) for _ in view.places]
+
+    def _judge(self, turn: Turn, view: View) -> Verdict:
         sequence, candidates = turn.sequence, turn.candidates
-        asked = sequence.request.logprobs
-        own = None if asked is None else own_logprobs(logits)  # before the sampler changes them in place
-        places = self._places(sequence, candidates.ids)
-        view = View(self.sampler, sequence.request, sequence.choice, logits.cpu().numpy(), places)
         rule = self.rejection if candidates.chances else self.rule
         accepted, last = rule.judge(candidates, view)
         committed = (*candidates.ids[:accepted], last)
-        if own is None or asked is None:
+        if view.logprobs is None or sequence.request.logprobs is None:
             return Verdict(accepted, committed)
-        return Verdict(accepted, committed, tell_logprobs(own, committed, sequence.num_generated, asked))
+        told = tell_logprobs(view.logprobs, committed, sequence.num_generated, sequence.request.logprobs)
+        return Verdict(accepted, committed, told)
 
     def _settle(self, turn: Turn, verdict: Verdict | None) -> None:
         """The cache keeps what was fed and accepted; the last committed token's keys come with the next step."""

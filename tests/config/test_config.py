@@ -32,6 +32,8 @@ def good_value(name: str) -> st.SearchStrategy[Any]:
         return st.dictionaries(st.sampled_from(["comment", "go.string", "python.comment"]), st.integers(0, 20))
     if name == "device":
         return st.sampled_from(["auto", "cpu", "cuda", "cuda:1"])
+    if name == "drafter_device":
+        return st.sampled_from(["same", "auto", "cpu", "cuda:1"])
     kind = type(DEFAULTS[name])
     if kind is int:
         return st.integers(LEAST[name], MOST.get(name, 10**6))

@@ -31,7 +31,7 @@ def test_measured_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target, drafter = pair()
     notes: list[str] = []
     table = price(target, {"draft_model": drafter}, notes)
-    monkeypatch.setattr(timing, "_forward", None)  # whoever measures now fails
+    monkeypatch.setattr(timing, "time_forward", None)  # whoever measures now fails
     assert price(target, {"draft_model": drafter}, notes) == table and notes == []
     assert len(list(folder.iterdir())) == 1
     assert fingerprint(target) != fingerprint(drafter) != fingerprint(target, drafter)

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING
 
 import torch
-from hypothesis import strategies as st
 from torch import Tensor
 
 from codespec.models.language_model import LanguageModel, Rows
 from tests.tiny_models import sample_ids
+
+if TYPE_CHECKING:
+    from hypothesis import strategies as st
 
 SLOTS = 3
 Caches = dict[int, tuple[Tensor, Tensor]]  # layer -> keys and values [kv_heads, T, size]
@@ -40,9 +44,20 @@ def rounds(count: int, chunk: int = 40) -> st.SearchStrategy[list[Round]]:
     Drawn as one string of bytes, because single draws would take longer than the model does; not as zeros alone, which
     hypothesis tries first.
     """
+    from hypothesis import strategies as st  # tests on a GPU do without
+
     size = count * BYTES
     drawn = st.binary(min_size=size, max_size=size).filter(any)
-    return drawn.map(lambda data: [_round(data[at : at + BYTES], chunk) for at in range(0, size, BYTES)])
+    return drawn.map(lambda data: _rounds(data, chunk))
+
+
+def random_rounds(seed: int, count: int, chunk: int = 40) -> list[Round]:
+    """The same, drawn by chance alone."""
+    return _rounds(Random(seed).randbytes(count * BYTES), chunk)
+
+
+def _rounds(data: bytes, chunk: int) -> list[Round]:
+    return [_round(data[at : at + BYTES], chunk) for at in range(0, len(data), BYTES)]
 
 
 def _round(data: bytes, chunk: int) -> Round:

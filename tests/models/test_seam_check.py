@@ -121,7 +121,7 @@ def first_rows_for_last(patch: pytest.MonkeyPatch) -> None:
 
     def all_rows(self: LanguageModel, batch: Any, cache: Any) -> Any:
         step, ids, positions, kept = plain(self, batch, cache)
-        return step, ids, positions, torch.arange(ids.shape[1]) if len(kept) > 1 else kept
+        return step, ids, positions, torch.arange(len(ids)) if len(kept) > 1 else kept
 
     patch.setattr(LanguageModel, "_lay_out", all_rows)
 

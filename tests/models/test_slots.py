@@ -164,7 +164,7 @@ def test_a_fork_goes_on_like_its_source(length: int, before: int, dtype: torch.d
     model.forward([Rows(0, 0, ids[:50])])
     if before:
         model.forward([Rows(1, 0, other[:before])])
-    model.cache.fork(0, 1, length)
+    model.fork(0, 1, length)
     assert model.cache.lengths == [50, length]
     assert torch.equal(model.forward([Rows(1, length, ids[length:], keep=60 - length)]), logits[length:])
     model.forward([Rows(1, length, other[length:])])

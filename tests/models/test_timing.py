@@ -27,7 +27,7 @@ def test_the_shortest_of_several_visits_is_kept(monkeypatch: pytest.MonkeyPatch)
         visits[shape] = visits.get(shape, 0) + 1
         return 9.0 if (visits[shape] + shape[0]) % 3 == 0 else 1e-6 * shape[0]
 
-    monkeypatch.setattr(timing, "_forward", forward)
+    monkeypatch.setattr(timing, "time_forward", forward)
     target = model("llama", "gpt2")
     target.allocate(4, 512)
     (found,) = measure([target], 1.0)
@@ -49,7 +49,7 @@ def test_two_threads_only_if_their_bad_moments_are_better(
             return 0.01
         return 0.005 + (stall if count % 10 == 0 else 0.0)
 
-    monkeypatch.setattr(timing, "_forward", forward)
+    monkeypatch.setattr(timing, "time_forward", forward)
     target = model("llama", "gpt2")
     target.allocate(2, 512)
     torch.set_num_threads(1)

@@ -12,6 +12,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -54,7 +55,7 @@ def drafted(request: CompletionRequest, stop: float = 0.0) -> Candidates:
 def view_of(request: CompletionRequest, before: Sequence[int], first: int = 0) -> View:
     """The target's rows behind each of these letters; -1 is the prompt."""
     places = [Place(first + number) for number in range(len(before))]
-    return View(SAMPLER, request, 0, TARGET[list(before)], places)
+    return View(SAMPLER, request, 0, torch.from_numpy(TARGET[list(before)]), places)
 
 
 def write(request: CompletionRequest, drafting: Drafting, rule: RejectionRule) -> list[int]:
@@ -114,7 +115,7 @@ class Plain(RejectionRule):
     def judge(self, candidates: Candidates, view: View) -> tuple[int, int]:
         accepted, last = super().judge(candidates, view)
         if accepted < len(candidates.ids):
-            last = draw(chances(view.rows[accepted], view.request), view.luck(accepted, 9))
+            last = draw(chances(view.logits[accepted].numpy(), view.request), view.luck(accepted, 9))
         return accepted, last
 
 
@@ -160,7 +161,7 @@ def test_one_seed_and_one_draft_give_one_text(seed: int, more: int, fewer: int) 
     padded = tuple(np.append(row, np.zeros(more, np.float32)) for row in candidates.chances)
     assert RejectionRule().judge(Candidates(candidates.ids, chances=padded), view) == told
     wider = np.pad(TARGET[[-1, *candidates.ids]], ((0, 0), (0, fewer)), constant_values=-np.inf)
-    view = View(Sampler([*LETTERS, *[b""] * fewer]), request, 0, wider, view.places)
+    view = View(Sampler([*LETTERS, *[b""] * fewer]), request, 0, torch.from_numpy(wider), view.places)
     assert RejectionRule().judge(candidates, view) == told
 
 

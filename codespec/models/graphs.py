@@ -1,0 +1,143 @@
+"""Steps on a device: through captured graphs of a few sizes, or as they come where none is large enough.
+
+Launching a small model's hundreds of kernels one by one takes longer than they run; a graph launches them all at once.
+Each bucket has its own memory for the rows, the graphs share all other memory. Beside a CPU the same runner calls the
+model where a graph would be replayed, with the same buffers and the same padding, so that all but the capture is tried
+there. Knows rows and logits; knows no layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from codespec.models.buckets import Bucket, Buckets
+from codespec.models.cache import KVCache
+from codespec.models.device_rows import DeviceRows, RowBuffer, most_tiles, tiles_of
+
+if TYPE_CHECKING:
+    from codespec.models.language_model import Rows
+
+Compute = Callable[[DeviceRows, Tensor], Tensor]  # rows and which are kept -> logits [kept, vocabulary]
+Progress = Callable[[int, int], None]  # how many graphs are captured, and of how many
+
+
+class SharedLogits:
+    """Where the logits of the step that ran last stand, of up to `rows` rows. Graphs that each kept their own would
+    take that memory as often as there are graphs.
+    """
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+        self._memory: Tensor | None = None  # [rows, vocabulary]
+
+    def put(self, logits: Tensor) -> Tensor:
+        """Copies a step's logits in; returns them where they are now."""
+        if self._memory is None:
+            self._memory = logits.new_empty(self._rows, logits.shape[1])
+        return self._memory[: len(logits)].copy_(logits)
+
+
+class BucketStep:
+    """The step of one bucket: its rows, and logits that stand at the same address after each run."""
+
+    def __init__(self, buffer: RowBuffer, compute: Compute, shared: SharedLogits) -> None:
+        self.buffer = buffer
+        self._compute = compute
+        self._shared = shared
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._logits: Tensor | None = None
+
+    def capture(self, pool: Any) -> None:
+        """Records the step, of nothing but padding. Raises RuntimeError where a layer can't be recorded."""
+        device = self.buffer.kept.device
+        stream = torch.cuda.Stream(device)
+        stream.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(stream):
+            self.buffer.fill((), 1)
+            self._run()  # kernels are compiled and workspaces made outside of the recording
+            stream.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+            try:
+                self._logits = self._run()
+            finally:
+                graph.capture_end()
+        torch.cuda.current_stream(device).wait_stream(stream)
+        self._graph = graph
+
+    def replay(self) -> Tensor:
+        """Runs what the buffer holds; the next step of any bucket overwrites the logits."""
+        if self._graph is not None:
+            self._graph.replay()
+        else:
+            self._logits = self._run()
+        assert self._logits is not None
+        return self._logits
+
+    def _run(self) -> Tensor:
+        return self._shared.put(self._compute(self.buffer.rows, self.buffer.kept))
+
+
+class StepRunner:
+    """Runs batches over one cache, in tiles of `tile` positions. Buckets have up to `graph_rows` rows."""
+
+    def __init__(self, compute: Compute, cache: KVCache, tile: int, device: torch.device, graph_rows: int) -> None:
+        self.buckets = Buckets(graph_rows, cache.capacity)
+        self.device = device
+        self._compute = compute
+        self._slots = cache.slots
+        self._scratch = cache.slots
+        self._tile = tile
+        self._shared = SharedLogits(max(self.buckets.rows, default=0))
+        self._steps: dict[Bucket, BucketStep] = {}
+
+    def capture(self, progress: Progress) -> str:
+        """Records a graph for each bucket; returns "" or why there are none. Beside a CPU there is nothing to do."""
+        if self.device.type != "cuda":
+            return ""
+        wanted, pool = self.buckets.largest_first(), torch.cuda.graph_pool_handle()
+        with torch.cuda.device(self.device):
+            for done, bucket in enumerate(wanted):
+                progress(done, len(wanted))
+                step = self._make(bucket)
+                try:
+                    step.capture(pool)
+                except RuntimeError as error:
+                    self._steps.clear()
+                    return str(error).splitlines()[0]
+                self._steps[bucket] = step
+        return ""
+
+    def run(self, batch: Sequence[Rows]) -> Tensor:
+        """Float32 logits [sum of keep, vocabulary] of the caller's own."""
+        count, keys = sum(len(rows.ids) for rows in batch), max(rows.start + len(rows.ids) for rows in batch)
+        kept = sum(rows.keep for rows in batch)
+        assert keys <= self.buckets.reaches[-1], "a row beyond the slot's end would be written over another's"
+        with torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext():  # for Triton's launches
+            step = self._step(self.buckets.fit(count, keys))
+            if step is None:
+                return self._run_as_is(batch, count, keys, kept)
+            step.buffer.fill(batch, self._tile)
+            return step.replay()[:kept].to(torch.float32, copy=True)
+
+    def _run_as_is(self, batch: Sequence[Rows], count: int, keys: int, kept: int) -> Tensor:
+        tiles = sum(1 for _ in tiles_of(batch, self._tile))
+        buffer = RowBuffer(count, tiles, self.buckets.reach(keys), self._scratch, self.device)
+        buffer.fill(batch, self._tile)
+        return self._compute(buffer.rows, buffer.kept[: max(1, kept)])[:kept].float()
+
+    def _step(self, bucket: Bucket | None) -> BucketStep | None:
+        """The step of a bucket. Beside a GPU those that were captured; they are made as needed where none can be."""
+        if bucket is not None and bucket not in self._steps and self.device.type != "cuda":
+            self._steps[bucket] = self._make(bucket)
+        return self._steps.get(bucket) if bucket is not None else None
+
+    def _make(self, bucket: Bucket) -> BucketStep:
+        tiles = most_tiles(bucket.rows, self._slots, self._tile)
+        buffer = RowBuffer(bucket.rows, tiles, bucket.reach, self._scratch, self.device)
+        return BucketStep(buffer, self._compute, self._shared)

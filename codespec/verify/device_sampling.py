@@ -1,0 +1,136 @@
+"""The target's own choices for many rows at once, where the logits lie: one small copy comes back. Knows logits and
+requests' settings; knows no drafts.
+
+The same formulas as `verify.sampling`, over the whole vocabulary instead of the few ids that may win: a graphics
+processor hashes 152,000 tokens sooner than it could send one row of them to the host. What a row gives depends on that
+row alone. Noise has the same bits as the host's; logarithms and sums may round otherwise, so a text is one device's.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from codespec.types import CompletionRequest
+from codespec.verify.noise import LOW, row_key, token_hashes
+from codespec.verify.sampling import Place
+
+AT_ONCE = 32  # rows whose noise is made together: 152,000 numbers of 8 bytes each, a few times over
+SIGN = 1 << 63
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Whose row it is, and where it stands."""
+
+    request: CompletionRequest
+    choice: int
+    place: Place
+
+
+class DeviceSampler:
+    """Chooses for one vocabulary on one device; holds its token hashes there."""
+
+    def __init__(self, token_bytes: list[bytes], device: torch.device) -> None:
+        hashes = token_hashes(token_bytes)
+        self._hashes = torch.from_numpy(hashes.view("int64").copy()).to(device)
+        self._low, self._high = self._hashes & LOW, _shifted(self._hashes, 32)
+
+    def choose(self, logits: Tensor, asked: collections.abc.Sequence[Asked]) -> Tensor:
+        """One id [rows] for each row of logits [rows, vocabulary] (float32; changed in place), on their device."""
+        for row, one in zip(logits, asked, strict=True):
+            _prepare(row, one)
+        chosen = logits.argmax(dim=1)
+        sampled = [number for number, one in enumerate(asked) if one.request.temperature > 0.0]
+        for start in range(0, len(sampled), AT_ONCE):
+            some = sampled[start : start + AT_ONCE]
+            place = torch.tensor(some, device=logits.device)
+            chosen[place] = self._lucky(logits[place], [asked[number] for number in some])
+        return chosen
+
+    def _lucky(self, rows: Tensor, asked: collections.abc.Sequence[Asked]) -> Tensor:
+        requests = [one.request for one in asked]
+        heat = torch.tensor([[request.temperature] for request in requests], dtype=torch.float64, device=rows.device)
+        keys = [row_key(one.request.seed, one.choice, one.place.offset, one.place.silent) for one in asked]
+        noise = gumbel(keys, self._hashes, self._low, self._high)
+        scores = rows.double() / heat + noise[:, : rows.shape[1]]
+        return scores.masked_fill_(~survivors(rows, requests), -torch.inf).argmax(dim=1)
+
+
+def _prepare(row: Tensor, one: Asked) -> None:
+    """Penalty and restriction, in place."""
+    penalty, place = one.request.repetition_penalty, one.place
+    if penalty != 1.0 and place.before:
+        seen = torch.tensor(sorted(set(place.before)), device=row.device)
+        scores = row[seen]
+        row[seen] = torch.where(scores < 0, scores * penalty, scores / penalty)
+    if place.allowed is not None:
+        kept = torch.tensor(place.allowed, dtype=torch.long, device=row.device)
+        scores = row[kept]
+        row.fill_(-torch.inf)
+        row[kept] = scores
+
+
+def survivors(rows: Tensor, requests: collections.abc.Sequence[CompletionRequest]) -> Tensor:
+    """Which ids top-k, top-p and min-p leave of prepared rows [rows, vocabulary]."""
+    kept, size = torch.ones_like(rows, dtype=torch.bool), rows.shape[1]
+    wide = max([request.top_k for request in requests if request.top_k < size], default=0)
+    if wide:
+        best = rows.topk(wide, dim=1).values
+        last = [min(request.top_k, wide) - 1 if 0 < request.top_k < size else -1 for request in requests]
+        edges = [best[row, at] if at >= 0 else rows.new_tensor(-torch.inf) for row, at in enumerate(last)]
+        kept &= rows >= torch.stack(edges)[:, None]
+    if any(request.top_p < 1.0 for request in requests):
+        kept &= _nucleus(rows.masked_fill(~kept, -torch.inf), requests)
+    if any(request.min_p > 0.0 for request in requests):
+        nats = [r.temperature * math.log(r.min_p) if r.min_p > 0.0 else -math.inf for r in requests]
+        kept &= rows >= rows.amax(dim=1, keepdim=True) + torch.tensor(nats, device=rows.device)[:, None]
+    return kept
+
+
+def _nucleus(rows: Tensor, requests: collections.abc.Sequence[CompletionRequest]) -> Tensor:
+    """The best ids before which less than top_p of the probability lies; of equal ones the first."""
+    heat = torch.tensor([[request.temperature] for request in requests], device=rows.device)
+    ordered, order = rows.sort(dim=1, descending=True, stable=True)
+    weights = ((ordered - ordered[:, :1]) / heat).exp().double()
+    ends = weights.cumsum(dim=1)
+    shares = [[request.top_p if request.top_p < 1.0 else math.inf] for request in requests]
+    wanted = torch.tensor(shares, dtype=torch.float64, device=rows.device) * ends[:, -1:]
+    first = torch.arange(rows.shape[1], device=rows.device) == 0
+    return torch.zeros_like(rows, dtype=torch.bool).scatter_(1, order, (ends - weights < wanted) | first)
+
+
+def gumbel(keys: collections.abc.Sequence[int], hashes: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """Standard Gumbel noise [keys, vocabulary] of tokens with these 64-bit hashes, given in halves too; the bits of
+    `noise.gumbel`.
+    """
+    key = torch.tensor([[_signed(key)] for key in keys], device=hashes.device)
+    bits = low ^ (key & LOW)
+    bits = (bits * 0x7FEB352D) & LOW
+    bits ^= bits >> 15
+    bits ^= high
+    bits = (bits * (_shifted(key, 32) | 1)) & LOW
+    uniforms = (((bits << 20) | _shifted(_mix(hashes ^ key), 44)).double() + 0.5) * 2.0**-52
+    return uniforms.log_().neg_().log_().neg_()
+
+
+def _mix(value: Tensor) -> Tensor:
+    """SplitMix64's finalizer (Steele, Lea and Flood 2014) in signed numbers, whose products wrap around alike."""
+    value = value + _signed(0x9E3779B97F4A7C15)
+    value = (value ^ _shifted(value, 30)) * _signed(0xBF58476D1CE4E5B9)
+    value = (value ^ _shifted(value, 27)) * _signed(0x94D049BB133111EB)
+    return value ^ _shifted(value, 31)
+
+
+def _shifted(value: Tensor, count: int) -> Tensor:
+    """To the right, zeros coming in."""
+    return (value >> count) & ((1 << (64 - count)) - 1)
+
+
+def _signed(value: int) -> int:
+    """The signed number with the same 64 bits."""
+    return (value ^ SIGN) - SIGN

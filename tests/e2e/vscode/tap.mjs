@@ -1,0 +1,64 @@
+#!/usr/bin/env node
+// What the extension starts in the place of `codespec`: the real one, between two recorders. Every message is a line of
+// a file in $E2E_TAPS, in the order and at the time it passed here. `GET /` on the port named there asks the
+// language server for its status, which the editor does not see.
+import { spawn } from "node:child_process";
+import { appendFileSync } from "node:fs";
+import { createServer } from "node:http";
+import { join } from "node:path";
+
+const OURS = "tap-"; // what our own requests' ids begin with
+const record = join(process.env.E2E_TAPS, `${process.pid}.jsonl`);
+const note = (from, message) => appendFileSync(record, `${JSON.stringify({ at: Date.now(), from, message })}\n`);
+
+/** Calls `take(message, bytes)` for each message of a stream. */
+function read(stream, take) {
+  let left = Buffer.alloc(0);
+  stream.on("data", (data) => {
+    left = Buffer.concat([left, data]);
+    for (;;) {
+      const head = left.indexOf("\r\n\r\n");
+      const size = head < 0 ? NaN : Number(/Content-Length: (\d+)/i.exec(left.subarray(0, head).toString())?.[1]);
+      if (!(left.length >= head + 4 + size)) return;
+      const bytes = left.subarray(0, head + 4 + size);
+      left = left.subarray(bytes.length);
+      take(JSON.parse(bytes.subarray(head + 4).toString()), bytes);
+    }
+  });
+}
+
+const args = process.argv.slice(2);
+const speaks = args[0] === "lsp";
+const child = spawn(process.env.E2E_SERVER, args, {
+  stdio: [speaks ? "pipe" : "inherit", speaks ? "pipe" : "inherit", "inherit"],
+});
+for (const signal of ["SIGTERM", "SIGINT"]) process.on(signal, () => child.kill(signal));
+child.once("exit", (code) => process.exit(code ?? 1));
+if (speaks) listen();
+
+function listen() {
+  const asked = new Map();
+  let number = 0;
+  read(process.stdin, (message, bytes) => {
+    note("editor", message);
+    child.stdin.write(bytes);
+  });
+  process.stdin.once("end", () => child.stdin.end());
+  read(child.stdout, (message, bytes) => {
+    if (String(message.id).startsWith(OURS) && !message.method) {
+      asked.get(message.id)?.(message.result);
+      asked.delete(message.id);
+      return;
+    }
+    note("server", message);
+    process.stdout.write(bytes);
+  });
+  const server = createServer(async (_request, response) => {
+    const id = `${OURS}${++number}`;
+    const answer = new Promise((resolve) => asked.set(id, resolve));
+    const body = Buffer.from(JSON.stringify({ jsonrpc: "2.0", id, method: "codespec/status", params: {} }));
+    child.stdin.write(Buffer.concat([Buffer.from(`Content-Length: ${body.length}\r\n\r\n`), body]));
+    response.end(JSON.stringify(await answer));
+  });
+  server.listen(0, "127.0.0.1", () => note("tap", { port: server.address().port, server: child.pid, args }));
+}

@@ -1,0 +1,63 @@
+"""Tiny random models on a GPU, whose slots come with captured graphs. Knows how they are made; checks nothing but that
+they were captured.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from codespec.models.language_model import LanguageModel
+from codespec.models.loader import wrap
+from codespec.text.tokenizer import TextTokenizer
+from tests.tiny_models import tiny_network
+
+# A newer or older library than the project's may warn; only here that is no fault.
+gpu = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"),
+    pytest.mark.filterwarnings("default"),
+]
+FLOATS = [torch.float32, torch.bfloat16]
+GRAPH_ROWS = 48
+FORMS = {  # what an architecture brings to the seam
+    "llama": "lean blocks, groups",
+    "qwen2": "a window in one layer",
+    "gemma2": "soft caps and a window",
+    "phi3": "a rotary chosen per request",
+    "gpt2": "learned positions",
+}
+
+
+def on_gpu(
+    architecture: str,
+    dtype: torch.dtype = torch.float32,
+    *,
+    exact: bool = True,
+    graph_rows: int = GRAPH_ROWS,
+    **more: Any,
+) -> LanguageModel:
+    """A model whose every `allocate` captures graphs of up to `graph_rows` rows; 0: none."""
+    network = tiny_network(architecture, dtype=dtype, **more)
+    return with_graphs(behind_the_seam(network, None, architecture, dtype, exact), graph_rows)
+
+
+def behind_the_seam(
+    network: Any, tokenizer: TextTokenizer | None, name: str, dtype: torch.dtype, exact: bool
+) -> LanguageModel:
+    """The network on the GPU."""
+    return wrap(network.to(dtype), tokenizer, name, device=torch.device("cuda"), dtype=dtype, exact=exact)
+
+
+def with_graphs(model: LanguageModel, graph_rows: int) -> LanguageModel:
+    """The same model, capturing whenever it is given slots."""
+    plain = model.allocate
+
+    def allocate(slots: int, capacity: int) -> None:
+        plain(slots, capacity, graph_rows)
+        assert model.capture() == ""
+
+    model.allocate = allocate  # type: ignore[method-assign,assignment]
+    return model

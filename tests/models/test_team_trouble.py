@@ -1,0 +1,35 @@
+"""What a team of processes says when one of them is gone or can't begin."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from codespec.config import resolve
+from codespec.engine.load import build_engine
+from codespec.errors import ConfigError, ModelError
+from codespec.types import CompletionRequest
+
+
+def test_a_follower_that_dies_is_told_of() -> None:
+    engine = build_engine(resolve({"tensor_parallel": 2, "drafter": "none", "context": 256}))
+    team = engine.target.team
+    assert team is not None
+    engine.complete([CompletionRequest(prefix="x = ", max_tokens=8)])
+    team.others[0].send_signal(signal.SIGKILL)
+    team.others[0].wait()
+    with pytest.raises(ModelError, match=r"A process that holds a part of the model has ended \(.+\): .+\."):
+        engine.complete([CompletionRequest(prefix="x = ", max_tokens=8)])
+    team.close()
+
+
+def test_a_share_that_can_not_be_loaded(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"no config\.json"):
+        build_engine(resolve({"tensor_parallel": 2, "target": str(tmp_path)}))
+
+
+def test_padding_and_sharing_exclude_each_other() -> None:
+    with pytest.raises(ConfigError, match="can't be padded"):
+        build_engine(resolve({"tensor_parallel": 2, "target_shape": "qwen2.5-0.5b"}))

@@ -1,0 +1,91 @@
+"""Choices made where the logits lie are the host's: the same noise bit for bit, filters, penalties and restrictions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from codespec.types import CompletionRequest
+from codespec.verify import device_sampling, noise
+from codespec.verify.device_sampling import Asked, DeviceSampler
+from codespec.verify.sampling import Place, Sampler, survivors
+
+SPELLED = [bytes([97 + number % 26]) * (number // 26 + 1) for number in range(300)] + [b"a", b"", b""]
+CPU = torch.device("cpu")
+HOST, DEVICE = Sampler(SPELLED), DeviceSampler(SPELLED, CPU)
+
+requests = st.builds(
+    lambda heat, k, p, least, penalty, seed: CompletionRequest(
+        prefix="x", temperature=heat, top_k=k, top_p=p, min_p=least, repetition_penalty=penalty, seed=seed
+    ),
+    st.sampled_from([0.0, 0.2, 0.8, 1.0, 2.5]),
+    st.sampled_from([0, 1, 5, 50, 302, 303, 1000]),
+    st.sampled_from([0.05, 0.5, 0.9, 0.9999999999999999, 1.0]),
+    st.sampled_from([0.0, 0.01, 0.3]),
+    st.sampled_from([1.0, 0.7, 1.3]),
+    st.integers(-(2**63), 2**63 - 1),
+)
+places = st.builds(
+    Place,
+    st.integers(0, 10**6),
+    st.integers(0, 3),
+    st.lists(st.integers(0, len(SPELLED) - 1), max_size=6),
+    st.none() | st.lists(st.integers(0, len(SPELLED) - 1), min_size=1, max_size=40, unique=True),
+)
+askeds = st.builds(Asked, requests, st.integers(0, 4), places)
+
+
+def rows_of(seed: int, count: int, ties: bool) -> Tensor:
+    rows = 3.0 * torch.randn(count, len(SPELLED), generator=torch.Generator().manual_seed(seed))
+    return rows.round() if ties else rows
+
+
+@given(st.integers(0, 2**64 - 1))
+def test_noise_has_the_hosts_bits(key: int) -> None:
+    hashes = noise.token_hashes(SPELLED)
+    theirs = noise.gumbel(key, hashes)
+    ours = device_sampling.gumbel([key], DEVICE._hashes, DEVICE._low, DEVICE._high)[0].numpy()
+    assert np.allclose(ours, theirs, rtol=1e-14, atol=1e-14)
+    assert (ours == theirs).mean() > 0.5, "the bits that go in are the same, logarithms may round otherwise"
+
+
+@given(st.integers(0, 1000), st.lists(askeds, min_size=1, max_size=6))
+@settings(max_examples=150)
+def test_choices_are_the_hosts(seed: int, asked: list[Asked]) -> None:
+    rows = rows_of(seed, len(asked), ties=False)
+    theirs = [
+        HOST.choose(row[None].clone(), one.request, one.choice, [one.place])[0]
+        for row, one in zip(rows, asked, strict=True)
+    ]
+    assert DEVICE.choose(rows, asked).tolist() == theirs
+
+
+@given(st.integers(0, 1000), st.lists(requests.filter(lambda r: r.temperature > 0.0), min_size=1, max_size=4))
+def test_ids_that_survive_are_the_hosts_even_where_scores_are_equal(seed: int, asked: list[CompletionRequest]) -> None:
+    asked = [replace(request, top_p=min(request.top_p, 0.97)) for request in asked]  # edges that rounding can't reach
+    rows = rows_of(seed, len(asked), ties=True)
+    ours = device_sampling.survivors(rows, asked)
+    for row, request, kept in zip(rows.numpy(), asked, ours, strict=True):
+        theirs = survivors(row, request)
+        assert kept.nonzero()[:, 0].tolist() == (list(range(row.size)) if theirs is None else sorted(theirs.tolist()))
+
+
+@given(st.integers(0, 1000), st.lists(askeds, min_size=2, max_size=5), st.data())
+def test_a_row_does_not_see_its_neighbours(seed: int, asked: list[Asked], data: st.DataObject) -> None:
+    rows, alone = rows_of(seed, len(asked), ties=False), data.draw(st.integers(0, len(asked) - 1))
+    one = DEVICE.choose(rows[alone][None].clone(), [asked[alone]])
+    assert DEVICE.choose(rows, asked)[alone] == one[0]
+
+
+def test_more_rows_than_are_worked_on_at_once() -> None:
+    count = 2 * device_sampling.AT_ONCE + 3
+    request = CompletionRequest(prefix="x", temperature=1.0, seed=5)
+    asked = [Asked(replace(request, temperature=number % 3 * 0.5), 0, Place(number)) for number in range(count)]
+    rows = rows_of(1, count, ties=False)
+    theirs = [HOST.choose(r[None].clone(), a.request, 0, [a.place])[0] for r, a in zip(rows, asked, strict=True)]
+    assert DEVICE.choose(rows, asked).tolist() == theirs
