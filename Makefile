@@ -27,7 +27,7 @@ TRITON = "triton; platform_system == 'Linux'"
 
 test: lint ## lint and tests; lists every skip at the end
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-input -c constraints.txt $(TRITON)
-	@$(BIN)/python -m pytest -q -m "not full"
+	@$(BIN)/python -m pytest -q -m "not full" -n 2 --dist loadfile
 
 test-full: $(READY) ## the large runs: make test-full [PROMPTS=FILE.jsonl[.gz]]; JSON under docs/
 	@RANDOM_EXAMPLES=1 CODESPEC_PROMPTS="$(PROMPTS)" $(BIN)/python -m pytest -q -m full

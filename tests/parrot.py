@@ -47,7 +47,7 @@ class Parrot(LanguageModel):
         self.device = torch.device("cpu")
         self.spec = ModelSpec("parrot", "Parrot", 0, len(self.token_bytes), CONTEXT, "float32")
         self.exact = True
-        self.steps = "spans"
+        self.steps, self.team = "spans", None
         self._rotary = None
         self.cache = Slots(slots)  # type: ignore[assignment]
         self.forwards = 0

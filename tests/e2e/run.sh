@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The README's commands and the bad-input commands, as a user would type them, in a fresh clone of HEAD; then the page
-# in a real browser, clients of other projects and Neovim against a real daemon, from this checkout.
+# in a real browser, clients of other projects, Neovim and VS Code against a real daemon, from this checkout.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 pages=(README.md)
@@ -9,3 +9,4 @@ pages=(README.md)
 tests/e2e/page.sh
 tests/e2e/clients.sh
 tests/e2e/nvim.sh
+tests/e2e/vscode.sh

@@ -12,6 +12,7 @@ from codespec.models.cache import KVCache
 from codespec.models.language_model import Rows
 from codespec.sequence import Sequence, Verdict
 from codespec.types import Completion
+from codespec.verify.acceptance import View
 from codespec.verify.sampling import Place
 from codespec.verify.verifier import Turn, Verifier
 from tests.pairs import CAP, CONTEXT, Mixed, build, model, run, texts, total, varied_requests
@@ -63,16 +64,16 @@ def shift_after_rejection(by: int) -> Callable[[Patch], None]:
 
 def wrong_verify_row(patch: Patch) -> None:
     """Each candidate is judged by the row behind it."""
-    judge = Verifier._judge
-    patch.setattr(Verifier, "_judge", lambda self, turn, rows: judge(self, turn, torch.roll(rows, 1, 0)))
+    view = Verifier._view
+    patch.setattr(Verifier, "_view", lambda self, turn, rows: view(self, turn, torch.roll(rows, 1, 0)))
 
 
 def correction_dropped(patch: Patch) -> None:
     """A rejected candidate is committed in place of the target's choice."""
     judge = Verifier._judge
 
-    def wrong(self: Verifier, turn: Turn, rows: torch.Tensor) -> Verdict:
-        verdict, ids = judge(self, turn, rows), turn.candidates.ids
+    def wrong(self: Verifier, turn: Turn, view: View) -> Verdict:
+        verdict, ids = judge(self, turn, view), turn.candidates.ids
         rejected = ids[verdict.accepted : verdict.accepted + 1]
         return Verdict(verdict.accepted, (*verdict.committed[:-1], *(rejected or verdict.committed[-1:])))
 
