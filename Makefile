@@ -22,12 +22,16 @@ demo: $(READY) ## complete real code with the starter pair, show drafted and acc
 serve: $(READY) ## the daemon in the foreground, on 127.0.0.1:8765
 	@$(BIN)/codespec serve
 
+# Two processes, each in an order that stays: these folders, and all others.
+FIRST  = tests/bench tests/cli tests/grammars
 # Triton's interpreter checks the GPU kernels on a CPU; nothing else here needs its 200 MB.
 TRITON = "triton; platform_system == 'Linux'"
 
 test: lint ## lint and tests; lists every skip at the end
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-input -c constraints.txt $(TRITON)
-	@$(BIN)/python -m pytest -q -m "not full" -n 2 --dist loadfile
+	@$(BIN)/python -m pytest -q -m "not full" $(FIRST) >.tests.log 2>&1 & first=$$!; \
+	$(BIN)/python -m pytest -q -m "not full" $(FIRST:%=--ignore=%); status=$$?; \
+	wait $$first || status=1; cat .tests.log; exit $$status
 
 test-full: $(READY) ## the large runs: make test-full [PROMPTS=FILE.jsonl[.gz]]; JSON under docs/
 	@RANDOM_EXAMPLES=1 CODESPEC_PROMPTS="$(PROMPTS)" $(BIN)/python -m pytest -q -m full
