@@ -36,7 +36,7 @@ test: lint ## lint and tests; lists every skip at the end
 test-full: $(READY) ## the large runs: make test-full [PROMPTS=FILE.jsonl[.gz]]; JSON under docs/
 	@RANDOM_EXAMPLES=1 CODESPEC_PROMPTS="$(PROMPTS)" $(BIN)/python -m pytest -q -m full
 
-e2e: check-python ## the README's commands in a fresh clone of HEAD, the page in Chromium, Tabby's agent (installs node and chromium where it may)
+e2e: check-python ## the README in a fresh clone of HEAD, the page in Chromium, other clients, Neovim, VS Code (installs what they need where it may)
 	@tests/e2e/run.sh
 
 gpu: check-python ## the tests and tables that need a GPU, with PYTHON as it is (no .venv): make gpu [PYTHON=…] [ARGS=--list]
