@@ -10,6 +10,7 @@ export class Shown {
   answers = []; // of finished asks: {asked, text, rounds, done}
   said = []; // what the browser complained of
   taken = 0; // answers that `completed` has told of
+  reading = []; // of finished asks: promises that their answers are kept
 
   constructor(browser, url, out) {
     Object.assign(this, { browser, url, out });
@@ -27,16 +28,22 @@ export class Shown {
     this.page.on("pageerror", (error) => this.said.push(error.stack));
     this.page.on("request", (request) => assert.ok(request.url().startsWith(`${this.url}/`), request.url()));
     this.page.on("request", (request) => request.method() === "POST" && this.asked.push(request.postDataJSON()));
-    this.page.on("requestfinished", (request) => request.method() === "POST" && this.keep(request));
+    this.page.on("requestfinished", (request) => request.method() === "POST" && this.read(request));
     await this.page.addInitScript(watch, shape);
     await this.page.goto(this.url);
     if (wait) await this.ready();
   }
 
   async close(excused = () => false) {
+    this.page?.removeAllListeners("requestfinished");
+    await Promise.all(this.reading); // a body cannot be read once its tab is closed
     const left = this.said.filter((one) => !excused(one));
     await this.context?.close();
     assert.deepEqual(left, [], "the browser complains");
+  }
+
+  read(request) {
+    this.reading.push(this.keep(request).catch((error) => this.said.push(error.stack)));
   }
 
   async keep(request) {
