@@ -12,7 +12,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from codespec.sequence import Sequence
 from codespec.types import CompletionRequest, Stats
 from tests.pairs import prompts
-from tests.server.conftest import toy  # noqa: F401
 from tests.server.daemons import Served, serving, serving_load, wait_for
 from tests.server.fakes import FakeEngine
 from tests.server.test_faults import Loading
@@ -61,7 +60,7 @@ class Scrape:
 
 
 @pytest.fixture
-def submitted(toy: Served, monkeypatch: pytest.MonkeyPatch) -> list[Sequence]:  # noqa: F811
+def submitted(toy: Served, monkeypatch: pytest.MonkeyPatch) -> list[Sequence]:
     """All sequences that the engine takes from now on."""
     assert toy.idle() and toy.worker.loaded is not None
     engine, found = toy.worker.loaded.engine, list[Sequence]()
@@ -75,7 +74,7 @@ def submitted(toy: Served, monkeypatch: pytest.MonkeyPatch) -> list[Sequence]:  
     return found
 
 
-def test_a_mixed_run_adds_up(toy: Served, submitted: list[Sequence]) -> None:  # noqa: F811
+def test_a_mixed_run_adds_up(toy: Served, submitted: list[Sequence]) -> None:
     """Finished, superseded, given up and refused: what is counted is what all sequences' statistics say."""
     before = Scrape(toy)
     told = mixed_run(toy)
@@ -158,7 +157,7 @@ def is_open(served: Served, tokens: int) -> bool:
     return any(ticket.ask.request.max_tokens == tokens for ticket in list(served.daemon._tickets))
 
 
-def test_a_client_makes_no_new_label_values(toy: Served) -> None:  # noqa: F811
+def test_a_client_makes_no_new_label_values(toy: Served) -> None:
     values = {"prefix": prompts(1)[0][:80], "max_tokens": 2, "shape": "raw", "document": 'd"\n'}
     for number, name in enumerate(('evil"} 1', "a\\b", "klingon", "python", "c++")):
         assert toy.post(PATH, {**values, "language": name, "path": f"x.{name[:3]}", "seed": number}).status == 200
@@ -226,7 +225,7 @@ def test_a_daemon_without_a_model_says_so() -> None:
         assert wait_for(lambda: Scrape(served).of("state", "state") == {"ready": 1})
 
 
-def test_the_json_holds_the_same_numbers(toy: Served) -> None:  # noqa: F811
+def test_the_json_holds_the_same_numbers(toy: Served) -> None:
     assert toy.idle()
     found, told = Scrape(toy), toy.ask("GET", "/v1/codespec/stats").json
     samples = [sample for family in told["families"] for sample in family["samples"]]
