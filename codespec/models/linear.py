@@ -3,9 +3,9 @@
 torch's plain bfloat16 product repacks the weight at every call, and its float32 product changes kernels with the number
 of rows. The packed product (the op that Inductor's freezing emits) does neither: measured 1.5-1.8 x faster in bfloat16,
 and a row's bits do not depend on how many rows it is computed with (MODELS.md, last section). One row alone may take
-another kernel, so it is padded to two, or to four where that is measured to be faster; and oneDNN compiles and keeps a
-kernel for every number of rows and every matrix, 0.2 to 0.6 MB and half a millisecond each, so many rows are padded to
-one of few numbers.
+another kernel, so it is padded to two. Of a model that no cache holds, five or six rows are often computed sooner than
+one or two, so few rows are padded to what is measured to be fastest. And oneDNN compiles and keeps a kernel for every
+number of rows and every matrix, 0.2 to 0.6 MB and half a millisecond each, so many are padded to one of few numbers.
 """
 
 from __future__ import annotations
@@ -16,9 +16,13 @@ import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-PROBE_ROWS = (1, 2, 3, 5, 8, 17, 64)
+from codespec.models.huge_pages import ask_huge_pages
+
+PROBE_ROWS = (1, 2, 3, 4, 5, 6, 8, 17, 64)
 FEW_ROWS = 16
-LARGE = 4 << 20  # bytes of a matrix: beyond that it may not stay in the caches
+UNCACHED = 64 << 20  # bytes of a model: beyond that each step reads its weights from memory
+LARGE = 1 << 20  # bytes of a matrix that is worth measuring
+PADDED = (4, 5, 6)  # rows that may be computed sooner than one or two
 CLEARLY = 0.95
 _LEAST_ROWS: dict[tuple[torch.Size, torch.dtype], int] = {}  # by shape and dtype, measured once
 
@@ -32,11 +36,6 @@ class PackedLinear(nn.Module):
         self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), None)
         self.bias = bias
         self.least_rows = 2 if exact else 1
-        if weight.numel() * weight.element_size() >= LARGE:
-            key = (weight.shape, weight.dtype)
-            if key not in _LEAST_ROWS:
-                _LEAST_ROWS[key] = measure_least_rows(self, weight.dtype)
-            self.least_rows = max(self.least_rows, _LEAST_ROWS[key])
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Products of every row with the packed weight."""
@@ -54,17 +53,19 @@ class PackedLinear(nn.Module):
 
 
 def measure_least_rows(layer: PackedLinear, dtype: torch.dtype, repeats: int = 5) -> int:
-    """4 where four rows are computed clearly sooner than one or two (of matrices beyond the caches they often are),
-    else 1.
+    """The one of PADDED that is computed soonest, if clearly sooner than one row and two; else 1. The weight comes from
+    memory each time, as in a step.
     """
-    rows = torch.ones(4, layer.in_features, dtype=dtype)
-    best = {1: float("inf"), 2: float("inf"), 4: float("inf")}
+    rows, others = torch.ones(max(PADDED), layer.in_features, dtype=dtype), torch.ones(UNCACHED // 4)
+    best = dict.fromkeys((1, 2, *PADDED), float("inf"))
     for _ in range(repeats):
         for count in best:
+            others.sum()
             began = time.perf_counter()
             layer.multiply(rows[:count])
             best[count] = min(best[count], time.perf_counter() - began)
-    return 4 if best[4] < CLEARLY * min(best[1], best[2]) else 1
+    fastest = min(PADDED, key=best.__getitem__)
+    return fastest if best[fastest] < CLEARLY * min(best[1], best[2]) else 1
 
 
 def padded_rows(count: int) -> int:
@@ -101,11 +102,14 @@ def can_pack(dtype: torch.dtype) -> str:
 def pack_linears(model: nn.Module, exact: bool) -> int:
     """Replaces every linear layer of the model in place; returns how many. The plain weights are freed unless tied."""
     packed: dict[int, PackedLinear] = {}
+    uncached = sum(weight.numel() * weight.element_size() for weight in model.parameters()) >= UNCACHED
     for parent in [m for m in model.modules() if m._modules]:  # a list of the layers too would hold all plain weights
         for name, child in list(parent._modules.items()):  # named_children leaves out a second name of a layer
             if type(child) is nn.Linear or type(child) is Conv1D:
                 if id(child) not in packed:
                     packed[id(child)] = _pack(child, exact)
+                    if uncached:
+                        _suit_memory(packed[id(child)], child.weight)
                 setattr(parent, name, packed[id(child)])
     return len(packed)
 
@@ -117,3 +121,14 @@ def _pack(layer: nn.Module, exact: bool) -> PackedLinear:
     if isinstance(layer, Conv1D):  # GPT-2 keeps its weights the other way round
         weight = weight.t()
     return PackedLinear(weight, None if bias is None else bias.detach(), exact)
+
+
+def _suit_memory(layer: PackedLinear, weight: Tensor) -> None:
+    """Large pages, and the rows that are fastest, for a layer of a model that no cache holds."""
+    if weight.numel() * weight.element_size() < LARGE:
+        return
+    ask_huge_pages(torch.ops.mkldnn.data_ptr(layer.packed), torch.ops.mkldnn._nbytes(layer.packed))
+    key = (torch.Size((layer.out_features, layer.in_features)), weight.dtype)
+    if key not in _LEAST_ROWS:
+        _LEAST_ROWS[key] = measure_least_rows(layer, weight.dtype)
+    layer.least_rows = max(layer.least_rows, _LEAST_ROWS[key])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from transformers.pytorch_utils import Conv1D
 
 from codespec.models import linear
 from codespec.models.exactness import find_variance
+from codespec.models.huge_pages import ask_huge_pages
 from codespec.models.linear import FEW_ROWS, PackedLinear, can_pack, pack_linears, padded_rows
 from tests.tiny_models import tiny_model
 
@@ -64,32 +66,58 @@ def test_few_numbers_of_rows_are_computed() -> None:
     assert all(padded_rows(padded) == padded for padded in computed)
 
 
-@pytest.mark.parametrize("fastest", [1, 4])
+@pytest.mark.parametrize("fastest", [1, 5])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_large_matrices_take_the_faster_rows(fastest: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_beyond_the_caches_take_the_fastest_rows(
+    fastest: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Measured once a shape; whatever comes of it, a row's bits are the same for every number of rows."""
     if can_pack(dtype):
         pytest.skip(can_pack(dtype))
     asked: list[torch.dtype] = []
     monkeypatch.setattr(linear, "LARGE", 90 * 40 * dtype.itemsize)
+    monkeypatch.setattr(linear, "UNCACHED", 269 * 40 * dtype.itemsize)
     monkeypatch.setattr(linear, "_LEAST_ROWS", {})
-    monkeypatch.setattr(linear, "measure_least_rows", lambda layer, kind: asked.append(kind) or fastest)
-    small, large, again = (PackedLinear(draw(size, 40).to(dtype), None, exact=True) for size in (89, 90, 90))
-    assert (small.least_rows, large.least_rows, again.least_rows) == (2, max(2, fastest), max(2, fastest))
-    assert asked == [dtype]
-    inputs = draw(19, 40, seed=2).to(dtype)
-    whole = large(inputs)
-    assert all(torch.equal(large(inputs[:count]), whole[:count]) for count in range(1, 20))
+
+    def measured(layer: PackedLinear, kind: torch.dtype) -> int:
+        asked.append(kind)
+        return fastest
+
+    monkeypatch.setattr(linear, "measure_least_rows", measured)
+
+    def packed(*sizes: int) -> list[int]:
+        layers = nn.ModuleList(nn.Linear(40, size, bias=False).to(dtype) for size in sizes)
+        assert pack_linears(layers, exact=True) == len(sizes)
+        inputs = draw(19, 40, seed=2).to(dtype)
+        for layer in layers:
+            whole = layer(inputs)
+            assert all(torch.equal(layer(inputs[:count]), whole[:count]) for count in range(1, 20))
+        return [layer.least_rows for layer in layers]  # type: ignore[misc]
+
+    assert packed(89, 90, 89) == [2, 2, 2] and asked == []  # 268 rows of weights: they may stay in the caches
+    assert packed(89, 90, 90) == [2, max(2, fastest), max(2, fastest)] and asked == [dtype]
 
 
-def test_four_rows_only_where_they_are_clearly_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_padded_only_where_it_is_clearly_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     layer, clock = PackedLinear(draw(8, 8), None, exact=True), [0.0]
-    seconds = {1: 1.0, 2: 1.2, 4: 0.9}
-    monkeypatch.setattr(linear.time, "perf_counter", lambda: clock[0])
+    seconds = {1: 1.0, 2: 1.2, 4: 0.94, 5: 0.9, 6: 0.93}
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
     monkeypatch.setattr(layer, "multiply", lambda rows: clock.append(clock.pop() + seconds[len(rows)]))
-    assert linear.measure_least_rows(layer, torch.float32) == 4
-    seconds[4] = 0.98
+    assert linear.measure_least_rows(layer, torch.float32) == 5
+    seconds[5] = 0.98
+    assert linear.measure_least_rows(layer, torch.float32) == 6
+    seconds.update({4: 0.98, 6: 0.98})
     assert linear.measure_least_rows(layer, torch.float32) == 1
+
+
+@pytest.mark.parametrize("offset", [0, 4096, 1 << 20])
+def test_large_pages_hold_what_the_small_ones_held(offset: int) -> None:
+    memory = draw(5 << 18).repeat(2)  # 10 MB
+    before = memory.clone()
+    ask_huge_pages(memory.data_ptr() + offset, memory.numel() * memory.element_size() - offset)
+    assert torch.equal(memory, before)
+    memory += 1
+    assert torch.equal(memory, before + 1)
 
 
 def test_no_rows_at_all() -> None:
