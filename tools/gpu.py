@@ -91,9 +91,7 @@ class Runner:
     def run(self, part: Part) -> bool:
         """Runs a part and writes what it found; whether it is whole."""
         figures, plot = (self.folder / f".{part.name}.raw", self.folder / f"{part.name}.svg")
-        arguments = [*part.arguments, *(part.small if self.rehearsal else ())]
-        if "codespec" in arguments:
-            arguments += ["--device", self.device]
+        arguments = self.words(part)
         command = [text.replace("{json}", str(figures)).replace("{plot}", str(plot)) for text in arguments]
         print(f"{part.name}: python {' '.join(arguments)}", flush=True)
         began = time.monotonic()
@@ -113,6 +111,11 @@ class Runner:
             figures.unlink()
         print(f"{part.name}: {'done' if whole else f'failed ({code})'} after {result['seconds']} s", flush=True)
         return whole
+
+    def words(self, part: Part) -> list[str]:
+        """What stands behind `python`, the files still unnamed."""
+        words = [*part.arguments, *(part.small if self.rehearsal else ())]
+        return [*words, "--device", self.device] if "codespec" in words else words
 
     def result(self, part: Part) -> Path:
         """Where a part's result stands."""

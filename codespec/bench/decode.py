@@ -26,13 +26,13 @@ from codespec.bench.decode_passes import MANY, Lineup, References, calibrate, ru
 from codespec.bench.decode_prompts import Chosen, Place, choose_tasks, digest, find_places, first_tasks, rebuild_tasks
 from codespec.bench.decode_sheet import Sheet, commit_name
 from codespec.bench.decode_summary import summarize
-from codespec.bench.peers.contest import DTYPES, Family, Variant, Work, thread_counts
+from codespec.bench.peers.contest import Family, Variant, Work, formats, thread_counts
 from codespec.bench.peers.hugging_face import PeerFamily, PeerModels
 from codespec.bench.peers.llama_cpp import LlamaFamily
 from codespec.bench.peers.ours import NEVER_RIGHT, OFF, Own, OwnFamily, OwnModels, table_name
 from codespec.config import EngineConfig
 from codespec.control.costs import CostTable
-from codespec.errors import ConfigError
+from codespec.models.loader import find_device
 from codespec.pair.folder import find_folder
 from codespec.training.progress import Steps
 
@@ -63,8 +63,9 @@ class DecodeBench:
 
 def run_decode_bench(bench: DecodeBench) -> dict[str, Any]:
     """Everything that is known now, as plain JSON values. Progress goes to stderr."""
-    if bench.config.device not in ("cpu", "auto") or torch.cuda.is_available():
-        raise ConfigError("bench decode compares on the CPU: run it with --device cpu where no GPU is seen.")
+    device, drafter = bench.config.device, bench.config.drafter_device
+    device, drafter = (named if named == "same" else str(find_device(named)) for named in (device, drafter))
+    bench = replace(bench, config=replace(bench.config, device=device, drafter_device=drafter))
     sheet = Sheet(bench.file)
     places, note = find_places(bench.held_out, bench.prompts)
     section = sheet.section(bench.config.target_shape, _configuration(bench, places))
@@ -72,6 +73,7 @@ def run_decode_bench(bench: DecodeBench) -> dict[str, Any]:
     contest = Contest(bench, sheet, section, places)
     contest.prepare()
     contest.play()
+    section["note"] = "; ".join(dict.fromkeys([note, *contest.small.notes, *contest.models.notes]))
     for measured in sheet.values["sections"].values():
         if measured["passes"]:
             measured["summary"] = summarize(measured)
@@ -91,7 +93,8 @@ class Contest:
         self.models = OwnModels(bench.config, slots, tables)
         # Prompts are chosen with the small target: the enlarged one writes the same, up to rounding, and takes minutes.
         self.small = OwnModels(replace(bench.config, target_shape="own"), slots, {})
-        pair = self.small.pair(Variant(DTYPES[0], DTYPES[0] if self.small.has_drafter else ""))
+        kinds = [formats(device)[0] for device in (bench.config.device, self.small.drafter_device)]
+        pair = self.small.pair(Variant(kinds[0], kinds[1] if self.small.has_drafter else ""))
         self.token_bytes = pair.target.token_bytes
         self.lineup = Lineup(self._families(pair.shares_ids), self.grid.names)
         section["pair"] = pair.facts()
@@ -185,7 +188,7 @@ class Contest:
 
     def _small_variant(self) -> Variant:
         fastest = self.lineup.fastest.get(OFF)
-        return fastest["one"] if fastest else Variant(DTYPES[0])
+        return fastest["one"] if fastest else Variant(formats(self.bench.config.device)[0])
 
     def _chosen(self, sampling: str) -> Chosen:
         """The prompts of a sampling, chosen now or by an earlier run."""
@@ -241,10 +244,12 @@ def _configuration(bench: DecodeBench, places: Sequence[Place]) -> dict[str, Any
         "draft_tokens": config.draft_tokens,
         "warmup": config.warmup,
         "context": config.context,
+        "drafter_device": config.drafter_device,
+        "graph_rows": config.graph_rows,
         "prompts": digest(places),
         "prompts of a cell": [grid.limit, grid.fewer, grid.loops, grid.extra],
         "tokens": grid.tokens,
-        "machine": {"processor": _processor(), "threads": list(thread_counts()), "system": platform.platform()},
+        "machine": {**_machine(config.device), "threads": list(thread_counts(config.device))},
         "versions": {
             "codespec": __version__,
             "torch": torch.__version__,
@@ -263,6 +268,12 @@ def _weights(name: str) -> str:
         with file.open("rb") as opened:
             found.update(hashlib.file_digest(opened, "blake2b").digest())
     return f"{name.rstrip('/').rpartition('/')[2]} {found.hexdigest()}"
+
+
+def _machine(device: str) -> dict[str, str]:
+    """What computes; the processor launches a GPU's work, so it counts there too."""
+    found = {"processor": _processor(), "system": platform.platform()}
+    return found if device == "cpu" else {**found, "gpu": torch.cuda.get_device_name(device)}
 
 
 def _processor() -> str:

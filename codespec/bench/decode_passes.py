@@ -151,7 +151,7 @@ class References:
             target.admit(0, len(task.ids) + len(ids))
             rows = Rows(0, 0, [*task.ids, *ids[:-1]], keep=len(ids))
             scores = (target.forward([rows]) / work.temperature).log_softmax(dim=1)
-            total += scores.gather(1, torch.tensor(ids)[:, None]).mean().item()
+            total += scores.gather(1, torch.tensor(ids, device=scores.device)[:, None]).mean().item()
             target.rollback(0, 0)
         return total / len(work.tasks)
 

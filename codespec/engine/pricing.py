@@ -57,13 +57,22 @@ def measure_table(target: LanguageModel, drafters: Mapping[str, LanguageModel], 
 
 
 def fingerprint(*models: LanguageModel) -> str:
-    """Names what a table depends on: the machine, torch and its threads, each model's size, number format, slots."""
+    """Names what a table depends on: the machine, torch and its threads, each model's size, number format, slots, mode,
+    and the device with the steps that it has graphs for.
+    """
     facts: list[object] = [__version__, platform.node(), platform.machine(), torch.__version__, torch.get_num_threads()]
     for model in models:
         spec = {**asdict(model.spec), "name": "", "notes": ()}
         slots = (model.cache.slots, model.cache.capacity) if model.cache else ()
-        facts += [spec, str(model.device), model.exact, sorted(model.shapes.items()), slots]
+        mode = "exact" if model.exact else "fast"
+        facts += [spec, _device_name(model.device), model.steps, mode, model.bucket_rows]
+        facts += [sorted(model.shapes.items()), slots]
     return hashlib.blake2b(json.dumps(facts, sort_keys=True, default=str).encode(), digest_size=12).hexdigest()
+
+
+def _device_name(device: torch.device) -> str:
+    """A GPU by its make: another one may stand in its place tomorrow."""
+    return f"{device} {torch.cuda.get_device_name(device)}" if device.type == "cuda" else str(device)
 
 
 def _retokenizing(tokenizer: TextTokenizer) -> float:

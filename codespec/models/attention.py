@@ -15,6 +15,7 @@ much text follows it in the same forward.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from math import gcd
 from typing import Any
 
@@ -120,7 +121,8 @@ def attend(
     heads, kv_heads = query.shape[1], key.shape[1]
     scale = scaling if scaling is not None else query.shape[3] ** -0.5
     if step.rows is not None:
-        return _on_device(step, layer, query, key, value, scale, sliding_window or 0, softcap, s_aux), None
+        call = partial(_on_device, step, layer, query, key, value, scale, sliding_window or 0, softcap, s_aux)
+        return call() if step.rows.attend is None else step.rows.attend(call), None
     step.shapes[layer] = (kv_heads, key.shape[3], value.shape[3])
     step.groups = max(step.groups, heads // kv_heads)
     out = query.new_empty(1, query.shape[2], heads, value.shape[3])

@@ -8,7 +8,7 @@ positions; knows no model and no attention.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -34,6 +34,7 @@ class DeviceRows:
                consecutive rows of one sequence, and a row sees the keys of its slot up to its own position. Unused
                tiles have 0 rows, and rows in no tile are padding.
     reach      how many keys any row may see at most, rounded up to a bucket: a bound for grids, not a length
+    attend     who is handed each call of attention, while a step is recorded around them; None: it is made at once
     """
 
     ids: Tensor
@@ -41,6 +42,7 @@ class DeviceRows:
     slots: Tensor
     tiles: Tensor
     reach: int
+    attend: Callable[[Callable[[], Tensor]], Tensor] | None = None
 
 
 def tile_positions(groups: int) -> int:

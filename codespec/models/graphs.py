@@ -9,8 +9,8 @@ there. Knows rows and logits; knows no layers.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -18,12 +18,23 @@ from torch import Tensor
 from codespec.models.buckets import Bucket, Buckets
 from codespec.models.cache import KVCache
 from codespec.models.device_rows import DeviceRows, RowBuffer, most_tiles, tiles_of
+from codespec.models.piecewise import CudaRecorder, Parts, Recorder
 
 if TYPE_CHECKING:
     from codespec.models.language_model import Rows
 
 Compute = Callable[[DeviceRows, Tensor], Tensor]  # rows and which are kept -> logits [kept, vocabulary]
 Progress = Callable[[int, int], None]  # how many graphs are captured, and of how many
+
+
+def recorder_for(device: torch.device) -> Recorder | None:
+    """What records steps on a device; nothing does on a CPU."""
+    return CudaRecorder(device) if device.type == "cuda" else None
+
+
+def current(device: torch.device) -> AbstractContextManager[object]:
+    """Inside it Triton launches there."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 class SharedLogits:
@@ -49,31 +60,28 @@ class BucketStep:
         self.buffer = buffer
         self._compute = compute
         self._shared = shared
-        self._graph: torch.cuda.CUDAGraph | None = None
+        self._parts: Parts | None = None
         self._logits: Tensor | None = None
 
-    def capture(self, pool: Any) -> None:
-        """Records the step, of nothing but padding. Raises RuntimeError where a layer can't be recorded."""
-        device = self.buffer.kept.device
-        stream = torch.cuda.Stream(device)
-        stream.wait_stream(torch.cuda.current_stream(device))
-        with torch.cuda.stream(stream):
+    def capture(self, recorder: Recorder, whole: bool) -> None:
+        """Records the step, of nothing but padding; all of it, or what lies between calls of attention. Raises
+        RuntimeError where a layer can't be recorded.
+        """
+        parts, rows = Parts(recorder), self.buffer.rows
+        with recorder.aside():
             self.buffer.fill((), 1)
             self._run()  # kernels are compiled and workspaces made outside of the recording
-            stream.synchronize()
-            graph = torch.cuda.CUDAGraph()
-            graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+            rows.attend = None if whole else parts.attend
             try:
-                self._logits = self._run()
+                self._logits = parts.record(self._run)
             finally:
-                graph.capture_end()
-        torch.cuda.current_stream(device).wait_stream(stream)
-        self._graph = graph
+                rows.attend = None
+        self._parts = parts
 
     def replay(self) -> Tensor:
         """Runs what the buffer holds; the next step of any bucket overwrites the logits."""
-        if self._graph is not None:
-            self._graph.replay()
+        if self._parts is not None:
+            self._parts.replay()
         else:
             self._logits = self._run()
         assert self._logits is not None
@@ -97,19 +105,30 @@ class StepRunner:
         self._steps: dict[Bucket, BucketStep] = {}
 
     def capture(self, progress: Progress) -> str:
-        """Records a graph for each bucket; returns "" or why there are none. Beside a CPU there is nothing to do."""
-        if self.device.type != "cuda":
+        """Records each bucket's step, whole or at least around attention; returns "" or what is launched instead, and
+        why. Beside a CPU there is nothing to do.
+        """
+        problem = self._capture(True, progress)
+        if not problem:
             return ""
-        wanted, pool = self.buckets.largest_first(), torch.cuda.graph_pool_handle()
-        with torch.cuda.device(self.device):
+        if not self._capture(False, progress):
+            return f"can't be captured whole ({problem}): attention is launched between graphs of the rest"
+        return f"can't be captured as graphs ({problem}): its steps are launched piece by piece"
+
+    def _capture(self, whole: bool, progress: Progress) -> str:
+        """Records all or nothing; returns why nothing."""
+        recorder, wanted = recorder_for(self.device), self.buckets.largest_first()
+        if recorder is None:
+            return ""
+        with current(self.device):
             for done, bucket in enumerate(wanted):
                 progress(done, len(wanted))
                 step = self._make(bucket)
                 try:
-                    step.capture(pool)
+                    step.capture(recorder, whole)
                 except RuntimeError as error:
                     self._steps.clear()
-                    return str(error).splitlines()[0]
+                    return str(error).partition("\n")[0] or type(error).__name__
                 self._steps[bucket] = step
         return ""
 
@@ -118,7 +137,7 @@ class StepRunner:
         count, keys = sum(len(rows.ids) for rows in batch), max(rows.start + len(rows.ids) for rows in batch)
         kept = sum(rows.keep for rows in batch)
         assert keys <= self.buckets.reaches[-1], "a row beyond the slot's end would be written over another's"
-        with torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext():  # for Triton's launches
+        with current(self.device):
             step = self._step(self.buckets.fit(count, keys))
             if step is None:
                 return self._run_as_is(batch, count, keys, kept)

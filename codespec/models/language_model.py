@@ -109,9 +109,14 @@ class LanguageModel:
 
     @torch.inference_mode()
     def capture(self, progress: Progress = lambda done, of: None) -> str:
-        """Records the graphs that steps will replay, on a GPU; returns "" or why that can't be."""
+        """Records the graphs that steps will replay, on a GPU; returns "" or what can't be and what is done instead."""
         self._tell("capture")
         return self._runner.capture(progress) if self._runner is not None else ""
+
+    @property
+    def bucket_rows(self) -> tuple[int, ...]:
+        """The rows of steps that come in buckets: what `graph_rows` allows on a device, none in spans."""
+        return self._runner.buckets.rows if self._runner is not None else ()
 
     def rotary_key(self, length: int) -> int:
         """Names the rotation of a sequence that may grow to `length`; prefixes are shared under equal keys only."""

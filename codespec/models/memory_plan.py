@@ -65,7 +65,7 @@ def make_room(needs: Sequence[Need], graph_rows: int, tell: Callable[[str], None
 
         problem = need.model.capture(progress)
         if problem:
-            notes.append(f"{name} can't be captured as graphs ({problem}): its steps are launched piece by piece")
+            notes.append(f"{name} {problem}")
 
 
 def free_memory(device: torch.device) -> int | None:

@@ -38,9 +38,9 @@ def words(models: Models, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> li
     monkeypatch.setattr("codespec.training.held_out.held_out_files", list)
     monkeypatch.setattr("codespec.bench.decode_sheet.code_digest", lambda: "the code")  # someone may be editing it
     monkeypatch.setattr("codespec.bench.decode.FULL", replace(FULL, loops=1, extra=1, calibration=3))
+    monkeypatch.setattr("codespec.bench.peers.contest.DTYPES", ("float32",))
     for module in ("ours", "hugging_face"):
-        monkeypatch.setattr(f"codespec.bench.peers.{module}.DTYPES", ("float32",))
-        monkeypatch.setattr(f"codespec.bench.peers.{module}.thread_counts", lambda: (1,))
+        monkeypatch.setattr(f"codespec.bench.peers.{module}.thread_counts", lambda device: (1,))
     monkeypatch.setattr("codespec.bench.peers.hugging_face.ASSISTANT_TOKENS", (4,))
     monkeypatch.setattr("codespec.bench.peers.hugging_face.LOOKUP_TOKENS", (4,))
     monkeypatch.setattr("codespec.bench.peers.llama_cpp.PACKAGES", ("no_such_package",))

@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from codespec.engine import pricing
 from codespec.engine.pricing import fingerprint, measure_table, price
 from codespec.models import timing
 from codespec.models.language_model import LanguageModel
 from tests.pairs import model
+from tests.tiny_models import tiny_model
 
 
 @pytest.fixture(autouse=True)
@@ -35,6 +37,23 @@ def test_measured_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert price(target, {"draft_model": drafter}, notes) == table and notes == []
     assert len(list(folder.iterdir())) == 1
     assert fingerprint(target) != fingerprint(drafter) != fingerprint(target, drafter)
+
+
+def test_a_table_is_of_one_device_mode_and_set_of_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each change alone makes another name."""
+    plain, target = tiny_model("llama"), tiny_model("llama", steps="device")
+    plain.allocate(4, 512)
+    names = [fingerprint(plain)]
+    for graph_rows in (0, 16, 128):
+        target.allocate(4, 512, graph_rows)
+        names.append(fingerprint(target))
+    target.exact = False
+    names.append(fingerprint(target))
+    for target.device in (torch.device("cuda:0"), torch.device("cuda:1")):
+        for card in ("one card", "another card"):
+            monkeypatch.setattr(torch.cuda, "get_device_name", lambda device, card=card: card)
+            names.append(fingerprint(target))
+    assert len(set(names)) == len(names) and fingerprint(target) == names[-1]
 
 
 def test_measuring_leaves_the_slots_empty() -> None:

@@ -14,12 +14,11 @@ from codespec.models import fused, invariant_linear
 from codespec.models.cache import KVCache
 from codespec.models.invariant_linear import find_variance, plan_of
 from codespec.models.slot_attention import reference, slot_attention
+from tests.gpu.models import gpu
 from tests.models.attention_cases import Case, Shape, Stretch, draw_case, error, lay_out, part
 
-if not torch.cuda.is_available():
-    pytest.skip("no GPU", allow_module_level=True)
-
-pytestmark = pytest.mark.filterwarnings("ignore:.*eterministic")  # asked for by `poisoned`; torch's products are not
+# Deterministic products are asked for by `poisoned`, and torch's own are not.
+pytestmark = [*gpu, pytest.mark.filterwarnings("ignore:.*eterministic")]
 
 HALVES = (torch.bfloat16, torch.float16)
 NEAR = {torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}

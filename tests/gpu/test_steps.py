@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from codespec.models import attention
 from codespec.models.exactness import find_variance
 from codespec.models.language_model import LanguageModel, Rows
 from tests.gpu.models import FLOATS, FORMS, gpu, on_gpu
@@ -115,6 +116,28 @@ def test_what_can_not_be_captured_runs_all_the_same() -> None:
     problem = model.capture()
     chunks = [model.forward([Rows(0, start, ids[start : start + 4], keep=4)]) for start in range(0, 40, 4)]
     assert gap(torch.cat(chunks).cpu(), wanted) <= 1e-3, problem
+
+
+@each_dtype
+@each_form
+def test_attention_between_graphs(architecture: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attention that can't be recorded is launched between graphs of the rest, and gives the same bits."""
+    plain, told = attention.slot_attention, list[str]()
+
+    def attend(*given: Any) -> Tensor:
+        if torch.cuda.is_current_stream_capturing():
+            raise RuntimeError("attention can't be recorded")
+        return plain(*given)
+
+    monkeypatch.setattr(attention, "slot_attention", attend)
+    monkeypatch.setattr("tests.gpu.models.check_captured", told.append)
+    twins = Twins(architecture, dtype, exact=True)
+    replay = Replay(cast("LanguageModel", twins), SHORT)
+    assert replay.play(covering(SHORT)) == 0.0
+    assert replay.play(random_rounds(0, 40)) == 0.0
+    assert twins.worst == 0.0
+    assert any("between graphs" in problem for problem in told)
+    assert not [problem for problem in told if "piece by piece" in problem]
 
 
 def test_new_slots_replace_the_graphs() -> None:

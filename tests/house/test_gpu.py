@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from codespec.cli.main import build_parser
+from codespec.cli.options import engine_config
 from codespec.models.shapes import SHAPES
 from tools import gpu
 from tools.gpu import Part, Runner
@@ -89,6 +91,19 @@ def test_without_a_gpu_it_says_so(
     monkeypatch.setattr(gpu, "_gpu", lambda: "")
     assert gpu.main(["--results", str(tmp_path)]) == 1
     assert "no GPU here" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("rehearsal", [False, True])
+@pytest.mark.parametrize("part", [p for p in gpu.parts() if "codespec" in p.arguments], ids=lambda part: part.name)
+def test_the_commands_are_understood(part: Part, rehearsal: bool, tmp_path: Path) -> None:
+    """As typed, by the command's own parser; the flags that `bench decode` refuses are not among them."""
+    words = Runner("cuda", tmp_path, rehearsal).words(part)
+    assert words[:2] == ["-m", "codespec"]
+    options = build_parser().parse_args(words[2:])
+    config = engine_config(options)
+    assert config.device == "cuda"
+    assert config.target_shape == "qwen2.5-0.5b" if rehearsal else config.target_shape in gpu.SHAPES
+    assert not part.name.startswith("decode") or (options.mode, options.dtype, options.threads) == (None, None, None)
 
 
 def test_parts_have_names_of_their_own_and_shapes_that_exist() -> None:

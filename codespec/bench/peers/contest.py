@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 DTYPES = ("float32", "bfloat16")
+GPU_DTYPES = ("bfloat16",)  # float32 reads twice the bytes, float16 as many: neither can be faster
 TEMPERATURE = 0.8
 CODE, LOOPS, REWRITE, NOISE = "code", "loops", "rewrite", "noise"
 GROUPS = (CODE, LOOPS, REWRITE, NOISE)
@@ -182,9 +183,14 @@ class Stable(Generic[Model]):
             del self._held[key]
 
 
-def thread_counts() -> tuple[int, ...]:
-    """One thread, and two where there are two cores to run on."""
-    return (1, 2) if len(os.sched_getaffinity(0)) > 1 else (1,)
+def formats(device: str) -> tuple[str, ...]:
+    """Number formats that may be the fastest on a device."""
+    return DTYPES if device == "cpu" else GPU_DTYPES
+
+
+def thread_counts(device: str = "cpu") -> tuple[int, ...]:
+    """One thread, and two where there are two cores to run on; beside a GPU they compute nothing."""
+    return (1, 2) if device == "cpu" and len(os.sched_getaffinity(0)) > 1 else (1,)
 
 
 def one_by_one(work: Work, answer: Callable[[Task], Answer]) -> Answer:

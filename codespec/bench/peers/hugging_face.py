@@ -8,7 +8,6 @@ Knows transformers; knows nothing of codespec's engine.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
@@ -25,7 +24,6 @@ from transformers import (
 from transformers.utils import logging as transformers_logging
 
 from codespec.bench.peers.contest import (
-    DTYPES,
     GUESSABLE,
     Answer,
     Contestant,
@@ -34,10 +32,11 @@ from codespec.bench.peers.contest import (
     Task,
     Variant,
     Work,
+    formats,
     one_by_one,
     thread_counts,
 )
-from codespec.bench.peers.meters import Clock, Meter, OnlyReal
+from codespec.bench.peers.meters import Clock, Meter, OnlyReal, time_when_done
 from codespec.config import EngineConfig
 from codespec.models.enlarge import enlarge
 from codespec.models.loader import DTYPES as TORCH_DTYPES
@@ -60,7 +59,7 @@ class Assistant:
 
 
 class PeerModels:
-    """The pair as transformers loads it, in every number format that is asked for."""
+    """The pair as transformers loads it, in every number format that is asked for; both on the target's device."""
 
     def __init__(self, config: EngineConfig, shared_vocabulary: bool) -> None:
         self.config = config
@@ -96,10 +95,10 @@ class PeerModels:
             self.choosable = network.config.get_text_config().vocab_size
             network = enlarge(network, shape)
             network.set_attn_implementation("sdpa")
-        return _without_end(network.eval())
+        return _without_end(network.eval().to(self.config.device))
 
     def _load_assistant(self, dtype: str, sampled: bool) -> Assistant:
-        network = load_network(self.config.drafter, dtype).eval()
+        network = load_network(self.config.drafter, dtype).eval().to(self.config.device)
         network.generation_config.num_assistant_tokens_schedule = "constant"
         if self._shared:
             return Assistant(network)
@@ -121,9 +120,11 @@ class Peer:
 
     def variants(self) -> list[Variant]:
         """Number formats, threads, and how many tokens a round may guess."""
-        drafters = DTYPES if self.name == ASSISTED else ("",)
+        device = self._models.config.device
+        drafters = formats(device) if self.name == ASSISTED else ("",)
         options = {PLAIN: (0,), ASSISTED: ASSISTANT_TOKENS, LOOKUP: LOOKUP_TOKENS}[self.name]
-        return [Variant(*found) for found in product(DTYPES, drafters, thread_counts(), range(len(options)))]
+        ways = product(formats(device), drafters, thread_counts(device), range(len(options)))
+        return [Variant(*found) for found in ways]
 
     def begin(self) -> None:
         """Nothing was learned."""
@@ -151,14 +152,14 @@ class Peer:
         options, watched = self._options(variant, sampled), {"verify": network}
         if "assistant_model" in options:
             watched["draft"] = options["assistant_model"]
-        ids, mask = _padded(tasks)
+        ids, mask = (part.to(network.device) for part in _padded(tasks))
         clocks = {name: Clock(module) for name, module in watched.items()}
         meter = Meter(clocks)
         options |= {"do_sample": True, "temperature": work.temperature, "top_k": 0, "top_p": 1.0} if sampled else {}
         torch.manual_seed(tasks[0].number)
         try:
             with quiet(), torch.inference_mode():
-                began = time.perf_counter()
+                began = time_when_done(network.device)
                 written = network.generate(
                     input_ids=ids,
                     attention_mask=mask,
@@ -166,7 +167,7 @@ class Peer:
                     stopping_criteria=StoppingCriteriaList([meter]),
                     **options,
                 )
-                ended = time.perf_counter()
+                ended = time_when_done(network.device)
         finally:
             for clock in clocks.values():
                 clock.close()

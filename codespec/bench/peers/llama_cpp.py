@@ -219,6 +219,8 @@ class LlamaFamily:
         self._models: Stable[LlamaModel] = Stable(self._load)
         missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
         reason = f"{' and '.join(missing)} not installed: run `pip install llama-cpp-python gguf`" if missing else ""
+        if config.device != "cpu":
+            reason = "it takes part beside a CPU only"  # the package comes without a GPU's kernels
         everybody = [Llama(kind, ngram, self._models) for kind in FORMATS for ngram in (False, True)]
         self.contestants: Sequence[Contestant] = [] if reason else everybody
         self.absent: Mapping[str, str] = {llama.name: reason for llama in everybody} if reason else {}

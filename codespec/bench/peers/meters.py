@@ -28,14 +28,16 @@ class Meter(StoppingCriteria):
         if self.length:
             self.rounds += 1
         else:
-            self.first, self.length = time.perf_counter(), input_ids.shape[1]
+            self.first, self.length = time_when_done(input_ids.device), input_ids.shape[1]
             for clock in self._clocks.values():
                 clock.seconds, clock.rows = 0.0, 0
-        return torch.zeros(len(input_ids), dtype=torch.bool)
+        return torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
 
 
 class Clock:
-    """Seconds in a network's forwards, and the rows of its sequences."""
+    """Seconds in a network's forwards, and the rows of its sequences. Beside a GPU those of launching them: to wait for
+    the device in every forward would slow what is watched.
+    """
 
     def __init__(self, network: nn.Module) -> None:
         self.seconds, self.rows = 0.0, 0
@@ -57,6 +59,13 @@ class Clock:
 
     def _end(self, *_: Any) -> None:
         self.seconds += time.perf_counter() - self._began
+
+
+def time_when_done(device: torch.device) -> float:
+    """The time at which a device has done all that it was told."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
 
 
 class OnlyReal(LogitsProcessor):

@@ -17,7 +17,6 @@ import torch
 
 from codespec.bench.pair import Pair
 from codespec.bench.peers.contest import (
-    DTYPES,
     GUESSABLE,
     NOISE,
     Answer,
@@ -27,10 +26,12 @@ from codespec.bench.peers.contest import (
     Stable,
     Variant,
     Work,
+    formats,
     thread_counts,
 )
 from codespec.bench.peers.never_right import Spoiler
 from codespec.bench.pricing import measure_costs
+from codespec.bench.recording import LONGEST
 from codespec.config import EngineConfig
 from codespec.control.cost_rule import CostRule
 from codespec.control.costs import CostTable
@@ -44,6 +45,7 @@ from codespec.errors import ConfigError
 from codespec.models.exactness import LENGTH, find_variance
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_model
+from codespec.models.memory_plan import Need, make_room
 from codespec.models.shapes import SHAPES
 from codespec.proposers.base import Proposer
 from codespec.proposers.chain import ChainProposer
@@ -88,11 +90,13 @@ class Watch:
 
 
 class OwnModels:
-    """The pair in every number format that is asked for, and what its rounds cost in each."""
+    """The pair in every number format that is asked for, and what rounds cost in each; `notes` say what can't be."""
 
     def __init__(self, config: EngineConfig, slots: int, tables: Mapping[str, CostTable]) -> None:
         self.config = config
+        self.drafter_device = config.device if config.drafter_device == "same" else config.drafter_device
         self.slots = slots
+        self.notes: list[str] = []
         self.tables = dict(tables)
         self._models: Stable[LanguageModel] = Stable(self._load)
 
@@ -131,18 +135,23 @@ class OwnModels:
     def _load(self, role: str, dtype: str) -> LanguageModel:
         config = self.config
         if role == "drafter":
-            model = load_model(config.drafter, device=config.device, dtype=dtype, exact=True)
-            model.allocate(self.slots, min(model.spec.max_length, config.context or DEFAULT_CONTEXT) + 1)
-            return model
+            model = load_model(config.drafter, device=self.drafter_device, dtype=dtype, exact=True)
+            return self._with_slots(model, self.slots, self._context(model) + 1)
         shape = SHAPES.get(config.target_shape)
         model = load_model(config.target, device=config.device, dtype=dtype, exact=True, shape=shape)
-        model.allocate(max(2, self.slots), max(LENGTH, self._context(model)))
+        self._with_slots(model, max(2, self.slots), max(LENGTH, self._context(model)))
         variance = find_variance(model)
         if variance:
             raise ConfigError(
                 f"The texts of this target depend on the batch ({variance}), so nobody's can be compared: choose "
                 "another --device or target."
             )
+        return model
+
+    def _with_slots(self, model: LanguageModel, slots: int, capacity: int) -> LanguageModel:
+        """As an engine gives them, graphs included; a step may read all prompts."""
+        need = Need(model, slots, capacity, slots * capacity, slots * (LONGEST + 1))
+        make_room([need], self.config.graph_rows, lambda phase: None, self.notes)
         return model
 
 
@@ -166,8 +175,9 @@ class Own:
 
     def variants(self) -> list[Variant]:
         """Target and drafter in each format, on each number of threads."""
-        drafters = DTYPES if DraftModel.name in self.sources else ("",)
-        return [Variant(*found) for found in product(DTYPES, drafters, thread_counts())]
+        device = self._models.config.device
+        drafters = formats(self._models.drafter_device) if DraftModel.name in self.sources else ("",)
+        return [Variant(*found) for found in product(formats(device), drafters, thread_counts(device))]
 
     def begin(self) -> None:
         """A policy that has learned nothing."""
