@@ -1,11 +1,13 @@
 """Somebody who types: a text as keys, each with the seconds that pass before it.
 
 A fixed model, drawn from a seed. The time between two keys has the mean and the relative spread that Dhakal, Feit,
-Kristensson and Oulasvirta found for 168,000 people ("Observations on Typing from 136 Million Keystrokes", CHI 2018: 239
-ms, 112 ms; 52 words a minute), and is log-normal, since such times are skewed. Ours are the rest: signs and first
-letters of words take longer than what follows in a word; there is a pause before most lines and now and then before a
-word, so that keys come in bursts (Shrestha and others, "Pausing While Programming", ICSE 2022, call pauses of 2 to 15 s
-thinking about the code at hand; a pause is cut at 4 s here, when every answer has long been there). Nobody mistypes.
+Kristensson and Oulasvirta found for 168,000 people ("Observations on Typing from 136 Million Keystrokes", CHI 2018,
+table 3: 238.66 ms, 111.60 ms; 51.56 words a minute). They copied English sentences, and the spread is that between
+people, here that between one person's keys; such times are skewed, so they are log-normal. Ours are the rest: signs
+and first letters of words take longer than what follows in a word; there is a pause before most lines and now and
+then before a word, so that keys come in bursts (Shrestha and others, "Pausing While Programming", ICSE 2022, call
+pauses of 2 to 15 s thinking about the code at hand; a pause is cut at 4 s here, when every answer has long been
+there). Nobody mistypes.
 Knows characters; knows no editor and no clock.
 """
 

@@ -64,14 +64,18 @@ class Daemon:
             raise ServeError(f"{said}: ask again in a moment.", 503, WAIT_SECONDS)
         return worker.loaded
 
-    @contextmanager
-    def ask(self, ask: Ask) -> Iterator[Ticket]:
-        """A ticket; who leaves the block early, cancels. Raises ServeError where the daemon takes none now."""
+    def ready(self) -> Loaded:
+        """As `loaded`, for a request of completion: one that comes too early is counted."""
         try:
-            slots = self.loaded().slots
+            return self.loaded()
         except ServeError:
             self.metrics.refused["not_ready"] += 1
             raise
+
+    @contextmanager
+    def ask(self, ask: Ask) -> Iterator[Ticket]:
+        """A ticket; who leaves the block early, cancels. Raises ServeError where the daemon takes none now."""
+        slots = self.ready().slots
         if self.num_open >= slots + self.queue:
             self.metrics.refused["queue_full"] += 1
             wait = math.ceil(WAIT_SECONDS * self.num_open / max(1, slots) / 8)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Encoding = Literal["utf-8", "utf-16", "utf-32"]
+ROWS = 256  # that are taken at a time
 _END = re.compile(r"(\r\n|\n|\r)")
 
 
@@ -117,7 +118,9 @@ class Buffer:
     def before(self, place: Place, most: int, step: int) -> str:
         """At most `most` characters up to a place, from a line's start, which moves only in steps of `step`."""
         here = self.offset(place)
-        left = here if here <= most else most - (most - here) % step
+        if here <= most:
+            return "".join(self.lines[: place.row]) + self.lines[place.row][: place.column]
+        left = most - (most - here) % step
         row, taken = place.row, place.column
         while row and taken + len(self.lines[row - 1]) <= left:
             row -= 1
@@ -129,13 +132,12 @@ class Buffer:
 
     def after(self, place: Place, most: int) -> str:
         """At most `most` characters from a place on."""
-        pieces, size = [self.lines[place.row][place.column :]], 0
-        for row in range(place.row + 1, len(self.lines)):
-            size += len(pieces[-1])
-            if size >= most:
+        text = self.lines[place.row][place.column :]
+        for row in range(place.row + 1, len(self.lines), ROWS):
+            if len(text) >= most:
                 break
-            pieces.append(self.lines[row])
-        return "".join(pieces)[:most]
+            text += "".join(self.lines[row : row + ROWS])
+        return text[:most]
 
 
 def width(text: str, encoding: Encoding) -> int:

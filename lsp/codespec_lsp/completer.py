@@ -150,7 +150,12 @@ class Completer:
         end = (question.document.changed if recent else question.received) + budget
         others = desk.others if several > 1 else []
         known = desk.shown is not None and desk.shown.text is text
-        text.listeners.append(question.wake.set)
+
+        def listen() -> None:
+            if known or not text.growing:  # else a piece more changes nothing
+                question.wake.set()
+
+        text.listeners.append(listen)
         try:
             while not self._enough(question, text, others, known):
                 left = end - self._clock()
@@ -160,7 +165,7 @@ class Completer:
                 question.wake.clear()
                 await _sleep_until(question.wake, left)
         finally:
-            text.listeners.remove(question.wake.set)
+            text.listeners.remove(listen)
 
     @staticmethod
     def _enough(question: Question, text: Text, others: list[Text], known: bool) -> bool:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from codespec_grammars import Context, ContextTracker, Cursor
 from codespec_grammars.contexts import TEXT_LIKE
-from codespec_grammars.lexed import LexedText
 from codespec_grammars.registry import Grammar, load_grammar
 from codespec_grammars.window import kept_from
 
@@ -37,11 +36,11 @@ class Cursors:
         if not isinstance(grammar, Grammar):
             return Cursor()
         data = prefix.encode()
-        own = self._follow(document, language, data, suffix[:MOST_AFTER].encode()).context()
+        followed = self._follow(document, language, data, suffix[:MOST_AFTER].encode())
+        own = followed.tracker.context()
         if tree is None:
             return own
-        window = bytes_before + kept_from(len(data)) + LexedText(grammar.rules, data).start
-        outside = tree.outside(bytes_before + len(data), window)
+        outside = tree.outside(bytes_before + len(data), bytes_before + followed.seen_from)
         context = own.context
         if outside.text is not None and own.context not in TEXT_LIKE:
             context = outside.text
@@ -52,12 +51,12 @@ class Cursors:
         """The document is gone."""
         self._followed.pop(document, None)
 
-    def _follow(self, document: str, language: str, prefix: bytes, suffix: bytes) -> ContextTracker:
+    def _follow(self, document: str, language: str, prefix: bytes, suffix: bytes) -> _Followed:
         followed = self._followed.get(document)
         if followed is None or not followed.leads_to(language, prefix, suffix):
             followed = self._followed[document] = _Followed(language, prefix, suffix)
         followed.go_to(prefix)
-        return followed.tracker
+        return followed
 
 
 class _Followed:
@@ -68,6 +67,12 @@ class _Followed:
         self._language, self._prefix, self._suffix = language, prefix, suffix
         self._appended = b""
 
+    @property
+    def seen_from(self) -> int:
+        """The first byte of the text that the tracker looks at."""
+        lexed = self.tracker.lexed
+        return kept_from(len(self._prefix)) + (lexed.start if lexed else 0)
+
     def leads_to(self, language: str, prefix: bytes, suffix: bytes) -> bool:
         """Whether another text is this one with something appended."""
         near = 0 <= len(prefix) - len(self._prefix) <= MOST_FOLLOWED
@@ -75,12 +80,11 @@ class _Followed:
 
     def go_to(self, prefix: bytes) -> None:
         """Appends and takes back what makes it that text."""
-        appended = prefix[len(self._prefix) :]
-        pairs = enumerate(zip(self._appended, appended, strict=False))
-        shorter = min(len(self._appended), len(appended))
-        same = next((place for place, (old, new) in pairs if old != new), shorter)
-        self.tracker.rollback(same)
-        self.tracker.advance(appended[same:])
+        before, appended = self._appended, prefix[len(self._prefix) :]
+        if not appended.startswith(before):
+            before = appended if before.startswith(appended) else b""
+            self.tracker.rollback(len(before))
+        self.tracker.advance(appended[len(before) :])
         self._appended = appended
 
 

@@ -37,7 +37,13 @@ def _sentences(done: Mapping[str, Any], reason: str, milliseconds: float | None)
     ended = stats.get("ended") or REASONS.get(str(done.get("finish_reason")))
     yield f"The text ends where it does because {ended}." if ended else ""
     for note in stats.get("notes", []):
-        yield f"{str(note)[:1].upper()}{str(note)[1:]}."
+        yield _as_sentence(str(note))
+
+
+def _as_sentence(note: str) -> str:
+    """A note of the daemon's, with the setting's name for the field's."""
+    said = note.replace("max_tokens", "the setting codespec.maxTokens", 1)
+    return f"{said[:1].upper()}{said[1:]}."
 
 
 def _of_work(done: Mapping[str, Any], stats: Mapping[str, Any]) -> Iterator[str]:

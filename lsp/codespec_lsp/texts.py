@@ -26,11 +26,11 @@ class Spot:
     def rest(self, other: Spot, text: str) -> str | None:
         """What of `text`, written at this spot, is still to come at the other; None where that is no place in it."""
         typed = len(other.prefix) - len(self.prefix)
-        if typed < 0 or (self.uri, self.offset, self.suffix) != (other.uri, other.offset, other.suffix):
+        if typed < 0 or not text.startswith(other.prefix[len(self.prefix) :]):
+            return None  # most are out here, before whole texts are compared
+        if (self.uri, self.offset, self.suffix) != (other.uri, other.offset, other.suffix):
             return None
-        if not text.startswith(other.prefix[len(self.prefix) :]) or not other.prefix.startswith(self.prefix):
-            return None
-        return text[typed:]
+        return text[typed:] if other.prefix.startswith(self.prefix) else None
 
 
 @dataclass(eq=False, slots=True)

@@ -131,6 +131,13 @@ def test_the_window_begins_at_a_line_and_moves_in_steps(text: str, column: int, 
         assert start <= -(-(offset - most) // (most // 4)) * (most // 4) + most // 4
 
 
+@pytest.mark.parametrize("most", [0, 1, 511, 512, 513, 1023, 5000])
+def test_what_comes_after_in_a_long_document(most: int) -> None:
+    text = "a\n" * 1000
+    for row in (0, 1, 500, 743, 744, 999, 1000):
+        assert Buffer(text).after(Place(row, 0), most) == text[2 * row : 2 * row + most]
+
+
 def test_typing_does_not_move_the_window() -> None:
     lines = "".join(f"line {number:5}\n" for number in range(400))
     starts = set()

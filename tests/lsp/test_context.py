@@ -63,7 +63,8 @@ def test_who_types_on_gets_what_a_fresh_look_gives(edits: list[tuple[str, int, s
     for document, cut, piece in edits:
         text = texts[document] = texts[document][: -cut or None] + piece
         suffix = "\n})\n" if cut < 9 else ""
-        assert cursors.find(document, "python", text, suffix) == find_cursor("python", text, suffix)
+        for tree in (None, parsed(text + suffix)):
+            assert cursors.find(document, "python", text, suffix, tree) == find_cursor("python", text, suffix, tree)
 
 
 def test_a_language_without_a_grammar() -> None:

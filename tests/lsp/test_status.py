@@ -19,7 +19,7 @@ STATS = {
     "plain_ms": 171.4,
     "by_source": {"suffix": {"drafted": 14, "accepted": 12}, "draft_model": {"drafted": 30, "accepted": 18}},
     "ended": "the block is complete",
-    "notes": ["the prompt was trimmed"],
+    "notes": ["the prompt was trimmed", "max_tokens was cut to 1024"],
 }
 DONE = {"finish_reason": "stop", "cached_tokens": 1488, "new_tokens": 12, "stats": STATS}
 
@@ -71,10 +71,13 @@ def test_explaining_the_last_completion() -> None:
         "1.7 × as fast",
         "because the block is complete",
         "The prompt was trimmed.",
+        "The setting codespec.maxTokens was cut to 1024.",
     ):
         assert words in said
     assert last(DONE) == {"committed": 40, "drafted": 44, "accepted": 30, "speedUp": 1.71}
-    assert "codespec.maxTokens" in sentences({**DONE, "finish_reason": "length", "stats": {**STATS, "ended": ""}})
+    assert "codespec.maxTokens allows" in sentences(
+        {**DONE, "finish_reason": "length", "stats": {**STATS, "ended": ""}}
+    )
 
 
 def test_explaining_nothing() -> None:

@@ -265,6 +265,16 @@ def test_what_the_language_server_may_not_ask(toy: Served, change: dict[str, Any
     assert field in reply.json["error"]["message"]
 
 
+def test_an_editors_setting_is_cut_to_what_the_model_can_do_and_told(toy: Served) -> None:
+    """Who wants the target's own tokens is refused instead: they would not be what was asked for."""
+    body = {"prefix": PREFIX, "max_tokens": 4096}
+    name, done = toy.post("/v1/codespec/complete", {**body, "shape": "block"}).events[-1]
+    (note, *_) = done["stats"]["notes"]
+    assert (name, note) == ("done", "max_tokens was cut to 256, half of the context: the prompt needs the other")
+    refused = toy.post("/v1/codespec/complete", {**body, "shape": "raw"})
+    assert (refused.status, refused.json["error"]["field"]) == (400, "max_tokens")
+
+
 @pytest.mark.parametrize(("asked_for", "tokens"), [(None, 64), (0, 0), (1, 1), (300, 256), (9999, 256), (-1, 256)])
 def test_a_client_that_asks_for_too_much_gets_half_the_context(asked_for: int | None, tokens: int) -> None:
     notes: list[str] = []

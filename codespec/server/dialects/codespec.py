@@ -4,12 +4,14 @@ document only. Knows DESIGN.md's contract.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from aiohttp import web
 
 from codespec.errors import CodespecError, RequestError
-from codespec.server.dialects.streams import stream
+from codespec.server.daemon import DAEMON
+from codespec.server.dialects.streams import read_tokens, stream
 from codespec.server.secrets import is_secret
 from codespec.server.tickets import Ask, Priority
 from codespec.server.wire import Fields, event_stream, read_fields, sse
@@ -25,11 +27,11 @@ SHAPES = ("auto", "line", "block", "raw")
 
 async def complete(request: web.Request) -> web.StreamResponse:
     """Streams text, rounds and the end. What is wrong before the first event is a plain HTTP error."""
-    ask = read_ask(await read_fields(request))
-    return await stream(request, [ask], event_stream(request), lambda event: [to_bytes(event)], tell_error)
+    ask = read_ask(await read_fields(request), request.app[DAEMON].ready().context)
+    return await stream(request, [ask], event_stream(request), lambda event: [to_bytes(event, ask.notes)], tell_error)
 
 
-def read_ask(fields: Fields) -> Ask:
+def read_ask(fields: Fields, context: int) -> Ask:
     """Raises RequestError for the first field that is unknown or can't be used."""
     fields.only(FIELDS)
     _check_unused(fields)
@@ -37,7 +39,8 @@ def read_ask(fields: Fields) -> Ask:
     shape = fields.text("shape", "auto")
     if shape not in SHAPES:
         raise RequestError(f"shape must be one of {', '.join(SHAPES)}.", "shape")
-    tokens = 0 if fields.flag("warm_up") else fields.whole("max_tokens", 64)
+    notes: list[str] = []
+    tokens = 0 if fields.flag("warm_up") else _tokens(fields, shape, context, notes)
     request = CompletionRequest(
         prefix=fields.text("prefix", most=MOST_SIDE),
         suffix=fields.text("suffix", "", most=MOST_SIDE),
@@ -57,7 +60,14 @@ def read_ask(fields: Fields) -> Ask:
         document=fields.text("document", "", 4096),
         prefix_offset=fields.whole("prefix_offset", 0, 0),
     )
-    return Ask(request, Priority.INTERACTIVE if tokens else Priority.WARM_UP)
+    return Ask(request, Priority.INTERACTIVE if tokens else Priority.WARM_UP, notes=tuple(notes))
+
+
+def _tokens(fields: Fields, shape: str, context: int, notes: list[str]) -> int:
+    """What an editor's setting says is cut to what this model can do; who wants the target's tokens gets what they ask
+    for or nothing."""
+    tokens = fields.whole("max_tokens", 64)
+    return tokens if shape == "raw" or tokens < 0 else read_tokens(fields, "max_tokens", context, notes)
 
 
 def _snippet(part: Fields) -> Snippet:
@@ -78,9 +88,9 @@ def _check_unused(fields: Fields) -> None:
         cursor.only(("context", "open_brackets", "indent"))
 
 
-def to_bytes(event: Event) -> bytes:
-    """An event as it is sent."""
-    name, value = to_json(event)
+def to_bytes(event: Event, notes: Sequence[str] = ()) -> bytes:
+    """An event as it is sent; `notes` say how the request was read."""
+    name, value = to_json(event, notes)
     return sse(value, name)
 
 
@@ -90,13 +100,13 @@ def tell_error(error: CodespecError) -> bytes:
     return sse({"field": field, "message": str(error)}, "error")
 
 
-def to_json(event: Event) -> tuple[str, dict[str, Any]]:
+def to_json(event: Event, notes: Sequence[str] = ()) -> tuple[str, dict[str, Any]]:
     """An event's name and data."""
     if isinstance(event, TextEvent):
         return "text", {"choice": event.choice, "text": event.text}
     if isinstance(event, RoundEvent):
         return "round", _round(event)
-    return "done", _done(event)
+    return "done", _done(event, notes)
 
 
 def _round(event: RoundEvent) -> dict[str, Any]:
@@ -114,14 +124,14 @@ def _round(event: RoundEvent) -> dict[str, Any]:
     }
 
 
-def _done(event: DoneEvent) -> dict[str, Any]:
+def _done(event: DoneEvent, notes: Sequence[str]) -> dict[str, Any]:
     completion, stats = event.completion, event.completion.stats
     return {
         "choice": event.choice,
         "finish_reason": completion.finish_reason,
         "cached_tokens": stats.cached_tokens,
         "new_tokens": new_tokens(stats),
-        "stats": stats.as_dict(),
+        "stats": {**stats.as_dict(), "notes": [*notes, *stats.notes]},
     }
 
 

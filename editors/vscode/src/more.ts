@@ -4,7 +4,7 @@
  *
  * VS Code does not ask twice for one place while it shows something there, so what is shown has to go for a moment. To
  * make that a frame or two, the longer text is fetched first and is ready when VS Code asks; to make it seldom, growth
- * is gathered for a while.
+ * is gathered for a while. While VS Code waits for an answer at the place it does not ask either, so it is told again.
  */
 
 /** A document's text at a time, a place in it, and the entry of the list of completions that is selected. */
@@ -31,13 +31,21 @@ interface Asked<Items> {
   readonly again: () => Promise<Items | null>;
 }
 
-export const GATHER_MS = 400; // between two answers for one place
+/** What was fetched before the editor asks for it. */
+interface Ready<Items> {
+  readonly place: Place;
+  readonly items: Items;
+}
+
+export const GATHER_MS = 400; // between two answers for one place, and until an editor that did not ask is told again
+export const MOST_TOLD = 5; // times that it is told to ask for one text
 
 export class MoreGate<Items> {
   private asked: Asked<Items> | null = null;
-  private ready: { readonly place: Place; readonly items: Items } | null = null;
+  private ready: Ready<Items> | null = null;
   private refuse = false; // what is ready: it was dismissed before the editor asked
-  private timer: NodeJS.Timeout | undefined;
+  private timer: NodeJS.Timeout | undefined; // of the next offer
+  private reminder: NodeJS.Timeout | undefined; // that what is ready was not asked for
 
   constructor(
     private readonly editor: Editor<Items>,
@@ -82,11 +90,20 @@ export class MoreGate<Items> {
     if (items === null || this.asked !== asked) return;
     if (!this.editor.hasSome(items) || !this.editor.isHere(asked.place)) return;
     this.ready = { place: asked.place, items };
+    this.tell(this.ready, MOST_TOLD);
+  }
+
+  /** Has the editor ask for what is ready; so many times, as long as it does not. */
+  private tell(ready: Ready<Items>, times: number): void {
+    clearTimeout(this.reminder);
+    if (times === 0 || this.ready !== ready || !this.editor.isHere(ready.place)) return;
     this.editor.refresh();
+    this.reminder = setTimeout(() => this.tell(ready, times - 1), this.gather);
   }
 
   private stop(): void {
     clearTimeout(this.timer);
+    clearTimeout(this.reminder);
     this.timer = undefined;
   }
 }

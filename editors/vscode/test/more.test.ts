@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { MoreGate, type Place } from "../src/more.ts";
+import { MOST_TOLD, MoreGate, type Place } from "../src/more.ts";
 
 const SPOT: Place = { uri: "file:///a.py", version: 7, line: 3, character: 9, selected: "" };
 
@@ -10,7 +10,7 @@ class Scene {
   text = "a";
   shown = "";
   readonly fetched: string[] = [];
-  deaf = false; // it does not ask though it was told to
+  deaf = 0; // so many times it does not ask though it was told to
   refreshed = 0;
   private release: (() => void) | null = null;
   readonly gate: MoreGate<string> = new MoreGate(
@@ -19,7 +19,8 @@ class Scene {
       hasSome: (items) => items !== "",
       refresh: () => {
         this.refreshed += 1;
-        if (!this.deaf) setImmediate(() => void this.asks());
+        if (this.deaf > 0) this.deaf -= 1;
+        else setImmediate(() => void this.asks());
       },
     },
     1,
@@ -52,6 +53,13 @@ class Scene {
     this.release = null;
     release?.();
     await settled();
+  }
+}
+
+async function until(condition: () => boolean): Promise<void> {
+  for (let n = 0; !condition(); n++) {
+    assert.ok(n < 2000, "it never came");
+    await new Promise((resolve) => setTimeout(resolve, 1));
   }
 }
 
@@ -145,7 +153,7 @@ test("what was fetched is dropped when the user types on or dismisses it meanwhi
 
 test("what is ready for one place is no answer for another", async () => {
   const scene = new Scene();
-  scene.deaf = true;
+  scene.deaf = Infinity;
   await scene.asks();
   await scene.grows();
   await scene.asks({ ...SPOT, selected: "name" });
@@ -156,14 +164,58 @@ test("what is ready for one place is no answer for another", async () => {
 
 test("dismissed before the editor asked: it gets nothing, and is not told again; the user may ask anew", async () => {
   const scene = new Scene();
-  scene.deaf = true;
+  scene.deaf = Infinity;
   await scene.asks();
   await scene.grows();
   scene.gate.dismissed();
+  const { refreshed } = scene;
   await scene.asks();
   assert.equal(scene.shown, "");
   await scene.grows();
-  assert.equal(scene.refreshed, 1);
+  assert.equal(scene.refreshed, refreshed);
   await scene.asks();
   assert.equal(scene.shown, "aaa");
+});
+
+test("an editor that did not ask is told again, and gets what was fetched for it", async () => {
+  const scene = new Scene();
+  await scene.asks();
+  await scene.grows();
+  scene.deaf = 2;
+  await scene.grows();
+  await until(() => scene.shown === "aaa");
+  await settled();
+  assert.deepEqual([scene.refreshed, scene.fetched], [4, ["a", "aa", "aaa"]]);
+});
+
+test("one that never asks is told a few times, and again when there is more", async () => {
+  const scene = new Scene();
+  scene.deaf = Infinity;
+  await scene.asks();
+  await scene.grows();
+  await until(() => scene.refreshed === MOST_TOLD);
+  await settled();
+  assert.equal(scene.refreshed, MOST_TOLD);
+  scene.deaf = 0;
+  await scene.grows();
+  assert.deepEqual([scene.shown, scene.refreshed], ["aaa", MOST_TOLD + 1]);
+});
+
+test("it is not told again where the user went away, typed on or dismissed it", async () => {
+  for (const leave of [
+    (scene: Scene) => (scene.here = null),
+    (scene: Scene) => (scene.here = { ...SPOT, version: 8 }),
+    (scene: Scene) => scene.gate.dismissed(),
+    (scene: Scene) => void scene.asks({ ...SPOT, version: 8 }),
+  ]) {
+    const scene = new Scene();
+    scene.deaf = Infinity;
+    await scene.asks();
+    scene.gate.grown(SPOT.uri, 7);
+    await until(() => scene.refreshed > 0);
+    leave(scene);
+    const { refreshed } = scene;
+    await settled();
+    assert.equal(scene.refreshed, refreshed, leave.toString());
+  }
 });
