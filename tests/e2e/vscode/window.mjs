@@ -1,11 +1,12 @@
 // One window of VS Code in the browser: opens a file at a place, types, reads what it shows and what it saves.
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { until } from "./waiting.mjs";
+import { pause, until } from "./waiting.mjs";
 import { Wire } from "./wire.mjs";
 
 const EDITOR = ".editor-instance .monaco-editor";
 const START = 90_000; // milliseconds
+const HEARD = 1_000; // milliseconds; no message tells that the window has heard of a provider that its host registered
 
 export class Window {
   /** `files`: names and texts; `at`: [name, line, column] of the cursor, from 1. */
@@ -39,6 +40,9 @@ export class Window {
       },
       START,
     );
+    await until("the provider is registered", () => this.wire.registered, START);
+    await pause(HEARD);
+    await this.page.evaluate(() => new Promise((done) => requestIdleCallback(done)));
     await this.page.waitForSelector(`${EDITOR}.focused`, { timeout: START });
     await until("the cursor is there", async () => (await this.cursor()).startsWith(`Ln ${line}, `));
     await this.page.evaluate(watch);

@@ -39,6 +39,12 @@ export class Wire {
     return this.lines.some(({ message }) => message.method === "initialized");
   }
 
+  /** Whether the extension has said yes to the server's dynamic registration. */
+  get registered() {
+    const asked = this.lines.find(({ message }) => message.method === "client/registerCapability")?.message.id;
+    return this.lines.some(({ from, message }) => from === "editor" && !message.method && message.id === asked);
+  }
+
   /** Messages with a method, each with its time. */
   all(method) {
     return this.lines
