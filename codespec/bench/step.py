@@ -143,7 +143,10 @@ def _found(
         "parameters": first.spec.parameters,
         "graph_rows": bench.config.graph_rows,
         "bandwidth_gb": round(median(sweeps.bandwidth) / 1e9, 2),
-        "drafter": {"name": drafter.spec.name, "ms": _ms(sweeps.seconds[DRAFTER, (1, 1, 64)])},
+        "drafter": {
+            "name": drafter.spec.name.rstrip("/").rpartition("/")[2],
+            "ms": _ms(sweeps.seconds[DRAFTER, (1, 1, 64)]),
+        },
         "rows": rows,
     }
 

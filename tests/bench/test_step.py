@@ -57,6 +57,7 @@ def test_a_small_run(small: Shape) -> None:
     assert set(cells) == {(kind, batch, width) for kind in bench.dtypes for batch in (1, 2) for width in (1, 3)}
     assert all(row["over_one"] == 1.0 for (_, batch, width), row in cells.items() if batch == width == 1)
     assert all(row["of_bandwidth"] > 0.0 and row["ms"] > 0.0 for row in cells.values())
+    assert found["drafter"]["name"] == "drafter", "no path of this machine"
     assert len(told) == 3
     assert len(report(found)) == 3 + len(cells) + len(found["notes"])
     assert len(charts(found)) == 4
