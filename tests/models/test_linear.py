@@ -83,7 +83,9 @@ def test_models_beyond_the_caches_take_the_fastest_rows(
         asked.append(kind)
         return fastest
 
+    paged: list[int] = []
     monkeypatch.setattr(linear, "measure_least_rows", measured)
+    monkeypatch.setattr(linear, "ask_huge_pages", lambda address, size: paged.append(size))
 
     def packed(*sizes: int) -> list[int]:
         layers = nn.ModuleList(nn.Linear(40, size, bias=False).to(dtype) for size in sizes)
@@ -94,8 +96,9 @@ def test_models_beyond_the_caches_take_the_fastest_rows(
             assert all(torch.equal(layer(inputs[:count]), whole[:count]) for count in range(1, 20))
         return [layer.least_rows for layer in layers]  # type: ignore[misc]
 
-    assert packed(89, 90, 89) == [2, 2, 2] and asked == []  # 268 rows of weights: they may stay in the caches
+    assert packed(89, 90, 89) == [2, 2, 2] and asked == [] == paged  # 268 rows of weights: may stay in the caches
     assert packed(89, 90, 90) == [2, max(2, fastest), max(2, fastest)] and asked == [dtype]
+    assert len(paged) == 2 and min(paged) >= 90 * 40 * dtype.itemsize, "each large one is laid out in large pages"
 
 
 def test_padded_only_where_it_is_clearly_faster(monkeypatch: pytest.MonkeyPatch) -> None:
