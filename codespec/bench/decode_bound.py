@@ -116,7 +116,8 @@ def bound(counted: Mapping[str, Kept], table: CostTable, batch: int, context: fl
     drafts, where another table says so.
 
     A ratio of sums is largest where each part is best at the ratio's own price, so the price is raised until it stays.
-    A round with nothing to draft costs and brings one token. All sequences of a batch are taken to be alike.
+    A round with nothing to draft costs and brings one token. All sequences of a batch are taken to be alike: each pays
+    its share of a step's seconds, so tokens over shares are the whole batch's speed.
     """
     options = {source: _options(source, kept, table, batch, context) for source, kept in counted.items()}
     price, lengths = 0.0, dict.fromkeys(options, 0)
@@ -128,7 +129,7 @@ def bound(counted: Mapping[str, Kept], table: CostTable, batch: int, context: fl
             break
         price = tokens / seconds
     named = {source: length for source, length in lengths.items() if source}
-    return Bound(price * batch, price * (plain or table.plain(batch, context)), named)
+    return Bound(price, price * (plain or table.plain(batch, context)) / batch, named)
 
 
 def _best(options: Sequence[tuple[float, float]], price: float) -> int:

@@ -44,7 +44,7 @@ def test_no_pair_of_lengths_beats_the_bound(steps: list[PlayedStep], batch: int)
         for (source, kept), length in zip(counted.items(), lengths, strict=True):
             tokens += kept.rounds + sum(kept.right[:length])
             seconds += kept.rounds * _round_seconds(kept, source, length, batch, context)
-        assert tokens / seconds * batch <= found.tokens_per_second * (1 + 1e-6)
+        assert tokens / seconds <= found.tokens_per_second * (1 + 1e-6)
 
 
 def _round_seconds(kept: Kept, source: str, length: int, batch: int, context: float) -> float:
@@ -77,6 +77,13 @@ def test_what_was_not_drafted_costs_and_brings_nothing() -> None:
     seconds = TABLE.plain(1, 10.0) + TABLE.target.seconds(1 + 9 / 4) - TABLE.target.seconds(1) + TABLE.retokenize
     assert found.tokens_per_second == pytest.approx((1 + 5 / 4) / seconds)
     assert bound({"suffix": kept}, TABLE, 1, 10.0, plain=2.0).times_plain == pytest.approx(2 * found.tokens_per_second)
+
+
+@pytest.mark.parametrize("batch", [1, 8, 16])
+def test_where_nothing_is_drafted_the_bound_is_plain_decoding(batch: int) -> None:
+    found = bound({"": Kept(rounds=5)}, TABLE, batch, 64.0)
+    assert found.times_plain == pytest.approx(1.0)
+    assert found.tokens_per_second == pytest.approx(batch / TABLE.plain(batch, 64.0))
 
 
 @given(STEPS, STEPS)
