@@ -5,7 +5,7 @@ them. Knows models and their loader.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from codespec.errors import ConfigError
 from codespec.models.exactness import LENGTH, find_variance
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_model
+from codespec.models.memory_plan import Need, make_room
 from codespec.models.shapes import SHAPES
 from codespec.proposers.base import Proposer
 from codespec.proposers.draft_model import DraftModel
@@ -24,12 +25,15 @@ from codespec.proposers.suffix import SuffixProposer
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Loaded models, how many tokens a prompt and its completion may have, and how many before the first draft."""
+    """Loaded models, how many tokens a prompt and its completion may have, and how many before the first draft; `notes`
+    say what a GPU can't do for them.
+    """
 
     target: LanguageModel
     drafter: LanguageModel | None
     context: int
     warmup: int
+    notes: tuple[str, ...] = ()
 
     @property
     def drafters(self) -> Mapping[str, LanguageModel]:
@@ -66,24 +70,29 @@ class Pair:
         return {role: _facts(model) for role, model in models.items() if model is not None}
 
 
-def load_pair(config: EngineConfig, batch: int) -> Pair:
-    """Loads what the configuration names, with slots for `batch` sequences. ConfigError where the arithmetic depends on
-    the batch: then a text depends on the policy, and nothing can be replayed.
+def load_pair(config: EngineConfig, batch: int, longest: int) -> Pair:
+    """Loads what the configuration names, with slots for `batch` sequences and graphs as in an engine; drafts have up to
+    `longest` tokens. ConfigError where the arithmetic depends on the batch: then a text depends on the policy, and
+    nothing can be replayed.
     """
     torch.set_num_threads(config.threads)
     shape = SHAPES.get(config.target_shape)
     target = load_model(config.target, device=config.device, dtype=config.dtype, exact=True, shape=shape)
     drafter = None
     if config.drafter != "none" and config.proposers != "suffix":
-        drafter = load_model(config.drafter, device=config.device, dtype=config.drafter_dtype, exact=True)
+        where = config.device if config.drafter_device == "same" else config.drafter_device
+        drafter = load_model(config.drafter, device=where, dtype=config.drafter_dtype, exact=True)
     pair = Pair(target, drafter, min(target.spec.max_length, config.context or DEFAULT_CONTEXT), config.warmup)
-    target.allocate(max(2, batch), max(LENGTH, pair.context))
+    verified, read = batch * (longest + 1), batch * pair.drafter_context
+    needs = [Need(target, max(2, batch), max(LENGTH, pair.context), pair.context + verified, verified)]
     if drafter is not None:
-        drafter.allocate(batch, pair.drafter_context + 1)
+        needs.append(Need(drafter, batch, pair.drafter_context + 1, read, batch))
+    notes: list[str] = []
+    make_room(needs, config.graph_rows, lambda phase: None, notes)
     variance = find_variance(target)
     if variance:
         raise ConfigError(f"This target can't be replayed ({variance}): choose another --dtype, --device or target.")
-    return pair
+    return replace(pair, notes=tuple(notes))
 
 
 def _facts(model: LanguageModel) -> dict[str, Any]:

@@ -49,19 +49,21 @@ class PolicyBench:
 def run_policy_bench(bench: PolicyBench) -> dict[str, Any]:
     """The whole bench; all figures as plain JSON values. Progress goes to stderr."""
     spots, note = _spots(bench)
-    pair = load_pair(bench.config, BATCH)
+    pair = load_pair(bench.config, BATCH, LONGEST)
+    notes = [note, *pair.notes]
     steps = Steps("record", len(spots))
     recordings = record(pair, spots, bench.tokens, steps.advance)
     if not recordings:
         raise ConfigError("No place has enough text for a draft: name longer files, or lower --warmup.")
     sections = {"own": _section(pair, recordings, bench, "own")}
     if bench.shape:
-        shaped = load_pair(replace(bench.config, target_shape=bench.shape), BATCH)
+        shaped = load_pair(replace(bench.config, target_shape=bench.shape), BATCH, LONGEST)
+        notes += shaped.notes
         sections[bench.shape] = _section(shaped, recordings, bench, bench.shape)
     return {
         "date": date.today().isoformat(),
         "pair": pair.facts(),
-        "note": note,
+        "note": "; ".join(dict.fromkeys(filter(None, notes))),
         "prompts": _prompt_facts(recordings, bench.tokens),
         "settings": {"tokens": bench.tokens, "longest": LONGEST, "folds": FOLDS, "warmup": pair.warmup},
         "tables": sections,

@@ -58,14 +58,14 @@ def measure_table(target: LanguageModel, drafters: Mapping[str, LanguageModel], 
 
 def fingerprint(*models: LanguageModel) -> str:
     """Names what a table depends on: the machine, torch and its threads, each model's size, number format, slots, mode,
-    and the device with the steps that it has graphs for.
+    and the device with the steps that it has graphs for, be they whole or in parts.
     """
     facts: list[object] = [__version__, platform.node(), platform.machine(), torch.__version__, torch.get_num_threads()]
     for model in models:
         spec = {**asdict(model.spec), "name": "", "notes": ()}
         slots = (model.cache.slots, model.cache.capacity) if model.cache else ()
         mode = "exact" if model.exact else "fast"
-        facts += [spec, _device_name(model.device), model.steps, mode, model.bucket_rows]
+        facts += [spec, _device_name(model.device), model.steps, mode, model.bucket_rows, model.graphs]
         facts += [sorted(model.shapes.items()), slots]
     return hashlib.blake2b(json.dumps(facts, sort_keys=True, default=str).encode(), digest_size=12).hexdigest()
 

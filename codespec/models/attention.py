@@ -6,7 +6,7 @@ A forward is flat: all rows (tokens) of all sequences lie behind one another in 
 which one kernel reads on the device (`slot_attention`). Grouped heads are folded into query rows instead of expanding K
 and V.
 
-In `exact` mode a head's query rows come in multiples of `QUERY_ROWS` and its keys in multiples of `KEY_BLOCK`. Measured
+In `exact` mode the query rows of a head of keys come in multiples of `QUERY_ROWS` and its keys in multiples of `KEY_BLOCK`. Measured
 on a CPU (0 of 1,700 comparisons differ, float32 and bfloat16, head sizes 32-128): one to three rows take other kernels,
 and a float32 product over more than 192 keys splits its sum by the number of keys, so a row's bits would depend on how
 much text follows it in the same forward.
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from math import gcd
 from typing import Any
 
 import torch
@@ -65,22 +64,23 @@ class Step:
     rotary_scale: Tensor | None = None  # [rows, 1]
     masks: dict[tuple[int, ...], Tensor] = field(default_factory=dict)
 
-    def mask(
-        self, index: int, groups: int, rows: int, keys: int, window: int, dtype: torch.dtype, device: Any
-    ) -> Tensor:
-        """Additive mask [groups * rows, keys] of span `index`; finite, so that a wholly masked block can't give NaN."""
-        key = (index, groups, rows, keys, window)
+    def mask(self, index: int, queries: Tensor, groups: int, keys: int, window: int) -> Tensor:
+        """Additive mask [query rows, keys] of span `index`, whose rows stand `groups` times behind one another; rows
+        beyond them see what the last one sees. Finite, so that a wholly masked block can't give NaN.
+        """
+        key = (index, groups, queries.shape[1], keys, window)
         found = self.masks.get(key)
         if found is None:
             span = self.spans[index]
-            row = torch.arange(span.start, span.start + rows, device=device).clamp(max=span.start + span.rows - 1)
-            column = torch.arange(keys, device=device)
+            row = torch.arange(span.start, span.start + span.rows, device=queries.device)
+            column = torch.arange(keys, device=queries.device)
             hidden = column > row[:, None]
             if window:
                 hidden |= column <= row[:, None] - window
-            found = torch.zeros(rows, keys, dtype=dtype, device=device)
-            found = found.masked_fill_(hidden, torch.finfo(dtype).min).repeat(groups, 1)
-            self.masks[key] = found
+            seen = torch.zeros(span.rows, keys, dtype=queries.dtype, device=queries.device)
+            seen = seen.masked_fill_(hidden, torch.finfo(queries.dtype).min)
+            beyond = seen[-1:].expand(queries.shape[1] - groups * span.rows, -1)
+            found = self.masks[key] = torch.cat([*[seen] * groups, beyond])
         return found
 
 
@@ -125,7 +125,7 @@ def attend(
         return call() if step.rows.attend is None else step.rows.attend(call), None
     step.shapes[layer] = (kv_heads, key.shape[3], value.shape[3])
     step.groups = max(step.groups, heads // kv_heads)
-    out = query.new_empty(1, query.shape[2], heads, value.shape[3])
+    parts = []
     for index, span in enumerate(step.spans):
         rows = slice(span.begin, span.end)
         keys, values = key[0, :, rows], value[0, :, rows]
@@ -133,10 +133,10 @@ def attend(
             step.cache.write(layer, span.slot, span.start, keys, values)
             end = span.start + span.rows
             keys, values = step.cache.read(layer, span.slot, end + -end % KEY_BLOCK if step.exact else end)
-        grouped = query[0, :, rows].reshape(kv_heads, heads // kv_heads, span.rows, -1)
-        attended = _span(step, index, grouped, keys, values, scale, sliding_window or 0, softcap, s_aux)
-        out[0, rows] = attended.reshape(heads, span.rows, -1).transpose(0, 1)
-    return out, None
+        folded = query[0, :, rows].reshape(kv_heads, heads // kv_heads * span.rows, -1)
+        attended = _span(step, index, folded, keys, values, scale, sliding_window or 0, softcap, s_aux)
+        parts.append(attended.reshape(heads, span.rows, -1).transpose(0, 1))
+    return (parts[0] if len(parts) == 1 else torch.cat(parts))[None], None
 
 
 def _on_device(
@@ -169,32 +169,24 @@ def _span(
     softcap: float | None,
     sinks: Tensor | None,
 ) -> Tensor:
-    """One span: query [kv_heads, groups, T, size] over keys [kv_heads, L, size] -> [kv_heads, groups, T,
-    value_size].
+    """One span: query [kv_heads, groups * rows, size], a group's rows behind one another, over keys [kv_heads, L, size]
+    -> [kv_heads, groups * rows, value_size].
     """
-    kv_heads, groups, rows, size = query.shape
+    folded, count = query.shape[1], keys.shape[1]
     eager = softcap is not None or sinks is not None
-    padded = _padded_rows(step.exact, eager, groups, rows)
-    if padded > rows:
-        query = torch.cat([query, query[:, :, -1:].expand(-1, -1, padded - rows, -1)], dim=2)
-    flat = query.reshape(kv_heads, groups * padded, size)
-    count = keys.shape[1]
-    if step.exact and (missing := -count % KEY_BLOCK):
-        keys, values = pad(keys, (0, 0, 0, missing)), pad(values, (0, 0, 0, missing))
-    mask = step.mask(index, groups, padded, keys.shape[1], window, query.dtype, query.device)
+    if step.exact:
+        if missing := -folded % (EAGER_ROWS if eager else QUERY_ROWS):
+            query = pad(query, (0, 0, 0, missing))
+        if missing := -count % KEY_BLOCK:
+            keys, values = pad(keys, (0, 0, 0, missing)), pad(values, (0, 0, 0, missing))
+    rows = step.spans[index].rows
+    mask = step.mask(index, query, folded // rows, keys.shape[1], window)
     if eager:
-        attended = _eager(flat, keys, values, mask, scale, softcap, sinks)
+        of_rows = None if sinks is None else sinks.reshape(len(query), -1).repeat_interleave(rows, dim=1)
+        attended = _eager(query, keys, values, mask, scale, softcap, of_rows)
     else:
-        attended = scaled_dot_product_attention(flat[None], keys[None], values[None], attn_mask=mask, scale=scale)[0]
-    return attended.reshape(kv_heads, groups, padded, -1)[:, :, :rows]
-
-
-def _padded_rows(exact: bool, eager: bool, groups: int, rows: int) -> int:
-    """Rows a head is given: enough that all groups together are a multiple of what the kernels like."""
-    if not exact:
-        return rows
-    unit = (EAGER_ROWS if eager else QUERY_ROWS) // gcd(groups, QUERY_ROWS)
-    return rows + -rows % unit
+        attended = scaled_dot_product_attention(query[None], keys[None], values[None], attn_mask=mask, scale=scale)[0]
+    return attended[:, :folded]
 
 
 def _eager(
@@ -206,15 +198,15 @@ def _eager(
     softcap: float | None,
     sinks: Tensor | None,
 ) -> Tensor:
-    """Attention by hand, for soft-capped scores (Gemma 2) and for sinks (gpt-oss): [kv_heads, R, size] -> the same."""
+    """Attention by hand, for soft-capped scores (Gemma 2) and for sinks (gpt-oss): [kv_heads, R, size] -> the same.
+    Sinks are those of the rows that are looked at, [kv_heads, folded].
+    """
     scores = torch.matmul(query, keys.transpose(1, 2)).float() * scale
     if softcap is not None:
         scores = torch.tanh(scores / softcap) * softcap
     scores = scores + mask.float()
     if sinks is not None:
-        groups = sinks.numel() // query.shape[0]
-        sink = sinks.float().reshape(query.shape[0], groups, 1).expand(-1, -1, query.shape[1] // groups)
-        scores = torch.cat([sink.reshape(query.shape[0], -1, 1), scores], dim=2)
+        scores = torch.cat([pad(sinks.float(), (0, query.shape[1] - sinks.shape[1]))[:, :, None], scores], dim=2)
         weights = torch.softmax(scores, dim=2)[:, :, 1:]
     else:
         weights = torch.softmax(scores, dim=2)

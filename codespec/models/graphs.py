@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 Compute = Callable[[DeviceRows, Tensor], Tensor]  # rows and which are kept -> logits [kept, vocabulary]
 Progress = Callable[[int, int], None]  # how many graphs are captured, and of how many
+Graphs = Literal["none", "whole", "parts"]
 
 
 def recorder_for(device: torch.device) -> Recorder | None:
@@ -92,11 +93,14 @@ class BucketStep:
 
 
 class StepRunner:
-    """Runs batches over one cache, in tiles of `tile` positions. Buckets have up to `graph_rows` rows."""
+    """Runs batches over one cache, in tiles of `tile` positions. Buckets have up to `graph_rows` rows; `graphs` says
+    how their steps are captured.
+    """
 
     def __init__(self, compute: Compute, cache: KVCache, tile: int, device: torch.device, graph_rows: int) -> None:
         self.buckets = Buckets(graph_rows, cache.capacity)
         self.device = device
+        self.graphs: Graphs = "none"
         self._compute = compute
         self._slots = cache.slots
         self._scratch = cache.slots
@@ -104,13 +108,15 @@ class StepRunner:
         self._shared = SharedLogits(max(self.buckets.rows, default=0))
         self._steps: dict[Bucket, BucketStep] = {}
 
-    def capture(self, progress: Progress) -> str:
-        """Records each bucket's step, whole or at least around attention; returns "" or what is launched instead, and
-        why. Beside a CPU there is nothing to do.
+    def capture(self, no_parts: str, progress: Progress) -> str:
+        """Records each bucket's step, whole or, unless `no_parts` says why not, at least around attention; returns ""
+        or what is launched instead, and why. Beside a CPU there is nothing to do.
         """
         problem = self._capture(True, progress)
         if not problem:
             return ""
+        if no_parts:
+            return f"can't be captured whole ({problem}), and {no_parts}: its steps are launched piece by piece"
         if not self._capture(False, progress):
             return f"can't be captured whole ({problem}): attention is launched between graphs of the rest"
         return f"can't be captured as graphs ({problem}): its steps are launched piece by piece"
@@ -118,7 +124,7 @@ class StepRunner:
     def _capture(self, whole: bool, progress: Progress) -> str:
         """Records all or nothing; returns why nothing."""
         recorder, wanted = recorder_for(self.device), self.buckets.largest_first()
-        if recorder is None:
+        if recorder is None or not wanted:
             return ""
         with current(self.device):
             for done, bucket in enumerate(wanted):
@@ -130,6 +136,7 @@ class StepRunner:
                     self._steps.clear()
                     return str(error).partition("\n")[0] or type(error).__name__
                 self._steps[bucket] = step
+        self.graphs = "whole" if whole else "parts"
         return ""
 
     def run(self, batch: Sequence[Rows]) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from codespec.models.attention import Seam, Span, Step
 from codespec.models.cache import KVCache, LayerShape
 from codespec.models.device_rows import DeviceRows, tile_positions
-from codespec.models.graphs import Progress, StepRunner
+from codespec.models.graphs import Graphs, Progress, StepRunner
 from codespec.models.rotary import RequestRotary, SlotFrequencies
 from codespec.text.tokenizer import TextTokenizer
 
@@ -108,10 +108,17 @@ class LanguageModel:
             self._runner = StepRunner(self._compute, self.cache, tile, self.device, graph_rows)
 
     @torch.inference_mode()
-    def capture(self, progress: Progress = lambda done, of: None) -> str:
-        """Records the graphs that steps will replay, on a GPU; returns "" or what can't be and what is done instead."""
-        self._tell("capture")
-        return self._runner.capture(progress) if self._runner is not None else ""
+    def capture(self, no_parts: str = "", progress: Progress = lambda done, of: None) -> str:
+        """Records the graphs that steps will replay, on a GPU; returns "" or what can't be and what is done instead.
+        `no_parts` says why graphs in parts may not be made, if so.
+        """
+        self._tell("capture", no_parts)
+        return self._runner.capture(no_parts, progress) if self._runner is not None else ""
+
+    @property
+    def graphs(self) -> Graphs:
+        """Whether steps in buckets are graphs, whole or in parts."""
+        return self._runner.graphs if self._runner is not None else "none"
 
     @property
     def bucket_rows(self) -> tuple[int, ...]:

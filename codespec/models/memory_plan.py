@@ -1,8 +1,9 @@
 """Whether what is about to be made fits into a device's memory: asked before it is made, answered in one sentence with
 the numbers and the setting to change. Knows sizes and models; knows no settings but the names it says.
 
-Caches and weights are exact. What a step needs while it runs is a bound, graphs an allowance (GRAPH_LAYER, RUNTIME):
-the driver does not say beforehand. On a CPU nothing is planned: what does not fit is told when it is allocated.
+Caches and weights are exact. What a step needs while it runs is a bound, and so is what graphs in parts keep between
+them; what the driver takes is an allowance (GRAPH_LAYER, RUNTIME): it does not say beforehand. On a CPU nothing is
+planned: what does not fit is told when it is allocated.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ GRAPH_LAYER = 256 << 10  # bytes of a graph for each layer that it holds
 RUNTIME = 256 << 20  # workspaces of the matrix library, compiled kernels
 FLOAT = torch.float32.itemsize
 WIDTHS = 6  # activations as wide as the model that stand in memory at once
+INNER = 3  # and as wide as its feed-forward: what gates, what is gated, their product
+ROUNDED = 512  # bytes in whose multiples torch hands out a GPU's memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +54,26 @@ class Need:
 def make_room(needs: Sequence[Need], graph_rows: int, tell: Callable[[str], None], notes: MutableSequence[str]) -> None:
     """Allocates the models' slots and captures their graphs, if all that fits; ModelError if not. `tell` hears how far
     it is, `notes` what could not be captured.
+
+    Whether graphs have to be in parts shows when they are captured, so what those take beside must not be there; where
+    it is not, they are not tried.
     """
+    left: dict[torch.device, int | None] = {}
     for device in dict.fromkeys(need.model.device for need in needs):
         here = [need for need in needs if need.model.device == device]
-        demand_room([claim for need in here for claim in step_claims(need, graph_rows)], free_memory(device))
+        left[device] = demand_room([c for need in here for c in step_claims(need, graph_rows)], free_memory(device))
     for need in needs:
         need.model.allocate(need.slots, need.capacity, graph_rows)
     for need in needs:
-        name = need.model.spec.name
+        name, claim, spare = need.model.spec.name, parts_claim(need, graph_rows), left[need.model.device]
+        no_parts = lack(claim, spare)
+        if spare is not None and not no_parts:
+            left[need.model.device] = spare - claim.nbytes
 
         def progress(done: int, of: int, name: str = name) -> None:
             tell(f"capturing graph {done + 1} of {of} of {name}")
 
-        problem = need.model.capture(progress)
+        problem = need.model.capture(no_parts, progress)
         if problem:
             notes.append(f"{name} {problem}")
 
@@ -76,16 +86,23 @@ def free_memory(device: torch.device) -> int | None:
     return torch.cuda.mem_get_info(device)[0] + kept
 
 
-def demand_room(claims: Sequence[Claim], free: int | None) -> None:
-    """Raises ModelError if the claims together are more than what is free; the largest says what to change."""
+def demand_room(claims: Sequence[Claim], free: int | None) -> int | None:
+    """What the claims leave of what is free; ModelError if they are more, of which the largest says what to change."""
     needed = sum(claim.nbytes for claim in claims)
     if free is None or needed <= free:
-        return
+        return None if free is None else free - needed
     ordered = sorted(claims, key=lambda claim: -claim.nbytes)
     parts = ", ".join(f"{claim.what} {_gb(claim.nbytes)}" for claim in ordered)
     raise ModelError(
         f"{_gb(free)} of device memory are free and {_gb(needed)} are needed ({parts}): {ordered[0].mend}."
     )
+
+
+def lack(claim: Claim, left: int | None) -> str:
+    """ "" if a claim that can be done without fits into what is left, else what is missing and the mend."""
+    if left is None or claim.nbytes <= left:
+        return ""
+    return f"{claim.what} need {_gb(claim.nbytes)} more where {_gb(left)} are left ({claim.mend})"
 
 
 def weights_claim(name: str, parameters: int, dtype: torch.dtype, shares: int = 1) -> Claim:
@@ -97,11 +114,11 @@ def weights_claim(name: str, parameters: int, dtype: torch.dtype, shares: int = 
 def step_claims(need: Need, graph_rows: int) -> list[Claim]:
     """What a loaded model takes beside its weights."""
     model, name = need.model, need.model.spec.name
-    capacity = need.capacity + -need.capacity % CAPACITY_UNIT
-    buckets = Buckets(graph_rows, capacity)
+    capacity, buckets = _buckets(need, graph_rows)
     step = step_bytes(model, max(need.rows, *buckets.rows, 1), max(need.kept, *buckets.rows, 1), capacity)
     cache = cache_bytes(model.shapes, need.slots + 1, capacity, model.dtype)
-    graphs = len(buckets.largest_first()) * len(model.shapes) * GRAPH_LAYER
+    most = max(buckets.rows, default=0)  # graphs share one memory, which the largest needs
+    graphs = len(buckets.largest_first()) * len(model.shapes) * GRAPH_LAYER + graph_bytes(model, most, capacity)
     prompts = f"{need.slots} prompts of {capacity} tokens"
     return [
         Claim(f"cache of {name}", cache, f"lower max_batch, cache_mb or context ({prompts})"),
@@ -110,17 +127,59 @@ def step_claims(need: Need, graph_rows: int) -> list[Claim]:
     ]
 
 
-def step_bytes(model: LanguageModel, rows: int, kept: int, capacity: int) -> int:
-    """A bound for what stands in memory at once while a step runs: activations, attention's partial sums (one for each
-    block of keys), logits in the model's numbers and twice in float32.
+def parts_claim(need: Need, graph_rows: int) -> Claim:
+    """What graphs in parts take beside what whole ones do."""
+    _, buckets = _buckets(need, graph_rows)
+    nbytes = sum(parts_bytes(need.model, bucket.rows) for bucket in buckets.largest_first())
+    return Claim("graphs in parts", nbytes, f"lower graph_rows ({graph_rows})")
+
+
+def parts_bytes(model: LanguageModel, rows: int) -> int:
+    """A bound for what one bucket keeps between its parts: for each layer the queries and keys, the product that they
+    and the values were cut from (values stay a piece of it), and what was seen; and the rows' frequencies.
     """
+    size = model.dtype.itemsize
+    angles = max(key_size for _, key_size, _ in model.shapes.values()) // 2
+    found = _rounded(rows * angles * FLOAT) + _rounded(rows * FLOAT)
+    for kv_heads, key_size, value_size in model.shapes.values():
+        heads = model.groups * kv_heads
+        asked, known = heads * key_size, kv_heads * key_size
+        widths = (asked, known, asked + known + kv_heads * value_size, heads * value_size)
+        found += sum(_rounded(rows * width * size) for width in widths)
+    return found
+
+
+def graph_bytes(model: LanguageModel, rows: int, capacity: int) -> int:
+    """A bound for the memory that graphs of up to `rows` rows share; all of their rows have logits."""
+    return rows * (_row_bytes(model, capacity) + model.spec.vocab_size * model.dtype.itemsize)
+
+
+def step_bytes(model: LanguageModel, rows: int, kept: int, capacity: int) -> int:
+    """A bound for what stands in memory at once while a step runs: its rows', and logits in the model's numbers and
+    twice in float32.
+    """
+    return rows * _row_bytes(model, capacity) + kept * model.spec.vocab_size * (model.dtype.itemsize + 2 * FLOAT)
+
+
+def _row_bytes(model: LanguageModel, capacity: int) -> int:
+    """A row's activations, and attention's partial sums, one for each block of keys."""
     config: Any = model.network.config
     text = config.get_text_config()
     inner: int = getattr(text, "intermediate_size", None) or 4 * text.hidden_size
-    widest: int = (WIDTHS * text.hidden_size + 2 * inner) * model.dtype.itemsize
+    widest: int = (WIDTHS * text.hidden_size + INNER * inner) * model.dtype.itemsize
     heads = model.groups * max(heads for heads, _, _ in model.shapes.values())
     sums = heads * (2 + max(size for _, _, size in model.shapes.values())) * (capacity // CAPACITY_UNIT) * FLOAT
-    return rows * (widest + sums) + kept * model.spec.vocab_size * (model.dtype.itemsize + 2 * FLOAT)
+    return widest + sums
+
+
+def _buckets(need: Need, graph_rows: int) -> tuple[int, Buckets]:
+    """The capacity that a cache has when it is made, and the buckets over it."""
+    capacity = need.capacity + -need.capacity % CAPACITY_UNIT
+    return capacity, Buckets(graph_rows, capacity)
+
+
+def _rounded(nbytes: int) -> int:
+    return nbytes + -nbytes % ROUNDED
 
 
 def _gb(nbytes: int) -> str:

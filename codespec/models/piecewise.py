@@ -3,7 +3,7 @@
 Where a whole step can be recorded it is one part. Else each call of attention ends a part and begins the next: its
 rows, which one part left at a fixed address, are attended over by launching the kernels, and what was seen is put where
 the next part reads it. Those addresses stay taken for every layer and size of step, so graphs in parts hold more
-memory. Knows graphs and the order of calls; knows no rows and no layers.
+memory (models.memory_plan says how much). Knows graphs and the order of calls; knows no rows and no layers.
 """
 
 from __future__ import annotations
@@ -43,11 +43,14 @@ class Recorder(Protocol):
 
 
 class CudaRecorder:
-    """CUDA graphs, which share their memory."""
+    """CUDA graphs, which share their memory and the stream they are recorded on: torch keeps a matrix workspace and
+    freed memory for each stream apart.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._pool = torch.cuda.graph_pool_handle()
+        self._stream = torch.cuda.Stream(device)
 
     def begin(self) -> Graph:
         """Behind all that was launched before."""
@@ -59,11 +62,11 @@ class CudaRecorder:
     @contextmanager
     def aside(self) -> Iterator[None]:
         """On a stream of its own: the one that everything else uses can't be recorded."""
-        usual, stream = torch.cuda.current_stream(self._device), torch.cuda.Stream(self._device)
-        stream.wait_stream(usual)
-        with torch.cuda.stream(stream):
+        usual = torch.cuda.current_stream(self._device)
+        self._stream.wait_stream(usual)
+        with torch.cuda.stream(self._stream):
             yield
-        usual.wait_stream(stream)
+        usual.wait_stream(self._stream)
 
 
 class Parts:

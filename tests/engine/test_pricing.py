@@ -9,10 +9,14 @@ import torch
 
 from codespec.engine import pricing
 from codespec.engine.pricing import fingerprint, measure_table, price
-from codespec.models import timing
+from codespec.models import attention, timing
 from codespec.models.language_model import LanguageModel
+from codespec.models.piecewise import Graph
+from tests.models.tapes import Tapes, tapes
 from tests.pairs import model
 from tests.tiny_models import tiny_model
+
+__all__ = ["tapes"]
 
 
 @pytest.fixture(autouse=True)
@@ -54,6 +58,27 @@ def test_a_table_is_of_one_device_mode_and_set_of_graphs(monkeypatch: pytest.Mon
             monkeypatch.setattr(torch.cuda, "get_device_name", lambda device, card=card: card)
             names.append(fingerprint(target))
     assert len(set(names)) == len(names) and fingerprint(target) == names[-1]
+
+
+def test_a_table_of_whole_graphs_is_not_for_parts_or_none(tapes: Tapes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same model and slots; only how its steps could be captured differs."""
+    target, names = tiny_model("llama", steps="device"), dict[str, str]()
+
+    def capture() -> None:
+        target.allocate(4, 512, 2)
+        target.capture()
+        names[target.graphs] = fingerprint(target)
+
+    capture()
+    monkeypatch.setattr(attention, "slot_attention", lambda query, *_: query.clone())
+    capture()
+    monkeypatch.setattr(Tapes, "begin", refuse)
+    capture()
+    assert set(names) == {"parts", "whole", "none"} and len(set(names.values())) == 3
+
+
+def refuse(tapes: Tapes) -> Graph:
+    raise RuntimeError("nothing can be recorded")
 
 
 def test_measuring_leaves_the_slots_empty() -> None:

@@ -1,28 +1,22 @@
-"""Steps that are replayed in parts with attention between them, where a step can't be recorded whole.
-
-A tape stands for a graph: it notes every operation with its tensors, and plays them again into the same memory. What it
-can't do, as a graph can't, is to answer the host.
-"""
+"""Steps that are replayed in parts with attention between them, where a step can't be recorded whole; on tapes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from collections.abc import Callable
 
 import pytest
-import torch
 from hypothesis import given, settings
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
-from codespec.models import attention, graphs
+from codespec.models import attention, memory_plan
 from codespec.models.language_model import LanguageModel
-from codespec.models.memory_plan import Need, make_room
+from codespec.models.memory_plan import Need, make_room, parts_claim, step_claims
 from codespec.models.piecewise import Graph, Parts
 from tests.models.rounds import Replay, Round, covering, rounds
+from tests.models.tapes import Tapes, tapes
 from tests.tiny_models import tiny_model
+
+__all__ = ["tapes"]
 
 LENGTH, LAYERS, GRAPH_ROWS = 100, 2, 24
 TRAITS = {
@@ -31,70 +25,6 @@ TRAITS = {
     "phi3": "a rotary chosen per request",
     "gpt2": "learned positions",
 }
-
-
-class Tape(TorchDispatchMode):
-    """Operations in order, with the tensors that they read and made."""
-
-    def __init__(self, heard: list[str]) -> None:
-        super().__init__()
-        self._heard = heard
-        self._calls: list[tuple[Any, Any, Any, Any]] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is torch.ops.aten._local_scalar_dense.default:
-            raise RuntimeError("a number is asked for by the host")
-        made = func(*args, **(kwargs or {}))
-        self._calls.append((func, args, kwargs or {}, made))
-        return made
-
-    def capture_end(self) -> None:
-        self.__exit__(None, None, None)
-
-    def replay(self) -> None:
-        self._heard.append("graph")
-        for func, args, kwargs, made in self._calls:
-            for new, old in zip(tree_leaves(func(*args, **kwargs)), tree_leaves(made), strict=True):
-                if isinstance(old, Tensor) and new.data_ptr() != old.data_ptr():
-                    old.copy_(new)
-
-
-class Tapes:
-    """Records on tapes; `going` while one does. `heard` are the parts that were played."""
-
-    def __init__(self) -> None:
-        self.heard: list[str] = []
-        self.made: list[Tape] = []
-
-    def begin(self) -> Graph:
-        self.made.append(Tape(self.heard))
-        self.made[-1].__enter__()
-        return self.made[-1]
-
-    def aside(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    @property
-    def going(self) -> bool:
-        return torch.utils._python_dispatch._get_current_dispatch_mode() is not None
-
-
-@pytest.fixture
-def tapes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Tapes]:
-    """Steps are recorded on tapes here, and attention fails on one."""
-    found = Tapes()
-    plain = attention.slot_attention
-
-    def attend(*given: Any) -> Tensor:
-        if found.going:
-            raise RuntimeError("attention waits for the host\nand more lines")
-        found.heard.append("attention")
-        return plain(*given)
-
-    monkeypatch.setattr(graphs, "recorder_for", lambda device: found)
-    monkeypatch.setattr(attention, "slot_attention", attend)
-    yield found
-    assert not found.going, "a tape was left running"
 
 
 def recording(model: LanguageModel, notes: list[str]) -> LanguageModel:
@@ -164,9 +94,32 @@ def test_from_whole_to_parts_to_none(failing: int, tapes: Tapes, monkeypatch: py
         "llama can't be captured as graphs (attention waits for the host): its steps are launched piece by piece"
     ]
     assert len(asked) == 2 + failing * (LAYERS + 1)
-    assert model._runner is not None and not model._runner._steps
+    assert model._runner is not None and not model._runner._steps and model.graphs == "none"
     replay = Replay(model, LENGTH, Replay(tiny_model("llama", steps="device"), LENGTH).logits)
     assert replay.play(covering(LENGTH)) == 0.0 and "graph" not in tapes.heard
+
+
+def test_parts_that_do_not_fit_are_not_tried(tapes: Tapes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two models none, one and both have room for graphs in parts; the others' steps are launched as they come."""
+    models = [tiny_model(name, steps="device") for name in ("llama", "gpt2")]
+    needs = [Need(model, 3, LENGTH, 64, 4) for model in models]
+    surely = sum(claim.nbytes for need in needs for claim in step_claims(need, GRAPH_ROWS))
+    room = parts_claim(needs[0], GRAPH_ROWS).nbytes
+    notes: dict[int, list[str]] = {}
+    for spare in (0, room, room + parts_claim(needs[1], GRAPH_ROWS).nbytes):
+        monkeypatch.setattr(memory_plan, "free_memory", lambda device, free=surely + spare: free)
+        make_room(needs, GRAPH_ROWS, lambda phase: None, notes.setdefault(spare, []))
+    assert [["between graphs" in note for note in told] for told in notes.values()] == [
+        [False, False],
+        [True, False],
+        [True, True],
+    ]
+    none, one = notes[0][0], notes[room][1]
+    assert "llama can't be captured whole (attention waits for the host), and graphs in parts need 0.0 GB more" in none
+    assert one.startswith("gpt2") and one.endswith(
+        f"(lower graph_rows ({GRAPH_ROWS})): its steps are launched piece by piece"
+    )
+    assert [model.graphs for model in models] == ["parts", "parts"]
 
 
 def test_a_step_that_can_be_recorded_is_one_part(tapes: Tapes, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,4 +127,6 @@ def test_a_step_that_can_be_recorded_is_one_part(tapes: Tapes, monkeypatch: pyte
     monkeypatch.setattr(attention, "slot_attention", lambda query, *_: query.clone())
     model.allocate(3, LENGTH, GRAPH_ROWS)
     assert model._runner is not None
+    assert model.graphs == "none"
     assert model.capture() == "" and len(tapes.made) == len(model._runner.buckets.largest_first())
+    assert model.graphs == "whole"
