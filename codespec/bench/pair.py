@@ -71,9 +71,9 @@ class Pair:
 
 
 def load_pair(config: EngineConfig, batch: int, longest: int) -> Pair:
-    """Loads what the configuration names, with slots for `batch` sequences and graphs as in an engine; drafts have up to
-    `longest` tokens. ConfigError where the arithmetic depends on the batch: then a text depends on the policy, and
-    nothing can be replayed.
+    """Loads what the configuration names, with graphs as in an engine and slots for `batch` sequences whose drafts have
+    up to `longest` tokens. ConfigError where the arithmetic depends on the batch: then a text depends on the policy,
+    and nothing can be replayed.
     """
     torch.set_num_threads(config.threads)
     shape = SHAPES.get(config.target_shape)

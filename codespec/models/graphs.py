@@ -134,7 +134,7 @@ class StepRunner:
                     step.capture(recorder, whole)
                 except RuntimeError as error:
                     self._steps.clear()
-                    return str(error).partition("\n")[0] or type(error).__name__
+                    return _reason(error)
                 self._steps[bucket] = step
         self.graphs = "whole" if whole else "parts"
         return ""
@@ -167,3 +167,9 @@ class StepRunner:
         tiles = most_tiles(bucket.rows, self._slots, self._tile)
         buffer = RowBuffer(bucket.rows, tiles, bucket.reach, self._scratch, self.device)
         return BucketStep(buffer, self._compute, self._shared)
+
+
+def _reason(error: RuntimeError) -> str:
+    """Why a capture failed, as a line: what failed inside it, where its end complains of that too."""
+    cause = error.__context__ if isinstance(error.__context__, RuntimeError) else error
+    return str(cause).partition("\n")[0] or type(cause).__name__

@@ -64,18 +64,22 @@ def make_room(needs: Sequence[Need], graph_rows: int, tell: Callable[[str], None
         left[device] = demand_room([c for need in here for c in step_claims(need, graph_rows)], free_memory(device))
     for need in needs:
         need.model.allocate(need.slots, need.capacity, graph_rows)
+    torch.cuda.empty_cache()  # what torch keeps of freed memory (fused weights) it can't give back while it records
     for need in needs:
-        name, claim, spare = need.model.spec.name, parts_claim(need, graph_rows), left[need.model.device]
+        claim, spare = parts_claim(need, graph_rows), left[need.model.device]
         no_parts = lack(claim, spare)
         if spare is not None and not no_parts:
             left[need.model.device] = spare - claim.nbytes
-
-        def progress(done: int, of: int, name: str = name) -> None:
-            tell(f"capturing graph {done + 1} of {of} of {name}")
-
-        problem = need.model.capture(no_parts, progress)
+        problem = _capture(need.model, no_parts, tell)
         if problem:
-            notes.append(f"{name} {problem}")
+            notes.append(f"{need.model.spec.name} {problem}")
+
+
+def _capture(model: LanguageModel, no_parts: str, tell: Callable[[str], None]) -> str:
+    def progress(done: int, of: int) -> None:
+        tell(f"capturing graph {done + 1} of {of} of {model.spec.name}")
+
+    return model.capture(no_parts, progress)
 
 
 def free_memory(device: torch.device) -> int | None:

@@ -30,6 +30,7 @@ from codespec.errors import ModelError
 
 LOOPBACK = "lo"  # nothing listens outside this machine; processes meet in a file, not at a port
 PATIENCE = timedelta(seconds=120)  # for a process to start, and for each of its answers
+IDLE = timedelta(days=365)  # between two calls; a process that is gone shows at once, its connection is closed
 STOP = "stop"
 GONE = "A process that holds a part of the model has ended ({reason}): see what it said above and start again."
 Call = tuple[str, tuple[Any, ...]]
@@ -141,13 +142,13 @@ def _wait(store: Store, others: Sequence[subprocess.Popen[bytes]]) -> None:
 
 def _join(store: Store, rank: int, size: int, device: str) -> Team:
     os.environ["LOCAL_RANK"] = str(rank)  # where transformers looks for it
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)
+    for library in ("GLOO", "NCCL"):
+        os.environ.setdefault(f"{library}_SOCKET_IFNAME", LOOPBACK)
     on_cuda = device.startswith("cuda")
     if on_cuda:
         torch.cuda.set_device(rank)
     dist.init_process_group("nccl" if on_cuda else "gloo", store=store, rank=rank, world_size=size, timeout=PATIENCE)
-    control = dist.new_group(backend="gloo") if on_cuda else dist.group.WORLD
-    return Team(rank, size, control)
+    return Team(rank, size, dist.new_group(backend="gloo", timeout=IDLE))
 
 
 def _key(rank: int) -> str:

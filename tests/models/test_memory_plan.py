@@ -93,7 +93,9 @@ def test_who_starts_hears_of_graphs_and_of_what_can_not_be_captured(monkeypatch:
     target, drafter = tiny_model("llama", steps="device"), tiny_model("gpt2", steps="device")
     told: list[str] = []
     notes: list[str] = []
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: told.append("freed memory is given back"))
     make_room([need(target), need(drafter)], 128, told.append, notes)
+    assert told.pop(0) == "freed memory is given back"
     assert told == ["capturing graph 3 of 42 of llama", "capturing graph 3 of 42 of gpt2"]
     assert len(notes) == 1 and "gpt2" in notes[0] and "a layer copies to the host" in notes[0]
     assert target.cache is not None and drafter.cache is not None

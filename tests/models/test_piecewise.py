@@ -13,7 +13,7 @@ from codespec.models.language_model import LanguageModel
 from codespec.models.memory_plan import Need, make_room, parts_claim, step_claims
 from codespec.models.piecewise import Graph, Parts
 from tests.models.rounds import Replay, Round, covering, rounds
-from tests.models.tapes import Tapes, tapes
+from tests.models.tapes import Tape, Tapes, tapes
 from tests.tiny_models import tiny_model
 
 __all__ = ["tapes"]
@@ -120,6 +120,20 @@ def test_parts_that_do_not_fit_are_not_tried(tapes: Tapes, monkeypatch: pytest.M
         f"(lower graph_rows ({GRAPH_ROWS})): its steps are launched piece by piece"
     )
     assert [model.graphs for model in models] == ["parts", "parts"]
+
+
+def test_the_first_failure_is_told(tapes: Tapes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device's recording that has failed fails again when it is ended."""
+    plain = Tape.capture_end
+
+    def capture_end(tape: Tape) -> None:
+        plain(tape)
+        raise RuntimeError("a failure before")
+
+    monkeypatch.setattr(Tape, "capture_end", capture_end)
+    model = tiny_model("llama", steps="device")
+    model.allocate(3, LENGTH, GRAPH_ROWS)
+    assert "(attention waits for the host)" in model.capture()
 
 
 def test_a_step_that_can_be_recorded_is_one_part(tapes: Tapes, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from codespec.config import resolve
 from codespec.engine.load import build_engine
 from codespec.errors import ConfigError, ModelError
+from codespec.models.team import start_team
 from codespec.types import CompletionRequest
 
 
@@ -22,6 +25,31 @@ def test_a_follower_that_dies_is_told_of() -> None:
     team.others[0].wait()
     with pytest.raises(ModelError, match=r"A process that holds a part of the model has ended \(.+\): .+\."):
         engine.complete([CompletionRequest(prefix="x = ", max_tokens=8)])
+    team.close()
+
+
+WAITS = """
+import json, sys
+from datetime import timedelta
+from codespec.models import team
+
+team.PATIENCE = timedelta(seconds=2)
+rank, size, meeting, device = sys.argv[1:]
+mine = team.join_team(int(rank), int(size), meeting, device)
+with open(json.loads(sys.stdin.readline()), "w") as heard:
+    print(*mine.listen(), file=heard)
+mine.close()
+"""
+
+
+def test_a_team_waits_for_its_next_call(tmp_path: Path) -> None:
+    """Longer than it would wait for an answer: nobody types at night."""
+    file = tmp_path / "heard"
+    team = start_team(2, "cpu", ("-c", WAITS), json.dumps(str(file)).encode())
+    time.sleep(3)
+    team.call("forward", 1)
+    team.others[0].wait(60)
+    assert file.read_text() == "forward (1,)\n"
     team.close()
 
 

@@ -70,7 +70,7 @@ def gate(both, out, SIZE: tl.constexpr, BLOCK: tl.constexpr):
     tl.store(out + row * SIZE + column, gated / (1.0 + tl.exp(-gated)) * through, held)
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["slots", "positions"])
 def keep(
     keys, values, cached_keys, cached_values, slots, positions,
     key_row, key_head, value_row, value_head, to_key_slot, to_key_head, to_value_slot, to_value_head,
