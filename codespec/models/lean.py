@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from codespec.models.attention import Seam, Span, Step, attend
-from codespec.models.fused import add_rms_norm, rms_norm, rotate, silu_mul
+from codespec.models.fused import add_rms_norm, make_angles, rms_norm, rotate, silu_mul
+from codespec.models.linear import PackedLinear
 
 ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 HEAD_NORMS = ("q_norm", "k_norm")  # Qwen3's
@@ -55,12 +56,13 @@ class LeanBlock(nn.Module):
         self.window = _window(self.attention)
 
     def forward(self, rows: Tensor, fed: Tensor | None, cosine: Tensor, sine: Tensor) -> tuple[Tensor, Tensor]:
-        """Rows [N, hidden] and what is still to be added to them, in and out: the sum is taken with the next norm.
-        cosine and sine are [N, 1, size].
+        """Rows [≥ N, hidden] and what is still to be added to them, in and out: the sum is taken with the next norm.
+        cosine and sine are [N, 1, size]; rows beyond the N are there for the products only.
         """
-        count, q, k = rows.shape[0], self.heads, self.kv_heads
+        count = len(cosine)
+        q, k = self.heads, self.kv_heads
         rows, normed = (rows, self.before(rows)) if fed is None else self.before.of_sum(rows, fed)
-        mixed = self.qkv(normed).view(count, q + 2 * k, self.size)
+        mixed = self.qkv(normed)[:count].view(count, q + 2 * k, self.size)
         turned = mixed[:, : q + k]
         if self.head_norms:
             turned = torch.cat([self.head_norms[0](turned[:, :q]), self.head_norms[1](turned[:, q:])], dim=1)
@@ -69,7 +71,8 @@ class LeanBlock(nn.Module):
         seen, _ = attend(
             self.attention, turned[:, :q], turned[:, q:], values, None, self.attention.scaling, self.window
         )
-        rows, normed = self.after.of_sum(rows, self.out(seen.reshape(count, q * self.size)))
+        seen = _grow(seen.reshape(count, q * self.size), len(rows))
+        rows, normed = self.after.of_sum(rows, self.out(seen))
         return rows, self.down(silu_mul(self.gate_up(normed)))
 
 
@@ -95,15 +98,23 @@ class LeanNetwork(nn.Module):
         rows: Tensor = self.embed(input_ids[0])
         fed: Tensor | None = None
         cosine, sine = self.rotary(rows, position_ids)
-        cosine, sine = cosine[0, :, None], sine[0, :, None]
+        cosine, sine = make_angles(cosine[0, :, None], sine[0, :, None])
+        rows = self._make_stream(rows)
         for block in self.blocks:
             rows, fed = block(rows, fed, cosine, sine)
         assert fed is not None
         return Output(self.head(self.norm.of_sum(rows[logits_to_keep], fed[logits_to_keep])[1])[None])
 
+    def _make_stream(self, rows: Tensor) -> Tensor:
+        """What the layers add to: on a CPU in float32, and padded once to the rows that its products compute."""
+        if rows.device.type != "cpu":
+            return rows
+        first = self.blocks[0].qkv
+        return _grow(rows.float(), first.computed_rows(len(rows)) if isinstance(first, PackedLinear) else len(rows))
+
 
 class Norm(nn.Module):
-    """Root-mean-square norm with transformers' weight and eps (Zhang and Sennrich 2019)."""
+    """Root-mean-square norm with transformers' weight and eps (Zhang and Sennrich 2019), in the weight's numbers."""
 
     def __init__(self, norm: Any) -> None:
         super().__init__()
@@ -142,6 +153,11 @@ def _window(attention: Any) -> int | None:
     return window
 
 
+def _grow(rows: Tensor, count: int) -> Tensor:
+    """To `count` rows, with zeros; itself where it has so many, which padding would copy."""
+    return nn.functional.pad(rows, (0, 0, 0, count - len(rows))) if count > len(rows) else rows
+
+
 @torch.no_grad()
 def _agrees(network: Any, layer: Any, seam: Seam) -> bool:
     """Runs the first layer both ways on the same rows."""
@@ -156,7 +172,7 @@ def _agrees(network: Any, layer: Any, seam: Seam) -> bool:
         if cosine.shape[-1] != layer.self_attn.head_dim:  # rotates a part of each head only
             return False
         theirs = layer(rows[None], position_embeddings=(cosine, sine))
-        ours = torch.add(*LeanBlock(layer)(rows, None, cosine[0, :, None], sine[0, :, None]))
+        ours = torch.add(*LeanBlock(layer)(rows, None, *make_angles(cosine[0, :, None], sine[0, :, None])))
     finally:
         seam.step = None
     gap = (theirs[0] - ours).abs().max() / theirs.abs().max().clamp(min=1.0)

@@ -4,13 +4,16 @@ torch's plain bfloat16 product repacks the weight at every call, and its float32
 of rows. The packed product (the op that Inductor's freezing emits) does neither: measured 1.5-1.8 x faster in bfloat16,
 and a row's bits do not depend on how many rows it is computed with (MODELS.md, last section). One row alone may take
 another kernel, so it is padded to two. Of a model that no cache holds, five or six rows are often computed sooner than
-one or two, so few rows are padded to what is measured to be fastest. And oneDNN compiles and keeps a kernel for every
-number of rows and every matrix, 0.2 to 0.6 MB and half a millisecond each, so many are padded to one of few numbers.
+one or two, so few rows are padded to what is measured to be fastest, the same number in all its layers. And oneDNN
+compiles and keeps a kernel for every number of rows and every matrix, 0.2 to 0.6 MB and half a millisecond each, so
+many are padded to one of few numbers.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Collection, Mapping
+from statistics import median
 
 import torch
 from torch import Tensor, nn
@@ -23,8 +26,7 @@ FEW_ROWS = 16
 UNCACHED = 64 << 20  # bytes of a model: beyond that each step reads its weights from memory
 LARGE = 1 << 20  # bytes of a matrix that is worth measuring
 PADDED = (4, 5, 6)  # rows that may be computed sooner than one or two
-CLEARLY = 0.95
-_LEAST_ROWS: dict[tuple[torch.Size, torch.dtype], int] = {}  # by shape and dtype, measured once
+_LEAST_ROWS: dict[object, int] = {}  # by the matrices of a model, measured once
 
 
 class PackedLinear(nn.Module):
@@ -41,10 +43,14 @@ class PackedLinear(nn.Module):
         """Products of every row with the packed weight."""
         rows = inputs.reshape(-1, self.in_features)
         count = rows.shape[0]
-        computed = max(self.least_rows, padded_rows(count)) if count else 0
+        computed = self.computed_rows(count)
         if computed > count:
             rows = nn.functional.pad(rows, (0, 0, 0, computed - count))
         return self.multiply(rows)[:count].reshape(*inputs.shape[:-1], self.out_features)
+
+    def computed_rows(self, count: int) -> int:
+        """How many rows are computed where `count` are asked for."""
+        return max(self.least_rows, padded_rows(count)) if count else 0
 
     def multiply(self, rows: Tensor) -> Tensor:
         """The product of just these rows [rows, in]."""
@@ -52,20 +58,24 @@ class PackedLinear(nn.Module):
         return out
 
 
-def measure_least_rows(layer: PackedLinear, dtype: torch.dtype, repeats: int = 5) -> int:
-    """The one of PADDED that is computed soonest, if clearly sooner than one row and two; else 1. The weight comes from
-    memory each time, as in a step.
+def measure_least_rows(layers: Mapping[PackedLinear, int], least: int, repeats: int = 9) -> int:
+    """The one of PADDED at which a step's products are computed soonest together, if sooner than `least` rows; else
+    that. `layers` tells how many of each kind a step has; a weight comes from memory each time, as in a step.
     """
-    rows, others = torch.ones(max(PADDED), layer.in_features, dtype=dtype), torch.ones(UNCACHED // 4)
-    best = dict.fromkeys((1, 2, *PADDED), float("inf"))
-    for _ in range(repeats):
-        for count in best:
-            others.sum()
-            began = time.perf_counter()
-            layer.multiply(rows[:count])
-            best[count] = min(best[count], time.perf_counter() - began)
-    fastest = min(PADDED, key=best.__getitem__)
-    return fastest if best[fastest] < CLEARLY * min(best[1], best[2]) else 1
+    others = torch.ones(UNCACHED // 4)
+    total = dict.fromkeys((least, *PADDED), 0.0)
+    for layer, times in layers.items():
+        rows = torch.ones(max(PADDED), layer.in_features, dtype=layer.packed.dtype)
+        taken: dict[int, list[float]] = {count: [] for count in total}
+        for _ in range(repeats):  # in turns, so that a busy moment does not fall on one of them
+            for count, found in taken.items():
+                others.sum()
+                began = time.perf_counter()
+                layer.multiply(rows[:count])
+                found.append(time.perf_counter() - began)
+        for count, found in taken.items():
+            total[count] += times * median(found)
+    return min(total, key=total.__getitem__)
 
 
 def padded_rows(count: int) -> int:
@@ -108,9 +118,9 @@ def pack_linears(model: nn.Module, exact: bool) -> int:
             if type(child) is nn.Linear or type(child) is Conv1D:
                 if id(child) not in packed:
                     packed[id(child)] = _pack(child, exact)
-                    if uncached:
-                        _suit_memory(packed[id(child)], child.weight)
                 setattr(parent, name, packed[id(child)])
+    if uncached:
+        _suit_memory(packed.values())
     return len(packed)
 
 
@@ -123,12 +133,20 @@ def _pack(layer: nn.Module, exact: bool) -> PackedLinear:
     return PackedLinear(weight, None if bias is None else bias.detach(), exact)
 
 
-def _suit_memory(layer: PackedLinear, weight: Tensor) -> None:
-    """Large pages, and the rows that are fastest, for a layer of a model that no cache holds."""
-    if weight.numel() * weight.element_size() < LARGE:
+def _suit_memory(layers: Collection[PackedLinear]) -> None:
+    """Large pages for the layers of a model that no cache holds, and the rows that are fastest."""
+    kinds: dict[tuple[int, int], list[PackedLinear]] = {}
+    for layer in layers:
+        nbytes = torch.ops.mkldnn._nbytes(layer.packed)
+        if nbytes >= LARGE:
+            ask_huge_pages(torch.ops.mkldnn.data_ptr(layer.packed), nbytes)
+            kinds.setdefault((layer.out_features, layer.in_features), []).append(layer)
+    if not kinds:
         return
-    ask_huge_pages(torch.ops.mkldnn.data_ptr(layer.packed), torch.ops.mkldnn._nbytes(layer.packed))
-    key = (torch.Size((layer.out_features, layer.in_features)), weight.dtype)
+    some = {of_a_kind[0]: len(of_a_kind) for of_a_kind in kinds.values()}
+    least, dtype = min(layer.least_rows for layer in some), next(iter(some)).packed.dtype
+    key = (frozenset((size, len(of_a_kind)) for size, of_a_kind in kinds.items()), least, dtype)
     if key not in _LEAST_ROWS:
-        _LEAST_ROWS[key] = measure_least_rows(layer, weight.dtype)
-    layer.least_rows = max(layer.least_rows, _LEAST_ROWS[key])
+        _LEAST_ROWS[key] = measure_least_rows(some, least)
+    for layer in [layer for of_a_kind in kinds.values() for layer in of_a_kind]:
+        layer.least_rows = max(layer.least_rows, _LEAST_ROWS[key])

@@ -142,8 +142,8 @@ def test_rotary_and_scatter(size: int, dtype: torch.dtype) -> None:
     mixed = draw(20, 9, size, dtype=dtype)
     cosine, sine = (draw(20, 1, size, dtype=dtype, seed=seed) for seed in (1, 2))
     turned = fused.rotate(mixed[:, :7], cosine, sine)
-    plain = [tensor.cpu().double() for tensor in (mixed[:, :7], cosine, sine)]
-    assert error(turned.cpu(), fused.rotate(*plain)) <= NEAR[dtype]
+    heads, *angles = [tensor.cpu().double() for tensor in (mixed[:, :7], cosine, sine)]
+    assert error(turned.cpu(), fused.rotate(heads, *fused.make_angles(*angles))) <= NEAR[dtype]
     assert torch.equal(fused.rotate(mixed[3:4, :7], cosine[3:4], sine[3:4]), turned[3:4])
     slots, positions = torch.arange(20, device="cuda") % 3, torch.arange(20, device="cuda") * 5
     caches = [KVCache({0: (7, size, size)}, 2, 100, dtype, torch.device(d), True) for d in ("cuda", "cpu")]

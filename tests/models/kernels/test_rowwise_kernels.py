@@ -59,7 +59,10 @@ def test_rotary(count: int, heads: int, half: int, dtype: torch.dtype) -> None:
     mixed = draw(count, heads + 2, 2 * half, dtype=dtype)
     cosine, sine = draw(count, 1, 2 * half, dtype=dtype, seed=1), draw(count, 1, 2 * half, dtype=dtype, seed=2)
     got = triton_rowwise.rotate(mixed[:, :heads], cosine, sine)
-    assert got.is_contiguous() and error(got, fused.rotate(mixed[:, :heads].double(), cosine, sine)) <= NEAR[dtype]
+    assert (
+        got.is_contiguous()
+        and error(got, fused.rotate(mixed[:, :heads].double(), *fused.make_angles(cosine, sine))) <= NEAR[dtype]
+    )
     assert torch.equal(triton_rowwise.rotate(mixed[-1:, :heads], cosine[-1:], sine[-1:]), got[-1:])
 
 
