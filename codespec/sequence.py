@@ -96,7 +96,8 @@ class Outlook:
     `context` is a class of `codespec_grammars` at the tip, `read` the bytes of `generated` the tracker has, `seconds`
     what following took in this step. By source:
     `luck`, the log-odds by which its drafts were right more often than expected lately, and `read_by`, the length of
-    `ids` when it last guessed, and `gains`, the tokens that a drafter was expected to gain in this step.
+    `ids` when it last guessed, and `gains`, the tokens that a drafter was expected to gain in this step. `lost` are the
+    plain rounds that drafts took beyond those that they saved (`control.stake`).
     """
 
     context: str = "unknown"
@@ -107,6 +108,7 @@ class Outlook:
     luck: dict[str, float] = field(default_factory=dict)
     gains: dict[str, float] = field(default_factory=dict)
     read_by: dict[str, int] = field(default_factory=dict)
+    lost: float = 0.0
 
 
 @dataclass(slots=True, eq=False)

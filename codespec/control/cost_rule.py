@@ -3,7 +3,8 @@ time would bring otherwise. Length 0 is always a candidate.
 
 Decides twice: before drafting, whether and how far each proposer guesses (a lookup is free but may stand in a drafter's
 way; a drafter costs a forward a token, and first what it has not read yet); after retokenization, which positions of
-the whole batch are verified. Knows survival, costs and lengths; knows no model and no text.
+the whole batch are verified. Neither risks more than the drafts of a text may still lose (stake). Knows survival, costs
+and lengths; knows no model and no text.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
+from codespec.control import stake
 from codespec.control.admit import admit
 from codespec.control.costs import CostTable
 from codespec.control.economy import Economy
 from codespec.control.explain import explain
+from codespec.control.step import Step
 from codespec.control.survival import Place, Survival
 from codespec.control.syntax import follow
 from codespec.sequence import Candidates, Cap, Sequence, Verdict
@@ -41,26 +44,6 @@ class Worth(Cap):
     def goes_on(self, confidences: collections.abc.Sequence[float]) -> bool:
         """As `pays` says."""
         return self.pays(confidences)
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """What holds for all sequences of a step; `extra[n]` is the seconds that n more rows cost."""
-
-    deciding: bool  # somebody decodes; a step that only reads prompts earns nothing and is not weighed
-    batch: int
-    context: int
-    plain: float
-    price: float
-    extra: tuple[float, ...]
-
-    def gain(self, survivals: collections.abc.Sequence[float], draft: Callable[[int], float]) -> float:
-        """Tokens that the best length brings beyond what its time is worth; below 0 where none pays."""
-        best, tokens = -1.0, 0.0
-        for length, survival in enumerate(survivals, 1):
-            tokens += survival
-            best = max(best, tokens - self.price * (self.extra[length] + draft(length)))
-        return best
 
 
 class CostRule:
@@ -107,8 +90,11 @@ class CostRule:
     def trim(self, sequences: collections.abc.Sequence[Sequence], candidates: list[Candidates]) -> list[Candidates]:
         """The positions that pay, over the whole batch."""
         step = self._step
-        survivals = [self._survivals(s, c) for s, c in zip(sequences, candidates, strict=True)]
+        survivals = [self._survivals(s, c)[: self._drafted(s, c)] for s, c in zip(sequences, candidates, strict=True)]
         lengths = admit(survivals, self._extra, step.price)
+        row = self._extra(sum(lengths)) / max(1, sum(lengths))
+        for sequence, found, length in zip(sequences, candidates, lengths, strict=True):
+            sequence.outlook.lost += step.own_rounds(self._drafting(found) + length * row)
         if step.deciding:
             self.economy.step(step.batch, step.plain, self._draft_seconds(candidates) + self._extra(sum(lengths)))
         return [self._cut(s, c, n) for s, c, n in zip(sequences, candidates, lengths, strict=True)]
@@ -129,6 +115,7 @@ class CostRule:
         if candidates.left_out and accepted == judged:
             accepted += candidates.left_out[0] == verdict.committed[accepted]
             judged += 1
+        outlook.lost = stake.save(outlook.lost, accepted)
         confidences, luck = candidates.confidences[:judged], outlook.luck.get(source, 0.0)
         outlook.luck[source] = self.survival.learn(source, self._place(sequence), luck, confidences, accepted)
         outlook.read_by[source] = len(sequence.ids)
@@ -159,17 +146,19 @@ class CostRule:
         return self._step.extra[rows]
 
     def _place(self, sequence: Sequence) -> Place:
-        """Where the tip lies in this step, if finding out is worth it or within the budget; the answer stays."""
+        """Where the tip lies in this step, if finding out is worth it or within the budgets; the answer stays."""
         if sequence not in self._places:
             self._places[sequence] = self._look(sequence) if self.follows_syntax else ANYWHERE
         return self._places[sequence]
 
     def _look(self, sequence: Sequence) -> Place:
         outlook, cost = sequence.outlook, self.costs.look
-        if self._insight <= self._step.price * cost:
-            if cost > self._look_credit:
-                outlook.context = "unknown"
-                return ANYWHERE
+        pays = self._insight > self._step.price * cost
+        if self._left(sequence) <= 0.0 or not (pays or cost <= self._look_credit):
+            outlook.context = "unknown"
+            return ANYWHERE
+        outlook.lost += self._step.own_rounds(cost)
+        if not pays:
             self._look_credit -= cost
             self._curiosity = max(LEAST_LOOK_SHARE, LOOK_FATIGUE * self._curiosity)
         follow([sequence])
@@ -208,8 +197,9 @@ class CostRule:
             return step.gain(survivals, lambda length: self.costs.retokenize + length * units * unit)
 
         reading = self._reading_seconds(sequence, source)
+        most = self._affords(sequence, self.costs.retokenize, units * unit)
         if step.price * units * unit >= 1.0:  # even a token that is surely right costs more than it brings
-            return self._trial(unit + reading), 0.0
+            return self._trial(unit + reading, most), 0.0
         place, gain = self._place(sequence), gain_at(ANYWHERE)
         here = gain if place == ANYWHERE else gain_at(place)
         sequence.outlook.gains[source] = max(0.0, here)
@@ -219,21 +209,44 @@ class CostRule:
             gained = (here if here > owed else 0.0) - blindly
             self._insight += (gained - self._insight) / LOOKS
             self._curiosity = LOOK_SHARE if gained > 0.0 else self._curiosity
-        if here > owed:
-            return Worth(self.tokens, pays=partial(self._pays_unit, source, place, luck)), here
-        return self._trial(unit + reading), 0.0
+        if most and here > owed:
+            return Worth(most, pays=partial(self._pays_unit, source, place, luck)), here
+        return self._trial(unit + reading, most), 0.0
 
-    def _trial(self, seconds: float) -> Cap:
+    def _trial(self, seconds: float, most: int) -> Cap:
         """One unit, if that is affordable just to learn; else none."""
-        return Cap(int(self.economy.explore((seconds + self.costs.retokenize) / self._step.plain)))
+        return Cap(int(most > 0 and self.economy.explore((seconds + self.costs.retokenize) / self._step.plain)))
+
+    def _left(self, sequence: Sequence) -> float:
+        """What the text may still lose, in plain rounds of its own."""
+        return stake.left(sequence.outlook.lost, sequence.num_generated, self._step.batch)
+
+    def _affords(self, sequence: Sequence, seconds: float, token: float = 0.0) -> int:
+        """How many tokens a draft may risk that takes so many seconds, and `token` for each, beside its rows; one, if
+        that is all that is left for.
+        """
+        step, text, beside = self._step, sequence.outlook, self._step.own_rounds(seconds)
+        risk = stake.risk(text.lost, sequence.num_generated, step.batch)
+        return step.affords(risk - beside, token) or min(1, step.affords(self._left(sequence) - beside, token))
+
+    def _drafted(self, sequence: Sequence, candidates: Candidates) -> int:
+        """How many rows of a draft may be risked; what a drafter's cap allowed is already a part of what is left."""
+        if candidates.source in self.costs.drafters:
+            return self._step.affords(self._left(sequence) - self._step.own_rounds(self._drafting(candidates)))
+        return self._affords(sequence, self._drafting(candidates))
+
+    def _drafting(self, candidates: Candidates) -> float:
+        """One sequence's share of what its draft took. Reading the text is weighed before, not here."""
+        source = candidates.source
+        unit = self._unit_seconds(source) if source in self.costs.drafters else 0.0
+        return self.costs.retokenize * bool(source) + candidates.units * unit
 
     def _pays_unit(self, source: str, place: Place, luck: float, confidences: collections.abc.Sequence[float]) -> bool:
         """Whether one more target token is worth its drafting and its row, after these units."""
         step, units, done = self._step, self._units[source], len(confidences)
         so_far = self.survival.survivals(source, place, luck, done, confidences)[-1]
         following = self.survival.rate(source, place, round(done / units))
-        row = (step.extra[4] - step.extra[0]) / 4  # a mean: costs rise in stairs
-        return so_far * following > step.price * (units * self._unit_seconds(source) + row)
+        return so_far * following > step.price * (units * self._unit_seconds(source) + step.row)
 
     def _unit_seconds(self, source: str) -> float:
         """One sequence's share of a drafter's forward, if all draft."""

@@ -51,10 +51,11 @@ class SuffixProposer:
         known = sequence.known
         own = sequence.context + known
         held = known[len(sequence.generated) :]  # certain, but not committed yet
-        length, continuation = self._longest(own, self._sources(sequence))
+        size = budget_bytes(sequence, cap)
+        length, continuation = self._longest(own, self._sources(sequence), size)
         if length < self.min_match:
             return NOTHING
-        text = held + end_after_spaces(continuation, budget_bytes(sequence, cap))
+        text = held + end_after_spaces(continuation, size)
         confidence = min(0.95, length / (length + 12))
         if not text or not cap.goes_on((confidence,)):
             return NOTHING
@@ -66,9 +67,14 @@ class SuffixProposer:
         texts.extend(reversed(self._recent))
         return [text for text in texts if text]
 
-    def _longest(self, own: bytes, sources: list[bytes]) -> tuple[int, bytes]:
+    def _longest(self, own: bytes, sources: list[bytes], size: int) -> tuple[int, bytes]:
+        """The longest match and what followed it; in the text itself that goes round until there are `size` bytes, for
+        what is guessed may be copied as well.
+        """
         length, place = longest_match(own, own, len(own) - 1)
         best = own[place + length :] if length else b""
+        if best:
+            best *= 1 + size // len(best)
         for text in sources:
             found, place = longest_match(text, own, len(text) - 1)  # a match at a text's end has no continuation
             if found > length:

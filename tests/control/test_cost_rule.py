@@ -92,6 +92,14 @@ def test_an_unsure_drafter_stops() -> None:
     assert not cap.goes_on([0.5] * 6)
 
 
+@pytest.mark.parametrize("longest", [1, 2, 3])
+def test_drafts_may_be_short(longest: int) -> None:
+    made = sequence()
+    made.outlook.read_by["draft_model"], made.outlook.lost = len(made.ids), -8.0
+    cap = CostRule(table(0.1, 0.05), CHAIN, tokens=longest).caps([made])[0].of("draft_model")
+    assert cap.tokens == longest and cap.goes_on([0.99])
+
+
 def test_a_poor_lookup_makes_way_for_a_good_drafter() -> None:
     survival = Survival()
     for _ in range(100):
@@ -144,6 +152,8 @@ def test_across_a_batch_the_likelier_rows_go_first() -> None:
         survival.learn("suffix", ("string", "python"), 0.0, [0.9] * 8, 1)
     rule = CostRule(table(0.3), ("suffix",), survival=survival)
     sequences = [sequence("string", "python"), sequence("closing", "python"), sequence("string", "python")]
+    for made in sequences:
+        made.outlook.lost = -8.0  # texts whose drafts held
     rule.caps(sequences)
     kept = rule.trim(sequences, [drafted("suffix"), drafted("suffix"), Candidates()])
     assert len(kept[1].ids) > len(kept[0].ids) and kept[2].ids == ()

@@ -50,7 +50,16 @@ def test_a_draft_is_what_followed(context: bytes, suffix: bytes) -> None:
     assert bool(found.text) == (max(own, other) >= 2)
     if found.text:
         tail = context[len(context) - max(own, other) :]
-        assert tail + found.text in (context if own >= other else suffix)
+        assert tail + found.text in ((context + found.text)[:-1] if own >= other else suffix), "it may copy itself"
+
+
+@given(st.sampled_from([b"a + b, ", b"x", b"    pass\n    ", b"[0, 1], [2, 3], "]), st.integers(1, 24))
+def test_what_goes_round_is_drafted_round_and_round(period: bytes, tokens: int) -> None:
+    """The nearest match of a text that repeats itself ends one period back; the draft is as long as any."""
+    again = period * (40 // len(period) + 1)
+    found = draft(SuffixProposer(), sequence_of(again.decode()), tokens)
+    assert (again + found.text) == (again * 40)[: len(again + found.text)]
+    assert len(found.text) >= 3 * tokens
 
 
 def test_short_matches_are_chance() -> None:

@@ -1,0 +1,46 @@
+"""What holds for all sequences of a step: what its rows cost, and what time is worth. Knows seconds; knows no text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """`extra[n]` is the seconds that n more rows cost, up to those of the longest drafts of all; `plain` those of the
+    step without any, and `price` the tokens a second is worth.
+    """
+
+    deciding: bool  # somebody decodes; a step that only reads prompts earns nothing and is not weighed
+    batch: int
+    context: int
+    plain: float
+    price: float
+    extra: tuple[float, ...]
+
+    @property
+    def row(self) -> float:
+        """Seconds of one more row: a mean of the first, for costs rise in stairs."""
+        rows = min(4, len(self.extra) - 1)
+        return self.extra[rows] / max(1, rows)
+
+    def gain(self, survivals: Sequence[float], draft: Callable[[int], float]) -> float:
+        """Tokens that the best length brings beyond what its time is worth; below 0 where none pays."""
+        best, tokens = -1.0, 0.0
+        for length, survival in enumerate(survivals, 1):
+            tokens += survival
+            best = max(best, tokens - self.price * (self.extra[length] + draft(length)))
+        return best
+
+    def own_rounds(self, seconds: float) -> float:
+        """Seconds in plain rounds of one sequence, whose share of a step they are."""
+        return self.batch * seconds / self.plain
+
+    def affords(self, rounds: float, unit: float = 0.0) -> int:
+        """Tokens that one sequence may draft, `unit` seconds each, and have verified for so many plain rounds of its
+        own, if all draft as many.
+        """
+        longest = (len(self.extra) - 1) // self.batch
+        costs = (self.extra[self.batch * n] / self.plain + self.own_rounds(n * unit) for n in range(1, longest + 1))
+        return next((n for n, cost in enumerate(costs) if cost > rounds), longest)

@@ -1,0 +1,103 @@
+"""Where nothing holds, guessing costs its stake and no more, whatever was hoped for; what holds is soon free again."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from codespec.control import stake
+from codespec.control.cost_rule import CostRule
+from codespec.control.costs import CostTable
+from codespec.control.step import Step
+from codespec.control.survival import Survival
+from codespec.sequence import Candidates
+from tests.control.sequences import drafted, grow, sequence, table, verdict
+
+CHAIN = ("suffix", "draft_model")
+LENGTH = 64
+ROWS, UNITS = st.sampled_from([0.0, 0.01, 0.1, 0.5, 2.0]), st.sampled_from([0.01, 0.05, 0.3, 1.5])
+
+
+def confident() -> Survival:
+    """What a pair taught whose every draft was right."""
+    survival = Survival()
+    for source in CHAIN:
+        for _ in range(100):
+            survival.learn(source, ("", ""), 0.0, [0.9] * 16, 16)
+    return survival
+
+
+def write(rule: CostRule, costs: CostTable, rounds: int, found: list[str], right: int = 0) -> tuple[float, int]:
+    """One text, in whose rounds `found` take turns to draft as much as they may. Returns plain rounds that drafting and
+    rows took, and how many tokens were verified.
+    """
+    made, spent, rows = sequence(max_tokens=10 * rounds + 100), 0.0, 0
+    made.outlook.read_by["draft_model"] = 1000  # nothing to read
+    for turn in range(rounds):
+        (cap,) = rule.caps([made])
+        source, draft = found[turn % len(found)], Candidates()
+        own = cap.of(source)
+        if own.tokens and own.goes_on((0.95,)):
+            draft = drafted(source, own.tokens, 0.95)
+            spent += own.tokens * costs.drafters[source].seconds(1) if source in costs.drafters else 0.0
+        (kept,) = rule.trim([made], [draft])
+        spent += costs.target.seconds(1 + len(kept.ids)) - costs.target.seconds(1)
+        rows += len(kept.ids)
+        judged = verdict(kept, right)
+        grow(made, judged)
+        rule.observe(made, kept, judged)
+    return spent, rows
+
+
+@given(ROWS, UNITS, st.lists(st.sampled_from(CHAIN), min_size=1, max_size=5), st.booleans())
+@settings(deadline=None, max_examples=30)
+def test_a_text_in_which_nothing_holds_loses_its_stake_and_no_more(
+    row: float, unit: float, found: list[str], learned: bool
+) -> None:
+    costs = table(row, unit)
+    rule = CostRule(costs, CHAIN, syntax=False, survival=confident() if learned else None)
+    for _ in range(3):  # each text is believed afresh
+        spent, _ = write(rule, costs, LENGTH, found)
+        assert spent <= (stake.STAKE + stake.SHARE * LENGTH) * 1.001 < 0.02 * LENGTH
+
+
+def test_a_rule_without_a_stake_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stake, "STAKE", 1000.0)
+    costs = table(0.1, 0.3)
+    spent, _ = write(CostRule(costs, CHAIN, syntax=False, survival=confident()), costs, LENGTH, ["suffix"])
+    assert spent > 0.02 * LENGTH
+
+
+@pytest.mark.parametrize("right", [8, 16])
+def test_what_holds_is_soon_as_free_as_ever(right: int) -> None:
+    """Two rounds of short drafts, then the longest: what was lost before is forgotten as soon as something holds."""
+    costs = table(0.1, 0.3)
+    rule = CostRule(costs, CHAIN, syntax=False, survival=confident())
+    _, rows = write(rule, costs, 12, ["suffix"], right)
+    assert rows >= 9 * right
+
+
+def test_a_lookup_wins_by_being_judged_alone() -> None:
+    """No row is left for it, and yet its first token is compared with what the target says."""
+    costs = table(0.4, 0.3)
+    rule = CostRule(costs, ("suffix",), syntax=False, survival=confident())
+    made = sequence()
+    made.outlook.lost = 1.0
+    rule.caps([made])
+    (kept,) = rule.trim([made], [drafted("suffix")])
+    assert kept.ids == () and len(kept.left_out) == 8
+    rule.observe(made, kept, verdict(kept, 8))
+    assert made.outlook.lost <= 0.0
+
+
+@given(st.integers(1, 8), st.floats(0, 20), st.floats(0, 0.5), st.lists(st.floats(0, 0.3), min_size=128, max_size=128))
+@settings(deadline=None)
+def test_what_is_affordable_is_the_longest_that_is(batch: int, rounds: float, unit: float, rises: list[float]) -> None:
+    extra = tuple(sum(rises[:n]) for n in range(16 * batch + 1))
+    step = Step(True, batch, 0, 1.5, 1.0, extra)
+    count = step.affords(rounds, unit)
+    assert 0 <= count <= 16
+    cost = [step.own_rounds(extra[batch * n] / batch + n * unit) for n in range(17)]
+    assert cost[count] <= rounds * (1 + 1e-9) or count == 0
+    assert count == 16 or cost[count + 1] > rounds * (1 - 1e-9)
