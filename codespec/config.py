@@ -57,7 +57,7 @@ class EngineConfig:
     device          auto, cpu or cuda: where the target runs
     drafter_device  the same for the drafter; or same: where the target runs
     dtype           the target's number format: float32, bfloat16 or float16
-    drafter_dtype   the drafter's, or int8; where only `dtype` is given, the same
+    drafter_dtype   the drafter's, or int8; with a drafter of your own, where only `dtype` is given, the same
     mode            exact: the same bits with and without speculation; fast: up to near-ties
     speculate       whether requests that do not say otherwise are drafted for
     proposers       chain (suffix, then draft_model), or one of them
@@ -136,7 +136,7 @@ def resolve(
     Raises ConfigError naming the first key or variable that can't be used.
     """
     values = read_settings(EngineConfig, flags, file, environment)
-    if "dtype" in values:
+    if {"dtype", "drafter"} <= values.keys():  # the starter pair's is so small that float32 is the fastest
         values.setdefault("drafter_dtype", values["dtype"])
     for name in ("target", "drafter"):
         if name in values:

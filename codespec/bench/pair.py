@@ -15,7 +15,7 @@ from codespec.engine.load import DEFAULT_CONTEXT
 from codespec.errors import ConfigError
 from codespec.models.exactness import LENGTH, find_variance
 from codespec.models.language_model import LanguageModel
-from codespec.models.loader import load_model
+from codespec.models.loader import load_drafter, load_model
 from codespec.models.memory_plan import Need, make_room
 from codespec.models.shapes import SHAPES
 from codespec.proposers.base import Proposer
@@ -81,7 +81,7 @@ def load_pair(config: EngineConfig, batch: int, longest: int) -> Pair:
     drafter = None
     if config.drafter != "none" and config.proposers != "suffix":
         where = config.device if config.drafter_device == "same" else config.drafter_device
-        drafter = load_model(config.drafter, device=where, dtype=config.drafter_dtype, exact=True)
+        drafter = load_drafter(config.drafter, where, config.drafter_dtype)
     pair = Pair(target, drafter, min(target.spec.max_length, config.context or DEFAULT_CONTEXT), config.warmup)
     verified, read = batch * (longest + 1), batch * pair.drafter_context
     needs = [Need(target, max(2, batch), max(LENGTH, pair.context), pair.context + verified, verified)]

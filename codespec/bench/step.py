@@ -19,7 +19,7 @@ import torch
 from codespec.bench.step_network import random_model, step_bytes
 from codespec.config import EngineConfig
 from codespec.models.language_model import LanguageModel
-from codespec.models.loader import find_device, load_model
+from codespec.models.loader import find_device, load_drafter
 from codespec.models.memory_plan import Need, make_room
 from codespec.models.shapes import SHAPES
 from codespec.models.timing import Shape as Rows
@@ -78,7 +78,7 @@ def run_step_bench(bench: StepBench, tell: Callable[[str], None] = print) -> dic
     torch.set_num_threads(max(1, config.threads))
     tell(f"{bench.shape}: making {' and '.join(bench.dtypes)} …")
     exact, shape = config.mode == "exact", SHAPES[bench.shape]
-    drafter = load_model(config.drafter, device=config.device, dtype=config.drafter_dtype, exact=exact)
+    drafter = load_drafter(config.drafter, config.device, config.drafter_dtype)
     models = {
         kind: random_model(shape, drafter.tokenizer, device=config.device, dtype=kind, exact=exact)
         for kind in bench.dtypes

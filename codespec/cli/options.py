@@ -29,7 +29,11 @@ def add_engine_options(parser: argparse.ArgumentParser, *, shape_flags: tuple[st
     group.add_argument("--device", help="auto, cpu or cuda (default cpu)")
     group.add_argument("--drafter-device", help="the same for the drafter (default same: the target's)")
     group.add_argument("--dtype", choices=CHOICES["dtype"], help="the target's number format (default float32)")
-    group.add_argument("--drafter-dtype", choices=CHOICES["dtype"], help="the drafter's (default: the target's)")
+    group.add_argument(
+        "--drafter-dtype",
+        choices=CHOICES["dtype"],
+        help="the drafter's (default: the target's; float32 for the starter pair's)",
+    )
     group.add_argument("--mode", choices=CHOICES["mode"], help="exact: bit for bit; fast: up to near-ties")
     group.add_argument(
         "--proposers",

@@ -17,7 +17,7 @@ from codespec.errors import ConfigError
 from codespec.models.cache import CAPACITY_UNIT, cache_bytes
 from codespec.models.exactness import LENGTH, find_variance
 from codespec.models.language_model import LanguageModel
-from codespec.models.loader import load_model
+from codespec.models.loader import load_drafter, load_model
 from codespec.models.memory_plan import Need, make_room
 from codespec.models.shapes import SHAPES
 from codespec.models.timing import choose_threads
@@ -57,7 +57,7 @@ def build_engine(config: EngineConfig, tell: Callable[[str], None] = lambda phas
     drafter = None
     if config.drafter != "none" and config.proposers in ("chain", "draft_model"):
         where = config.device if config.drafter_device == "same" else config.drafter_device
-        drafter = load_model(config.drafter, device=where, dtype=config.drafter_dtype, exact=exact)
+        drafter = load_drafter(config.drafter, where, config.drafter_dtype)
     return assemble(target, drafter, config, tell)
 
 

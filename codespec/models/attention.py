@@ -195,8 +195,9 @@ def _span(
         if missing := -count % KEY_BLOCK:
             keys, values = pad(keys, (0, 0, 0, missing)), pad(values, (0, 0, 0, missing))
     rows = step.spans[index].rows
-    mask = step.mask(index, query, folded // rows, keys.shape[1], window)
-    if eager:
+    sees_all = rows == 1 and not (step.exact or window or eager)  # and no block of keys has rows beyond it
+    mask = None if sees_all else step.mask(index, query, folded // rows, keys.shape[1], window)
+    if mask is not None and eager:
         of_rows = None if sinks is None else sinks.reshape(len(query), -1).repeat_interleave(rows, dim=1)
         attended = _eager(query, keys, values, mask, scale, softcap, of_rows)
     else:

@@ -110,7 +110,9 @@ def can_pack(dtype: torch.dtype) -> str:
 
 
 def pack_linears(model: nn.Module, exact: bool) -> int:
-    """Replaces every linear layer of the model in place; returns how many. The plain weights are freed unless tied."""
+    """Replaces every linear layer of the model in place, but for small ones that are computed sooner as they are where
+    rows need not be `exact`; returns how many it tried. The plain weights are freed unless tied.
+    """
     packed: dict[int, PackedLinear] = {}
     uncached = sum(weight.numel() * weight.element_size() for weight in model.parameters()) >= UNCACHED
     for parent in [m for m in model.modules() if m._modules]:  # a list of the layers too would hold all plain weights
@@ -118,7 +120,8 @@ def pack_linears(model: nn.Module, exact: bool) -> int:
             if type(child) is nn.Linear or type(child) is Conv1D:
                 if id(child) not in packed:
                     packed[id(child)] = _pack(child, exact)
-                setattr(parent, name, packed[id(child)])
+                if exact or not _is_soonest_plain(child, packed[id(child)]):
+                    setattr(parent, name, packed[id(child)])
     if uncached:
         _suit_memory(packed.values())
     return len(packed)
@@ -131,6 +134,22 @@ def _pack(layer: nn.Module, exact: bool) -> PackedLinear:
     if isinstance(layer, Conv1D):  # GPT-2 keeps its weights the other way round
         weight = weight.t()
     return PackedLinear(weight, None if bias is None else bias.detach(), exact)
+
+
+def _is_soonest_plain(layer: nn.Module, packed: PackedLinear, repeats: int = 20) -> bool:
+    """Whether one row by a small matrix is computed sooner by torch's own product: what a call of the packed one costs
+    is more than all the sums.
+    """
+    if not isinstance(layer, nn.Linear) or layer.weight.numel() * layer.weight.element_size() >= LARGE:
+        return False
+    rows = torch.ones(1, layer.in_features, dtype=layer.weight.dtype)
+    taken: dict[nn.Module, list[float]] = {layer: [], packed: []}
+    for _ in range(repeats):
+        for product, found in taken.items():
+            began = time.perf_counter()
+            product(rows)
+            found.append(time.perf_counter() - began)
+    return median(taken[layer]) < median(taken[packed])
 
 
 def _suit_memory(layers: Collection[PackedLinear]) -> None:

@@ -92,6 +92,11 @@ def load_model(
     return model if dtype != "int8" else _quantize(model)
 
 
+def load_drafter(name: str, device: str, dtype: str) -> LanguageModel:
+    """`load_model` for one whose guesses another model checks: nobody needs its rows bit for bit, so they are fast."""
+    return load_model(name, device=device, dtype=dtype, exact=False)
+
+
 def _quantize(model: LanguageModel) -> LanguageModel:
     problem = can_quantize() if model.device.type == "cpu" else "int8 products are for the CPU"
     if problem:

@@ -66,8 +66,8 @@ def variable(value: Any) -> str:
 
 
 def with_followed_dtype(values: dict[str, Any]) -> dict[str, Any]:
-    """The drafter's number format is the target's where nobody names it."""
-    return {"drafter_dtype": values["dtype"], **values} if "dtype" in values else values
+    """The number format of a drafter that is named is the target's where nobody names it."""
+    return {"drafter_dtype": values["dtype"], **values} if {"dtype", "drafter"} <= values.keys() else values
 
 
 @pytest.fixture(scope="module")
@@ -182,7 +182,8 @@ def test_devices_that_are_none(device: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "drafters"),
     [
-        ({"dtype": "bfloat16"}, "bfloat16"),
+        ({"dtype": "bfloat16", "drafter": "own"}, "bfloat16"),
+        ({"dtype": "bfloat16"}, "float32"),  # the starter pair's: so small that it is the fastest
         ({"drafter_dtype": "bfloat16"}, "bfloat16"),
         ({"dtype": "bfloat16", "drafter_dtype": "float32"}, "float32"),
     ],

@@ -44,7 +44,7 @@ from codespec.engine.pricing import measure_table
 from codespec.errors import ConfigError
 from codespec.models.exactness import LENGTH, find_variance
 from codespec.models.language_model import LanguageModel
-from codespec.models.loader import load_model
+from codespec.models.loader import load_drafter, load_model
 from codespec.models.memory_plan import Need, make_room
 from codespec.models.shapes import SHAPES
 from codespec.proposers.base import Proposer
@@ -135,7 +135,7 @@ class OwnModels:
     def _load(self, role: str, dtype: str) -> LanguageModel:
         config = self.config
         if role == "drafter":
-            model = load_model(config.drafter, device=self.drafter_device, dtype=dtype, exact=True)
+            model = load_drafter(config.drafter, self.drafter_device, dtype)
             return self._with_slots(model, self.slots, self._context(model) + 1)
         shape = SHAPES.get(config.target_shape)
         model = load_model(config.target, device=config.device, dtype=dtype, exact=True, shape=shape)
