@@ -79,8 +79,9 @@ class LeanBlock(nn.Module):
 class LeanNetwork(nn.Module):
     """A whole model of such blocks, called like transformers' own."""
 
-    def __init__(self, network: Any) -> None:
+    def __init__(self, network: Any, seam: Seam) -> None:
         super().__init__()
+        self.seam = seam
         self.config = network.config
         self.embed = network.model.embed_tokens
         self.rotary = network.model.rotary_emb
@@ -92,7 +93,7 @@ class LeanNetwork(nn.Module):
             delattr(layer, "mlp")
         self.norm = Norm(network.model.norm)
         self.head = network.lm_head
-        self.angles: tuple[Tensor, ...] = ()  # by position, on a CPU: two look-ups instead of ten small operations
+        self.angles: tuple[Tensor, ...] = ()  # by position: two look-ups instead of ten small operations
 
     def forward(self, input_ids: Tensor, position_ids: Tensor, logits_to_keep: Tensor, use_cache: bool) -> Output:
         """ids and positions [1, N] -> logits of the kept rows."""
@@ -106,8 +107,9 @@ class LeanNetwork(nn.Module):
         return Output(self.head(self.norm.of_sum(rows[logits_to_keep], fed[logits_to_keep])[1])[None])
 
     def _angles_at(self, rows: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """What `rotate` takes for positions [1, N], in the rows' numbers."""
-        if rows.device.type != "cpu":
+        """What `rotate` takes for positions [1, N], in the rows' numbers: looked up where the host knows them."""
+        assert self.seam.step is not None
+        if self.seam.step.rows is not None:
             return make_angles(*(part[0, :, None] for part in self.rotary(rows, positions)))
         needed = int(positions.max()) + 1
         if not self.angles or len(self.angles[0]) < needed:
@@ -149,7 +151,7 @@ def make_lean(network: nn.Module, seam: Seam) -> LeanNetwork | None:
     layers = whole.model.layers
     if not layers or not all(_is_known(layer) for layer in layers) or not _agrees(whole, layers[0], seam):
         return None
-    return LeanNetwork(whole)
+    return LeanNetwork(whole, seam)
 
 
 def _is_known(layer: nn.Module) -> bool:

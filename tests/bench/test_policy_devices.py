@@ -33,7 +33,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
         found[name] = device
         return tiny_model("llama", toy_tokenizer("gpt2"), steps="device")
 
-    monkeypatch.setattr("codespec.bench.pair.load_model", load)
+    for module in ("bench.pair", "models.loader"):  # the second is where drafters are loaded
+        monkeypatch.setattr(f"codespec.{module}.load_model", load)
     return found
 
 

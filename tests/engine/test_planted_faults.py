@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from codespec.models.attention import Step
 from codespec.models.cache import KVCache
 from codespec.models.language_model import Rows
 from codespec.sequence import Sequence, Verdict
@@ -37,7 +38,8 @@ def speculated(expected: list[Completion], plant: Callable[[Patch], None], patch
 
 
 def no_fault(patch: Patch) -> None:
-    """All is well."""
+    """All is well, with each span written apart too."""
+    write_spans(patch, KVCache.write)
 
 
 def shift_after_rejection(by: int) -> Callable[[Patch], None]:
@@ -80,16 +82,28 @@ def correction_dropped(patch: Patch) -> None:
     patch.setattr(Verifier, "_judge", wrong)
 
 
+def write_spans(patch: Patch, write: Callable[..., None]) -> None:
+    """Each span's keys and values are put into the cache apart, by `write` as if it were the cache's."""
+
+    def apart(self: Step, layer: int, keys: torch.Tensor, values: torch.Tensor) -> None:
+        for span in self.spans:
+            rows = slice(span.begin, span.end)
+            write(self.cache, layer, span.slot, span.start, keys[:, rows], values[:, rows])
+
+    patch.setattr(Step, "write", apart)
+
+
 def rejected_rows_stay(patch: Patch) -> None:
     """Keys and values behind a prompt are written once and then kept."""
-    write, highest = KVCache.write, {}
+    write = KVCache.write
+    highest: dict[tuple[int, int, int], int] = {}
 
     def wrong(self: KVCache, layer: int, slot: int, start: int, keys: torch.Tensor, values: torch.Tensor) -> None:
         known = min(max(0, highest.get((id(self), layer, slot), 0) - start), keys.shape[1]) if start else 0
         highest[id(self), layer, slot] = max(highest.get((id(self), layer, slot), 0), start + keys.shape[1])
         write(self, layer, slot, start + known, keys[:, known:], values[:, known:])
 
-    patch.setattr(KVCache, "write", wrong)
+    write_spans(patch, wrong)
 
 
 def last_row_not_written(patch: Patch) -> None:
@@ -100,7 +114,7 @@ def last_row_not_written(patch: Patch) -> None:
         count = keys.shape[1] - (2 <= keys.shape[1] <= CAP + 1)
         write(self, layer, slot, start, keys[:, :count], values[:, :count])
 
-    patch.setattr(KVCache, "write", wrong)
+    write_spans(patch, wrong)
 
 
 WRONG_TEXT = {

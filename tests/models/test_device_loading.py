@@ -63,7 +63,8 @@ def test_the_drafter_goes_where_it_is_told(
     device: str, asked: str, wanted: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = []
-    monkeypatch.setattr(load, "load_model", lambda name, *, device, **_: seen.append(device))
+    for module in (load, loader):  # the second is where drafters are loaded
+        monkeypatch.setattr(module, "load_model", lambda name, *, device, **_: seen.append(device))
     monkeypatch.setattr(load, "assemble", lambda *_: None)
     load.build_engine(EngineConfig(device=device, drafter_device=asked))
     assert seen == [device, wanted]
