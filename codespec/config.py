@@ -58,7 +58,7 @@ class EngineConfig:
     drafter_device  the same for the drafter; or same: where the target runs
     dtype           the target's number format: float32, bfloat16 or float16
     drafter_dtype   the drafter's, or int8; with a drafter of your own, where only `dtype` is given, the same
-    mode            exact: the same bits with and without speculation; fast: up to near-ties
+    mode            exact: the same bits with and without speculation; fast: up to near-ties, as the drafter always is
     speculate       whether requests that do not say otherwise are drafted for
     proposers       chain (suffix, then draft_model), or one of them
     policy          how the draft length is set: cost+syntax, cost (without syntax), or, to compare: fixed[:tokens],

@@ -97,7 +97,7 @@ class Outlook:
     what following took in this step. By source:
     `luck`, the log-odds by which its drafts were right more often than expected lately, and `read_by`, the length of
     `ids` when it last guessed, and `gains`, the tokens that a drafter was expected to gain in this step. `lost` are the
-    plain rounds that drafts took beyond those that they saved (`control.stake`).
+    plain rounds that drafts took, less the tokens that were right (`control.stake`).
     """
 
     context: str = "unknown"

@@ -219,14 +219,14 @@ class CostRule:
 
     def _left(self, sequence: Sequence) -> float:
         """What the text may still lose, in plain rounds of its own."""
-        return stake.left(sequence.outlook.lost, sequence.num_generated, self._step.batch)
+        return stake.left(sequence.outlook.lost, sequence.num_generated)
 
     def _affords(self, sequence: Sequence, seconds: float, token: float = 0.0) -> int:
         """How many tokens a draft may risk that takes so many seconds, and `token` for each, beside its rows; one, if
         that is all that is left for.
         """
         step, text, beside = self._step, sequence.outlook, self._step.own_rounds(seconds)
-        risk = stake.risk(text.lost, sequence.num_generated, step.batch)
+        risk = stake.risk(text.lost, sequence.num_generated)
         return step.affords(risk - beside, token) or min(1, step.affords(self._left(sequence) - beside, token))
 
     def _drafted(self, sequence: Sequence, candidates: Candidates) -> int:

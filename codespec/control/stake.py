@@ -1,30 +1,33 @@
 """What the drafts of one text may lose, whatever was expected of them.
 
 Chances are learned from other texts and may be wrong about this one; what its own drafts lost is known. A draft may
-risk a part of what is left of its text's stake, or what was won; each token that was right, drafted or only judged,
-puts a round back. So where nothing holds a text loses its stake and no more, in many short drafts instead of one long,
-and where something does it is soon as free as the costs allow. All in the text's own plain rounds: what plain decoding
-takes for one of its tokens, in a batch its share of a step. Knows those; knows no chances.
+risk a part of what is left of its text's stake, or what was won; each token that was right puts a round back, also one
+that was judged without being verified: so a text finds out again. Where nothing holds, many short drafts lose about the
+stake instead of one long one; where something does, drafts are soon as free as the costs allow.
+
+A round here is the seconds of a plain step divided by the sequences in it: a token's time. What a draft takes is
+counted as if all sequences drafted as much, and reading a prompt for a drafter is not counted. Knows rounds; knows no
+chances.
 """
 
 from __future__ import annotations
 
-STAKE = 0.7  # plain rounds that a text's drafts, and the looks for them, may lose; times the batch: it evens luck out
+STAKE = 0.7  # plain rounds that a text's drafts, and the looks for them, may lose
 SHARE = 0.003  # and of each round that was written
 RISK = 0.25  # of what is left, a draft
 WINNINGS = 8.0  # plain rounds above the stake at most
 
 
-def left(lost: float, written: int, batch: int) -> float:
+def left(lost: float, written: int) -> float:
     """Plain rounds that may still be lost on a text of so many tokens whose drafts `lost` so much beyond what they
     saved.
     """
-    return STAKE * batch + SHARE * written - lost
+    return STAKE + SHARE * written - lost
 
 
-def risk(lost: float, written: int, batch: int) -> float:
+def risk(lost: float, written: int) -> float:
     """Plain rounds that one draft may risk."""
-    return max(RISK * left(lost, written, batch), -lost)
+    return max(RISK * left(lost, written), -lost)
 
 
 def save(lost: float, right: int) -> float:

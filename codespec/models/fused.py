@@ -36,8 +36,8 @@ def add_rms_norm(rows: Tensor, added: Tensor, weight: Tensor, eps: float) -> tup
 
 
 def make_angles(cosine: Tensor, sine: Tensor) -> tuple[Tensor, Tensor]:
-    """What `rotate` takes, from a rotary embedding's cosine and sine [N, 1, size]: off a graphics processor the sign of
-    what the first half is turned by stands with the sine.
+    """What `rotate` takes, from a rotary embedding's cosine and sine [N, 1, size]: off a graphics processor the first
+    half of the sine is negated here, once for all layers.
     """
     if sine.device.type == "cuda":
         return cosine, sine

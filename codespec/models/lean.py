@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from codespec.models.attention import Seam, Span, Step, attend
 from codespec.models.fused import add_rms_norm, make_angles, rms_norm, rotate, silu_mul
-from codespec.models.linear import PackedLinear
 
 ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 HEAD_NORMS = ("q_norm", "k_norm")  # Qwen3's
@@ -56,13 +55,12 @@ class LeanBlock(nn.Module):
         self.window = _window(self.attention)
 
     def forward(self, rows: Tensor, fed: Tensor | None, cosine: Tensor, sine: Tensor) -> tuple[Tensor, Tensor]:
-        """Rows [≥ N, hidden] and what is still to be added to them, in and out: the sum is taken with the next norm.
-        cosine and sine are [N, 1, size]; rows beyond the N are there for the products only.
+        """Rows [N, hidden] and what is still to be added to them, in and out: the sum is taken with the next norm.
+        cosine and sine are [N, 1, size].
         """
-        count = len(cosine)
-        q, k = self.heads, self.kv_heads
+        count, q, k = rows.shape[0], self.heads, self.kv_heads
         rows, normed = (rows, self.before(rows)) if fed is None else self.before.of_sum(rows, fed)
-        mixed = self.qkv(normed)[:count].view(count, q + 2 * k, self.size)
+        mixed = self.qkv(normed).view(count, q + 2 * k, self.size)
         turned = mixed[:, : q + k]
         if self.head_norms:
             turned = torch.cat([self.head_norms[0](turned[:, :q]), self.head_norms[1](turned[:, q:])], dim=1)
@@ -71,8 +69,7 @@ class LeanBlock(nn.Module):
         seen, _ = attend(
             self.attention, turned[:, :q], turned[:, q:], values, None, self.attention.scaling, self.window
         )
-        seen = _grow(seen.reshape(count, q * self.size), len(rows))
-        rows, normed = self.after.of_sum(rows, self.out(seen))
+        rows, normed = self.after.of_sum(rows, self.out(seen.reshape(count, q * self.size)))
         return rows, self.down(silu_mul(self.gate_up(normed)))
 
 
@@ -100,7 +97,8 @@ class LeanNetwork(nn.Module):
         rows: Tensor = self.embed(input_ids[0])
         fed: Tensor | None = None
         cosine, sine = self._angles_at(rows, position_ids)
-        rows = self._make_stream(rows)
+        if rows.device.type == "cpu":  # a norm needs float32 anyway, and sums keep what bfloat16 would round away
+            rows = rows.float()
         for block in self.blocks:
             rows, fed = block(rows, fed, cosine, sine)
         assert fed is not None
@@ -117,13 +115,6 @@ class LeanNetwork(nn.Module):
             self.angles = make_angles(*(part[0, :, None] for part in self.rotary(rows, every)))
         cosine, sine = self.angles
         return cosine[positions[0]], sine[positions[0]]
-
-    def _make_stream(self, rows: Tensor) -> Tensor:
-        """What the layers add to: on a CPU in float32, and padded once to the rows that its products compute."""
-        if rows.device.type != "cpu":
-            return rows
-        first = self.blocks[0].qkv
-        return _grow(rows.float(), first.computed_rows(len(rows)) if isinstance(first, PackedLinear) else len(rows))
 
 
 class Norm(nn.Module):
@@ -164,11 +155,6 @@ def _window(attention: Any) -> int | None:
     place = attention.config if type(attention).__name__ == "MistralAttention" else attention
     window: int | None = getattr(place, "sliding_window", None)
     return window
-
-
-def _grow(rows: Tensor, count: int) -> Tensor:
-    """To `count` rows, with zeros; itself where it has so many, which padding would copy."""
-    return nn.functional.pad(rows, (0, 0, 0, count - len(rows))) if count > len(rows) else rows
 
 
 @torch.no_grad()

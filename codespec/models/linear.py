@@ -43,14 +43,10 @@ class PackedLinear(nn.Module):
         """Products of every row with the packed weight."""
         rows = inputs.reshape(-1, self.in_features)
         count = rows.shape[0]
-        computed = self.computed_rows(count)
+        computed = max(self.least_rows, padded_rows(count)) if count else 0
         if computed > count:
             rows = nn.functional.pad(rows, (0, 0, 0, computed - count))
         return self.multiply(rows)[:count].reshape(*inputs.shape[:-1], self.out_features)
-
-    def computed_rows(self, count: int) -> int:
-        """How many rows are computed where `count` are asked for."""
-        return max(self.least_rows, padded_rows(count)) if count else 0
 
     def multiply(self, rows: Tensor) -> Tensor:
         """The product of just these rows [rows, in]."""
@@ -164,7 +160,8 @@ def _suit_memory(layers: Collection[PackedLinear]) -> None:
         return
     some = {of_a_kind[0]: len(of_a_kind) for of_a_kind in kinds.values()}
     least, dtype = min(layer.least_rows for layer in some), next(iter(some)).packed.dtype
-    key = (frozenset((size, len(of_a_kind)) for size, of_a_kind in kinds.items()), least, dtype)
+    threads = torch.get_num_threads()
+    key = (frozenset((size, len(of_a_kind)) for size, of_a_kind in kinds.items()), least, dtype, threads)
     if key not in _LEAST_ROWS:
         _LEAST_ROWS[key] = measure_least_rows(some, least)
     for layer in [layer for of_a_kind in kinds.values() for layer in of_a_kind]:

@@ -55,8 +55,8 @@ def make_room(needs: Sequence[Need], graph_rows: int, tell: Callable[[str], None
     """Allocates the models' slots and captures their graphs, if all that fits; ModelError if not. `tell` hears how far
     it is, `notes` what could not be captured.
 
-    Whether graphs have to be in parts shows when they are captured, so what those take beside must not be there; where
-    it is not, they are not tried.
+    Whether graphs have to be in parts is known only when capturing them whole has failed. So room for parts is not
+    demanded, and where it is missing they are not tried.
     """
     left: dict[torch.device, int | None] = {}
     for device in dict.fromkeys(need.model.device for need in needs):
@@ -67,10 +67,9 @@ def make_room(needs: Sequence[Need], graph_rows: int, tell: Callable[[str], None
     torch.cuda.empty_cache()  # what torch keeps of freed memory (fused weights) it can't give back while it records
     for need in needs:
         claim, spare = parts_claim(need, graph_rows), left[need.model.device]
-        no_parts = lack(claim, spare)
-        if spare is not None and not no_parts:
+        problem = _capture(need.model, lack(claim, spare), tell)
+        if spare is not None and need.model.graphs == "parts":
             left[need.model.device] = spare - claim.nbytes
-        problem = _capture(need.model, no_parts, tell)
         if problem:
             notes.append(f"{need.model.spec.name} {problem}")
 

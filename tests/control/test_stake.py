@@ -62,6 +62,29 @@ def test_a_text_in_which_nothing_holds_loses_its_stake_and_no_more(
         assert spent <= (stake.STAKE + stake.SHARE * LENGTH) * 1.001 < 0.02 * LENGTH
 
 
+@given(ROWS, st.integers(2, 8), st.lists(st.sampled_from(CHAIN), min_size=1, max_size=5))
+@settings(deadline=None, max_examples=15)
+def test_nor_do_many_at_once(row: float, batch: int, found: list[str]) -> None:
+    """Each may lose as many of its tokens as a text alone, so a batch loses as large a part of its time."""
+    costs = table(row, 0.01)
+    rule = CostRule(costs, CHAIN, syntax=False, survival=confident())
+    texts, spent = [sequence(max_tokens=1000) for _ in range(batch)], 0.0
+    for text in texts:
+        text.outlook.read_by["draft_model"] = 1000
+    for turn in range(LENGTH):
+        source = found[turn % len(found)]
+        caps = [cap.of(source) for cap in rule.caps(texts)]
+        own = [cap.tokens if cap.goes_on((0.95,)) else 0 for cap in caps]
+        drafts = [drafted(source, tokens, 0.95) if tokens else Candidates() for tokens in own]
+        kept = rule.trim(texts, drafts)
+        rows = batch + sum(len(one.ids) for one in kept)
+        spent += (costs.target.seconds(rows, batch) - costs.target.seconds(batch, batch)) / costs.plain(batch, 0)
+        for text, one in zip(texts, kept, strict=True):
+            grow(text, verdict(one, 0))
+            rule.observe(text, one, verdict(one, 0))
+    assert spent <= (stake.STAKE + stake.SHARE * LENGTH) * 1.001
+
+
 def test_a_rule_without_a_stake_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stake, "STAKE", 1000.0)
     costs = table(0.1, 0.3)
@@ -71,7 +94,7 @@ def test_a_rule_without_a_stake_would_be_caught(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("right", [8, 16])
 def test_what_holds_is_soon_as_free_as_ever(right: int) -> None:
-    """Two rounds of short drafts, then the longest: what was lost before is forgotten as soon as something holds."""
+    """A few rounds of short drafts, then the longest."""
     costs = table(0.1, 0.3)
     rule = CostRule(costs, CHAIN, syntax=False, survival=confident())
     _, rows = write(rule, costs, 12, ["suffix"], right)

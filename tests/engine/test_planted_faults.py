@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import Tensor
 
 from codespec.models.attention import Step
 from codespec.models.cache import KVCache
@@ -38,8 +39,7 @@ def speculated(expected: list[Completion], plant: Callable[[Patch], None], patch
 
 
 def no_fault(patch: Patch) -> None:
-    """All is well, with each span written apart too."""
-    write_spans(patch, KVCache.write)
+    """All is well."""
 
 
 def shift_after_rejection(by: int) -> Callable[[Patch], None]:
@@ -85,7 +85,7 @@ def correction_dropped(patch: Patch) -> None:
 def write_spans(patch: Patch, write: Callable[..., None]) -> None:
     """Each span's keys and values are put into the cache apart, by `write` as if it were the cache's."""
 
-    def apart(self: Step, layer: int, keys: torch.Tensor, values: torch.Tensor) -> None:
+    def apart(self: Step, layer: int, keys: Tensor, values: Tensor) -> None:
         for span in self.spans:
             rows = slice(span.begin, span.end)
             write(self.cache, layer, span.slot, span.start, keys[:, rows], values[:, rows])
@@ -98,7 +98,7 @@ def rejected_rows_stay(patch: Patch) -> None:
     write = KVCache.write
     highest: dict[tuple[int, int, int], int] = {}
 
-    def wrong(self: KVCache, layer: int, slot: int, start: int, keys: torch.Tensor, values: torch.Tensor) -> None:
+    def wrong(self: KVCache, layer: int, slot: int, start: int, keys: Tensor, values: Tensor) -> None:
         known = min(max(0, highest.get((id(self), layer, slot), 0) - start), keys.shape[1]) if start else 0
         highest[id(self), layer, slot] = max(highest.get((id(self), layer, slot), 0), start + keys.shape[1])
         write(self, layer, slot, start + known, keys[:, known:], values[:, known:])
@@ -110,11 +110,22 @@ def last_row_not_written(patch: Patch) -> None:
     """A verify writes one row too few."""
     write = KVCache.write
 
-    def wrong(self: KVCache, layer: int, slot: int, start: int, keys: torch.Tensor, values: torch.Tensor) -> None:
+    def wrong(self: KVCache, layer: int, slot: int, start: int, keys: Tensor, values: Tensor) -> None:
         count = keys.shape[1] - (2 <= keys.shape[1] <= CAP + 1)
         write(self, layer, slot, start, keys[:, :count], values[:, :count])
 
     write_spans(patch, wrong)
+
+
+def other_place(patch: Patch) -> None:
+    """Where many sequences are written at once, what a verify computed comes one position too late."""
+    scatter = KVCache.scatter
+
+    def wrong(self: KVCache, layer: int, slots: Tensor, positions: Tensor, keys: Tensor, values: Tensor) -> None:
+        late = [n > 0 and slots[n] == slots[n - 1] and positions[n] > 1 for n in range(len(slots))]
+        scatter(self, layer, slots, positions + torch.tensor(late), keys, values)
+
+    patch.setattr(KVCache, "scatter", wrong)
 
 
 WRONG_TEXT = {
@@ -124,6 +135,7 @@ WRONG_TEXT = {
     "correction dropped": correction_dropped,
     "rejected rows stay": rejected_rows_stay,
     "a cache write is skipped": last_row_not_written,
+    "many are written to other places": other_place,
 }
 
 

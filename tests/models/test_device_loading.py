@@ -63,8 +63,12 @@ def test_the_drafter_goes_where_it_is_told(
     device: str, asked: str, wanted: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = []
+
+    def loaded(name: str, *, device: str, exact: bool, **_: object) -> None:
+        seen.append((device, exact))
+
     for module in (load, loader):  # the second is where drafters are loaded
-        monkeypatch.setattr(module, "load_model", lambda name, *, device, **_: seen.append(device))
+        monkeypatch.setattr(module, "load_model", loaded)
     monkeypatch.setattr(load, "assemble", lambda *_: None)
     load.build_engine(EngineConfig(device=device, drafter_device=asked))
-    assert seen == [device, wanted]
+    assert seen == [(device, True), (wanted, False)], "nobody needs a drafter's rows bit for bit"

@@ -12,6 +12,7 @@ import torch
 from hypothesis import given, settings
 
 from codespec.models.exactness import find_variance
+from codespec.models.linear import PackedLinear
 from codespec.models.loader import wrap
 from tests.models.rounds import Replay, Round, covering, rounds
 from tests.tiny_models import MIXTURES, tiny_model, tiny_network
@@ -72,6 +73,16 @@ def test_rounds(architecture: str, dtype: torch.dtype) -> None:
     check_bits(Replay(model, 120))
     model.allocate(2, 64)
     assert find_variance(model) == ""
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
+def test_layers_that_compute_more_rows_than_they_are_given(dtype: torch.dtype) -> None:
+    """As in a model that no cache holds, and in each layer another number of them."""
+    model = tiny_model("llama", dtype=dtype)
+    products = [layer for layer in model.network.modules() if isinstance(layer, PackedLinear)]
+    for number, layer in enumerate(products):
+        layer.least_rows = (2, 5, 4, 6)[number % 4]
+    check_bits(Replay(model, 40))
 
 
 @pytest.mark.full

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -141,6 +142,31 @@ def test_padded_only_where_a_step_is_faster(monkeypatch: pytest.MonkeyPatch) -> 
     assert linear.measure_least_rows({layer(80): 1}, 2) == 4
     seconds.update({(80, 4): 3.1})
     assert linear.measure_least_rows({layer(80): 1}, 2) == 2
+
+
+@pytest.mark.parametrize("plain", [0.5, 2.0])
+def test_small_matrices_stay_plain_where_that_is_sooner(plain: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a drafter, whose rows need not be exact; a large one and an exact one are packed whatever a call costs."""
+    clock = [0.0]
+
+    def timed(product: Callable[[nn.Module, Tensor], Tensor], seconds: float) -> Callable[[nn.Module, Tensor], Tensor]:
+        def forward(self: nn.Module, rows: Tensor) -> Tensor:
+            clock[0] += seconds
+            return product(self, rows)
+
+        return forward
+
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(nn.Linear, "forward", timed(nn.Linear.forward, plain))
+    monkeypatch.setattr(PackedLinear, "forward", timed(PackedLinear.forward, 1.0))
+    monkeypatch.setattr(linear, "LARGE", 60 * 40 * 4)
+
+    def packed(exact: bool) -> list[bool]:
+        layers = nn.ModuleList(nn.Linear(40, size).requires_grad_(False) for size in (30, 90))
+        pack_linears(layers, exact)
+        return [isinstance(layer, PackedLinear) for layer in layers]
+
+    assert packed(exact=False) == [plain > 1.0, True] and packed(exact=True) == [True, True]
 
 
 @pytest.mark.parametrize("offset", [0, 4096, 1 << 20])
