@@ -154,8 +154,8 @@ def _chart(name: str, cell: str, told: Mapping[str, Any]) -> Chart:
         kind = "best" if contestant == "codespec on" else "plain" if contestant == told["fastest_plain"] else "bar"
         note = f"{times['ratio']:.2f}  ({row['tokens_per_second']:.0f} tokens/s)"
         bars.append(Bar(contestant, times["ratio"], kind, (times["low"], times["high"]), note))
-    title = f"Speed against the fastest plain decoding: {_size(name)}, {cell}"
-    return Chart(title, f"{told['prompts']} loop-free prompts; 95 % bootstrap intervals", bars, line=1.0)
+    note = f"{_size(name)}; {told['prompts']} loop-free prompts; 95 % bootstrap intervals"
+    return Chart(f"Speed against the fastest plain decoding: {cell}", note, bars, line=1.0)
 
 
 def _size(name: str) -> str:

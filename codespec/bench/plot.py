@@ -9,7 +9,7 @@ from xml.sax.saxutils import escape
 
 from codespec.errors import ConfigError
 
-WIDTH, LABEL, BAR, GAP = 760, 190, 16, 7
+WIDTH, LABEL, NOTE, BAR, GAP = 760, 190, 150, 16, 7
 HEAD, FOOT, MARGIN = 46, 26, 20
 STYLE = """
 text { font: 12px system-ui, sans-serif; fill: #24292f }
@@ -73,7 +73,7 @@ def write_plot(file: Path, charts: Sequence[Chart]) -> None:
 
 def _chart(chart: Chart) -> str:
     most = max([1e-9, *(max((bar.value, *(bar.interval or ()))) for bar in chart.bars)])
-    scale = (WIDTH - LABEL - 110) / most
+    scale = (WIDTH - LABEL - NOTE) / most
     parts = [_text(0, 14, chart.title, "title"), _text(0, 32, chart.note, "note")]
     bottom = HEAD + len(chart.bars) * (BAR + GAP)
     if chart.line is not None:
