@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import sys
 from collections.abc import Awaitable
 from typing import Any, Protocol
 
@@ -81,6 +82,8 @@ class Messages:
         except Exception as error:  # the process border: one message must not end the conversation
             if is_request:
                 self._refuse(data["id"], -32603, f"The message failed ({type(error).__name__}).")
+            else:  # nobody waits for an answer; an editor shows what its server writes here
+                sys.stderr.write(f"codespec lsp: a message was left out ({type(error).__name__}): please report it.\n")
         return False
 
     def _in_order(self, method: Any, is_request: bool, number: Any) -> bool:

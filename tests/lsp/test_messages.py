@@ -7,6 +7,7 @@ import random
 from typing import Any
 
 import pytest
+from codespec_lsp.protocol import Protocol
 from codespec_lsp.settings import Settings
 
 from tests.lsp.conversation import Editor, question, run, until
@@ -60,6 +61,29 @@ def test_errors_are_the_protocols(body: bytes, code: int, number: object) -> Non
             assert await client.texts(0, 4) == ["x = 1"], "the conversation goes on"
 
     run(scenario())
+
+
+def test_a_notification_that_fails_is_told_where_editors_show_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody waits for an answer to it, and nothing of its text is told."""
+    handle = Protocol.handle_message
+
+    def fails(self: Protocol, message: Any) -> Any:
+        return 1 / 0 if message.method == "textDocument/didClose" else handle(self, message)
+
+    monkeypatch.setattr(Protocol, "handle_message", fails)
+
+    async def scenario() -> None:
+        async with talking() as (client, fake):
+            client.notify("textDocument/didClose", {"textDocument": {"uri": "file:///secret.py"}})
+            client.open("x = \n")
+            fake.script = ["1"]
+            assert await client.texts(0, 4) == ["x = 1"], "the conversation goes on"
+
+    run(scenario())
+    told = capsys.readouterr().err
+    assert told.count("a message was left out (ZeroDivisionError)") == 1 and "secret" not in told
 
 
 def test_the_order_of_a_conversation() -> None:
