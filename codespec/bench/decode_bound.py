@@ -19,8 +19,6 @@ from codespec.bench.recording import LONGEST
 from codespec.bench.tape import Step
 from codespec.control.costs import CostTable
 
-TURNS = 50
-
 
 @dataclass(slots=True)
 class Kept:
@@ -112,28 +110,28 @@ def best_bound(
 
 
 def bound(counted: Mapping[str, Kept], table: CostTable, batch: int, context: float, plain: float = 0.0) -> Bound:
-    """The best draft length for each proposer in the rounds in which it drafted; `plain` seconds are a round without
-    drafts, where another table says so.
+    """The best draft length for each proposer in the text that was written in the rounds in which it drafted; `plain`
+    seconds are a round without drafts, where another table says so.
 
-    A ratio of sums is largest where each part is best at the ratio's own price, so the price is raised until it stays.
-    A round with nothing to draft costs and brings one token. All sequences of a batch are taken to be alike: each pays
-    its share of a step's seconds, so tokens over shares are the whole batch's speed.
+    That text is the same at every length: where drafts are shorter, it takes more rounds. A round with nothing to draft
+    costs and brings one token. All sequences of a batch are taken to be alike: each pays its share of a step's seconds,
+    so tokens over shares are the whole batch's speed.
     """
     options = {source: _options(source, kept, table, batch, context) for source, kept in counted.items()}
-    price, lengths = 0.0, dict.fromkeys(options, 0)
-    for _ in range(TURNS):
-        lengths = {source: _best(found, price) for source, found in options.items()}
-        tokens = sum(counted[source].rounds * options[source][n][0] for source, n in lengths.items())
-        seconds = sum(counted[source].rounds * options[source][n][1] for source, n in lengths.items())
-        if not seconds or tokens / seconds <= price * (1 + 1e-9):
-            break
-        price = tokens / seconds
+    lengths = {source: _fastest(found) for source, found in options.items()}
+    texts = {source: kept.rounds + sum(kept.right) for source, kept in counted.items()}
+    seconds = 0.0
+    for source, length in lengths.items():
+        tokens_a_round, seconds_a_round = options[source][length]
+        seconds += texts[source] / tokens_a_round * seconds_a_round
+    speed = sum(texts.values()) / seconds
     named = {source: length for source, length in lengths.items() if source}
-    return Bound(price, price * (plain or table.plain(batch, context)) / batch, named)
+    return Bound(speed, speed * (plain or table.plain(batch, context)) / batch, named)
 
 
-def _best(options: Sequence[tuple[float, float]], price: float) -> int:
-    return max(range(len(options)), key=lambda length: options[length][0] - price * options[length][1])
+def _fastest(options: Sequence[tuple[float, float]]) -> int:
+    """The length with the most tokens a second; among equals the shortest."""
+    return max(range(len(options)), key=lambda length: options[length][0] / options[length][1])
 
 
 def _options(source: str, kept: Kept, table: CostTable, batch: int, context: float) -> list[tuple[float, float]]:
@@ -148,7 +146,7 @@ def _options(source: str, kept: Kept, table: CostTable, batch: int, context: flo
     for length in range(1, LONGEST + 1 if source else 1):
         drafted, right = (sum(counts[:length]) / kept.rounds for counts in (kept.drafted, kept.right))
         more = table.target.seconds(batch * (1 + drafted), batch, context) - plain
-        seconds = found[0][1] + more / batch + table.retokenize + drafted * units * unit
+        seconds = found[0][1] + more / batch + table.spelling(batch) / batch + drafted * units * unit
         found.append((1.0 + right, seconds))
     return found
 

@@ -41,7 +41,7 @@ class Prices:
         return (
             self.verify(step.rows, step.batch, step.context)
             + self.draft(step.forwards, step.context)
-            + step.drafts * self.table.retokenize
+            + self.table.spelling(step.drafts)
             + step.looks * self.table.look
         )
 

@@ -85,19 +85,24 @@ class CostRule:
         self._look_credit = min(
             self._look_credit + self._curiosity * self._step.plain, max(self.costs.look, self._step.plain)
         )
-        return [self._cap(sequence) if sequence.room else Cap(0) for sequence in sequences]
+        return [self._cap(s) if s.room and self._left(s) > 0.0 else Cap(0) for s in sequences]
 
     def trim(self, sequences: collections.abc.Sequence[Sequence], candidates: list[Candidates]) -> list[Candidates]:
         """The positions that pay, over the whole batch."""
         step = self._step
-        survivals = [self._survivals(s, c)[: self._drafted(s, c)] for s, c in zip(sequences, candidates, strict=True)]
+        if not any(c.source or s.listening for s, c in zip(sequences, candidates, strict=True)):
+            if step.deciding:
+                self.economy.step(step.batch, step.plain, 0.0)
+            return candidates
+        most = [self._drafted(s, c) for s, c in zip(sequences, candidates, strict=True)]
+        survivals = [self._survivals(s, c)[:n] for s, c, n in zip(sequences, candidates, most, strict=True)]
         lengths = admit(survivals, self._extra, step.price)
         row = self._extra(sum(lengths)) / max(1, sum(lengths))
         for sequence, found, length in zip(sequences, candidates, lengths, strict=True):
             sequence.outlook.lost += step.own_rounds(self._drafting(found) + length * row)
         if step.deciding:
             self.economy.step(step.batch, step.plain, self._draft_seconds(candidates) + self._extra(sum(lengths)))
-        return [self._cut(s, c, n) for s, c, n in zip(sequences, candidates, lengths, strict=True)]
+        return [self._cut(*turn) for turn in zip(sequences, candidates, lengths, most, strict=True)]
 
     def observe(self, sequence: Sequence, candidates: Candidates, verdict: Verdict) -> None:
         """Counts what was judged: the drafted tokens, and the first that was left out, by the target's next choice."""
@@ -182,7 +187,7 @@ class CostRule:
         """Whether a text that was found beats what else could be done; else it is tried now and then, to learn."""
         luck, place = sequence.outlook.luck.get(source, 0.0), self._place(sequence)
         survivals = self.survival.survivals(source, place, luck, self.tokens, confidences)
-        cost = self.costs.retokenize
+        cost = self._spelling_seconds()
         if self._step.gain(survivals, lambda _: cost) > bar:
             return True
         return bar == 0.0 and self.economy.explore(cost / self._step.plain)
@@ -190,14 +195,14 @@ class CostRule:
     def _drafter_cap(self, sequence: Sequence, source: str) -> tuple[Cap, float]:
         """A drafter's cap and the tokens it is expected to gain; one unit now and then where it gains none."""
         step, units, luck = self._step, self._units[source], sequence.outlook.luck.get(source, 0.0)
-        unit = self._unit_seconds(source)
+        unit, spelling = self._unit_seconds(source), self._spelling_seconds()
 
         def gain_at(place: Place) -> float:
             survivals = self.survival.survivals(source, place, luck, self.tokens)
-            return step.gain(survivals, lambda length: self.costs.retokenize + length * units * unit)
+            return step.gain(survivals, lambda length: spelling + length * units * unit)
 
         reading = self._reading_seconds(sequence, source)
-        most = self._affords(sequence, self.costs.retokenize, units * unit)
+        most = self._affords(sequence, spelling, units * unit)
         if step.price * units * unit >= 1.0:  # even a token that is surely right costs more than it brings
             return self._trial(unit + reading, most), 0.0
         place, gain = self._place(sequence), gain_at(ANYWHERE)
@@ -215,7 +220,7 @@ class CostRule:
 
     def _trial(self, seconds: float, most: int) -> Cap:
         """One unit, if that is affordable just to learn; else none."""
-        return Cap(int(most > 0 and self.economy.explore((seconds + self.costs.retokenize) / self._step.plain)))
+        return Cap(int(most > 0 and self.economy.explore((seconds + self._spelling_seconds()) / self._step.plain)))
 
     def _left(self, sequence: Sequence) -> float:
         """What the text may still lose, in plain rounds of its own."""
@@ -239,7 +244,7 @@ class CostRule:
         """One sequence's share of what its draft took. Reading the text is weighed before, not here."""
         source = candidates.source
         unit = self._unit_seconds(source) if source in self.costs.drafters else 0.0
-        return self.costs.retokenize * bool(source) + candidates.units * unit
+        return self._spelling_seconds() * bool(source) + candidates.units * unit
 
     def _pays_unit(self, source: str, place: Place, luck: float, confidences: collections.abc.Sequence[float]) -> bool:
         """Whether one more target token is worth its drafting and its row, after these units."""
@@ -252,6 +257,10 @@ class CostRule:
         """One sequence's share of a drafter's forward, if all draft."""
         batch = self._step.batch
         return self.costs.drafters[source].seconds(batch, batch, self._step.context) / batch
+
+    def _spelling_seconds(self) -> float:
+        """One sequence's share of what drafts cost beside forwards, if all draft."""
+        return self.costs.spelling(self._step.batch) / self._step.batch
 
     def _reading_seconds(self, sequence: Sequence, source: str) -> float:
         """What a drafter has to read before its first unit costs beyond that."""
@@ -267,7 +276,7 @@ class CostRule:
 
     def _draft_seconds(self, candidates: collections.abc.Sequence[Candidates]) -> float:
         """What drafting took in this step, by the cost table."""
-        seconds = self.costs.retokenize * sum(bool(c.source) for c in candidates)
+        seconds = self.costs.spelling(sum(bool(c.source) for c in candidates))
         for source, cost in self.costs.drafters.items():
             units = [c.units for c in candidates if c.source == source]
             if units:
@@ -281,10 +290,10 @@ class CostRule:
             return []
         return self.survival.survivals(source, self._place(sequence), luck, count, candidates.confidences)
 
-    def _cut(self, sequence: Sequence, candidates: Candidates, length: int) -> Candidates:
+    def _cut(self, sequence: Sequence, candidates: Candidates, length: int, most: int) -> Candidates:
         reason = candidates.reason
         if sequence.listening:
             place = self._place(sequence)
-            reason = explain(self.survival, self.sources, place, candidates, length)
+            reason = explain(self.survival, self.sources, place, candidates, length, most)
         left_out = candidates.ids[length:]
         return replace(candidates, ids=candidates.ids[:length], left_out=left_out, reason=reason)

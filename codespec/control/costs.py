@@ -55,6 +55,9 @@ class Curve:
         return self.seconds[left] + slope * (rows - self.rows[left])
 
 
+FREE = Curve((1,), (0.0,))
+
+
 @dataclass(frozen=True, slots=True)
 class ForwardCost:
     """What one model's forward costs. `curves` are by context length (of one sequence); `batches` is what so many
@@ -63,7 +66,7 @@ class ForwardCost:
 
     contexts: tuple[int, ...]
     curves: tuple[Curve, ...]
-    batches: Curve = field(default_factory=lambda: Curve((1,), (0.0,)))
+    batches: Curve = FREE
 
     @classmethod
     def from_points(cls, points: Iterable[Point]) -> ForwardCost:
@@ -98,18 +101,23 @@ class ForwardCost:
 
 @dataclass(frozen=True, slots=True)
 class CostTable:
-    """What a round can be made of: the target's forward, each drafting model's, retokenizing one draft, and looking at
-    the syntax around one tip. Seconds.
+    """What a round can be made of: the target's forward, each drafting model's, `retokenize`: what drafts cost beside
+    all forwards, by how many of a step's sequences have one (the first is the dearest: the forwards before it have
+    emptied the machine's caches), and looking at the syntax around one tip. Seconds.
     """
 
     target: ForwardCost
     drafters: Mapping[str, ForwardCost] = field(default_factory=dict)
-    retokenize: float = 0.0
+    retokenize: Curve = FREE
     look: float = 0.0
 
     def plain(self, batch: int, context: float) -> float:
         """A round in which nothing is drafted."""
         return self.target.seconds(batch, batch, context) + ROUND
+
+    def spelling(self, drafts: int) -> float:
+        """A step's drafts beside all forwards: finding them, encoding them, weighing and judging their tokens."""
+        return self.retokenize.at(drafts) if drafts else 0.0
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -120,7 +128,7 @@ class CostTable:
         """Reads what `as_dict` wrote. Raises ValueError, TypeError or KeyError for anything else."""
         drafters = {str(name): ForwardCost.from_dict(found) for name, found in values["drafters"].items()}
         target = ForwardCost.from_dict(values["target"])
-        return cls(target, drafters, float(values["retokenize"]), float(values["look"]))
+        return cls(target, drafters, _curve(values["retokenize"]), float(values["look"]))
 
 
 def _curve(values: Mapping[str, Any]) -> Curve:

@@ -12,7 +12,7 @@ chances.
 
 from __future__ import annotations
 
-STAKE = 0.7  # plain rounds that a text's drafts, and the looks for them, may lose
+STAKE = 1.0  # plain rounds that a text's drafts, and the looks for them, may lose
 SHARE = 0.003  # and of each round that was written
 RISK = 0.25  # of what is left, a draft
 WINNINGS = 8.0  # plain rounds above the stake at most

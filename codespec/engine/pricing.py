@@ -16,13 +16,16 @@ from codespec_grammars import ContextTracker
 
 from codespec import __version__
 from codespec.control import kept
-from codespec.control.costs import CostTable, ForwardCost, Point
+from codespec.control.costs import CostTable, Curve, ForwardCost, Point
 from codespec.models.language_model import LanguageModel, Rows
 from codespec.models.timing import measure
 from codespec.text.align import retokenize_batch
-from codespec.text.tokenizer import TextTokenizer
 
 BUDGET = 1.5  # seconds for all models together
+TABLE = 2  # how tables are measured: one of another kind is not read
+TRIES = 5
+MANY = 8  # drafts of one step
+HANDLING = 1e-4  # seconds a draft takes in Python beside being encoded: finding it, weighing and judging its tokens
 CODE = b"    return self.value\n    def first(self, values):\n        for value in values:\n"
 
 
@@ -53,14 +56,22 @@ def measure_table(target: LanguageModel, drafters: Mapping[str, LanguageModel], 
         for times in measure([target, *drafters.values()], budget)
     ]
     named = dict(zip(drafters, costs[1:], strict=True))
-    return CostTable(costs[0], named, _retokenizing(target.tokenizer), _looking(target))
+    spelling = Curve.fit({drafts: _spelling(target, drafts) for drafts in (1, MANY)})
+    return CostTable(costs[0], named, spelling, _looking(target))
 
 
 def fingerprint(*models: LanguageModel) -> str:
     """Names what a table depends on: the machine, torch and its threads, each model's size, number format, slots, mode,
     and the device with the steps that it has graphs for, be they whole or in parts.
     """
-    facts: list[object] = [__version__, platform.node(), platform.machine(), torch.__version__, torch.get_num_threads()]
+    facts: list[object] = [
+        TABLE,
+        __version__,
+        platform.node(),
+        platform.machine(),
+        torch.__version__,
+        torch.get_num_threads(),
+    ]
     for model in models:
         spec = {**asdict(model.spec), "name": "", "notes": ()}
         slots = (model.cache.slots, model.cache.capacity) if model.cache else ()
@@ -75,28 +86,30 @@ def _device_name(device: torch.device) -> str:
     return f"{device} {torch.cuda.get_device_name(device)}" if device.type == "cuda" else str(device)
 
 
-def _retokenizing(tokenizer: TextTokenizer) -> float:
-    """Seconds to encode one draft."""
-    return min(_timed(lambda: retokenize_batch(tokenizer, [(CODE[:48], CODE[48:])])) for _ in range(8))
+def _spelling(target: LanguageModel, drafts: int) -> float:
+    """Seconds that so many drafts of a step cost beside forwards."""
+    pairs = [(CODE[n : n + 40], CODE[n + 40 :]) for n in range(drafts)]
+    return _cold(target, lambda: retokenize_batch(target.tokenizer, pairs)) + drafts * HANDLING
 
 
 def _looking(target: LanguageModel) -> float:
-    """Seconds to find the context at a tip a few bytes further on, after a forward has emptied the machine's caches."""
+    """Seconds to find the context at a tip a few bytes further on."""
     tracker = ContextTracker("python", CODE * 40)
 
     def look() -> None:
         tracker.advance(b"    x = f(y)\n")
         tracker.context()
 
+    return _cold(target, look)
+
+
+def _cold(target: LanguageModel, action: Callable[[], object]) -> float:
+    """Seconds of an action right after a forward, which has emptied the machine's caches: three times of a hot one."""
     times = []
-    for _ in range(5):
+    for _ in range(TRIES):
         target.forward([Rows(0, 0, [1, 1])])
-        times.append(_timed(look))
+        began = time.perf_counter()
+        action()
+        times.append(time.perf_counter() - began)
     target.rollback(0, 0)
-    return sorted(times)[2]
-
-
-def _timed(action: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    action()
-    return time.perf_counter() - began
+    return sorted(times)[TRIES // 2]

@@ -25,7 +25,7 @@ def retokenize(tokenizer: TextTokenizer, window: bytes, draft: bytes) -> list[in
 
 
 def retokenize_batch(tokenizer: TextTokenizer, pairs: Sequence[tuple[bytes, bytes]]) -> list[list[int]]:
-    """`retokenize` of several (window, draft) pairs in one encoder call, or two where a draft needs it.
+    """`retokenize` of several (window, draft) pairs together; where a draft needs it, it is encoded once more.
 
     The ids' bytes are a prefix of the draft's: all of it up to an incomplete last character. Where no token
     boundary falls between window and draft, the draft is spelled alone.

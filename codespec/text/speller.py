@@ -15,6 +15,8 @@ from codespec.text.token_bytes import single_byte_ids
 from codespec.text.tokenizer_json import TokenizerFacts
 
 _NOT_UTF8 = "[\udc80-\udcff]+"  # how `surrogateescape` shows bytes that are no UTF-8
+_FEW = 8  # short texts are encoded sooner than the encoder's other threads have woken (bench/LOG.md)
+_SHORT = 256  # characters
 
 
 class Speller:
@@ -27,11 +29,17 @@ class Speller:
         self._trouble = trouble
 
     def spell(self, pieces: Sequence[bytes]) -> list[list[int]]:
-        """Ids by piece, in one encoder call. Where something cannot be spelled, the ids end before it."""
+        """Ids by piece. Where something cannot be spelled, the ids end before it."""
         batch: list[str] = []
         plans = [self._plan(piece.decode("utf-8", "surrogateescape"), batch) for piece in pieces]
-        encoded = [item.ids for item in self._backend.encode_batch_fast(batch, add_special_tokens=False)]
+        encoded = self._encode(batch)
         return [self._matching(self._assemble(plan, encoded), piece) for plan, piece in zip(plans, pieces, strict=True)]
+
+    def _encode(self, batch: list[str]) -> list[list[int]]:
+        few = len(batch) <= _FEW and all(len(text) <= _SHORT for text in batch)
+        calls = [[text] for text in batch] if few else [batch]
+        encode = self._backend.encode_batch_fast
+        return [item.ids for call in calls for item in encode(call, add_special_tokens=False)]
 
     def _plan(self, text: str, batch: list[str]) -> list[int | bytes]:
         """A text as places in `batch`, which is encoded, and as bytes to spell one by one.

@@ -115,7 +115,7 @@ class TextTokenizer:
         return self._spell_whole([self._with_dummy_prefix(text) for text in texts])
 
     def spell(self, pieces: Sequence[bytes]) -> list[list[int]]:
-        """The ids of pieces as they stand inside a longer text: no dummy prefix, nothing raised, one call.
+        """The ids of pieces as they stand inside a longer text: no dummy prefix, nothing raised.
 
         Any bytes will do: what is no UTF-8 is spelled by single bytes. Where the vocabulary has no token
         for something, the ids end before it: their bytes are always a prefix of the piece, and none is a

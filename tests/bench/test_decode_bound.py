@@ -18,7 +18,7 @@ from codespec.control.costs import CostTable, Curve, ForwardCost
 TABLE = CostTable(
     ForwardCost((64,), (Curve((1, 2, 8, 32), (1.0, 1.1, 1.4, 4.0)),), Curve((1, 4), (0.0, 0.2))),
     {"draft_model": ForwardCost((64,), (Curve((1, 8), (0.2, 0.3)),))},
-    retokenize=0.01,
+    retokenize=Curve((1, 8), (0.01, 0.03)),
 )
 
 PLAYED = st.builds(
@@ -42,8 +42,10 @@ def test_no_pair_of_lengths_beats_the_bound(steps: list[PlayedStep], batch: int)
     for lengths in product(*((0, 1, 2, 4, 7, 11, 16) if source else (0,) for source in counted)):
         tokens = seconds = 0.0
         for (source, kept), length in zip(counted.items(), lengths, strict=True):
-            tokens += kept.rounds + sum(kept.right[:length])
-            seconds += kept.rounds * _round_seconds(kept, source, length, batch, context)
+            text = kept.rounds + sum(kept.right)
+            tokens += text
+            rounds = text / (1 + sum(kept.right[:length]) / kept.rounds)
+            seconds += rounds * _round_seconds(kept, source, length, batch, context)
         assert tokens / seconds <= found.tokens_per_second * (1 + 1e-6)
 
 
@@ -52,7 +54,7 @@ def _round_seconds(kept: Kept, source: str, length: int, batch: int, context: fl
     more = TABLE.target.seconds(batch * (1 + drafted), batch, context) - TABLE.target.seconds(batch, batch, context)
     seconds = (TABLE.plain(batch, context) + more) / batch
     if length:
-        seconds += TABLE.retokenize
+        seconds += TABLE.retokenize.at(batch) / batch
     if length and source in TABLE.drafters:
         units = drafted * kept.units / sum(kept.drafted)
         seconds += units * TABLE.drafters[source].seconds(batch, batch, context) / batch
@@ -74,9 +76,23 @@ def test_what_was_not_drafted_costs_and_brings_nothing() -> None:
     kept = count_kept(steps)["suffix"]
     assert kept.drafted[:4] == [4, 3, 2, 0] and kept.right[:4] == [3, 1, 1, 0]
     found = bound({"suffix": kept}, TABLE, 1, 10.0)
-    seconds = TABLE.plain(1, 10.0) + TABLE.target.seconds(1 + 9 / 4) - TABLE.target.seconds(1) + TABLE.retokenize
+    seconds = TABLE.plain(1, 10.0) + TABLE.target.seconds(1 + 9 / 4) - TABLE.target.seconds(1) + TABLE.spelling(1)
     assert found.tokens_per_second == pytest.approx((1 + 5 / 4) / seconds)
     assert bound({"suffix": kept}, TABLE, 1, 10.0, plain=2.0).times_plain == pytest.approx(2 * found.tokens_per_second)
+
+
+def test_text_that_shorter_drafts_leave_is_written_without() -> None:
+    """A proposer that had best not draft leaves its text to plain rounds, not to nobody: only half of it is gained."""
+    steps = [
+        PlayedStep(10.0, [PlayedRound("suffix", 3, 3, 1)]),
+        PlayedStep(10.0, [PlayedRound("draft_model", 3, 3, 3)]),
+    ]
+    dear = CostTable(
+        ForwardCost((64,), (Curve((1,), (1.0,)),)), {"draft_model": ForwardCost((64,), (Curve((1,), (9.0,)),))}
+    )
+    found = bound(count_kept(steps), dear, 1, 10.0)
+    assert found.lengths == {"suffix": 3, "draft_model": 0}
+    assert found.times_plain == pytest.approx(8 / 5), "one round for four tokens, four rounds for the other four"
 
 
 @pytest.mark.parametrize("batch", [1, 8, 16])

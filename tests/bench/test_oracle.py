@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from codespec.bench.oracle import Oracle, Planner
 from codespec.bench.pricing import Prices
 from codespec.control.cost_rule import CostRule
-from codespec.control.costs import CostTable
+from codespec.control.costs import CostTable, Curve
 from codespec.control.draft_length import ConfidenceStopped, DraftLengthPolicy, FixedLength
 from tests.bench.tiny import KINDS, recordings, replayed
 from tests.control.sequences import forward, table
@@ -33,7 +33,7 @@ def seconds(kind: str, policy: DraftLengthPolicy, prices: Prices) -> float:
 @settings(max_examples=4, deadline=None)
 @given(row=st.floats(0.001, 0.5), unit=st.floats(0.001, 0.6), spelling=st.floats(0, 0.3))
 def test_no_policy_is_cheaper(kind: str, row: float, unit: float, spelling: float) -> None:
-    costs = CostTable(forward(1.0, row), {"draft_model": forward(unit, unit / 20)}, spelling)
+    costs = CostTable(forward(1.0, row), {"draft_model": forward(unit, unit / 20)}, Curve((1,), (spelling,)))
     prices, planner = Prices(costs), Planner(Prices(costs))
     planned = sum(planner.plan(recording)[1] for recording in recordings(kind))
     played = seconds(kind, Oracle(planner, recordings(kind)), prices)

@@ -36,7 +36,7 @@ def forward(base: float, row: float) -> ForwardCost:
 def table(row: float = 0.1, unit: float | None = None) -> CostTable:
     """A target whose forward takes a second and `row` for each more; a drafter with `unit` seconds a token."""
     drafters = {} if unit is None else {"draft_model": forward(unit, unit / 20)}
-    return CostTable(forward(1.0, row), drafters, 0.0)
+    return CostTable(forward(1.0, row), drafters)
 
 
 def drafted(source: str, count: int = 8, confidence: float = 0.9) -> Candidates:

@@ -167,7 +167,7 @@ def test_decisions_are_explained_to_those_who_listen() -> None:
     made.listening = True
     rule.caps([made])
     (kept,) = rule.trim([made], [drafted("suffix")])
-    assert kept.reason.startswith("arguments: suffix prior 0.") and f"→ {len(kept.ids)}; the next row" in kept.reason
+    assert kept.reason.startswith("arguments: suffix prior 0.") and f"→ {len(kept.ids)}; a longer one" in kept.reason
     assert "learned " in kept.reason and "(n=" in kept.reason
     (none,) = rule.trim([made], [Candidates()])
     assert "→ 0; nothing found" in none.reason

@@ -53,7 +53,7 @@ def test_more_never_costs_less(rows: int, more: int, batch: int, others: int, co
 
 
 def test_tables_are_read_as_they_were_written() -> None:
-    table = CostTable(forward_cost(), {"draft_model": forward_cost()}, 1e-4)
+    table = CostTable(forward_cost(), {"draft_model": forward_cost()}, Curve((1, 8), (1e-4, 4e-4)), 1e-3)
     assert CostTable.from_dict(json.loads(json.dumps(table.as_dict()))) == table
 
 

@@ -85,7 +85,9 @@ def test_measuring_leaves_the_slots_empty() -> None:
     target, _ = pair()
     table = measure_table(target, {}, 0.05)
     assert target.cache is not None and target.cache.lengths == [0] * 4
-    assert table.target.seconds(8, 4, 300) >= table.target.seconds(1, 1, 0) > 0.0 < table.retokenize
+    assert (
+        table.target.seconds(8, 4, 300) >= table.target.seconds(1, 1, 0) > 0.0 < table.spelling(1) <= table.spelling(8)
+    )
 
 
 def test_a_small_budget_measures_fewer_points(monkeypatch: pytest.MonkeyPatch) -> None:

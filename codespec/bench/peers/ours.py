@@ -21,8 +21,6 @@ from codespec.bench.peers.contest import (
     NOISE,
     Answer,
     Contestant,
-    Played,
-    PlayedStep,
     Stable,
     Variant,
     Work,
@@ -30,6 +28,7 @@ from codespec.bench.peers.contest import (
     thread_counts,
 )
 from codespec.bench.peers.never_right import Spoiler
+from codespec.bench.peers.watch import Watch
 from codespec.bench.pricing import measure_costs
 from codespec.bench.recording import LONGEST
 from codespec.config import EngineConfig
@@ -51,7 +50,7 @@ from codespec.proposers.base import Proposer
 from codespec.proposers.chain import ChainProposer
 from codespec.proposers.draft_model import DraftModel
 from codespec.proposers.suffix import SuffixProposer
-from codespec.sequence import Candidates, Cap, Sequence, Verdict
+from codespec.sequence import Sequence
 from codespec.types import CompletionRequest
 
 FAMILY = "codespec"
@@ -59,34 +58,6 @@ OFF, ON, NEVER_RIGHT = "codespec off", "codespec on", "codespec on, never right"
 SUFFIX, DRAFT_MODEL = "codespec suffix", "codespec draft_model"
 QUICK = 1.5  # seconds for a first cost table
 WHOLE_PROMPT = 1 << 20  # tokens a step: all prompts are read in one, as by everybody else
-
-
-class Watch:
-    """Another policy, whose steps are noted."""
-
-    def __init__(self, policy: DraftLengthPolicy) -> None:
-        self.name, self.follows_syntax = policy.name, policy.follows_syntax
-        self.policy = policy
-        self.steps: list[PlayedStep] = []
-
-    def caps(self, sequences: collections.abc.Sequence[Sequence]) -> list[Cap]:
-        """The policy's; a step begins."""
-        self.steps.append(PlayedStep(sum(len(sequence.ids) for sequence in sequences) / len(sequences)))
-        return self.policy.caps(sequences)
-
-    def trim(self, sequences: collections.abc.Sequence[Sequence], candidates: list[Candidates]) -> list[Candidates]:
-        """The policy's."""
-        return self.policy.trim(sequences, candidates)
-
-    def observe(self, sequence: Sequence, candidates: Candidates, verdict: Verdict) -> None:
-        """The policy learns; the round is noted."""
-        self.policy.observe(sequence, candidates, verdict)
-        drafted = len(candidates.ids)
-        source = candidates.source if drafted or candidates.units else ""
-        self.steps[-1].rounds.append(Played(source, drafted, min(verdict.accepted, drafted), candidates.units))
-
-    def close(self) -> None:
-        """Nothing is kept."""
 
 
 class OwnModels:
@@ -117,7 +88,7 @@ class OwnModels:
         key = table_name(variant)
         if key not in self.tables:
             pair = self.pair(variant)
-            self.tables[key] = measure_table(pair.target, pair.drafters, QUICK)
+            self.tables[key] = self._alike(measure_table(pair.target, pair.drafters, QUICK), variant)
         return self.tables[key]
 
     def keep(self, variants: Collection[Variant]) -> None:
@@ -127,7 +98,17 @@ class OwnModels:
 
     def measure(self, variant: Variant) -> None:
         """Measures the costs of a variant at leisure."""
-        self.tables[table_name(variant)] = measure_costs(self.pair(variant))
+        self.tables.pop(table_name(variant), None)
+        self.tables[table_name(variant)] = self._alike(measure_costs(self.pair(variant)), variant)
+
+    def _alike(self, table: CostTable, variant: Variant) -> CostTable:
+        """A table with the target's costs that another one of the same number format and threads has already: two
+        measurements of one thing would differ by what the machine did meanwhile.
+        """
+        kinds = ("", *formats(self.drafter_device))
+        names = [table_name(replace(variant, drafter_dtype=kind)) for kind in kinds]
+        known = next((self.tables[name] for name in names if name in self.tables), table)
+        return replace(known, drafters=table.drafters)
 
     def _context(self, target: LanguageModel) -> int:
         return min(target.spec.max_length, self.config.context or DEFAULT_CONTEXT)
