@@ -37,7 +37,9 @@ class Cap:
     def of(self, source: str) -> Cap:
         """The cap of one proposer, never longer than this one."""
         own = self.by_source.get(source)
-        return self if own is None else replace(own, tokens=min(own.tokens, self.tokens))
+        if own is None:
+            return self
+        return own if own.tokens <= self.tokens else replace(own, tokens=self.tokens)
 
     def goes_on(self, confidences: collections.abc.Sequence[float]) -> bool:
         """Whether units of these confidences (at least one) are worth having and going on from."""

@@ -8,10 +8,12 @@ from __future__ import annotations
 import collections.abc
 import math
 
+from codespec.proposers.base import NOTHING
 from codespec.sequence import Candidates, Cap, Draft, Sequence
 from codespec.text.align import retokenize_batch
 from codespec.text.tokenizer import TextTokenizer
 
+NONE = Candidates()
 WINDOW = 64  # bytes of committed text that a draft is encoded behind
 
 
@@ -27,6 +29,9 @@ def to_candidates(
     encoded = dict(zip(spelled, retokenize_batch(tokenizer, pairs) if pairs else [], strict=True))
     result = []
     for i, (draft, cap) in enumerate(zip(drafts, caps, strict=True)):
+        if draft is NOTHING:
+            result.append(NONE)
+            continue
         ids = tuple(draft.ids if draft.ids is not None else encoded.get(i, ()))
         reason = "cap" if len(ids) > cap.tokens else "draft ended"
         ids = ids[: cap.tokens]
@@ -34,7 +39,7 @@ def to_candidates(
         confidences = draft.confidences[: len(ids)] if draft.ids is not None else shared_out(draft, sizes)
         units, chances = len(draft.ends), draft.chances[: len(ids)]
         found = Candidates(ids, draft.source, reason, confidences, units, chances=chances)
-        result.append(found if ids else Candidates())
+        result.append(found if ids else NONE)
     return result
 
 

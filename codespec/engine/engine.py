@@ -161,7 +161,10 @@ class Engine:
         sequences = [sequence for sequence, _ in scheduled]
         self._prepare(scheduled)
         wanted = self.policy.caps(sequences)
-        caps = [replace(cap, tokens=min(s.room, cap.tokens)) for s, cap in zip(sequences, wanted, strict=True)]
+        caps = [
+            cap if cap.tokens <= s.room else replace(cap, tokens=s.room)
+            for s, cap in zip(sequences, wanted, strict=True)
+        ]
         laps.rest += laps.split()
         drafts = self.proposer.propose(sequences, caps) if self.proposer else [NOTHING] * len(sequences)
         laps.draft = laps.split()
