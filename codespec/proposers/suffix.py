@@ -14,7 +14,7 @@ from collections import deque
 from codespec.proposers.base import NOTHING, budget_bytes
 from codespec.sequence import Cap, Draft, Sequence
 
-MIN_MATCH = 3  # bytes: right in a quarter of cases, eight in six of ten (bench/LOG.md); the cost rule weighs them
+MIN_MATCH = 8  # bytes: shorter matches are mostly chance
 MAX_MATCH = 96
 RECENT = 16
 SPACE = b" \t"
