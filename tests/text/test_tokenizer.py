@@ -143,6 +143,15 @@ def test_a_lone_surrogate_is_one_sentence() -> None:
         toy_tokenizer("gpt2").encode("a\ud83d")
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@given(pieces=st.lists(loose_bytes, min_size=9, max_size=12))
+@settings(deadline=None, max_examples=20)
+def test_a_few_short_pieces_are_spelled_as_among_many(kind: str, pieces: list[bytes]) -> None:
+    """Few are encoded one after another, many in one call."""
+    tokenizer = toy_tokenizer(kind)
+    assert tokenizer.spell(pieces) == [ids for piece in pieces for ids in tokenizer.spell([piece])]
+
+
 def test_equal_vocabularies_have_equal_fingerprints() -> None:
     again = TextTokenizer.from_backend(toy_backend("gpt2"))
     prints = [toy_tokenizer(kind).fingerprint for kind in sorted(KINDS)]
