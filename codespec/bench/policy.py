@@ -102,7 +102,10 @@ def _section(pair: Pair, recordings: Sequence[Recording], bench: PolicyBench, sh
             alone = scores
     found["unguessable"] = _unguessable(pair, rows, recordings, prices, steps.advance)
     if bench.measured:
-        found["measured"] = _measured(pair, rows, recordings, alone, bench)
+        fixed = best_of(alone, "fixed")
+        chosen = [row for row in rows if row.name in (*MEASURED, fixed)]
+        spread = [recordings[number] for number in spread_numbers(len(recordings), bench.measured)]
+        found["measured"] = _measured(pair, chosen, spread, prices, fixed)
     return found
 
 
@@ -145,17 +148,17 @@ def _strange(own: Recording, other: Recording) -> Recording:
 
 
 def _measured(
-    pair: Pair, rows: Sequence[Row], recordings: Sequence[Recording], scores: dict[str, Score], bench: PolicyBench
+    pair: Pair, rows: Sequence[Row], recordings: Sequence[Recording], prices: Prices, fixed: str
 ) -> dict[str, Any]:
-    fixed = best_of(scores, "fixed")
-    chosen = [row for row in rows if row.name in (*MEASURED, fixed)]
-    numbers = spread_numbers(len(recordings), bench.measured)
-    steps = Steps("measure", len(numbers) * len(chosen))
-    measured = measure_policies(pair, chosen, recordings, numbers, steps.advance)
+    """What the clock says of recordings, beside their replay: each alone, for a rule learns from the one before."""
+    alone = [[recording] for recording in recordings]
+    scores = {row.name: score(play(pair, row, alone, 1), prices, recordings) for row in rows}
+    steps = Steps("measure", len(recordings) * len(rows))
+    measured = measure_policies(pair, rows, recordings, steps.advance)
     comparisons = [("cost+syntax learned", "cost learned"), ("cost+syntax learned", fixed), ("cost learned", fixed)]
     return {
-        "prompts": len(numbers),
-        "texts_as_recorded": sum(measured.texts[number] == recordings[number].ids for number in numbers),
+        "prompts": len(recordings),
+        "texts_as_recorded": sum(a == b.ids for a, b in zip(measured.texts, recordings, strict=True)),
         "policies": measured.as_dict(scores),
         "signs": {f"{a} / {b}": _sign(measured, scores, a, b) for a, b in comparisons},
     }
@@ -163,12 +166,10 @@ def _measured(
 
 def _sign(measured: Measured, scores: dict[str, Score], name: str, other: str) -> dict[str, Any]:
     """Both ratios on the same prompts, and whether they point the same way."""
-    modelled = _modelled(measured, scores, name, other)
+    modelled = _modelled(scores[name], scores[other])
     clock = measured.ratio(name, other)
     return {"modelled": modelled, "measured": clock, "agree": (modelled >= 1.0) == (clock >= 1.0)}
 
 
-def _modelled(measured: Measured, scores: dict[str, Score], name: str, other: str) -> float:
-    return median(
-        scores[other].by_prompt[number].seconds / scores[name].by_prompt[number].seconds for number in measured.prompts
-    )
+def _modelled(own: Score, other: Score) -> float:
+    return median(b.seconds / a.seconds for a, b in zip(own.by_prompt, other.by_prompt, strict=True))

@@ -22,14 +22,13 @@ from codespec.proposers.chain import ChainProposer
 @dataclass(slots=True)
 class Measured:
     """Decoding milliseconds by policy and prompt (reading the prompt is left out), and how often the real rounds were
-    the replayed ones.
+    the replayed ones, each prompt replayed as it is measured: alone.
     """
 
-    prompts: list[int]
     ms: dict[str, list[float]] = field(default_factory=dict)
     tokens: dict[str, int] = field(default_factory=dict)
     rounds: dict[str, list[tuple[int, int, int]]] = field(default_factory=dict)
-    texts: dict[int, tuple[int, ...]] = field(default_factory=dict)  # by prompt: the first policy's ids
+    texts: list[tuple[int, ...]] = field(default_factory=list)  # the first policy's ids
 
     def ratio(self, name: str, other: str) -> float:
         """How many times as fast as another policy: the median over prompts."""
@@ -48,8 +47,7 @@ class Measured:
 
     def _as_replayed(self, name: str, score: Score) -> float:
         """Share of the prompts whose rounds, drafted and accepted tokens were the replay's."""
-        replayed = [score.by_prompt[number] for number in self.prompts]
-        expected = [(tally.rounds, tally.drafted, tally.accepted) for tally in replayed]
+        expected = [(tally.rounds, tally.drafted, tally.accepted) for tally in score.by_prompt]
         return statistics.mean(a == b for a, b in zip(self.rounds[name], expected, strict=True))
 
 
@@ -57,27 +55,28 @@ def measure_policies(
     pair: Pair,
     rows: Sequence[Row],
     recordings: Sequence[Recording],
-    numbers: Sequence[int],
     advance: Callable[[], None],
 ) -> Measured:
-    """Completes the numbered recordings with every row's policy in turn."""
-    found = Measured(list(numbers))
-    for number in numbers:
+    """Completes every recording with every row's policy in turn."""
+    found = Measured()
+    for recording in recordings:
         for row in rows:
-            _complete(pair, row, number, recordings[number], found)
+            _complete(pair, row, recording, found)
             advance()
     return found
 
 
-def _complete(pair: Pair, row: Row, number: int, recording: Recording, found: Measured) -> None:
+def _complete(pair: Pair, row: Row, recording: Recording, found: Measured) -> None:
     """One prompt under one policy. An enlarged target may round a near-tie the other way, so its text may differ from
     the recorded one; it never differs between policies.
     """
     proposer = ChainProposer([part for part in pair.proposers() if part.name in row.sources])
     engine = Engine(pair.target, proposer, row.make([recording]), context=pair.context, warmup=pair.warmup)
     done = engine.complete([recording.request])[0]
-    assert done.token_ids == found.texts.setdefault(number, done.token_ids), f"{row.name} changed the text"
-    stats = done.stats
-    found.ms.setdefault(row.name, []).append(stats.total_ms - stats.prefill_ms)
+    times, stats = found.ms.setdefault(row.name, []), done.stats
+    if len(times) == len(found.texts):
+        found.texts.append(done.token_ids)
+    assert done.token_ids == found.texts[len(times)], f"{row.name} changed the text"
+    times.append(stats.total_ms - stats.prefill_ms)
     found.rounds.setdefault(row.name, []).append((stats.rounds, stats.drafted, stats.accepted))
     found.tokens[row.name] = found.tokens.get(row.name, 0) + len(done.token_ids)

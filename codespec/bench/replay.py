@@ -198,21 +198,19 @@ def replay(
     batch: int = 1,
     sources: collections.abc.Sequence[str] = (SuffixProposer.name, DraftModel.name),
 ) -> list[Step]:
-    """The steps of all groups, each played under its own policy, `batch` recordings at a time."""
+    """The steps of all groups, each played under its own policy by an engine that has read no prompt yet, `batch`
+    recordings at a time.
+    """
     tape = Tape()
     parts: list[Proposer] = [ReplayLookup(tape)] if SuffixProposer.name in sources else []
     if pair.drafter is not None and DraftModel.name in sources:
         parts.append(ReplayDrafter(tape, pair.drafter_context))
     target, proposer = ReplayTarget(pair.target, tape), ChainProposer(parts)
-    engine: Engine | None = None
     for policy, recordings in groups:
-        watched = Watched(policy, tape)
-        if engine is None:
-            engine = Engine(
-                target, proposer, watched, context=pair.context, max_batch=batch, prefill_chunk=PREFILL_CHUNK,
-                warmup=pair.warmup,
-            )  # fmt: skip
-        engine.policy = watched
+        engine = Engine(
+            target, proposer, Watched(policy, tape), context=pair.context, max_batch=batch,
+            prefill_chunk=PREFILL_CHUNK, warmup=pair.warmup,
+        )  # fmt: skip
         _play(engine, tape, recordings)
     return [step for step in tape.steps if step.batch]
 

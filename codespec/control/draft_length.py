@@ -11,6 +11,8 @@ from typing import Protocol
 
 from codespec.sequence import Candidates, Cap, Sequence, Verdict
 
+LIKELY = 0.4  # of a lookup: eight bytes match, and the first token is right in six of ten cases (bench/LOG.md)
+
 
 class DraftLengthPolicy(Protocol):
     """Sets caps before drafting, trims across the batch after retokenization, and learns from what the target said.
@@ -38,14 +40,19 @@ class DraftLengthPolicy(Protocol):
         ...
 
 
+def blind_cap(tokens: int) -> Cap:
+    """The cap of a policy that weighs no chances: a lookup of a shorter match would cost it more than it brings."""
+    return Cap(tokens, by_source={"suffix": Cap(tokens, LIKELY)})
+
+
 class FixedLength:
-    """Always `tokens` target tokens."""
+    """Always `tokens` target tokens; of lookups the likely ones."""
 
     name = "fixed"
     follows_syntax = False
 
-    def __init__(self, tokens: int, min_confidence: float = 0.0) -> None:
-        self.cap = Cap(tokens, min_confidence)
+    def __init__(self, tokens: int) -> None:
+        self.cap = blind_cap(tokens)
 
     def caps(self, sequences: collections.abc.Sequence[Sequence]) -> list[Cap]:
         """The same cap for all."""
@@ -70,4 +77,5 @@ class ConfidenceStopped(FixedLength):
     name = "confidence"
 
     def __init__(self, tokens: int, threshold: float = 0.4) -> None:
-        super().__init__(tokens, threshold)
+        super().__init__(tokens)
+        self.cap = Cap(tokens, threshold)

@@ -52,7 +52,7 @@ class Prior:
 
 
 PRIORS = {
-    "suffix": Prior((0.75, 0.91), LOOKUP, bias=-0.2, confidence=1.5, rate=0.4, luck=1.5),
+    "suffix": Prior((0.75, 0.91), LOOKUP, bias=0.1, confidence=1.1, rate=0.4, luck=1.5),
     "draft_model": Prior((0.54, 0.68, 0.71, 0.77, 0.82), DRAFTER, bias=0.9, confidence=0.85, rate=0.4, luck=1.0),
 }
 ANY = Prior()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections.abc
 
-from codespec.control.draft_length import FixedLength
+from codespec.control.draft_length import FixedLength, blind_cap
 from codespec.control.syntax import follow
 from codespec.sequence import Candidates, Cap, Sequence, Verdict
 
@@ -29,7 +29,7 @@ class PlusTwoMinusOne(FixedLength):
         """Adapts the length."""
         if candidates.ids:
             change = 2 if verdict.accepted == len(candidates.ids) else -1
-            self.cap = Cap(min(self._most, max(1, self.cap.tokens + change)))
+            self.cap = blind_cap(min(self._most, max(1, self.cap.tokens + change)))
 
 
 class Ds4Table(FixedLength):
@@ -41,7 +41,7 @@ class Ds4Table(FixedLength):
     def caps(self, sequences: collections.abc.Sequence[Sequence]) -> list[Cap]:
         """One number a sequence; ELSEWHERE where the table has none."""
         follow([sequence for sequence in sequences if sequence.room])
-        return [Cap(min(self.cap.tokens, _tabled(sequence))) for sequence in sequences]
+        return [blind_cap(min(self.cap.tokens, _tabled(sequence))) for sequence in sequences]
 
 
 def _tabled(sequence: Sequence) -> int:

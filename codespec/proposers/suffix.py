@@ -14,9 +14,10 @@ from collections import deque
 from codespec.proposers.base import NOTHING, budget_bytes
 from codespec.sequence import Cap, Draft, Sequence
 
-MIN_MATCH = 8  # bytes: shorter matches are mostly chance
+MIN_MATCH = 3  # bytes: right in a quarter of cases, eight in six of ten (bench/LOG.md); who weighs chances may use them
 MAX_MATCH = 96
 RECENT = 16
+ROUND = 512  # bytes at least where a text goes round, so that a run of spaces ends alike under every cap
 SPACE = b" \t"
 
 
@@ -33,7 +34,8 @@ class SuffixProposer:
         self, sequences: collections.abc.Sequence[Sequence], caps: collections.abc.Sequence[Cap]
     ) -> list[Draft]:
         """What followed the longest match, up to each cap."""
-        return [self._draft(s, cap) if cap.tokens else NOTHING for s, cap in zip(sequences, caps, strict=True)]
+        own = [cap.of(self.name) for cap in caps]
+        return [self._draft(s, cap) if cap.tokens else NOTHING for s, cap in zip(sequences, own, strict=True)]
 
     def read(self, sequence: Sequence) -> bool:
         """There is nothing to prepare."""
@@ -68,13 +70,13 @@ class SuffixProposer:
         return [text for text in texts if text]
 
     def _longest(self, own: bytes, sources: list[bytes], size: int) -> tuple[int, bytes]:
-        """The longest match and what followed it; in the text itself that goes round until there are `size` bytes, for
-        what is guessed may be copied as well.
+        """The longest match and what followed it; in the text itself that goes round until there are `size` bytes and
+        ROUND, for what is guessed may be copied as well.
         """
         length, place = longest_match(own, own, len(own) - 1)
         best = own[place + length :] if length else b""
         if best:
-            best *= 1 + size // len(best)
+            best *= 1 + max(size, ROUND) // len(best)
         for text in sources:
             found, place = longest_match(text, own, len(text) - 1)  # a match at a text's end has no continuation
             if found > length:

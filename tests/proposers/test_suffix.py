@@ -5,7 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from codespec.bench.recording import cut_lookup
 from codespec.control.draft_length import ConfidenceStopped, FixedLength
+from codespec.control.rules_of_thumb import Ds4Table, PlusTwoMinusOne
 from codespec.proposers.base import NOTHING
 from codespec.proposers.chain import ChainProposer
 from codespec.proposers.suffix import SuffixProposer, end_after_spaces, longest_match
@@ -65,8 +67,11 @@ def test_remembers_recent_completions() -> None:
     assert draft.text.startswith(b"execute(statement)")
 
 
-def test_says_nothing_without_a_long_match_or_when_unsure() -> None:
+def test_says_nothing_without_a_match_of_three_bytes_or_when_unsure() -> None:
     assert propose(sequence("abcdefg hijklmn")) is NOTHING
+    assert propose(sequence("as or, as")) is NOTHING and propose(sequence("ask or, ask")).text.startswith(
+        b" or, ask or"
+    )
     assert propose(sequence("12345678 x 12345678"), confidence=0.9) is NOTHING
     assert propose(sequence("value = compute(alpha)\nvalue = compute("), tokens=0) is NOTHING
 
@@ -111,9 +116,28 @@ def test_chain_asks_the_next_only_where_the_first_is_silent() -> None:
     assert first.released == second.released == [sequences[0]]
 
 
+def test_who_weighs_no_chances_takes_no_short_match() -> None:
+    short, long = sequence("1234567 x 1234567"), sequence("12345678 x 12345678")
+    for policy in (FixedLength(5), PlusTwoMinusOne(5), Ds4Table(5)):
+        drafts = SuffixProposer().propose([short, long], policy.caps([short, long]))
+        assert not drafts[0].text and drafts[1].text.startswith(b" x 1")
+
+
+@given(st.text("ab \n", min_size=8, max_size=80), st.integers(1, 16), st.integers(1, 16))
+@settings(deadline=None)
+def test_a_draft_under_a_smaller_cap_is_the_longer_one_cut(prefix: str, tokens: int, more: int) -> None:
+    """Replays record the longest draft only."""
+    made, cap = sequence(prefix), Cap(tokens)
+    longer = propose(made, min(16, tokens + more))
+    shorter = SuffixProposer().propose([made], [cap])[0]
+    assert (cut_lookup(longer, made, cap) if longer.text else NOTHING).text == shorter.text
+
+
 def test_policies() -> None:
     sequences = [sequence("a"), sequence("b")]
-    assert FixedLength(5).caps(sequences) == [Cap(5, 0.0)] * 2
+    assert [(cap.tokens, cap.of("draft_model").min_confidence) for cap in FixedLength(5).caps(sequences)] == [
+        (5, 0.0)
+    ] * 2
     assert ConfidenceStopped(8, 0.3).caps(sequences) == [Cap(8, 0.3)] * 2
     candidates = [Candidates((1, 2), "suffix")]
     assert FixedLength(1).trim(sequences, candidates) == candidates
