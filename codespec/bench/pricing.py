@@ -6,9 +6,11 @@ Knows steps and tables; knows no policy.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 
 from codespec.bench.pair import Pair
 from codespec.bench.tape import Step
@@ -17,7 +19,8 @@ from codespec.engine.pricing import measure_table
 from codespec.errors import ConfigError
 from codespec.models.timing import Shape, measure
 
-SWEEPS, BUDGET = 6, 6.0  # seconds a sweep
+BUDGET = 6.0  # seconds a sweep
+LEISURE = 30.0  # of all sweeps: a machine that others share is fast and slow by turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +60,14 @@ def read_costs(file: Path, shape: str) -> CostTable:
 
 
 def measure_costs(pair: Pair) -> CostTable:
-    """A cost table from many more forwards than the engine's own start has time for: the shortest times of SWEEPS."""
+    """A cost table from many more forwards than the engine's own start has time for: the medians of LEISURE."""
     models = [pair.target, *pair.drafters.values()]
-    best: list[dict[Shape, float]] = [{} for _ in models]
-    for _ in range(SWEEPS):
-        for found, times in zip(best, measure(models, BUDGET), strict=True):
-            found |= {shape: min(seconds, found.get(shape, seconds)) for shape, seconds in times.items()}
-    costs = [ForwardCost.from_points(Point(*shape, seconds) for shape, seconds in found.items()) for found in best]
+    taken: list[dict[Shape, list[float]]] = [{} for _ in models]
+    began = time.perf_counter()
+    while not taken[0] or time.perf_counter() - began < LEISURE:
+        for found, times in zip(taken, measure(models, BUDGET), strict=True):
+            for shape, seconds in times.items():
+                found.setdefault(shape, []).append(seconds)
+    costs = [ForwardCost.from_points(Point(*shape, median(of)) for shape, of in found.items()) for found in taken]
     rest = measure_table(pair.target, pair.drafters, BUDGET)
     return replace(rest, target=costs[0], drafters=dict(zip(pair.drafters, costs[1:], strict=True)))

@@ -68,7 +68,7 @@ class CostRule:
         self.economy = Economy()
         self._keep = keep
         self._units = dict.fromkeys(costs.drafters, UNITS)
-        self._extras: dict[tuple[int, int, int], tuple[float, ...]] = {}
+        self._known: dict[tuple[int, int, int], tuple[float, tuple[float, ...]]] = {}
         self._typical = TYPICAL
         self._worth: dict[str, float] = {}  # tokens a round that a drafter which has read the text would gain
         self._places: dict[Sequence, Place] = {}  # of this step
@@ -137,15 +137,14 @@ class CostRule:
         deciding = [s for s in sequences if s.feed == s.num_pending]
         batch, rows = max(1, len(deciding)), max(1, sum(s.feed for s in sequences))
         context = sum(len(s.ids) for s in deciding) // batch // BUCKET * BUCKET
-        if len(self._extras) > 512:
-            self._extras.clear()
-        if (rows, batch, context) not in self._extras:
+        if len(self._known) > 512:
+            self._known.clear()
+        if (rows, batch, context) not in self._known:
             seconds = partial(self.costs.target.seconds, batch=batch, context=context)
             extra = tuple(seconds(rows + more) - seconds(rows) for more in range(batch * self.tokens + 1))
-            self._extras[rows, batch, context] = extra
-        plain = self.costs.plain(batch, context)
-        price, extra = self.economy.price(batch, plain), self._extras[rows, batch, context]
-        return Step(bool(deciding), batch, context, plain, price, extra)
+            self._known[rows, batch, context] = self.costs.plain(batch, context), extra
+        plain, extra = self._known[rows, batch, context]
+        return Step(bool(deciding), batch, context, plain, self.economy.price(batch, plain), extra)
 
     def _extra(self, rows: int) -> float:
         return self._step.extra[rows]

@@ -22,7 +22,7 @@ from codespec.models.timing import measure
 from codespec.text.align import retokenize_batch
 
 BUDGET = 1.5  # seconds for all models together
-TABLE = 2  # how tables are measured: one of another kind is not read
+TABLE = 3  # how tables are measured: one of another kind is not read
 TRIES = 5
 MANY = 8  # drafts of one step
 HANDLING = 1e-4  # seconds a draft takes in Python beside being encoded: finding it, weighing and judging its tokens

@@ -1,13 +1,15 @@
 """How long a model's forward takes here, by rows, context and batch: measured at start, within a budget of seconds.
 
-Points are visited in turn, again and again, and each keeps its shortest time, so that a moment in which the machine was
-busy does not fall on one point alone. Knows models whose slots are free; knows no requests.
+Points are visited in turn, again and again, and each keeps its median, so that a moment in which the machine was busy
+does not fall on one point alone. The shortest times would tell of the machine's best moments, in which more rows cost
+less beside the first than they do later. Knows models whose slots are free; knows no requests.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from statistics import median_low  # of two visits the second: kernels are compiled in the first
 
 import torch
 
@@ -17,7 +19,7 @@ Shape = tuple[int, int, int]  # rows, batch, context
 
 SHORT, LONG = 64, 1024  # tokens of context
 GRIDS = (  # rows at the short context, rows at the long one; the finest that the budget lets visit twice
-    ((1, 2, 3, 4, 5, 6, 8, 9, 12, 16, 24, 32, 48, 64), (1, 4, 8, 16, 32)),
+    ((1, 2, 3, 4, 5, 6, 8, 9, 12, 16, 17, 24, 32, 48, 64), (1, 4, 8, 16, 32)),
     ((1, 2, 4, 8, 16, 32), (1, 8, 16)),
     ((1, 4, 16), (1,)),
 )
@@ -32,16 +34,17 @@ def measure(models: Sequence[LanguageModel], budget: float) -> list[dict[Shape, 
     All models take part in each turn, so that a busy minute does not make one of them look cheap beside the other.
     """
     shapes = [_grid(model, budget / len(models)) for model in models]
-    best = [dict.fromkeys(grid, float("inf")) for grid in shapes]
+    taken: list[dict[Shape, list[float]]] = [{shape: [] for shape in grid} for grid in shapes]
     began, sweeps = time.perf_counter(), 0
     while not sweeps or (sweeps < MOST_SWEEPS and (time.perf_counter() - began) * (1 + 0.5 / sweeps) < budget):
-        for model, grid, found in zip(models, shapes, best, strict=True):
+        for model, grid, found in zip(models, shapes, taken, strict=True):
+            time_forward(model, grid[0])  # what a larger step left in the caches is no cost of the smallest
             for shape in grid:
-                found[shape] = min(found[shape], time_forward(model, shape))
+                found[shape].append(time_forward(model, shape))
         sweeps += 1
     for model in models:
         _empty(model)
-    return best
+    return [{shape: median_low(times) for shape, times in found.items()} for found in taken]
 
 
 def _grid(model: LanguageModel, budget: float) -> list[Shape]:
@@ -82,7 +85,7 @@ def _shapes(short: Sequence[int], at_long: Sequence[int], batches: Sequence[int]
     found = [(rows, 1, SHORT) for rows in short]
     if long > SHORT:
         found += [(rows, 1, long) for rows in at_long]
-    return found + [(batch, batch, SHORT) for batch in batches]
+    return sorted(found + [(batch, batch, SHORT) for batch in batches])
 
 
 def time_forward(model: LanguageModel, shape: Shape) -> float:

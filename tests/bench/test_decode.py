@@ -33,7 +33,7 @@ SMALL = ("--limit", "1", "--tokens", "8", "--concurrency", "1,2", "--repeats", "
 @pytest.fixture
 def words(models: Models, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str | Path]:
     """The benchmark on two projects and nothing of this machine's library; nothing is measured at leisure."""
-    monkeypatch.setattr("codespec.bench.pricing.SWEEPS", 1)
+    monkeypatch.setattr("codespec.bench.pricing.LEISURE", 0.0)
     monkeypatch.setattr("codespec.bench.pricing.BUDGET", 0.05)
     monkeypatch.setattr("codespec.training.held_out.held_out_files", list)
     monkeypatch.setattr("codespec.bench.decode_sheet.code_digest", lambda: "the code")  # someone may be editing it

@@ -18,7 +18,7 @@ __all__ = ["command", "models", "plain_environment"]
 @pytest.fixture
 def held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two projects, and nothing of this machine's library; costs are measured in a moment."""
-    monkeypatch.setattr("codespec.bench.pricing.SWEEPS", 1)
+    monkeypatch.setattr("codespec.bench.pricing.LEISURE", 0.0)
     monkeypatch.setattr("codespec.bench.pricing.BUDGET", 0.1)
     monkeypatch.setattr("codespec.training.held_out.held_out_files", list)
     text = "".join(f"def area{i}(width):\n    result = width * {i}\n    return result\n\n\n" for i in range(20))

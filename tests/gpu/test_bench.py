@@ -18,7 +18,7 @@ WORK = "{name} = [1, 2, 3]\n\n\ndef sum_of_{name}(factor):\n    total = 0\n    f
 
 
 def test_everybody_decodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("codespec.bench.pricing.SWEEPS", 1)
+    monkeypatch.setattr("codespec.bench.pricing.LEISURE", 0.0)
     monkeypatch.setattr("codespec.bench.pricing.BUDGET", 0.1)
     prompts = tmp_path / "prompts.jsonl"
     names = ("sizes", "prices", "weights", "colors", "ages", "scores", "lengths", "areas")
