@@ -31,7 +31,6 @@ from codespec.bench.peers.hugging_face import PeerFamily, PeerModels
 from codespec.bench.peers.llama_cpp import LlamaFamily
 from codespec.bench.peers.ours import NEVER_RIGHT, OFF, Own, OwnFamily, OwnModels, table_name
 from codespec.config import EngineConfig
-from codespec.control.costs import CostTable
 from codespec.models.loader import find_device
 from codespec.pair.folder import find_folder
 from codespec.training.progress import Steps
@@ -89,10 +88,9 @@ class Contest:
         self.sheet, self.section, self.places = sheet, section, places
         self.began = time.monotonic()
         slots = max(MANY, *self.grid.concurrency)
-        tables = {name: CostTable.from_dict(found) for name, found in section.get("costs", {}).items()}
-        self.models = OwnModels(bench.config, slots, tables)
+        self.models = OwnModels(bench.config, slots)
         # Prompts are chosen with the small target: the enlarged one writes the same, up to rounding, and takes minutes.
-        self.small = OwnModels(replace(bench.config, target_shape="own"), slots, {})
+        self.small = OwnModels(replace(bench.config, target_shape="own"), slots)
         kinds = [formats(device)[0] for device in (bench.config.device, self.small.drafter_device)]
         pair = self.small.pair(Variant(kinds[0], kinds[1] if self.small.has_drafter else ""))
         self.token_bytes = pair.target.token_bytes
@@ -100,7 +98,7 @@ class Contest:
         section["pair"] = pair.facts()
 
     def prepare(self) -> None:
-        """Calibrates and measures costs, or reads what an earlier run found."""
+        """Calibrates, or reads what an earlier run found."""
         known = self.section.get("contestants")
         if known is None:
             known = self._calibrated()
@@ -111,7 +109,6 @@ class Contest:
             if "fastest" in found
         }
         self.section["contestants"] = known
-        self._measure_costs()
         self.sheet.write()
 
     def play(self) -> None:
@@ -126,6 +123,7 @@ class Contest:
             if self._late(cell):
                 break
             names = [c.name for c in self.lineup.contestants if self.grid.takes_part(c.name, cell)]
+            self.section["costs"] = costs = self._measured_costs(cell)
             records = run_pass(self.lineup, references, self.models, cell, repeat, work, names, steps.advance)
             self.section["passes"].append(
                 {
@@ -135,6 +133,7 @@ class Contest:
                     "date": date.today().isoformat(),
                     "commit": commit_name(),
                     "seconds": time.monotonic() - begun,
+                    "costs": costs,
                     "records": records,
                 }
             )
@@ -163,17 +162,12 @@ class Contest:
                 }
         return found | {name: {"absent": reason} for name, reason in self.lineup.absent.items() if reason}
 
-    def _measure_costs(self) -> None:
-        """At leisure, for the variants in use that have no table yet."""
+    def _measured_costs(self, cell: Cell) -> dict[str, Any]:
+        """What the rounds of a pass will cost, by variant: a machine that others share changes from pass to pass."""
         names = [c.name for c in self.lineup.families[0].contestants if c.name in self.lineup.fastest]
-        used = {v for name in names for v in self.lineup.fastest[name].values()}
-        costs = self.section.setdefault("costs", {})
-        wanted = sorted((v for v in used if table_name(v) not in costs), key=table_name)
-        steps = Steps("costs", len(wanted))
-        for variant in wanted:
-            self.models.measure(variant)
-            costs[table_name(variant)] = self.models.table(variant).as_dict()
-            steps.advance()
+        used = {self.lineup.variant(n, cell.concurrency) for n in names if self.grid.takes_part(n, cell)}
+        self.models.measure(used)
+        return {table_name(variant): self.models.table(variant).as_dict() for variant in used}
 
     def _count_acceptance(self, chosen: Mapping[str, Chosen]) -> None:
         """What holds at fixed lengths, for the samplings of which it is not known yet."""

@@ -34,6 +34,7 @@ class Cell:
     concurrency: int
     repeats: int = 0
     records: dict[str, dict[Unit, Record]] = field(default_factory=dict)
+    costs: list[Mapping[str, Any]] = field(default_factory=list)  # a pass: tables by variant
 
     def of(self, name: str, group: str) -> dict[Unit, Record]:
         """The sound records of a contestant on a group of prompts."""
@@ -87,6 +88,7 @@ def _cells(passes: Iterable[Mapping[str, Any]]) -> dict[str, Cell]:
             f"{turn['sampling']}, {turn['concurrency']} at once", Cell(turn["sampling"], turn["concurrency"])
         )
         cell.repeats += 1
+        cell.costs.append(turn["costs"])
         for name, records in turn["records"].items():
             for record in records:
                 cell.records.setdefault(name, {})[turn["repeat"], record["batch"]] = record
@@ -106,6 +108,9 @@ def _group(section: Mapping[str, Any], cell: Cell, group: str) -> dict[str, Any]
         row["times"] = {other: _ratio(named[name], named[other]) for other in named if other != name}
         row["times_fastest_plain"] = _ratio(named[name], named[fastest]) if fastest else None
         row["times_fastest_plain_with_reading"] = _ratio(named[name], named[fastest], _whole) if fastest else None
+        if OFF in row["times"] and "played" in next(iter(named[name].values())):
+            modelled = _ratio(named[name], named[OFF], _modelled)
+            row |= {} if modelled is None else {"predicted": modelled["ratio"]}
         _judge(row, row["times"].get(OFF))
     failed = {
         name: next(iter(reasons))
@@ -139,27 +144,28 @@ def _row(section: Mapping[str, Any], cell: Cell, name: str, by_unit: Mapping[Uni
     if "nats" in records[0]:
         row["nats"] = statistics.fmean(record["nats"] for record in records)
     if "played" in records[0]:
-        row |= _modelled(section, cell, name, records)
+        row |= _bound(section, cell, name, records)
     return row
 
 
-def _modelled(section: Mapping[str, Any], cell: Cell, name: str, records: Sequence[Record]) -> dict[str, Any]:
-    """What the run's own cost table says of the rounds that were played."""
-    table, played = _table(section, cell, name), Played.sum_of([record["played"] for record in records])
-    plain = _table(section, cell, OFF).plain(cell.concurrency, played.context)
-    tokens = sum(record["tokens"] for record in records)
-    told: dict[str, Any] = {"predicted": tokens * plain / cell.concurrency / played.modelled}
+def _bound(section: Mapping[str, Any], cell: Cell, name: str, records: Sequence[Record]) -> dict[str, Any]:
+    """What the passes' own cost tables allow: the one in their middle."""
     counted = _counted(section, cell, name, {record["group"] for record in records})
-    if counted:
-        told["bound"] = best_bound(counted, table, cell.concurrency, played.context, plain).as_dict()
-    return told
+    if not counted:
+        return {}
+    count, context = cell.concurrency, Played.sum_of([record["played"] for record in records]).context
+    found = []
+    for costs in cell.costs:
+        plain = _table(section, cell, OFF, costs).plain(count, context)
+        found.append(best_bound(counted, _table(section, cell, name, costs), count, context, plain))
+    return {"bound": sorted(found, key=lambda bound: bound.times_plain)[len(found) // 2].as_dict()}
 
 
-def _table(section: Mapping[str, Any], cell: Cell, name: str) -> CostTable:
+def _table(section: Mapping[str, Any], cell: Cell, name: str, costs: Mapping[str, Any]) -> CostTable:
     """What rounds cost as a contestant was run."""
     fastest = section["contestants"][name]["fastest"]
     variant = Variant(**(fastest.get("one" if cell.concurrency == 1 else "many") or fastest["one"]))
-    return CostTable.from_dict(section["costs"][table_name(variant)])
+    return CostTable.from_dict(costs[table_name(variant)])
 
 
 def _counted(section: Mapping[str, Any], cell: Cell, name: str, groups: Collection[str]) -> list[dict[str, Kept]]:
@@ -194,6 +200,11 @@ def _decoding(record: Record) -> float:
 
 def _pace(record: Record) -> float:
     return _decoding(record) / int(record["tokens"])
+
+
+def _modelled(record: Record) -> float:
+    """Seconds a token by the pass's own cost table."""
+    return float(record["played"]["modelled"]) / int(record["tokens"])
 
 
 def _whole(record: Record) -> float:

@@ -8,19 +8,19 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 from codespec.bench.pair import Pair
 from codespec.bench.tape import Step
-from codespec.control.costs import ROUND, CostTable, ForwardCost, Point
-from codespec.engine.pricing import measure_table
+from codespec.control.costs import ROUND, CostTable
+from codespec.engine.pricing import table_of
 from codespec.errors import ConfigError
 from codespec.models.timing import Shape, measure
 
 BUDGET = 6.0  # seconds a sweep
-LEISURE = 30.0  # of all sweeps: a machine that others share is fast and slow by turns
+LEISURE = 30.0  # seconds of sweeps: a machine that others share is fast and slow by turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +59,14 @@ def read_costs(file: Path, shape: str) -> CostTable:
         ) from error
 
 
-def measure_costs(pair: Pair) -> CostTable:
-    """A cost table from many more forwards than the engine's own start has time for: the medians of LEISURE."""
+def measure_costs(pair: Pair, leisure: float = LEISURE) -> CostTable:
+    """A cost table from many more forwards than the engine's own start has time for: the medians of some seconds."""
     models = [pair.target, *pair.drafters.values()]
     taken: list[dict[Shape, list[float]]] = [{} for _ in models]
     began = time.perf_counter()
-    while not taken[0] or time.perf_counter() - began < LEISURE:
-        for found, times in zip(taken, measure(models, BUDGET), strict=True):
-            for shape, seconds in times.items():
+    while not taken[0] or time.perf_counter() - began < leisure:
+        for found, visited in zip(taken, measure(models, BUDGET), strict=True):
+            for shape, seconds in visited.items():
                 found.setdefault(shape, []).append(seconds)
-    costs = [ForwardCost.from_points(Point(*shape, median(of)) for shape, of in found.items()) for found in taken]
-    rest = measure_table(pair.target, pair.drafters, BUDGET)
-    return replace(rest, target=costs[0], drafters=dict(zip(pair.drafters, costs[1:], strict=True)))
+    times = [{shape: median(several) for shape, several in found.items()} for found in taken]
+    return table_of(pair.target, pair.drafters, times)

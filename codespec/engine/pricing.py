@@ -8,7 +8,7 @@ import hashlib
 import json
 import platform
 import time
-from collections.abc import Callable, Mapping, MutableSequence
+from collections.abc import Callable, Mapping, MutableSequence, Sequence
 from dataclasses import asdict
 
 import torch
@@ -18,14 +18,14 @@ from codespec import __version__
 from codespec.control import kept
 from codespec.control.costs import CostTable, Curve, ForwardCost, Point
 from codespec.models.language_model import LanguageModel, Rows
-from codespec.models.timing import measure
+from codespec.models.timing import Shape, measure
 from codespec.text.align import retokenize_batch
 
 BUDGET = 1.5  # seconds for all models together
 TABLE = 3  # how tables are measured: one of another kind is not read
 TRIES = 5
 MANY = 8  # drafts of one step
-HANDLING = 1e-4  # seconds a draft takes in Python beside being encoded: finding it, weighing and judging its tokens
+HANDLING = 2e-4  # seconds a draft takes beside being encoded: finding, weighing, judging it, and a colder forward after
 CODE = b"    return self.value\n    def first(self, values):\n        for value in values:\n"
 
 
@@ -51,10 +51,14 @@ def price(target: LanguageModel, drafters: Mapping[str, LanguageModel], notes: M
 
 def measure_table(target: LanguageModel, drafters: Mapping[str, LanguageModel], budget: float) -> CostTable:
     """Measures within about `budget` seconds."""
-    costs = [
-        ForwardCost.from_points(Point(*shape, seconds) for shape, seconds in times.items())
-        for times in measure([target, *drafters.values()], budget)
-    ]
+    return table_of(target, drafters, measure([target, *drafters.values()], budget))
+
+
+def table_of(
+    target: LanguageModel, drafters: Mapping[str, LanguageModel], times: Sequence[Mapping[Shape, float]]
+) -> CostTable:
+    """A table of the target's and the drafters' forwards, which took so long; what else a draft costs is measured."""
+    costs = [ForwardCost.from_points(Point(*shape, seconds) for shape, seconds in taken.items()) for taken in times]
     named = dict(zip(drafters, costs[1:], strict=True))
     spelling = Curve.fit({drafts: _spelling(target, drafts) for drafts in (1, MANY)})
     return CostTable(costs[0], named, spelling, _looking(target))

@@ -74,8 +74,8 @@ def test_the_whole_bench_and_going_on_with_it(words: list[str | Path], command: 
     later = read(out)
     assert later["passes"][:4] == section["passes"] and len(later["passes"]) == 8
     assert {turn["repeat"] for turn in later["passes"][4:]} == {1}
-    assert {name: later[name] for name in ("contestants", "costs", "prompts")} == {
-        name: section[name] for name in ("contestants", "costs", "prompts")
+    assert {name: later[name] for name in ("contestants", "prompts")} == {
+        name: section[name] for name in ("contestants", "prompts")
     }
     other = command(*words, *SMALL[:2], "--tokens", "9", "--json", out)
     other.check_mistake("measured with another tokens", "delete this one")

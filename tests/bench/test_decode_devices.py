@@ -21,7 +21,7 @@ GPU = EngineConfig(device="cuda")
 
 
 def test_a_gpu_has_formats_of_its_own_and_no_threads() -> None:
-    families: list[Family] = [OwnFamily(OwnModels(GPU, 4, {})), PeerFamily(PeerModels(GPU, shared_vocabulary=False))]
+    families: list[Family] = [OwnFamily(OwnModels(GPU, 4)), PeerFamily(PeerModels(GPU, shared_vocabulary=False))]
     variants = [v for family in families for contestant in family.contestants for v in contestant.variants()]
     assert {v.dtype for v in variants} == set(GPU_DTYPES)
     assert {v.drafter_dtype for v in variants} == {"", *GPU_DTYPES}
@@ -30,7 +30,7 @@ def test_a_gpu_has_formats_of_its_own_and_no_threads() -> None:
 
 
 def test_a_drafter_beside_the_gpu_has_the_cpus_formats() -> None:
-    models = OwnModels(replace(GPU, drafter_device="cpu"), 4, {})
+    models = OwnModels(replace(GPU, drafter_device="cpu"), 4)
     drafting = OwnFamily(models).contestants[-1]
     assert {v.drafter_dtype for v in drafting.variants()} == {"float32", "bfloat16"}
     assert {v.dtype for v in drafting.variants()} == set(GPU_DTYPES)
@@ -62,7 +62,7 @@ def test_codespecs_models_get_slots_and_graphs_as_in_an_engine(monkeypatch: pyte
 
     monkeypatch.setattr("codespec.bench.peers.ours.make_room", make_room)
     monkeypatch.setattr(loader, "find_device", lambda device: torch.device("cpu"))
-    models = OwnModels(replace(GPU, graph_rows=24), 3, {})
+    models = OwnModels(replace(GPU, graph_rows=24), 3)
     pair = models.pair(OwnFamily(models).contestants[1].variants()[0])
     assert [need.model for need, _ in made] == [pair.target, pair.drafter]
     assert {rows for _, rows in made} == {24} and models.notes == 2 * ["it can't be captured"]

@@ -40,12 +40,12 @@ def section(passes: list[dict[str, Any]]) -> dict[str, Any]:
     prompts = {"greedy": {"places": 4, "looping": 1}}
     contestants = {"plain": plain, "quick": quick, "codespec on": quick, "gone": {"absent": "it is not there"}}
     return {
-        "contestants": contestants, "prompts": prompts, "note": "", "costs": {}, "acceptance": {}, "passes": passes
+        "contestants": contestants, "prompts": prompts, "note": "", "acceptance": {}, "passes": passes
     }  # fmt: skip
 
 
 def turn(repeat: int, **records: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"sampling": "greedy", "concurrency": 1, "repeat": repeat, "commit": "abc", "records": records}
+    return {"sampling": "greedy", "concurrency": 1, "repeat": repeat, "commit": "abc", "costs": {}, "records": records}
 
 
 def test_ratios_are_paired_so_that_a_busy_repeat_does_not_count() -> None:
@@ -112,7 +112,8 @@ def judged_section() -> dict[str, Any]:
         ForwardCost((64,), (Curve((1, 8), (1.0, 1.0)),)), {"draft_model": ForwardCost((64,), (Curve((1,), (0.0,)),))}
     )
     played = {"played": {"steps": 9, "context": 64.0, "modelled": 9.0}, "drafted": 4, "accepted": 1}
-    rows = {"codespec off": {}, "codespec on": played, "codespec suffix": played, "codespec draft_model": played}
+    off = {"played": {"steps": 10, "context": 64.0, "modelled": 18.0}}
+    rows = {"codespec off": off, "codespec on": played, "codespec suffix": played, "codespec draft_model": played}
     paces = {"codespec off": 1.0, "codespec on": 0.4, "codespec suffix": 0.8, "codespec draft_model": 0.5}
     found = section([turn(0, **{name: [record(0, paces[name], **more)] for name, more in rows.items()})])
     sources = {
@@ -135,7 +136,7 @@ def judged_section() -> dict[str, Any]:
         "codespec draft_model": held("draft_model", 8),
     }
     found["acceptance"] = {"greedy": {name: {CODE: [kept]} for name, kept in counts.items()}}
-    found["costs"] = {table_name(FAST): costs.as_dict()}
+    found["passes"][0]["costs"] = {table_name(FAST): costs.as_dict()}
     return found
 
 
@@ -153,9 +154,11 @@ def test_a_bound_may_leave_out_a_proposer_and_stands_beside_the_result() -> None
         "codespec on: result 2.50 × off" in told and "bound 2.60 (96% of it: passes; at lengths draft_model 2)" in told
     )
     assert "bound 2.60 (77% of it: less than 90%" in told
+    assert rows["codespec suffix"]["predicted"] == pytest.approx(2.0)
     prediction = found["summary"]["prediction"]
     assert prediction["rows"] == 3 and "at worst (greedy, 1 at once, code" in told
-    assert prediction["worst"] == f"greedy, 1 at once, {CODE}, codespec on"
+    assert prediction["worst"] == f"greedy, 1 at once, {CODE}, codespec suffix"
+    assert prediction["worst_error"] == pytest.approx(1 - 1.25 / 2.0)
 
 
 def test_what_documents_keep_is_small_and_says_the_same() -> None:

@@ -57,18 +57,19 @@ FAMILY = "codespec"
 OFF, ON, NEVER_RIGHT = "codespec off", "codespec on", "codespec on, never right"
 SUFFIX, DRAFT_MODEL = "codespec suffix", "codespec draft_model"
 QUICK = 1.5  # seconds for a first cost table
+PASS = 3.0  # for one before a pass
 WHOLE_PROMPT = 1 << 20  # tokens a step: all prompts are read in one, as by everybody else
 
 
 class OwnModels:
     """The pair in every number format that is asked for, and what rounds cost in each; `notes` say what can't be."""
 
-    def __init__(self, config: EngineConfig, slots: int, tables: Mapping[str, CostTable]) -> None:
+    def __init__(self, config: EngineConfig, slots: int) -> None:
         self.config = config
         self.drafter_device = config.device if config.drafter_device == "same" else config.drafter_device
         self.slots = slots
         self.notes: list[str] = []
-        self.tables = dict(tables)
+        self.tables: dict[str, CostTable] = {}
         self._models: Stable[LanguageModel] = Stable(self._load)
 
     @property
@@ -96,18 +97,23 @@ class OwnModels:
         drafters = {("drafter", v.drafter_dtype) for v in variants if v.drafter_dtype}
         self._models.keep({("target", v.dtype) for v in variants} | drafters)
 
-    def measure(self, variant: Variant) -> None:
-        """Measures the costs of a variant at leisure."""
-        self.tables.pop(table_name(variant), None)
-        self.tables[table_name(variant)] = self._alike(measure_costs(self.pair(variant)), variant)
+    def measure(self, variants: Collection[Variant]) -> None:
+        """Measures the costs of some variants as they are now."""
+        for name in [name for variant in variants for name in self._alike_names(variant)]:
+            self.tables.pop(name, None)
+        for variant in sorted(variants, key=table_name):
+            self.tables[table_name(variant)] = self._alike(measure_costs(self.pair(variant), PASS), variant)
+
+    def _alike_names(self, variant: Variant) -> list[str]:
+        """The tables of one target in one number format and on as many threads."""
+        kinds = ("", *formats(self.drafter_device))
+        return [table_name(replace(variant, drafter_dtype=kind)) for kind in kinds]
 
     def _alike(self, table: CostTable, variant: Variant) -> CostTable:
         """A table with the target's costs that another one of the same number format and threads has already: two
         measurements of one thing would differ by what the machine did meanwhile.
         """
-        kinds = ("", *formats(self.drafter_device))
-        names = [table_name(replace(variant, drafter_dtype=kind)) for kind in kinds]
-        known = next((self.tables[name] for name in names if name in self.tables), table)
+        known = next((self.tables[name] for name in self._alike_names(variant) if name in self.tables), table)
         return replace(known, drafters=table.drafters)
 
     def _context(self, target: LanguageModel) -> int:
