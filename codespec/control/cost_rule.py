@@ -144,7 +144,8 @@ class CostRule:
             extra = tuple(seconds(rows + more) - seconds(rows) for more in range(batch * self.tokens + 1))
             self._known[rows, batch, context] = self.costs.plain(batch, context), extra
         plain, extra = self._known[rows, batch, context]
-        return Step(bool(deciding), batch, context, plain, self.economy.price(batch, plain), extra)
+        spelling, price = self.costs.spelling(batch) / batch, self.economy.price(batch, plain)
+        return Step(bool(deciding), batch, context, plain, spelling, price, extra)
 
     def _extra(self, rows: int) -> float:
         return self._step.extra[rows]
@@ -186,7 +187,7 @@ class CostRule:
         """Whether a text that was found beats what else could be done; else it is tried now and then, to learn."""
         luck, place = sequence.outlook.luck.get(source, 0.0), self._place(sequence)
         survivals = self.survival.survivals(source, place, luck, self.tokens, confidences)
-        cost = self._spelling_seconds()
+        cost = self._step.spelling
         if self._step.gain(survivals, lambda _: cost) > bar:
             return True
         return bar == 0.0 and self.economy.explore(cost / self._step.plain)
@@ -194,7 +195,7 @@ class CostRule:
     def _drafter_cap(self, sequence: Sequence, source: str) -> tuple[Cap, float]:
         """A drafter's cap and the tokens it is expected to gain; one unit now and then where it gains none."""
         step, units, luck = self._step, self._units[source], sequence.outlook.luck.get(source, 0.0)
-        unit, spelling = self._unit_seconds(source), self._spelling_seconds()
+        unit, spelling = self._unit_seconds(source), self._step.spelling
 
         def gain_at(place: Place) -> float:
             survivals = self.survival.survivals(source, place, luck, self.tokens)
@@ -219,18 +220,18 @@ class CostRule:
 
     def _trial(self, seconds: float, most: int) -> Cap:
         """One unit, if that is affordable just to learn; else none."""
-        return Cap(int(most > 0 and self.economy.explore((seconds + self._spelling_seconds()) / self._step.plain)))
+        return Cap(int(most > 0 and self.economy.explore((seconds + self._step.spelling) / self._step.plain)))
 
     def _left(self, sequence: Sequence) -> float:
         """What the text may still lose, in plain rounds of its own."""
-        return stake.left(sequence.outlook.lost, sequence.num_generated)
+        return stake.left(sequence.outlook.lost, sequence.num_generated, self._step.handling)
 
     def _affords(self, sequence: Sequence, seconds: float, token: float = 0.0) -> int:
         """How many tokens a draft may risk that takes so many seconds, and `token` for each, beside its rows; one, if
         that is all that is left for.
         """
         step, text, beside = self._step, sequence.outlook, self._step.own_rounds(seconds)
-        risk = stake.risk(text.lost, sequence.num_generated)
+        risk = stake.risk(text.lost, sequence.num_generated, step.handling)
         return step.affords(risk - beside, token) or min(1, step.affords(self._left(sequence) - beside, token))
 
     def _drafted(self, sequence: Sequence, candidates: Candidates) -> int:
@@ -243,7 +244,7 @@ class CostRule:
         """One sequence's share of what its draft took. Reading the text is weighed before, not here."""
         source = candidates.source
         unit = self._unit_seconds(source) if source in self.costs.drafters else 0.0
-        return self._spelling_seconds() * bool(source) + candidates.units * unit
+        return self._step.spelling * bool(source) + candidates.units * unit
 
     def _pays_unit(self, source: str, place: Place, luck: float, confidences: collections.abc.Sequence[float]) -> bool:
         """Whether one more target token is worth its drafting and its row, after these units."""
@@ -256,10 +257,6 @@ class CostRule:
         """One sequence's share of a drafter's forward, if all draft."""
         batch = self._step.batch
         return self.costs.drafters[source].seconds(batch, batch, self._step.context) / batch
-
-    def _spelling_seconds(self) -> float:
-        """One sequence's share of what drafts cost beside forwards, if all draft."""
-        return self.costs.spelling(self._step.batch) / self._step.batch
 
     def _reading_seconds(self, sequence: Sequence, source: str) -> float:
         """What a drafter has to read before its first unit costs beyond that."""

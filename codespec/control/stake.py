@@ -13,21 +13,24 @@ chances.
 from __future__ import annotations
 
 STAKE = 1.0  # plain rounds that a text's drafts, and the looks for them, may lose
+TRIES = (
+    4  # drafts whose handling comes on top, up to as much again: where that is dear, two wrong ones would end it all
+)
 SHARE = 0.003  # and of each round that was written
 RISK = 0.25  # of what is left, a draft
 WINNINGS = 8.0  # plain rounds above the stake at most
 
 
-def left(lost: float, written: int) -> float:
+def left(lost: float, written: int, handling: float = 0.0) -> float:
     """Plain rounds that may still be lost on a text of so many tokens whose drafts `lost` so much beyond what they
-    saved.
+    saved; `handling` are those that a draft takes whatever its length.
     """
-    return STAKE + SHARE * written - lost
+    return STAKE + min(STAKE, TRIES * handling) + SHARE * written - lost
 
 
-def risk(lost: float, written: int) -> float:
+def risk(lost: float, written: int, handling: float = 0.0) -> float:
     """Plain rounds that one draft may risk."""
-    return max(RISK * left(lost, written), -lost)
+    return max(RISK * left(lost, written, handling), -lost)
 
 
 def save(lost: float, right: int) -> float:

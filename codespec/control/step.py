@@ -9,13 +9,15 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class Step:
     """`extra[n]` is the seconds that n more rows cost, up to those of the longest drafts of all; `plain` those of the
-    step without any, and `price` the tokens a second is worth.
+    step without any, `spelling` one sequence's share of what drafts cost beside forwards, if all draft, and `price` the
+    tokens a second is worth.
     """
 
     deciding: bool  # somebody decodes; a step that only reads prompts earns nothing and is not weighed
     batch: int
     context: int
     plain: float
+    spelling: float
     price: float
     extra: tuple[float, ...]
 
@@ -32,6 +34,11 @@ class Step:
             tokens += survival
             best = max(best, tokens - self.price * (self.extra[length] + draft(length)))
         return best
+
+    @property
+    def handling(self) -> float:
+        """What a draft takes whatever its length, in plain rounds of one sequence."""
+        return self.own_rounds(self.spelling)
 
     def own_rounds(self, seconds: float) -> float:
         """Seconds in plain rounds of one sequence, whose share of a step they are."""

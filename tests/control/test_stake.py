@@ -17,7 +17,7 @@ from codespec.sequence import Candidates
 from tests.control.sequences import drafted, grow, sequence, table, verdict
 
 CHAIN = ("suffix", "draft_model")
-LENGTH = 64
+LENGTH = 128
 SPELLING = st.sampled_from([0.0, 0.02, 0.1, 0.4])
 ROWS, UNITS = st.sampled_from([0.0, 0.01, 0.1, 0.5, 2.0]), st.sampled_from([0.01, 0.05, 0.3, 1.5])
 
@@ -63,7 +63,7 @@ def test_a_text_in_which_nothing_holds_loses_its_stake_and_no_more(
     rule = CostRule(costs, CHAIN, syntax=False, survival=confident() if learned else None)
     for _ in range(3):  # each text is believed afresh
         spent, _ = write(rule, costs, LENGTH, found)
-        allowed = (stake.STAKE + stake.SHARE * LENGTH) * 1.001
+        allowed = (stake.STAKE + min(stake.STAKE, stake.TRIES * spelling) + stake.SHARE * LENGTH) * 1.001
         assert spent <= allowed + spelling and allowed < 0.02 * LENGTH  # the last look may cost more than was left
 
 
@@ -137,7 +137,7 @@ def test_a_lookup_wins_by_being_judged_alone() -> None:
 @settings(deadline=None)
 def test_what_is_affordable_is_the_longest_that_is(batch: int, rounds: float, unit: float, rises: list[float]) -> None:
     extra = tuple(sum(rises[:n]) for n in range(16 * batch + 1))
-    step = Step(True, batch, 0, 1.5, 1.0, extra)
+    step = Step(True, batch, 0, 1.5, 0.0, 1.0, extra)
     count = step.affords(rounds, unit)
     assert 0 <= count <= 16
     cost = [step.own_rounds(extra[batch * n] / batch + n * unit) for n in range(17)]
