@@ -212,7 +212,7 @@ class Contest:
             for cell in self.grid.cells:
                 if (cell.sampling, cell.concurrency, repeat) not in there:
                     tasks = self.grid.batches(chosen[cell.sampling], cell)
-                    work = [Work(batch, self.grid.tokens, cell.temperature) for batch in tasks]
+                    work = [Work(batch, self.grid.tokens, cell.temperature, cell.concurrency) for batch in tasks]
                     found += [(cell, repeat, work)] if work else []
         return found
 

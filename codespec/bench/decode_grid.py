@@ -21,6 +21,7 @@ SAMPLINGS = {"greedy": 0.0, "sampled": TEMPERATURE}
 SHARE, OF = 2, 5  # batches of a long group that another contestant takes in one repeat, of so many
 SHARES = {ASSISTED: 1}  # of the slowest by far
 LOOPS_SHARE = 4  # loop-free prompts for each other one, outside the first cell
+FILLS = 3  # prompts for each place of a batch: as one text ends the next begins
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ class Grid:
     def most(self, sampling: str) -> int:
         """Loop-free prompts that some cell of a sampling needs."""
         cells = [cell for cell in self.cells if cell.sampling == sampling]
-        return max(self.limit if cell.first else max(self.fewer, cell.concurrency) for cell in cells)
+        return max(self.limit if cell.first else self._of_code(cell) for cell in cells)
 
     def takes_part(self, name: str, cell: Cell) -> bool:
         """Whether a contestant is in a cell."""
@@ -77,15 +78,27 @@ class Grid:
         return not names or name in names
 
     def batches(self, chosen: Chosen, cell: Cell) -> Iterator[tuple[Task, ...]]:
-        """The full batches of each group of a cell: prompts of one kind together."""
-        count = cell.concurrency
-        most = {CODE: max(self.fewer, count), LOOPS: self.fewer // LOOPS_SHARE}
+        """The prompts of each group of a cell that are decoded as one work: of one kind together, enough to run as many
+        at once as the cell wants.
+        """
+        size = _size(cell)
+        most = {CODE: self._of_code(cell), LOOPS: self.fewer // LOOPS_SHARE}
         if cell.first:
             most = dict.fromkeys(GROUPS, max(self.limit, self.loops, self.extra)) | {CODE: self.limit}
         for group, limit in most.items():
             tasks = chosen.group(group, limit)
-            for begin in range(0, len(tasks) - count + 1, count):
-                yield tuple(tasks[begin : begin + count])
+            for begin in range(0, len(tasks) - cell.concurrency + 1, size):
+                yield tuple(tasks[begin : begin + size])
+
+    def _of_code(self, cell: Cell) -> int:
+        """Loop-free prompts of a cell that is not the first: whole works."""
+        size = _size(cell)
+        return max(size, self.fewer // size * size)
+
+
+def _size(cell: Cell) -> int:
+    """Prompts of one work."""
+    return cell.concurrency * (FILLS if cell.concurrency > 1 else 1)
 
 
 FULL = Grid(52, 16, 8, 8, 128, (1, 4, 8, 16), tuple(SAMPLINGS))

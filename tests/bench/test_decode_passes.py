@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codespec.bench.decode_grid import FULL, OF, SHARE, SMALL, Cell, takes
+from codespec.bench.decode_grid import FILLS, FULL, OF, SHARE, SMALL, Cell, takes
 from codespec.bench.decode_passes import HOPELESS, UNBATCHED, Lineup, References, calibrate, run_pass
 from codespec.bench.decode_prompts import Chosen
 from codespec.bench.decode_summary import HEADLINE_PROMPTS
@@ -116,9 +116,9 @@ def test_those_who_take_one_at_a_time_do_less_of_a_larger_cell() -> None:
     references = References(lineup, None, [b"x"] * 64)  # type: ignore[arg-type]
     chosen = Chosen([*tasks(CODE, 24), *tasks(LOOPS, 5, 30)])
     cell = Cell("greedy", 8)
-    work = [Work(batch, 4) for batch in FULL.batches(chosen, cell)]
+    work = [Work(batch, 4, at_once=8) for batch in FULL.batches(chosen, cell)]
     found = run_pass(lineup, references, None, cell, 1, work, ["plain", "alone"], lambda: None)  # type: ignore[arg-type]
-    assert [record["prompts"] for record in found["plain"]] == [8, 8]
+    assert [record["prompts"] for record in found["plain"]] == [24]
     assert [record["prompts"] for record in found["alone"]] == [UNBATCHED]
     assert alone.asked[-1][1].tasks == tuple(chosen.tasks[:UNBATCHED])
 
@@ -128,11 +128,15 @@ def test_batches_are_full_and_of_one_kind(code: int, loops: int, concurrency: in
     chosen = Chosen([*tasks(LOOPS, loops, 70), *tasks(CODE, code), *tasks(NOISE, 4, 90)])
     cell = Cell("greedy" if greedy else "sampled", concurrency)
     found = list(FULL.batches(chosen, cell))
-    assert all(len(batch) == concurrency and len({task.group for task in batch}) == 1 for batch in found)
-    counts = {group: sum(batch[0].group == group for batch in found) for group in GROUPS}
-    limits = {CODE: FULL.limit, LOOPS: loops, NOISE: 4} if cell.first else {CODE: FULL.fewer, LOOPS: 4, NOISE: 0}
+    most = concurrency * (FILLS if concurrency > 1 else 1)
+    assert all(concurrency <= len(batch) <= most and len({task.group for task in batch}) == 1 for batch in found)
+    counts = {group: sum(len(batch) for batch in found if batch[0].group == group) for group in GROUPS}
+    several = max(most, FULL.fewer // most * most)
+    limits = {CODE: FULL.limit, LOOPS: loops, NOISE: 4} if cell.first else {CODE: several, LOOPS: 4, NOISE: 0}
     there = {CODE: code, LOOPS: loops, NOISE: 4}
-    assert {g: counts[g] for g in there} == {g: min(there[g], limits[g]) // concurrency for g in there}
+    wanted = {g: min(there[g], limits[g]) for g in there}
+    left_over = {g: n % most if n % most < concurrency else 0 for g, n in wanted.items()}  # too few to fill a batch
+    assert {g: counts[g] for g in there} == {g: wanted[g] - left_over[g] for g in there}
 
 
 @given(st.integers(1, 80), st.integers(0, 3))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 DTYPES = ("float32", "bfloat16")
@@ -34,11 +34,24 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Prompts that are decoded together, `tokens` each, greedily or (temperature > 0) sampled."""
+    """Prompts that are decoded, `tokens` each, greedily or (temperature > 0) sampled: `at_once` of them at any time, or
+    all (0).
+    """
 
     tasks: tuple[Task, ...]
     tokens: int
     temperature: float = 0.0
+    at_once: int = 0
+
+    @property
+    def count(self) -> int:
+        """How many run at once."""
+        return min(self.at_once or len(self.tasks), len(self.tasks))
+
+    def parts(self) -> list[Work]:
+        """The same for those who begin together and end together: so many at a time, one after the other."""
+        starts = range(0, len(self.tasks), max(1, self.count))
+        return [replace(self, tasks=self.tasks[begin : begin + self.count]) for begin in starts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +88,9 @@ class PlayedStep:
 
 @dataclass(slots=True)
 class Answer:
-    """What came of some work. `first_seconds` is when every prompt was read and had its first token (`first_tokens`
-    were there by then, of all); decoding is what lies behind. Rounds, drafts and `split` (seconds by part) are
-    decoding's; `steps` are its steps where the contestant knows them.
+    """What came of some work. `first_seconds` of all went into reading prompts and writing their first tokens, or were
+    steps with fewer texts than may run at once (`first_tokens` were written there, of all); the rest is decoding.
+    Rounds, drafts and `split` (seconds by part) are decoding's; `steps` are its steps where the contestant knows them.
     """
 
     ids: list[tuple[int, ...]]
@@ -193,10 +206,9 @@ def thread_counts(device: str = "cpu") -> tuple[int, ...]:
     return (1, 2) if device == "cpu" and len(os.sched_getaffinity(0)) > 1 else (1,)
 
 
-def one_by_one(work: Work, answer: Callable[[Task], Answer]) -> Answer:
-    """The work's prompts after one another."""
-    first, *others = work.tasks
-    whole = answer(first)
-    for task in others:
-        whole.add(answer(task))
+def in_turn(parts: Sequence[Work], answer: Callable[[Work], Answer]) -> Answer:
+    """Parts of some work after one another."""
+    whole = answer(parts[0])
+    for part in parts[1:]:
+        whole.add(answer(part))
     return whole

@@ -9,7 +9,7 @@ Knows transformers; knows nothing of codespec's engine.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
@@ -33,7 +33,7 @@ from codespec.bench.peers.contest import (
     Variant,
     Work,
     formats,
-    one_by_one,
+    in_turn,
     thread_counts,
 )
 from codespec.bench.peers.meters import Clock, Meter, OnlyReal, time_when_done
@@ -138,12 +138,11 @@ class Peer:
         return {"prompt_lookup_num_tokens": LOOKUP_TOKENS[variant.option]} if self.name == LOOKUP else {}
 
     def answer(self, work: Work, variant: Variant) -> Answer:
-        """The prompts in one padded batch, or one after the other. PeerError where transformers fails."""
+        """The prompts in padded batches, or one after the other. PeerError where transformers fails."""
         torch.set_num_threads(variant.threads)
         try:
-            if self.batched:
-                return self._generate(work.tasks, work, variant)
-            return one_by_one(work, lambda task: self._generate((task,), work, variant))
+            parts = work.parts() if self.batched else replace(work, at_once=1).parts()
+            return in_turn(parts, lambda part: self._generate(part.tasks, part, variant))
         except FAILURES as error:
             raise PeerError(f"transformers fails: {type(error).__name__}: {one_line(error)}") from error
 

@@ -30,6 +30,7 @@ from codespec.bench.peers.contest import (
     Task,
     Variant,
     Work,
+    in_turn,
     thread_counts,
 )
 from codespec.bench.peers.gguf_file import FORMATS, why_not, write_gguf
@@ -161,7 +162,10 @@ class Llama:
         return {"format": self._kind, "own_tokenizer_agrees_on_prompts": self.same_text, **lookup}
 
     def answer(self, work: Work, variant: Variant) -> Answer:
-        """All prompts in one batch."""
+        """The prompts in batches that begin and end together."""
+        return in_turn(work.parts(), lambda part: self._together(part, variant))
+
+    def _together(self, work: Work, variant: Variant) -> Answer:
         model = self._models.get(self._kind)
         longest = max(len(task.ids) for task in work.tasks) + work.tokens + GUESS
         if longest > model.room:

@@ -176,24 +176,24 @@ class Own:
         return {"policy": policy, "sources": list(self.sources), "draft_tokens": self._models.config.draft_tokens}
 
     def answer(self, work: Work, variant: Variant) -> Answer:
-        """All prompts in one batch."""
+        """All prompts by one engine: as one text ends, the next begins."""
         pair = self._models.pair(variant)
         if self._policy is None:
             self._policy = self._new_policy(pair, variant)
         watch = Watch(self._policy)
         engine = Engine(
             pair.target,
-            self._proposer(pair, len(work.tasks)),
+            self._proposer(pair, work.count),
             watch,
             context=pair.context,
-            max_batch=len(work.tasks),
+            max_batch=work.count,
             prefill_chunk=WHOLE_PROMPT,
             warmup=pair.warmup,
         )
         sequences = [engine.submit(request)[0] for request in _requests(work)]
         for sequence in sequences:
             sequence.eos_ids = frozenset()  # everybody writes as many tokens
-        return _decode(engine, watch, sequences)
+        return _decode(engine, watch, sequences, work.count)
 
     def _proposer(self, pair: Pair, batch: int) -> Proposer | None:
         parts = [part for part in pair.proposers(batch) if part.name in self.sources]
@@ -255,31 +255,46 @@ def _requests(work: Work) -> list[CompletionRequest]:
     ]
 
 
-def _decode(engine: Engine, watch: Watch, sequences: list[Sequence]) -> Answer:
-    """Runs an engine dry, and tells reading the prompts from decoding."""
-    began = time.perf_counter()
-    while not all(sequence.num_generated for sequence in sequences):
-        engine.step()
-    first, first_tokens = time.perf_counter(), sum(sequence.num_generated for sequence in sequences)
-    before = _seconds(engine)
-    watch.steps.clear()
+def _decode(engine: Engine, watch: Watch, sequences: list[Sequence], count: int) -> Answer:
+    """Runs an engine dry, and tells decoding from the rest: steps in which `count` texts write and no prompt is read. A
+    batch that empties towards the end says nothing of one that is kept full, and its last text's luck says all.
+    """
+    whole, counted, tokens, steps = 0.0, 0.0, 0, []
+    split = dict.fromkeys(_seconds(engine), 0.0)
     while not all(sequence.finish_reason for sequence in sequences):
+        unread, written, before = _unread(sequences), _written(sequences), _seconds(engine)
+        began = time.perf_counter()
         engine.step()
-    ended, after = time.perf_counter(), _seconds(engine)
-    split = {name: after[name] - before[name] for name in after}
-    split["rest"] = ended - first - sum(split.values())
-    rounds = [played for step in watch.steps for played in step.rounds]
+        taken = time.perf_counter() - began
+        whole += taken
+        if len(watch.steps[-1].rounds) == count and _unread(sequences) == unread:
+            counted += taken
+            tokens += _written(sequences) - written
+            steps.append(watch.steps[-1])
+            split = {name: split[name] + after - before[name] for name, after in _seconds(engine).items()}
+    split["rest"] = counted - sum(split.values())
+    rounds = [played for step in steps for played in step.rounds]
     return Answer(
         [tuple(sequence.ids[len(sequence.prompt_ids) :]) for sequence in sequences],
-        ended - began,
-        first - began,
-        first_tokens,
+        whole,
+        whole - counted,
+        _written(sequences) - tokens,
         len(rounds),
         sum(played.drafted for played in rounds),
         sum(played.accepted for played in rounds),
         split,
-        list(watch.steps),
+        steps,
     )
+
+
+def _unread(sequences: list[Sequence]) -> int:
+    """How many have no token yet."""
+    return sum(not sequence.num_generated for sequence in sequences)
+
+
+def _written(sequences: list[Sequence]) -> int:
+    """Tokens of all."""
+    return sum(sequence.num_generated for sequence in sequences)
 
 
 def _seconds(engine: Engine) -> dict[str, float]:
