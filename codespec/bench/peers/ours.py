@@ -7,7 +7,6 @@ or a text already remembered. What a policy learns it keeps for one pass over th
 from __future__ import annotations
 
 import collections.abc
-import time
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from itertools import product
@@ -27,6 +26,7 @@ from codespec.bench.peers.contest import (
     formats,
     thread_counts,
 )
+from codespec.bench.peers.decoding import decode
 from codespec.bench.peers.never_right import Spoiler
 from codespec.bench.peers.watch import Watch
 from codespec.bench.pricing import measure_costs
@@ -50,7 +50,6 @@ from codespec.proposers.base import Proposer
 from codespec.proposers.chain import ChainProposer
 from codespec.proposers.draft_model import DraftModel
 from codespec.proposers.suffix import SuffixProposer
-from codespec.sequence import Sequence
 from codespec.types import CompletionRequest
 
 FAMILY = "codespec"
@@ -193,7 +192,7 @@ class Own:
         sequences = [engine.submit(request)[0] for request in _requests(work)]
         for sequence in sequences:
             sequence.eos_ids = frozenset()  # everybody writes as many tokens
-        return _decode(engine, watch, sequences, work.count)
+        return decode(engine, watch, sequences, work.count)
 
     def _proposer(self, pair: Pair, batch: int) -> Proposer | None:
         parts = [part for part in pair.proposers(batch) if part.name in self.sources]
@@ -253,50 +252,3 @@ def _requests(work: Work) -> list[CompletionRequest]:
         )
         for task in work.tasks
     ]
-
-
-def _decode(engine: Engine, watch: Watch, sequences: list[Sequence], count: int) -> Answer:
-    """Runs an engine dry, and tells decoding from the rest: steps in which `count` texts write and no prompt is read. A
-    batch that empties towards the end says nothing of one that is kept full, and its last text's luck says all.
-    """
-    whole, counted, tokens, steps = 0.0, 0.0, 0, []
-    split = dict.fromkeys(_seconds(engine), 0.0)
-    while not all(sequence.finish_reason for sequence in sequences):
-        unread, written, before = _unread(sequences), _written(sequences), _seconds(engine)
-        began = time.perf_counter()
-        engine.step()
-        taken = time.perf_counter() - began
-        whole += taken
-        if len(watch.steps[-1].rounds) == count and _unread(sequences) == unread:
-            counted += taken
-            tokens += _written(sequences) - written
-            steps.append(watch.steps[-1])
-            split = {name: split[name] + after - before[name] for name, after in _seconds(engine).items()}
-    split["rest"] = counted - sum(split.values())
-    rounds = [played for step in steps for played in step.rounds]
-    return Answer(
-        [tuple(sequence.ids[len(sequence.prompt_ids) :]) for sequence in sequences],
-        whole,
-        whole - counted,
-        _written(sequences) - tokens,
-        len(rounds),
-        sum(played.drafted for played in rounds),
-        sum(played.accepted for played in rounds),
-        split,
-        steps,
-    )
-
-
-def _unread(sequences: list[Sequence]) -> int:
-    """How many have no token yet."""
-    return sum(not sequence.num_generated for sequence in sequences)
-
-
-def _written(sequences: list[Sequence]) -> int:
-    """Tokens of all."""
-    return sum(sequence.num_generated for sequence in sequences)
-
-
-def _seconds(engine: Engine) -> dict[str, float]:
-    spent = engine.metrics
-    return {"draft": spent.draft_s, "retokenize": spent.retokenize_s, "verify": spent.verify_s}
