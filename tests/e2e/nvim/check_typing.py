@@ -82,7 +82,8 @@ def test_what_is_not_the_text_any_more_is_not_shown(editor: Editor, project: Pat
     editor.wait(lambda: editor.ghost() == whole, "it is the text again")
 
 
-def test_typing_on_ends_the_work(start: Start, daemon: Daemon, project: Path) -> None:
+def test_typing_on_ends_the_work(start: Start, slow_daemon: Daemon, project: Path) -> None:
+    daemon = slow_daemon
     editor = start({"url": daemon.url, "budgetMs": 20, "maxTokens": 1024})
     editor.nvim.command("set paste")
     ended = daemon.count("codespec:requests_cancelled_total")

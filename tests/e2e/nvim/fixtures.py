@@ -27,10 +27,10 @@ Start = Callable[..., Editor]
 class Daemon:
     """A real `codespec serve`; what it counts can be read."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, *settings: str) -> None:
         env = {**os.environ, **dict(folder.split("=", 1) for folder in folders_of(home))}
         self.process = subprocess.Popen(
-            [COMMAND[0], "serve", "--port", "0"], stdout=subprocess.PIPE, env=env, text=True
+            [COMMAND[0], "serve", "--port", "0", *settings], stdout=subprocess.PIPE, env=env, text=True
         )
         self.url = self._said(r"listening on (\S+)")
         self._said(r"(ready) after")
@@ -65,6 +65,14 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def daemon(home: Path) -> Iterator[Daemon]:
     """One for all scenarios but those that kill it."""
     daemon = Daemon(home)
+    yield daemon
+    daemon.stop()
+
+
+@pytest.fixture(scope="session")
+def slow_daemon(home: Path) -> Iterator[Daemon]:
+    """One whose texts take seconds on any machine."""
+    daemon = Daemon(home, "--target-shape", "qwen2.5-0.5b")
     yield daemon
     daemon.stop()
 
