@@ -143,3 +143,12 @@ def test_what_is_affordable_is_the_longest_that_is(batch: int, rounds: float, un
     cost = [step.own_rounds(extra[batch * n] / batch + n * unit) for n in range(17)]
     assert cost[count] <= rounds * (1 + 1e-9) or count == 0
     assert count == 16 or cost[count + 1] > rounds * (1 - 1e-9)
+
+
+def test_where_a_try_is_dear_the_stake_pays_for_some() -> None:
+    """Else two wrong guesses would end all drafting; never more than as much again."""
+    assert stake.left(0.0, 0, 0.2) == pytest.approx(stake.STAKE + stake.TRIES * 0.2)
+    assert stake.left(0.0, 0, 5.0) == pytest.approx(2 * stake.STAKE) and stake.left(0.0, 0) == stake.STAKE
+    costs = replace(table(0.0), retokenize=Curve((1,), (0.2,)))
+    spent, _ = write(CostRule(costs, CHAIN, syntax=False, survival=confident()), costs, LENGTH, ["suffix"])
+    assert spent > stake.STAKE + stake.SHARE * LENGTH
