@@ -32,6 +32,7 @@ LOOK_SHARE = 0.02  # of the time may go into looks at the syntax that are not kn
 LOOK_FATIGUE, LEAST_LOOK_SHARE = 0.97, 0.001  # of that share, each look that changes nothing; and what always stays
 DEAR_LOOK = 0.02  # of a plain round: syntax brought one per cent at most (bench/LOG.md), so such a look rarely pays
 ANYWHERE: Place = ("", "")
+NOTHING = Cap(0)
 TYPICAL = 32.0  # target tokens of a completion, until they are known
 
 
@@ -68,10 +69,11 @@ class CostRule:
         self.economy = Economy()
         self._keep = keep
         self._units = dict.fromkeys(costs.drafters, UNITS)
-        self._known: dict[tuple[int, int, int], tuple[float, tuple[float, ...]]] = {}
+        self._known: dict[tuple[int, int, int], Step] = {}
         self._typical = TYPICAL
         self._worth: dict[str, float] = {}  # tokens a round that a drafter which has read the text would gain
         self._places: dict[Sequence, Place] = {}  # of this step
+        self._gains: dict[tuple[str, Place, float], float] = {}  # of this step: texts without luck expect alike
         self._insight = 0.0  # tokens that the last looks at the syntax gained on average
         self._look_credit = 0.0
         dear = costs.look > DEAR_LOOK * costs.plain(1, 0)
@@ -82,10 +84,11 @@ class CostRule:
         """For each sequence a cap a proposer."""
         self._step = self._survey(sequences)
         self._places.clear()
+        self._gains.clear()
         self._look_credit = min(
             self._look_credit + self._curiosity * self._step.plain, max(self.costs.look, self._step.plain)
         )
-        return [self._cap(s) if s.room and self._left(s) > 0.0 else Cap(0) for s in sequences]
+        return [self._cap(s) if s.room and self._left(s) > 0.0 else NOTHING for s in sequences]
 
     def trim(self, sequences: collections.abc.Sequence[Sequence], candidates: list[Candidates]) -> list[Candidates]:
         """The positions that pay, over the whole batch."""
@@ -96,12 +99,12 @@ class CostRule:
             return candidates
         most = [self._drafted(s, c) for s, c in zip(sequences, candidates, strict=True)]
         survivals = [self._survivals(s, c)[:n] for s, c, n in zip(sequences, candidates, most, strict=True)]
-        lengths = admit(survivals, self._extra, step.price)
-        row = self._extra(sum(lengths)) / max(1, sum(lengths))
+        lengths = admit(survivals, step.extra.__getitem__, step.price)
+        extra = step.extra[sum(lengths)]
         for sequence, found, length in zip(sequences, candidates, lengths, strict=True):
-            sequence.outlook.lost += step.own_rounds(self._drafting(found) + length * row)
+            sequence.outlook.lost += step.own_rounds(self._drafting(found) + length * extra / max(1, sum(lengths)))
         if step.deciding:
-            self.economy.step(step.batch, step.plain, self._draft_seconds(candidates) + self._extra(sum(lengths)))
+            self.economy.step(step.batch, step.plain, self._draft_seconds(candidates) + extra)
         return [self._cut(*turn) for turn in zip(sequences, candidates, lengths, most, strict=True)]
 
     def observe(self, sequence: Sequence, candidates: Candidates, verdict: Verdict) -> None:
@@ -140,15 +143,9 @@ class CostRule:
         if len(self._known) > 512:
             self._known.clear()
         if (rows, batch, context) not in self._known:
-            seconds = partial(self.costs.target.seconds, batch=batch, context=context)
-            extra = tuple(seconds(rows + more) - seconds(rows) for more in range(batch * self.tokens + 1))
-            self._known[rows, batch, context] = self.costs.plain(batch, context), extra
-        plain, extra = self._known[rows, batch, context]
-        spelling, price = self.costs.spelling(batch) / batch, self.economy.price(batch, plain)
-        return Step(bool(deciding), batch, context, plain, spelling, price, extra)
-
-    def _extra(self, rows: int) -> float:
-        return self._step.extra[rows]
+            self._known[rows, batch, context] = Step.of(self.costs, rows, batch, context, self.tokens)
+        step = self._known[rows, batch, context]
+        return replace(step, deciding=bool(deciding), price=self.economy.price(batch, step.plain))
 
     def _place(self, sequence: Sequence) -> Place:
         """Where the tip lies in this step, if finding out is worth it or within the budgets; the answer stays."""
@@ -187,40 +184,46 @@ class CostRule:
         """Whether a text that was found beats what else could be done; else it is tried now and then, to learn."""
         luck, place = sequence.outlook.luck.get(source, 0.0), self._place(sequence)
         survivals = self.survival.survivals(source, place, luck, self.tokens, confidences)
-        cost = self._step.spelling
-        if self._step.gain(survivals, lambda _: cost) > bar:
+        if self._step.gain(survivals) > bar:
             return True
-        return bar == 0.0 and self.economy.explore(cost / self._step.plain)
+        return bar == 0.0 and self.economy.explore(self._step.spelling / self._step.plain)
 
     def _drafter_cap(self, sequence: Sequence, source: str) -> tuple[Cap, float]:
         """A drafter's cap and the tokens it is expected to gain; one unit now and then where it gains none."""
-        step, units, luck = self._step, self._units[source], sequence.outlook.luck.get(source, 0.0)
-        unit, spelling = self._unit_seconds(source), self._step.spelling
-
-        def gain_at(place: Place) -> float:
-            survivals = self.survival.survivals(source, place, luck, self.tokens)
-            return step.gain(survivals, lambda length: spelling + length * units * unit)
-
-        reading = self._reading_seconds(sequence, source)
-        most = self._affords(sequence, spelling, units * unit)
-        if step.price * units * unit >= 1.0:  # even a token that is surely right costs more than it brings
-            return self._trial(unit + reading, most), 0.0
-        place, gain = self._place(sequence), gain_at(ANYWHERE)
-        here = gain if place == ANYWHERE else gain_at(place)
+        step, luck = self._step, sequence.outlook.luck.get(source, 0.0)
+        if step.price * self._token_seconds(source) >= 1.0:  # what is surely right costs more than it brings
+            return self._trial(sequence, source), 0.0
+        place, gain = self._place(sequence), self._gain(source, ANYWHERE, luck)
+        here = gain if place == ANYWHERE else self._gain(source, place, luck)
         sequence.outlook.gains[source] = max(0.0, here)
-        owed = max(0.0, step.price * reading - self._later(sequence, source))
+        owed = self._owed(sequence, source) if max(gain, here) > 0.0 else 0.0
         if place != ANYWHERE:
             blindly = here if gain > owed else 0.0  # what would have come of it without the look
             gained = (here if here > owed else 0.0) - blindly
             self._insight += (gained - self._insight) / LOOKS
             self._curiosity = LOOK_SHARE if gained > 0.0 else self._curiosity
-        if most and here > owed:
+        most = self._affords(sequence, step.spelling, self._token_seconds(source)) if here > owed else 0
+        if most:
             return Worth(most, pays=partial(self._pays_unit, source, place, luck)), here
-        return self._trial(unit + reading, most), 0.0
+        return self._trial(sequence, source), 0.0
 
-    def _trial(self, seconds: float, most: int) -> Cap:
+    def _gain(self, source: str, place: Place, luck: float) -> float:
+        """Tokens that a drafter which has read the text is expected to gain; the answer stays for the step."""
+        key = source, place, luck
+        if key not in self._gains:
+            survivals = self.survival.survivals(source, place, luck, self.tokens)
+            self._gains[key] = self._step.gain(survivals, self._token_seconds(source))
+        return self._gains[key]
+
+    def _trial(self, sequence: Sequence, source: str) -> Cap:
         """One unit, if that is affordable just to learn; else none."""
-        return Cap(int(most > 0 and self.economy.explore((seconds + self._step.spelling) / self._step.plain)))
+        step = self._step
+        seconds = step.forwards[source] + step.spelling
+        if not self.economy.affords(seconds / step.plain):
+            return NOTHING
+        seconds += self._reading_seconds(sequence, source)
+        most = self._affords(sequence, step.spelling, self._token_seconds(source))
+        return Cap(int(most > 0 and self.economy.explore(seconds / step.plain)))
 
     def _left(self, sequence: Sequence) -> float:
         """What the text may still lose, in plain rounds of its own."""
@@ -243,20 +246,18 @@ class CostRule:
     def _drafting(self, candidates: Candidates) -> float:
         """One sequence's share of what its draft took. Reading the text is weighed before, not here."""
         source = candidates.source
-        unit = self._unit_seconds(source) if source in self.costs.drafters else 0.0
-        return self._step.spelling * bool(source) + candidates.units * unit
+        return self._step.spelling * bool(source) + candidates.units * self._step.forwards.get(source, 0.0)
 
     def _pays_unit(self, source: str, place: Place, luck: float, confidences: collections.abc.Sequence[float]) -> bool:
         """Whether one more target token is worth its drafting and its row, after these units."""
-        step, units, done = self._step, self._units[source], len(confidences)
+        step, done = self._step, len(confidences)
         so_far = self.survival.survivals(source, place, luck, done, confidences)[-1]
-        following = self.survival.rate(source, place, round(done / units))
-        return so_far * following > step.price * (units * self._unit_seconds(source) + step.row)
+        following = self.survival.rate(source, place, round(done / self._units[source]))
+        return so_far * following > step.price * (self._token_seconds(source) + step.row)
 
-    def _unit_seconds(self, source: str) -> float:
-        """One sequence's share of a drafter's forward, if all draft."""
-        batch = self._step.batch
-        return self.costs.drafters[source].seconds(batch, batch, self._step.context) / batch
+    def _token_seconds(self, source: str) -> float:
+        """One sequence's share of the forwards that draft one of the target's tokens."""
+        return self._units[source] * self._step.forwards[source]
 
     def _reading_seconds(self, sequence: Sequence, source: str) -> float:
         """What a drafter has to read before its first unit costs beyond that."""
@@ -264,11 +265,14 @@ class CostRule:
         cost = self.costs.drafters[source]
         return cost.seconds(unread, 1, self._step.context) - cost.seconds(1, 1, self._step.context)
 
-    def _later(self, sequence: Sequence, source: str) -> float:
-        """The tokens that a drafter, once it has read the text, is expected to gain in the rounds behind this one."""
+    def _owed(self, sequence: Sequence, source: str) -> float:
+        """The tokens that reading costs, beyond what a drafter which has read the text is expected to gain in the
+        rounds behind this one.
+        """
         coming = min(sequence.remaining, max(self._typical - sequence.num_generated, self._typical / 4))
         worth = self._worth.get(source, sequence.outlook.gains[source])
-        return worth * max(0.0, coming / 2 - 1.0)  # two tokens a round
+        later = worth * max(0.0, coming / 2 - 1.0)  # two tokens a round
+        return max(0.0, self._step.price * self._reading_seconds(sequence, source) - later)
 
     def _draft_seconds(self, candidates: collections.abc.Sequence[Candidates]) -> float:
         """What drafting took in this step, by the cost table."""

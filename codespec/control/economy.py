@@ -42,9 +42,13 @@ class Economy:
         """Books what one sequence of the step committed."""
         self._earned += tokens / self._batch
 
+    def affords(self, rounds: float) -> bool:
+        """Whether an experiment that costs so many plain rounds is affordable."""
+        return rounds <= self._credit
+
     def explore(self, rounds: float) -> bool:
-        """Whether an experiment that costs so many plain rounds is affordable; if so, it is paid."""
-        if rounds > self._credit:
+        """The same; if it is, it is paid."""
+        if not self.affords(rounds):
             return False
         self._credit -= rounds
         return True

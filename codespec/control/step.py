@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from codespec.control.costs import CostTable
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """`extra[n]` is the seconds that n more rows cost, up to those of the longest drafts of all; `plain` those of the
-    step without any, `spelling` one sequence's share of what drafts cost beside forwards, if all draft, and `price` the
-    tokens a second is worth.
+    step without any. One sequence's share, if all draft, are `spelling`, what drafts cost beside forwards, and
+    `forwards`, those of the drafters. `price` is the tokens a second is worth.
     """
 
     deciding: bool  # somebody decodes; a step that only reads prompts earns nothing and is not weighed
@@ -20,6 +22,17 @@ class Step:
     spelling: float
     price: float
     extra: tuple[float, ...]
+    forwards: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, costs: CostTable, rows: int, batch: int, context: int, tokens: int) -> Step:
+        """A step of so many rows before any draft, of which each sequence may have `tokens` more; worth nothing yet."""
+        before = costs.target.seconds(rows, batch, context)
+        most = range(rows, rows + batch * tokens + 1)
+        extra = tuple(costs.target.seconds(more, batch, context) - before for more in most)
+        forwards = {name: cost.seconds(batch, batch, context) / batch for name, cost in costs.drafters.items()}
+        plain, spelling = costs.plain(batch, context), costs.spelling(batch) / batch
+        return cls(False, batch, context, plain, spelling, 0.0, extra, forwards)
 
     @property
     def row(self) -> float:
@@ -27,12 +40,16 @@ class Step:
         rows = min(4, len(self.extra) - 1)
         return self.extra[rows] / max(1, rows)
 
-    def gain(self, survivals: Sequence[float], draft: Callable[[int], float]) -> float:
-        """Tokens that the best length brings beyond what its time is worth; below 0 where none pays."""
+    def gain(self, survivals: Sequence[float], unit: float = 0.0) -> float:
+        """Tokens that the best length brings beyond what its time is worth, drafting a token in `unit` seconds; below 0
+        where none pays.
+        """
         best, tokens = -1.0, 0.0
         for length, survival in enumerate(survivals, 1):
             tokens += survival
-            best = max(best, tokens - self.price * (self.extra[length] + draft(length)))
+            value = tokens - self.price * (self.extra[length] + self.spelling + length * unit)
+            if value > best:
+                best = value
         return best
 
     @property

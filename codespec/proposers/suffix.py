@@ -73,22 +73,27 @@ class SuffixProposer:
         """The longest match and what followed it; in the text itself that goes round until there are `size` bytes and
         ROUND, for what is guessed may be copied as well.
         """
-        length, place = longest_match(own, own, len(own) - 1)
+        least = self.min_match - 1
+        length, place = longest_match(own, own, len(own) - 1, least)
         best = own[place + length :] if length else b""
         if best:
             best *= 1 + max(size, ROUND) // len(best)
         for text in sources:
-            found, place = longest_match(text, own, len(text) - 1)  # a match at a text's end has no continuation
-            if found > length:
+            found, place = longest_match(text, own, len(text) - 1, max(least, length))  # at its end nothing follows
+            if found:
                 length, best = found, text[place + found :]
         return length, best
 
 
-def longest_match(text: bytes, own: bytes, end: int) -> tuple[int, int]:
-    """Longest suffix of `own` (at most MAX_MATCH bytes) that occurs in text[:end]; returns (length, where its last
-    occurrence begins). A suffix of an occurring suffix occurs too, so bisection finds the longest.
+def longest_match(text: bytes, own: bytes, end: int, beyond: int = 0) -> tuple[int, int]:
+    """Longest suffix of `own` (at most MAX_MATCH bytes) that occurs in text[:end] and is longer than `beyond`; returns
+    (length, where its last occurrence begins), (0, 0) if there is none. A suffix of an occurring suffix occurs too, so
+    bisection finds the longest; that nothing does, as in most texts, one scan says.
     """
-    low, high, place = 0, min(MAX_MATCH, len(own)), 0
+    low, high = beyond + 1, min(MAX_MATCH, len(own))
+    place = text.rfind(own[len(own) - low :], 0, end) if low <= high else -1
+    if place < 0:
+        return 0, 0
     while low < high:
         middle = (low + high + 1) // 2
         found = text.rfind(own[len(own) - middle :], 0, end)

@@ -9,7 +9,7 @@ import pytest
 from codespec.control import cost_rule
 from codespec.control.admit import admit
 from codespec.control.cost_rule import CostRule
-from codespec.control.survival import Survival
+from codespec.control.survival import Place, Survival
 from codespec.sequence import Candidates, Cap
 from tests.control.sequences import drafted, grow, sequence, table, verdict
 
@@ -192,3 +192,21 @@ def test_the_context_is_looked_at_only_where_it_can_matter() -> None:
             rule.caps([made])
             looks += made.outlook.read == 1
         assert least <= looks <= most
+
+
+def test_texts_that_expect_alike_are_weighed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch that drafts nothing weighed a drafter for each text at every token: a twentieth of a small model's step."""
+    rule = CostRule(table(0.1, 0.3), ("draft_model",), syntax=False)
+    weigh, asked = rule.survival.survivals, []
+
+    def noted(source: str, place: Place, luck: float, count: int) -> list[float]:
+        asked.append(luck)
+        return weigh(source, place, luck, count)
+
+    monkeypatch.setattr(rule.survival, "survivals", noted)
+    batch = [sequence() for _ in range(16)]
+    batch[3].outlook.luck["draft_model"] = batch[5].outlook.luck["draft_model"] = -2.0
+    rule.caps(batch)
+    assert sorted(asked) == [-2.0, 0.0]
+    rule.caps(batch)
+    assert len(asked) == 4, "what was learned since counts in the next step"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codespec.proposers.suffix import MAX_MATCH, SuffixProposer, end_after_spaces, longest_match
+from codespec.proposers.base import NOTHING
+from codespec.proposers.suffix import MAX_MATCH, RECENT, SuffixProposer, end_after_spaces, longest_match
 from codespec.sequence import Cap, Draft, Sequence
 from codespec.text.streaming import StopFinder
 from codespec.types import CompletionRequest, Snippet
@@ -39,6 +42,32 @@ def test_the_longest_match_is_the_longest(text: bytes, own: bytes, end: int) -> 
         assert text[place : place + length] == own[len(own) - length :]
         assert place + length <= end
         assert text.rfind(own[len(own) - length :], 0, end) == place, "the last occurrence: the nearest"
+
+
+@given(FEW, FEW, st.integers(0, 60), st.integers(0, 60))
+def test_a_match_that_is_not_longer_is_none(text: bytes, own: bytes, end: int, beyond: int) -> None:
+    whole = longest_match(text, own, end)
+    assert longest_match(text, own, end, beyond) == (whole if whole[0] > beyond else (0, 0))
+
+
+class Counted(bytes):
+    """Bytes that count how often they are searched."""
+
+    scans = 0
+
+    def rfind(self, *place: Any) -> int:
+        """As bytes do."""
+        self.scans += 1
+        return super().rfind(*place)
+
+
+def test_a_text_in_which_nothing_matches_is_scanned_once() -> None:
+    """Many texts at once look into many others, a token each: bisecting all of them took a tenth of a step."""
+    proposer = SuffixProposer()
+    recent = [Counted(bytes([number]) * 200) for number in range(97, 97 + RECENT)]
+    proposer._recent.extend(recent)
+    assert draft(proposer, sequence_of("0123456789")) is NOTHING
+    assert [text.scans for text in recent] == [1] * RECENT
 
 
 @given(FEW, FEW)
