@@ -2,9 +2,9 @@
 weights, no tokens and no requests.
 
 A forward is flat: all rows (tokens) of all sequences lie behind one another in a batch of one, so no row is padding.
-`Step` says which rows belong to which slot: as spans, which the host walks through one by one, or as `DeviceRows`,
-which one kernel reads on the device (`slot_attention`). Grouped heads are folded into query rows instead of expanding K
-and V.
+`Step` says which rows belong to which slot: as spans, which the host walks through group by group (`span_groups`), or
+as `DeviceRows`, which one kernel reads on the device (`slot_attention`). Grouped heads are folded into query rows
+instead of expanding K and V.
 
 In `exact` mode the query rows of a head of keys come in multiples of `QUERY_ROWS` and its keys in multiples of
 `KEY_BLOCK`. Measured on a CPU (0 of 4,100 comparisons differ, float32 and bfloat16, head sizes 32-128): one to three
@@ -25,26 +25,11 @@ from transformers import AttentionInterface
 from codespec.models.cache import CAPACITY_UNIT, KVCache, LayerShape
 from codespec.models.device_rows import DeviceRows
 from codespec.models.slot_attention import slot_attention
+from codespec.models.span_groups import QUERY_ROWS, Group, Grouping, Span
 
 NAME = "codespec"
-QUERY_ROWS = 4
 EAGER_ROWS = 16
 KEY_BLOCK = CAPACITY_UNIT
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """The rows begin…end-1 of a flat forward belong to `slot`, at positions start, start+1, …"""
-
-    slot: int
-    start: int
-    begin: int
-    end: int
-
-    @property
-    def rows(self) -> int:
-        """How many rows the span has."""
-        return self.end - self.begin
 
 
 @dataclass(slots=True)
@@ -62,6 +47,7 @@ class Step:
     inverse_frequencies: Tensor | None = None  # [rows, rotary_dim / 2], for rotary variants chosen per request
     rotary_scale: Tensor | None = None  # [rows, 1]
     masks: dict[tuple[int, ...], Tensor] = field(default_factory=dict)
+    groupings: dict[tuple[int, bool], Grouping] = field(default_factory=dict)
     places: tuple[Tensor, Tensor] | None = None  # slots and positions of all rows, made once for all layers
 
     def write(self, layer: int, keys: Tensor, values: Tensor) -> None:
@@ -78,23 +64,34 @@ class Step:
         slots, positions = self.places
         cache.scatter(layer, slots, positions, keys.transpose(0, 1), values.transpose(0, 1))
 
-    def mask(self, index: int, queries: Tensor, groups: int, keys: int, window: int) -> Tensor:
-        """Additive mask [query rows, keys] of span `index`, whose rows stand `groups` times behind one another; rows
-        beyond them see what the last one sees. Finite, so that a wholly masked block can't give NaN.
+    def group(self, folded: int, alone: bool) -> Grouping:
+        """The spans in groups, made once for all layers in which a row is `folded` query rows of a head of keys."""
+        key = folded, alone
+        if key not in self.groupings:
+            self.groupings[key] = Grouping.of(self.spans, folded, alone=alone)
+        return self.groupings[key]
+
+    def read(self, layer: int, group: Group) -> tuple[Tensor, Tensor]:
+        """Keys and values of a group's slots [spans, kv_heads, keys, size]."""
+        assert self.cache is not None
+        end = group.length + (-group.length % KEY_BLOCK if self.exact else 0)
+        return self.cache.read_slots(layer, group.spans[0].slot, len(group.spans), end)
+
+    def mask(self, group: Group, queries: Tensor, folded: int, keys: int, window: int) -> Tensor:
+        """Additive mask [spans, 1, query rows, keys] of a group whose rows stand `folded` times behind one another;
+        query rows beyond them see what the last one sees. Finite, so that a wholly masked block can't give NaN.
         """
-        key = (index, groups, queries.shape[1], keys, window)
+        key = (id(group), folded, queries.shape[2], keys, window)
         found = self.masks.get(key)
         if found is None:
-            span = self.spans[index]
-            row = torch.arange(span.start, span.start + span.rows, device=queries.device)
+            row = group.positions().to(queries.device).repeat(1, folded)
+            row = torch.cat([row, row[:, -1:].expand(-1, queries.shape[2] - row.shape[1])], dim=1)[..., None]
             column = torch.arange(keys, device=queries.device)
-            hidden = column > row[:, None]
+            hidden = column > row
             if window:
-                hidden |= column <= row[:, None] - window
-            seen = torch.zeros(span.rows, keys, dtype=queries.dtype, device=queries.device)
-            seen = seen.masked_fill_(hidden, torch.finfo(queries.dtype).min)
-            beyond = seen[-1:].expand(queries.shape[1] - groups * span.rows, -1)
-            found = self.masks[key] = torch.cat([*[seen] * groups, beyond])
+                hidden |= column <= row - window
+            seen = torch.zeros(hidden.shape, dtype=queries.dtype, device=queries.device)
+            found = self.masks[key] = seen.masked_fill_(hidden, torch.finfo(queries.dtype).min)[:, None]
         return found
 
 
@@ -141,17 +138,18 @@ def attend(
     step.groups = max(step.groups, heads // kv_heads)
     if step.cache is not None:
         step.write(layer, key[0], value[0])
+    grouping = step.group(heads // kv_heads, alone=step.cache is None or softcap is not None or s_aux is not None)
     parts = []
-    for index, span in enumerate(step.spans):
-        rows = slice(span.begin, span.end)
-        keys, values = key[0, :, rows], value[0, :, rows]
-        if step.cache is not None:
-            end = span.start + span.rows
-            keys, values = step.cache.read(layer, span.slot, end + -end % KEY_BLOCK if step.exact else end)
-        folded = query[0, :, rows].reshape(kv_heads, heads // kv_heads * span.rows, -1)
-        attended = _span(step, index, folded, keys, values, scale, sliding_window or 0, softcap, s_aux)
-        parts.append(attended.reshape(heads, span.rows, -1).transpose(0, 1))
-    return (parts[0] if len(parts) == 1 else torch.cat(parts))[None], None
+    for group, taken in zip(grouping.groups, grouping.taken, strict=True):
+        keys, values = (key[:, :, taken], value[:, :, taken]) if step.cache is None else step.read(layer, group)
+        count, queries = len(group.spans), query[0, :, taken]
+        if count > 1:
+            queries = queries.reshape(heads, count, group.rows, -1).transpose(0, 1)
+        queries = queries.reshape(count, kv_heads, heads // kv_heads * group.rows, -1)
+        attended = _group(step, group, queries, keys, values, scale, sliding_window or 0, softcap, s_aux)
+        parts.append(attended.reshape(count, heads, group.rows, -1).transpose(1, 2).flatten(0, 1))
+    out = parts[0] if len(parts) == 1 else torch.cat(parts)
+    return (out if grouping.order is None else out[grouping.order])[None], None
 
 
 def _on_device(
@@ -173,9 +171,9 @@ def _on_device(
     return slot_attention(query[0].transpose(0, 1), keys, values, rows, scale, window, softcap, sinks)[None]
 
 
-def _span(
+def _group(
     step: Step,
-    index: int,
+    group: Group,
     query: Tensor,
     keys: Tensor,
     values: Tensor,
@@ -184,25 +182,25 @@ def _span(
     softcap: float | None,
     sinks: Tensor | None,
 ) -> Tensor:
-    """One span: query [kv_heads, groups * rows, size], a group's rows behind one another, over keys [kv_heads, L, size]
-    -> [kv_heads, groups * rows, value_size].
+    """One group: query [spans, kv_heads, folded * rows, size], a folded head's rows behind one another, over keys
+    [spans, kv_heads, L, size] -> [spans, kv_heads, folded * rows, value_size].
     """
-    folded, count = query.shape[1], keys.shape[1]
-    eager = softcap is not None or sinks is not None
+    count, length = query.shape[2], keys.shape[2]
+    folded, eager = count // group.rows, softcap is not None or sinks is not None
     if step.exact:
-        if missing := -folded % (EAGER_ROWS if eager else QUERY_ROWS):
+        if missing := -count % (EAGER_ROWS if eager else QUERY_ROWS):
             query = pad(query, (0, 0, 0, missing))
-        if missing := -count % KEY_BLOCK:
+        if missing := -length % KEY_BLOCK:
             keys, values = pad(keys, (0, 0, 0, missing)), pad(values, (0, 0, 0, missing))
-    rows = step.spans[index].rows
-    sees_all = rows == 1 and not (step.exact or window or eager)  # and no block of keys has rows beyond it
-    mask = None if sees_all else step.mask(index, query, folded // rows, keys.shape[1], window)
+    only = len(group.spans) == 1 and group.rows == 1
+    sees_all = only and not (step.exact or window or eager)  # and no block of keys has rows beyond it
+    mask = None if sees_all else step.mask(group, query, folded, keys.shape[2], window)
     if mask is not None and eager:
-        of_rows = None if sinks is None else sinks.reshape(len(query), -1).repeat_interleave(rows, dim=1)
-        attended = _eager(query, keys, values, mask, scale, softcap, of_rows)
+        of_rows = None if sinks is None else sinks.reshape(query.shape[1], -1).repeat_interleave(group.rows, dim=1)
+        attended = _eager(query[0], keys[0], values[0], mask[0, 0], scale, softcap, of_rows)[None]
     else:
-        attended = scaled_dot_product_attention(query[None], keys[None], values[None], attn_mask=mask, scale=scale)[0]
-    return attended[:, :folded]
+        attended = scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=scale)
+    return attended[:, :, :count]
 
 
 def _eager(

@@ -64,6 +64,11 @@ class KVCache:
         """Views of the first `end` positions: [kv_heads, end, size] each; no copy."""
         return self.keys[layer][slot, :, :end], self.values[layer][slot, :, :end]
 
+    def read_slots(self, layer: int, first: int, count: int, end: int) -> tuple[Tensor, Tensor]:
+        """Views of the first `end` positions of neighbouring slots: [count, kv_heads, end, size] each; no copy."""
+        slots = slice(first, first + count)
+        return self.keys[layer][slots, :, :end], self.values[layer][slots, :, :end]
+
     def rollback(self, slot: int, length: int) -> None:
         """Forgets everything from position `length` on."""
         assert 0 <= length <= self.capacity

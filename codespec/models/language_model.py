@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor, nn
 
-from codespec.models.attention import Seam, Span, Step
+from codespec.models.attention import Seam, Step
 from codespec.models.cache import KVCache, LayerShape
 from codespec.models.device_rows import DeviceRows, tile_positions
 from codespec.models.graphs import Graphs, Progress, StepRunner
 from codespec.models.rotary import RequestRotary, SlotFrequencies
+from codespec.models.span_groups import Span
 from codespec.text.tokenizer import TextTokenizer
 
 if TYPE_CHECKING:

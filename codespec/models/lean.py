@@ -13,8 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from codespec.models.attention import Seam, Span, Step, attend
+from codespec.models.attention import Seam, Step, attend
 from codespec.models.fused import add_rms_norm, make_angles, rms_norm, rotate, silu_mul
+from codespec.models.span_groups import Span
 
 ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 HEAD_NORMS = ("q_norm", "k_norm")  # Qwen3's

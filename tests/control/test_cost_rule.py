@@ -195,7 +195,7 @@ def test_the_context_is_looked_at_only_where_it_can_matter() -> None:
 
 
 def test_texts_that_expect_alike_are_weighed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch that drafts nothing weighed a drafter for each text at every token: a twentieth of a small model's step."""
+    """A batch that drafts nothing weighed a drafter for each text: a twentieth of a small model's step."""
     rule = CostRule(table(0.1, 0.3), ("draft_model",), syntax=False)
     weigh, asked = rule.survival.survivals, []
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from codespec.errors import ModelError
 from codespec.models import attention
+from codespec.models.cache import KVCache
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import wrap
 from codespec.models.seam_check import gap, quiet
@@ -127,11 +128,13 @@ def first_rows_for_last(patch: pytest.MonkeyPatch) -> None:
 
 
 def attends_to_neighbours(patch: pytest.MonkeyPatch) -> None:
-    def whole(step: Any, index: int, *rest: Tensor) -> Tensor:
-        return plain(step, 0, *rest) if index else plain(step, index, *rest)
+    """Everybody reads the first slot."""
+    plain = KVCache.read_slots
 
-    plain = attention._span
-    patch.setattr(attention, "_span", whole)
+    def wrong(self: KVCache, layer: int, first: int, count: int, end: int) -> tuple[Tensor, ...]:
+        return tuple(found.expand(count, -1, -1, -1) for found in plain(self, layer, 0, 1, end))
+
+    patch.setattr(KVCache, "read_slots", wrong)
 
 
 def caches_nothing(patch: pytest.MonkeyPatch) -> None:
