@@ -17,7 +17,7 @@ def explain(
     """
     source = candidates.source or (sources[-1] if sources else "")
     expected = prior_of(source)
-    prior = sigmoid(logit(expected.chance(0)) + expected.shift(place[0], 0))
+    prior = sigmoid(logit(expected.chance(0)) + expected.shift(place[0]))
     learned, seen = survival.rate(source, place, 0), survival.seen(source, place)
     where, why = place[0] or "any context", _why(candidates, length, most)
     return f"{where}: {source} prior {prior:.2f}, learned {learned:.2f} (n={seen:.0f}) → {length}; {why}"

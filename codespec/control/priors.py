@@ -43,11 +43,11 @@ class Prior:
         """The chance of position 0, 1, …"""
         return self.chances[min(position, len(self.chances) - 1)]
 
-    def shift(self, context: str, position: int) -> float:
-        """How far a context moves the log-odds: the first token's only, for behind it no context was found to matter.
-        0 where nothing is known of it.
+    def shift(self, context: str) -> float:
+        """How far a context moves the log-odds of the first token; behind it no context was found to matter. 0 where
+        nothing is known of it.
         """
-        share = self.by_context.get(context) if position == 0 else None
+        share = self.by_context.get(context)
         return 0.0 if share is None else logit(share) - logit(self.chances[0])
 
 
@@ -71,4 +71,6 @@ def logit(chance: float) -> float:
 
 def sigmoid(odds: float) -> float:
     """The chance of log-odds."""
-    return 1.0 / (1.0 + math.exp(-min(30.0, max(-30.0, odds))))
+    if not -30.0 < odds < 30.0:
+        odds = 30.0 if odds > 0.0 else -30.0
+    return 1.0 / (1.0 + math.exp(-odds))

@@ -34,9 +34,10 @@ class Counter:
         self.right[position] = DECAY * self.right[position] + right
         self.seen[position] = DECAY * self.seen[position] + 1.0
 
-    def mean(self, position: int, prior: float) -> float:
-        """The posterior mean under a Beta prior of STRENGTH judgements."""
-        return (self.right[position] + STRENGTH * prior) / (self.seen[position] + STRENGTH)
+    def means(self, priors: Sequence[float]) -> list[float]:
+        """By position, the posterior means under Beta priors of STRENGTH judgements."""
+        turns = zip(self.right, self.seen, priors, strict=True)
+        return [(right + STRENGTH * prior) / (seen + STRENGTH) for right, seen, prior in turns]
 
 
 class Survival:
@@ -55,7 +56,7 @@ class Survival:
         """The same for all positions, as log-odds."""
         key = (source, *place)
         if key not in self._odds:
-            self._odds[key] = tuple(logit(self._rate(source, place, position)) for position in range(POSITIONS))
+            self._odds[key] = tuple(map(logit, self._rates(source, place)))
         return self._odds[key]
 
     def survivals(
@@ -85,13 +86,13 @@ class Survival:
         """Takes one verdict: `confidences` of all judged tokens, of which the first `accepted` were right and the next
         (if there is one) was wrong. Returns the text's luck afterwards.
         """
-        odds = self.odds(source, place)
-        places = dict.fromkeys((("", ""), (place[0], ""), place))
+        odds, weights = self.odds(source, place), self._weights(source)
+        counters = [self._counter((source, *wider)) for wider in dict.fromkeys((("", ""), (place[0], ""), place))]
         for number, confidence in enumerate(confidences[: accepted + 1]):
             position, right = min(number, POSITIONS - 1), number < accepted
-            for context, language in places:
-                self.counters.setdefault((source, context, language), Counter()).count(position, right)
-            error = self._step(source, (1.0, logit(confidence), odds[position], luck), right)
+            for counter in counters:
+                counter.count(position, right)
+            error = _step(weights, logit(confidence), odds[position], luck, right)
             luck = max(-MOST_LUCK, min(MOST_LUCK, LUCK_MEMORY * luck + LUCK_STEP * error))
         self._odds = {key: found for key, found in self._odds.items() if key[0] != source}
         return luck
@@ -113,31 +114,39 @@ class Survival:
         survival.weights = {str(source): _numbers(found, 4) for source, found in values["weights"].items()}
         return survival
 
-    def _rate(self, source: str, place: Place, position: int) -> float:
+    def _rates(self, source: str, place: Place) -> list[float]:
+        """By position."""
         context, language = place
         prior = prior_of(source)
-        rate = self._mean((source, "", ""), position, prior.chance(position))
+        rates = self._means((source, "", ""), [prior.chance(position) for position in range(POSITIONS)])
         if context:
-            rate = self._mean((source, context, ""), position, sigmoid(logit(rate) + prior.shift(context, position)))
+            rates[0] = sigmoid(logit(rates[0]) + prior.shift(context))
+            rates = self._means((source, context, ""), rates)
         if language:
-            rate = self._mean((source, context, language), position, rate)
-        return rate
+            rates = self._means((source, context, language), rates)
+        return rates
 
-    def _mean(self, key: tuple[str, str, str], position: int, prior: float) -> float:
+    def _means(self, key: tuple[str, str, str], priors: list[float]) -> list[float]:
         counter = self.counters.get(key)
-        return counter.mean(position, prior) if counter else prior
+        return counter.means(priors) if counter else priors
+
+    def _counter(self, key: tuple[str, str, str]) -> Counter:
+        if key not in self.counters:
+            self.counters[key] = Counter()
+        return self.counters[key]
 
     def _weights(self, source: str) -> list[float]:
         prior = prior_of(source)
         return self.weights.setdefault(source, [prior.bias, prior.confidence, prior.rate, prior.luck])
 
-    def _step(self, source: str, features: tuple[float, ...], right: bool) -> float:
-        """Moves the weights by one judgement; returns how far the chance was off."""
-        weights = self._weights(source)
-        error = right - sigmoid(sum(weight * feature for weight, feature in zip(weights, features, strict=True)))
-        for number, feature in enumerate(features):
-            weights[number] += STEP * error * feature
-        return error
+
+def _step(weights: list[float], confidence: float, rate: float, luck: float, right: bool) -> float:
+    """Moves the weights by one judgement, whose features are log-odds; returns how far the chance was off."""
+    bias, by_confidence, by_rate, by_luck = weights
+    error = right - sigmoid(bias + by_confidence * confidence + by_rate * rate + by_luck * luck)
+    move = STEP * error
+    weights[:] = bias + move, by_confidence + move * confidence, by_rate + move * rate, by_luck + move * luck
+    return error
 
 
 def _numbers(values: Any, count: int) -> list[float]:
