@@ -95,7 +95,7 @@ class CostRule:
         step = self._step
         if not any(c.source or s.listening for s, c in zip(sequences, candidates, strict=True)):
             if step.deciding:
-                self.economy.step(step.batch, step.plain, 0.0)
+                self.economy.step(step.batch, step.plain, 0.0, 0)
             return candidates
         most = [self._drafted(s, c) for s, c in zip(sequences, candidates, strict=True)]
         survivals = [self._survivals(s, c)[:n] for s, c, n in zip(sequences, candidates, most, strict=True)]
@@ -104,7 +104,8 @@ class CostRule:
         for sequence, found, length in zip(sequences, candidates, lengths, strict=True):
             sequence.outlook.lost += step.own_rounds(self._drafting(found) + length * extra / max(1, sum(lengths)))
         if step.deciding:
-            self.economy.step(step.batch, step.plain, self._draft_seconds(candidates) + extra)
+            seconds, drafts = self._draft_seconds(candidates)
+            self.economy.step(step.batch, step.plain, seconds + extra, drafts)
         return [self._cut(*turn) for turn in zip(sequences, candidates, lengths, most, strict=True)]
 
     def observe(self, sequence: Sequence, candidates: Candidates, verdict: Verdict) -> None:
@@ -144,8 +145,9 @@ class CostRule:
             self._known.clear()
         if (rows, batch, context) not in self._known:
             self._known[rows, batch, context] = Step.of(self.costs, rows, batch, context, self.tokens)
-        step = self._known[rows, batch, context]
-        return replace(step, deciding=bool(deciding), price=self.economy.price(batch, step.plain))
+        step, drafts = self._known[rows, batch, context], self.economy.together(batch)
+        price, spelling = self.economy.price(batch, step.plain), self.costs.spelling(drafts) / drafts
+        return replace(step, deciding=bool(deciding), spelling=spelling, price=price)
 
     def _place(self, sequence: Sequence) -> Place:
         """Where the tip lies in this step, if finding out is worth it or within the budgets; the answer stays."""
@@ -186,7 +188,7 @@ class CostRule:
         survivals = self.survival.survivals(source, place, luck, self.tokens, confidences)
         if self._step.gain(survivals) > bar:
             return True
-        return bar == 0.0 and self.economy.explore(self._step.spelling / self._step.plain)
+        return bar == 0.0 and self.economy.explore(self.costs.spelling(1) / self._step.plain)
 
     def _drafter_cap(self, sequence: Sequence, source: str) -> tuple[Cap, float]:
         """A drafter's cap and the tokens it is expected to gain; one unit now and then where it gains none."""
@@ -218,7 +220,7 @@ class CostRule:
     def _trial(self, sequence: Sequence, source: str) -> Cap:
         """One unit, if that is affordable just to learn; else none."""
         step = self._step
-        seconds = step.forwards[source] + step.spelling
+        seconds = self.costs.drafters[source].seconds(1, 1, step.context) + self.costs.spelling(1)
         if not self.economy.affords(seconds / step.plain):
             return NOTHING
         seconds += self._reading_seconds(sequence, source)
@@ -274,21 +276,20 @@ class CostRule:
         later = worth * max(0.0, coming / 2 - 1.0)  # two tokens a round
         return max(0.0, self._step.price * self._reading_seconds(sequence, source) - later)
 
-    def _draft_seconds(self, candidates: collections.abc.Sequence[Candidates]) -> float:
-        """What drafting took in this step, by the cost table."""
-        seconds = self.costs.spelling(sum(bool(c.source) for c in candidates))
+    def _draft_seconds(self, candidates: collections.abc.Sequence[Candidates]) -> tuple[float, int]:
+        """What drafting took in this step, by the cost table, and how many drafts there were."""
+        drafts = sum(bool(c.source) for c in candidates)
+        seconds = self.costs.spelling(drafts)
         for source, cost in self.costs.drafters.items():
             units = [c.units for c in candidates if c.source == source]
             if units:
                 seconds += max(units) * cost.seconds(len(units), len(units), self._step.context)
-        return seconds
+        return seconds, drafts
 
     def _survivals(self, sequence: Sequence, candidates: Candidates) -> list[float]:
         source, luck = candidates.source, sequence.outlook.luck.get(candidates.source, 0.0)
-        count = len(candidates.ids)
-        if not count:
-            return []
-        return self.survival.survivals(source, self._place(sequence), luck, count, candidates.confidences)
+        place, count = self._place(sequence) if candidates.ids else ANYWHERE, len(candidates.ids)
+        return self.survival.survivals(source, place, luck, count, candidates.confidences) if count else []
 
     def _cut(self, sequence: Sequence, candidates: Candidates, length: int, most: int) -> Candidates:
         reason = candidates.reason

@@ -103,7 +103,8 @@ class ForwardCost:
 class CostTable:
     """What a round can be made of: the target's forward, each drafting model's, `retokenize`: what drafts cost beside
     all forwards, by how many of a step's sequences have one (the first is the dearest: the forwards before it have
-    emptied the machine's caches), and looking at the syntax around one tip. Seconds.
+    emptied the machine's caches; several of different lengths are attended apart), and looking at the syntax around one
+    tip. Seconds.
     """
 
     target: ForwardCost
@@ -115,7 +116,7 @@ class CostTable:
         """A round in which nothing is drafted."""
         return self.target.seconds(batch, batch, context) + ROUND
 
-    def spelling(self, drafts: int) -> float:
+    def spelling(self, drafts: float) -> float:
         """A step's drafts beside all forwards: finding them, encoding them, weighing and judging their tokens."""
         return self.retokenize.at(drafts) if drafts else 0.0
 

@@ -11,6 +11,7 @@ MEMORY = 0.98  # of the speed-up, a step
 BEGIN = 16.0  # plain steps that the first ones are weighed against
 EXPLORE = 0.01  # share of the time that may go into drafts that are not expected to pay
 MOST_CREDIT = 64.0  # plain rounds
+TOGETHER, STEPS = 2.0, 32  # drafts of a step that has any, until that is known; and the steps it is a mean of
 
 
 class Economy:
@@ -19,6 +20,7 @@ class Economy:
     def __init__(self) -> None:
         self._earned = self._spent = BEGIN
         self._batch = 1
+        self._together = TOGETHER
         self._credit = 0.0
 
     @property
@@ -30,9 +32,14 @@ class Economy:
         """Tokens a second of a step with `batch` sequences whose plain round takes `plain` seconds."""
         return self.speedup * batch / plain
 
-    def step(self, batch: int, plain: float, extra: float) -> None:
-        """Books a step that costs `extra` seconds beside the plain round."""
+    def together(self, batch: int) -> float:
+        """The drafts among which a step of so many sequences shares what drafts cost together."""
+        return min(self._together, float(batch))
+
+    def step(self, batch: int, plain: float, extra: float, drafts: int) -> None:
+        """Books a step with so many drafts that cost `extra` seconds beside the plain round."""
         self._batch = batch
+        self._together += (drafts - self._together) / STEPS if drafts else 0.0
         cost = 1.0 + extra / plain
         self._earned *= MEMORY
         self._spent = MEMORY * self._spent + cost

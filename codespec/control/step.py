@@ -11,8 +11,8 @@ from codespec.control.costs import CostTable
 @dataclass(frozen=True, slots=True)
 class Step:
     """`extra[n]` is the seconds that n more rows cost, up to those of the longest drafts of all; `plain` those of the
-    step without any. One sequence's share, if all draft, are `spelling`, what drafts cost beside forwards, and
-    `forwards`, those of the drafters. `price` is the tokens a second is worth.
+    step without any. One sequence's share are `spelling`, what drafts cost beside forwards, among as many as usually
+    draft, and `forwards`, those of the drafters, if all do. `price` is the tokens a second is worth.
     """
 
     deciding: bool  # somebody decodes; a step that only reads prompts earns nothing and is not weighed
@@ -26,13 +26,14 @@ class Step:
 
     @classmethod
     def of(cls, costs: CostTable, rows: int, batch: int, context: int, tokens: int) -> Step:
-        """A step of so many rows before any draft, of which each sequence may have `tokens` more; worth nothing yet."""
+        """A step of so many rows before any draft, of which each sequence may have `tokens` more: what is the same in
+        all such steps.
+        """
         before = costs.target.seconds(rows, batch, context)
         most = range(rows, rows + batch * tokens + 1)
         extra = tuple(costs.target.seconds(more, batch, context) - before for more in most)
         forwards = {name: cost.seconds(batch, batch, context) / batch for name, cost in costs.drafters.items()}
-        plain, spelling = costs.plain(batch, context), costs.spelling(batch) / batch
-        return cls(False, batch, context, plain, spelling, 0.0, extra, forwards)
+        return cls(False, batch, context, costs.plain(batch, context), 0.0, 0.0, extra, forwards)
 
     @property
     def row(self) -> float:

@@ -10,6 +10,7 @@ import platform
 import time
 from collections.abc import Callable, Mapping, MutableSequence, Sequence
 from dataclasses import asdict
+from statistics import median
 
 import torch
 from codespec_grammars import ContextTracker
@@ -18,14 +19,16 @@ from codespec import __version__
 from codespec.control import kept
 from codespec.control.costs import CostTable, Curve, ForwardCost, Point
 from codespec.models.language_model import LanguageModel, Rows
-from codespec.models.timing import Shape, measure
+from codespec.models.timing import SHORT, Shape, measure, time_rows
 from codespec.text.align import retokenize_batch
 
 BUDGET = 1.5  # seconds for all models together
-TABLE = 3  # how tables are measured: one of another kind is not read
+TABLE = 5  # how tables are measured: one of another kind is not read
 TRIES = 5
 MANY = 8  # drafts of one step
-HANDLING = 2e-4  # seconds a draft takes beside being encoded: finding, weighing, judging it, and a colder forward after
+COLDER = 1.4e-4  # seconds by which a forward is slower after drafts were found and encoded
+HANDLING = 6e-5  # seconds a draft takes beside being encoded: finding, weighing and judging it
+RAGGED = (2, 3, 5, 10)  # rows of sequences whose drafts are of different lengths
 CODE = b"    return self.value\n    def first(self, values):\n        for value in values:\n"
 
 
@@ -60,7 +63,7 @@ def table_of(
     """A table of the target's and the drafters' forwards, which took so long; what else a draft costs is measured."""
     costs = [ForwardCost.from_points(Point(*shape, seconds) for shape, seconds in taken.items()) for taken in times]
     named = dict(zip(drafters, costs[1:], strict=True))
-    spelling = Curve.fit({drafts: _spelling(target, drafts) for drafts in (1, MANY)})
+    spelling = Curve.fit({1: _spelling(target, 1), MANY: _spelling(target, MANY) + MANY * _differing(target)})
     return CostTable(costs[0], named, spelling, _looking(target))
 
 
@@ -93,7 +96,19 @@ def _device_name(device: torch.device) -> str:
 def _spelling(target: LanguageModel, drafts: int) -> float:
     """Seconds that so many drafts of a step cost beside forwards."""
     pairs = [(CODE[n : n + 40], CODE[n + 40 :]) for n in range(drafts)]
-    return _cold(target, lambda: retokenize_batch(target.tokenizer, pairs)) + drafts * HANDLING
+    return _cold(target, lambda: retokenize_batch(target.tokenizer, pairs)) + COLDER + drafts * HANDLING
+
+
+def _differing(target: LanguageModel) -> float:
+    """Seconds that a sequence's rows take more where each has as many as none beside it: attention takes them apart."""
+    assert target.cache is not None
+    if target.cache.slots < len(RAGGED):
+        return 0.0
+    alike = [sum(RAGGED) // len(RAGGED)] * len(RAGGED)
+    times = [time_rows(target, RAGGED, SHORT) - time_rows(target, alike, SHORT) for _ in range(TRIES)]
+    for slot in range(len(RAGGED)):
+        target.rollback(slot, 0)
+    return max(0.0, median(times) / len(RAGGED))
 
 
 def _looking(target: LanguageModel) -> float:
@@ -116,4 +131,4 @@ def _cold(target: LanguageModel, action: Callable[[], object]) -> float:
         action()
         times.append(time.perf_counter() - began)
     target.rollback(0, 0)
-    return sorted(times)[TRIES // 2]
+    return median(times)

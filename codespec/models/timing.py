@@ -91,10 +91,14 @@ def _shapes(short: Sequence[int], at_long: Sequence[int], batches: Sequence[int]
 def time_forward(model: LanguageModel, shape: Shape) -> float:
     """The seconds of one forward of this shape, in slots 0 to batch - 1, from ids to logits."""
     rows, batch, context = shape
-    each = rows // batch
-    parts = [Rows(slot, context, [slot + 1] * each, keep=each) for slot in range(batch)]
+    return time_rows(model, [rows // batch] * batch, context)
+
+
+def time_rows(model: LanguageModel, counts: Sequence[int], context: int) -> float:
+    """The same where each sequence has rows of its own."""
+    parts = [Rows(slot, context, [slot + 1] * rows, keep=rows) for slot, rows in enumerate(counts)]
     for part in parts:
-        model.admit(part.slot, context + each, context)
+        model.admit(part.slot, context + len(part.ids), context)
     _finish(model)
     began = time.perf_counter()
     model.forward(parts)

@@ -9,6 +9,7 @@ import pytest
 from codespec.control import cost_rule
 from codespec.control.admit import admit
 from codespec.control.cost_rule import CostRule
+from codespec.control.costs import Curve
 from codespec.control.survival import Place, Survival
 from codespec.sequence import Candidates, Cap
 from tests.control.sequences import drafted, grow, sequence, table, verdict
@@ -210,3 +211,24 @@ def test_texts_that_expect_alike_are_weighed_once(monkeypatch: pytest.MonkeyPatc
     assert sorted(asked) == [-2.0, 0.0]
     rule.caps(batch)
     assert len(asked) == 4, "what was learned since counts in the next step"
+
+
+@pytest.mark.parametrize(("drafting", "goes_on"), [(1, False), (8, True)])
+def test_what_drafts_share_is_shared_among_those_that_come(drafting: int, goes_on: bool) -> None:
+    """Two right tokens pay an eighth of what all drafts of a step take, and not the whole of it."""
+    rule = CostRule(replace(table(0.0), retokenize=Curve((1, 8), (0.3, 0.4))), ("suffix",), syntax=False)
+    batch = [sequence(max_tokens=2000) for _ in range(8)]
+    for made in batch:
+        made.outlook.lost = -1000.0  # no text's own stake stops it
+    counts = []
+    for _ in range(300):
+        caps = rule.caps(batch)
+        asked = [n < drafting and cap.tokens and cap.goes_on((0.9,)) for n, cap in enumerate(caps)]
+        kept = rule.trim(batch, [drafted("suffix", 4) if draft else Candidates() for draft in asked])
+        for made, found in zip(batch, kept, strict=True):
+            judged = verdict(found, 2 * bool(found.ids or found.left_out))
+            grow(made, judged)
+            rule.observe(made, found, judged)
+        counts.append(sum(map(bool, asked)))
+    late = sum(counts[-100:]) / (100 * drafting)
+    assert late > 0.9 if goes_on else late < 0.1

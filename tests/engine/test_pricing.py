@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +14,7 @@ from codespec.engine.pricing import fingerprint, measure_table, price
 from codespec.models import attention, timing
 from codespec.models.language_model import LanguageModel
 from codespec.models.piecewise import Graph
+from codespec.models.span_groups import Grouping
 from tests.models.tapes import Tapes, tapes
 from tests.pairs import model
 from tests.tiny_models import tiny_model
@@ -88,6 +91,26 @@ def test_measuring_leaves_the_slots_empty() -> None:
     assert (
         table.target.seconds(8, 4, 300) >= table.target.seconds(1, 1, 0) > 0.0 < table.spelling(1) <= table.spelling(8)
     )
+
+
+def test_drafts_of_different_lengths_cost_what_they_take_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that attention's calls move: a call is a second, all else is free."""
+    target, _ = pair()
+    now = [0.0]
+    group = Grouping.of
+    monkeypatch.setattr(pricing, "time", clock := SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr(timing, "time", clock)
+
+    def timed(*spans: Any, **how: Any) -> Grouping:
+        made = group(*spans, **how)
+        now[0] += len(made.groups)
+        return made
+
+    monkeypatch.setattr(Grouping, "of", timed)
+    apart = pricing._differing(target)
+    assert 0.0 < apart <= 1.0, "four sequences in at most four calls, where alike ones take one"
+    target.allocate(1, 512)
+    assert pricing._differing(target) == 0.0, "one sequence has nobody to differ from"
 
 
 def test_a_small_budget_measures_fewer_points(monkeypatch: pytest.MonkeyPatch) -> None:
