@@ -15,8 +15,10 @@ from torch import Tensor
 
 from codespec.models.cache import CAPACITY_UNIT
 
-CALL = 8  # query rows over a block of keys that take as long as a call (CPU: 33 µs, and 4 a row)
 QUERY_ROWS = 4  # exact attention takes them by fours
+CALL = 10  # query rows over a block of keys that take as long as a call, measured on a CPU (25 µs, and 2.8 a row);
+PASS = 6  # as another look at a block's keys;
+GATHERING = 10  # and as laying rows together and apart again
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +108,12 @@ def _runs(spans: Sequence[Span]) -> list[list[Span]]:
 
 def _split(run: Sequence[Span], folded: int) -> list[Group]:
     """The rows that are attended together, and the others; all apart where that costs less."""
-    call = CALL / _blocks(run[0])
+    blocks = _blocks(run[0])
 
     def cost(rows: int) -> float:
         behind = [span.rows - rows for span in run if span.rows > rows]
-        together = call + len(run) * _padded(rows * folded) if rows else 0.0
-        return together + sum(call + _padded(more * folded) for more in behind)
+        together = (CALL + GATHERING) / blocks + len(run) * (PASS + _padded(rows * folded)) if rows else 0.0
+        return together + sum(CALL / blocks + PASS + _padded(more * folded) for more in behind)
 
     rows = min(sorted({0, *(span.rows for span in run)}), key=cost)
     if not rows:
