@@ -1,17 +1,16 @@
 """The cost rule: a draft position is worth its time while the tokens it is expected to bring exceed the tokens that the
 time would bring otherwise. Length 0 is always a candidate.
 
-Decides twice: before drafting, whether and how far each proposer guesses (a lookup is free but may stand in a drafter's
-way; a drafter costs a forward a token, and first what it has not read yet); after retokenization, which positions of
-the whole batch are verified. Neither risks more than the drafts of a text may still lose (stake). Knows survival, costs
-and lengths; knows no model and no text.
+Decides twice: before drafting, whether and how far each proposer guesses (a lookup is cheap but may stand in a
+drafter's way; a drafter costs a forward a token, and first what it has not read yet); after retokenization, which
+positions of the whole batch are verified. Neither risks more than the drafts of a text may still lose (stake). Knows
+survival, costs and lengths; knows no model and no text.
 """
 
 from __future__ import annotations
 
 import collections.abc
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from codespec.control import stake
@@ -19,32 +18,24 @@ from codespec.control.admit import admit
 from codespec.control.costs import CostTable
 from codespec.control.economy import Economy
 from codespec.control.explain import explain
+from codespec.control.looks import LEAST, SHARE, Looks
 from codespec.control.step import Step
 from codespec.control.survival import Place, Survival
 from codespec.control.syntax import follow
+from codespec.control.worth import Worth
 from codespec.sequence import Candidates, Cap, Sequence, Verdict
 
 UNITS = 1.2  # a drafter's tokens for one of the target's, until it is known
 MEMORY = 0.98  # of that ratio, a draft
 BUCKET = 64  # tokens of context that are taken for equally long
 LOOKS = 32  # looks at the syntax, or rounds, over which a worth is averaged
-LOOK_SHARE = 0.02  # of the time may go into looks at the syntax that are not known to pay
-LOOK_FATIGUE, LEAST_LOOK_SHARE = 0.97, 0.001  # of that share, each look that changes nothing; and what always stays
+FATIGUE = 0.97  # of the share of time for looks at the syntax, each that changes nothing
 DEAR_LOOK = 0.02  # of a plain round: syntax brought one per cent at most (bench/LOG.md), so such a look rarely pays
+SEARCH = 3e-5  # seconds in which a lookup searches and weighs what it found, drafted or not (Python)
+SEARCHES, HOPE = 64, 1.0  # searches over which their gain is averaged, and the tokens that are hoped for at first
 ANYWHERE: Place = ("", "")
 NOTHING = Cap(0)
 TYPICAL = 32.0  # target tokens of a completion, until they are known
-
-
-@dataclass(frozen=True, slots=True)
-class Worth(Cap):
-    """A cap that asks unit by unit whether going on pays."""
-
-    pays: Callable[[collections.abc.Sequence[float]], bool] = bool
-
-    def goes_on(self, confidences: collections.abc.Sequence[float]) -> bool:
-        """As `pays` says."""
-        return self.pays(confidences)
 
 
 class CostRule:
@@ -58,7 +49,7 @@ class CostRule:
         tokens: int = 16,
         syntax: bool = True,
         survival: Survival | None = None,
-        keep: Callable[[Survival], None] | None = None,
+        keep: collections.abc.Callable[[Survival], None] | None = None,
     ) -> None:
         self.name = "cost+syntax" if syntax else "cost"
         self.follows_syntax = syntax
@@ -70,14 +61,14 @@ class CostRule:
         self._keep = keep
         self._units = dict.fromkeys(costs.drafters, UNITS)
         self._known: dict[tuple[int, int, int], Step] = {}
-        self._typical = TYPICAL
+        self._typical, self._turn = TYPICAL, 0
         self._worth: dict[str, float] = {}  # tokens a round that a drafter which has read the text would gain
         self._places: dict[Sequence, Place] = {}  # of this step
         self._gains: dict[tuple[str, Place, float], float] = {}  # of this step: texts without luck expect alike
-        self._insight = 0.0  # tokens that the last looks at the syntax gained on average
-        self._look_credit = 0.0
         dear = costs.look > DEAR_LOOK * costs.plain(1, 0)
-        self._curiosity = LEAST_LOOK_SHARE if dear else LOOK_SHARE
+        self._looks = Looks(costs.look, LOOKS, share=LEAST if dear else SHARE, fatigue=FATIGUE)
+        self._searches = Looks(SEARCH, SEARCHES, insight=HOPE)
+        self._searched: set[Sequence] = set()  # in this step
         self._step = self._survey([])
 
     def caps(self, sequences: collections.abc.Sequence[Sequence]) -> list[Cap]:
@@ -85,10 +76,13 @@ class CostRule:
         self._step = self._survey(sequences)
         self._places.clear()
         self._gains.clear()
-        self._look_credit = min(
-            self._look_credit + self._curiosity * self._step.plain, max(self.costs.look, self._step.plain)
-        )
-        return [self._cap(s) if s.room and self._left(s) > 0.0 else NOTHING for s in sequences]
+        self._searched.clear()
+        self._looks.step(self._step.plain)
+        self._searches.step(self._step.plain)
+        self._turn = (self._turn + 1) % max(1, len(sequences))  # whose turn it is first, where not all may search
+        order = [*sequences[self._turn :], *sequences[: self._turn]]
+        found = {s: self._cap(s) if s.room and self._left(s) > 0.0 else NOTHING for s in order}
+        return [found[s] for s in sequences]
 
     def trim(self, sequences: collections.abc.Sequence[Sequence], candidates: list[Candidates]) -> list[Candidates]:
         """The positions that pay, over the whole batch."""
@@ -111,6 +105,8 @@ class CostRule:
     def observe(self, sequence: Sequence, candidates: Candidates, verdict: Verdict) -> None:
         """Counts what was judged: the drafted tokens, and the first that was left out, by the target's next choice."""
         self.economy.earn(len(verdict.committed))
+        if sequence in self._searched:
+            self._searches.learn(self._gained(candidates, verdict.accepted))
         for source, gain in sequence.outlook.gains.items():
             gain = gain if candidates.source in ("", source) else 0.0  # a lookup stood in its way
             self._worth[source] = self._worth.get(source, gain) + (gain - self._worth.get(source, gain)) / LOOKS
@@ -156,15 +152,11 @@ class CostRule:
         return self._places[sequence]
 
     def _look(self, sequence: Sequence) -> Place:
-        outlook, cost = sequence.outlook, self.costs.look
-        pays = self._insight > self._step.price * cost
-        if self._left(sequence) <= 0.0 or not (pays or cost <= self._look_credit):
+        outlook = sequence.outlook
+        if self._left(sequence) <= 0.0 or not self._looks.allow(self._step.price):
             outlook.context = "unknown"
             return ANYWHERE
-        outlook.lost += self._step.own_rounds(cost)
-        if not pays:
-            self._look_credit -= cost
-            self._curiosity = max(LEAST_LOOK_SHARE, LOOK_FATIGUE * self._curiosity)
+        outlook.lost += self._step.own_rounds(self.costs.look)
         follow([sequence])
         return outlook.context, outlook.language
 
@@ -174,8 +166,11 @@ class CostRule:
             if source in self.costs.drafters:
                 own[source], gain = self._drafter_cap(sequence, source)
                 bar = max(bar, gain)
-            else:
+            elif self._searches.allow(self._step.price):
+                self._searched.add(sequence)
                 own[source] = Worth(self.tokens, pays=partial(self._pays_lookup, sequence, source, bar))
+            else:
+                own[source] = NOTHING
         if len(own) == 1:
             return own[self.sources[0]]
         return Cap(max((cap.tokens for cap in own.values()), default=self.tokens), by_source=own)
@@ -190,6 +185,12 @@ class CostRule:
             return True
         return bar == 0.0 and self.economy.explore(self.costs.spelling(1) / self._step.plain)
 
+    def _gained(self, candidates: Candidates, accepted: int) -> float:
+        """The tokens that a search for this text brought, beyond what its draft took; nothing if a drafter's stood."""
+        if not candidates.source or candidates.source in self.costs.drafters:
+            return 0.0
+        return accepted - self._step.own_rounds(self._drafting(candidates) + len(candidates.ids) * self._step.row)
+
     def _drafter_cap(self, sequence: Sequence, source: str) -> tuple[Cap, float]:
         """A drafter's cap and the tokens it is expected to gain; one unit now and then where it gains none."""
         step, luck = self._step, sequence.outlook.luck.get(source, 0.0)
@@ -202,8 +203,7 @@ class CostRule:
         if place != ANYWHERE:
             blindly = here if gain > owed else 0.0  # what would have come of it without the look
             gained = (here if here > owed else 0.0) - blindly
-            self._insight += (gained - self._insight) / LOOKS
-            self._curiosity = LOOK_SHARE if gained > 0.0 else self._curiosity
+            self._looks.learn(gained)
         most = self._affords(sequence, step.spelling, self._token_seconds(source)) if here > owed else 0
         if most:
             return Worth(most, pays=partial(self._pays_unit, source, place, luck)), here
