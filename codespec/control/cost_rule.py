@@ -76,10 +76,10 @@ class CostRule:
         self._step = self._survey(sequences)
         self._places.clear()
         self._gains.clear()
-        self._searched.clear()
         self._looks.step(self._step.plain)
         self._searches.step(self._step.plain)
-        self._turn = (self._turn + 1) % max(1, len(sequences))  # whose turn it is first, where not all may search
+        self._turn = (self._turn + max(1, len(self._searched))) % max(1, len(sequences))  # so others come first
+        self._searched.clear()
         order = [*sequences[self._turn :], *sequences[: self._turn]]
         found = {s: self._cap(s) if s.room and self._left(s) > 0.0 else NOTHING for s in order}
         return [found[s] for s in sequences]

@@ -117,7 +117,7 @@ class CostTable:
         return self.target.seconds(batch, batch, context) + ROUND
 
     def spelling(self, drafts: float) -> float:
-        """A step's drafts beside all forwards: finding them, encoding them, weighing and judging their tokens."""
+        """A step's drafts beside all forwards: to find, encode, weigh and judge them, and what they slow down."""
         return self.retokenize.at(drafts) if drafts else 0.0
 
     def as_dict(self) -> dict[str, Any]:

@@ -39,7 +39,8 @@ class Economy:
     def step(self, batch: int, plain: float, extra: float, drafts: int) -> None:
         """Books a step with so many drafts that cost `extra` seconds beside the plain round."""
         self._batch = batch
-        self._together += (drafts - self._together) / STEPS if drafts else 0.0
+        if drafts and batch > 1:  # who is alone says nothing of many
+            self._together += (drafts - self._together) / STEPS
         cost = 1.0 + extra / plain
         self._earned *= MEMORY
         self._spent = MEMORY * self._spent + cost

@@ -5,9 +5,9 @@ risk a part of what is left of its text's stake, or what was won; each token tha
 that was judged without being verified: so a text finds out again. Where nothing holds, many short drafts lose about the
 stake instead of one long one; where something does, drafts are soon as free as the costs allow.
 
-A round here is the seconds of a plain step divided by the sequences in it: a token's time. What a draft takes is
-counted as if all sequences drafted as much, and reading a prompt for a drafter is not counted. Knows rounds; knows no
-chances.
+A round here is the seconds of a plain step divided by the sequences in it: a token's time. A drafter's
+forwards are counted as if all sequences drafted as much, what drafts share as among those that usually come, and
+reading a prompt for a drafter is not counted. Knows rounds; knows no chances.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ MANY = 8  # drafts of one step
 COLDER = 1.4e-4  # seconds by which a forward is slower after drafts were found and encoded
 HANDLING = 6e-5  # seconds a draft takes beside being encoded: finding, weighing and judging it
 DRAFTS, BESIDE = (1, 2, 3, 4), 4  # rows of drafts, and how many sequences have none
+PATIENCE = 0.3  # seconds after which what differing drafts cost is not tried again
 CODE = b"    return self.value\n    def first(self, values):\n        for value in values:\n"
 
 
@@ -102,11 +103,14 @@ def _spelling(target: LanguageModel, drafts: int) -> float:
 def _differing(target: LanguageModel) -> float:
     """Seconds that several drafts of a step take more than one with all their rows: attention takes each apart."""
     assert target.cache is not None
-    if target.cache.slots < len(DRAFTS) + BESIDE:
-        return 0.0
+    if target.steps == "device" or target.cache.slots < len(DRAFTS) + BESIDE:
+        return 0.0  # one kernel attends to all rows there
     several = [*(1 + rows for rows in DRAFTS), *[1] * BESIDE]
     one = [1 + sum(DRAFTS), *[1] * (len(several) - 1)]
-    times = [time_rows(target, several, SHORT) - time_rows(target, one, SHORT) for _ in range(TRIES)]
+    times: list[float] = []
+    began = time.perf_counter()
+    while not times or (len(times) < TRIES and time.perf_counter() - began < PATIENCE):
+        times.append(time_rows(target, several, SHORT) - time_rows(target, one, SHORT))
     for slot in range(len(several)):
         target.rollback(slot, 0)
     return max(0.0, median(times) / (len(DRAFTS) - 1))

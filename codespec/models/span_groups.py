@@ -1,5 +1,5 @@
-"""Which rows are attended in one call: the first of spans in neighbouring slots that read as many keys; what a span has
-more is attended by itself.
+"""Which rows are attended in one call: the first of spans in neighbouring slots whose texts fill as many key blocks.
+What a span has more is attended by itself.
 
 A row does not care in which call it is. Keys of slots that are no neighbours would have to be copied, and a span with
 fewer rows than the call is padded. Knows slots, rows and lengths; knows no attention.
@@ -110,10 +110,10 @@ def _split(run: Sequence[Span], folded: int) -> list[Group]:
     """The rows that are attended together, and the others; all apart where that costs less."""
     blocks = _blocks(run[0])
 
-    def cost(rows: int) -> float:
+    def cost(rows: int) -> int:
         behind = [span.rows - rows for span in run if span.rows > rows]
-        together = (CALL + GATHERING) / blocks + len(run) * (PASS + _padded(rows * folded)) if rows else 0.0
-        return together + sum(CALL / blocks + PASS + _padded(more * folded) for more in behind)
+        together = CALL + GATHERING + blocks * len(run) * (PASS + _padded(rows * folded)) if rows else 0
+        return together + sum(CALL + blocks * (PASS + _padded(more * folded)) for more in behind)
 
     rows = min(sorted({0, *(span.rows for span in run)}), key=cost)
     if not rows:

@@ -218,10 +218,10 @@ def test_what_drafts_share_is_shared_among_those_that_come(drafting: int, goes_o
     """Two right tokens pay an eighth of what all drafts of a step take, and not the whole of it."""
     rule = CostRule(replace(table(0.0), retokenize=Curve((1, 8), (0.3, 0.4))), ("suffix",), syntax=False)
     batch = [sequence(max_tokens=2000) for _ in range(8)]
-    for made in batch:
-        made.outlook.lost = -1000.0  # no text's own stake stops it
     counts = []
     for _ in range(300):
+        for made in batch:
+            made.outlook.lost = -8.0  # no text's own stake stops it
         caps = rule.caps(batch)
         asked = [n < drafting and cap.tokens and cap.goes_on((0.9,)) for n, cap in enumerate(caps)]
         kept = rule.trim(batch, [drafted("suffix", 4) if draft else Candidates() for draft in asked])
@@ -239,10 +239,10 @@ def searches(right: int, rounds: int = 300) -> tuple[float, set[int]]:
     costs = CostTable(forward(1e-3, 1e-5))
     rule = CostRule(costs, ("suffix",), syntax=False)
     batch = [sequence(max_tokens=100 * rounds) for _ in range(16)]
-    for made in batch:
-        made.outlook.lost = -1000.0  # no text's own stake stops it
     counts, late = 0, set()
     for turn in range(rounds):
+        for made in batch:
+            made.outlook.lost = -8.0  # no text's own stake stops it
         caps = rule.caps(batch)
         asked = [cap.tokens > 0 for cap in caps]
         kept = rule.trim(batch, [drafted("suffix", 2, 0.5) if ask else Candidates() for ask in asked])
