@@ -13,6 +13,7 @@ from codespec.models import attention, loader
 from codespec.models.cache import KVCache
 from codespec.models.exactness import find_variance
 from codespec.models.language_model import LanguageModel, Rows
+from codespec.models.span_groups import Group
 from tests.models.rounds import Replay, covering
 from tests.models.test_seam import eager_logits
 from tests.tiny_models import tiny_model
@@ -53,6 +54,20 @@ def test_variance_is_found(fault: Callable[[Patch], None], architecture: str, mo
     model.allocate(2, 64)
     said = find_variance(model)
     assert model.spec.architecture in said and "float32" in said
+
+
+def test_variance_of_who_is_attended_together_is_found(monkeypatch: Patch) -> None:
+    """Two sequences are attended apart, so it shows from three on."""
+    plain = attention._group
+
+    def leak(step: Any, group: Group, *rest: Any) -> Tensor:
+        return plain(step, group, *rest) + 1e-5 * (len(group.spans) > 1)
+
+    monkeypatch.setattr(attention, "_group", leak)
+    model = tiny_model("llama")
+    for slots, found in ((2, False), (3, True)):
+        model.allocate(slots, 64)
+        assert ("attended together" in find_variance(model)) is found
 
 
 class KeepsOneTooMany(Replay):
