@@ -19,7 +19,7 @@ from codespec.control.costs import CostTable
 from codespec.control.economy import Economy
 from codespec.control.explain import explain
 from codespec.control.looks import LEAST, SHARE, Looks
-from codespec.control.step import Step
+from codespec.control.step import Step, Steps, drafting
 from codespec.control.survival import Place, Survival
 from codespec.control.syntax import follow
 from codespec.control.worth import Worth
@@ -29,10 +29,11 @@ UNITS = 1.2  # a drafter's tokens for one of the target's, until it is known
 MEMORY = 0.98  # of that ratio, a draft
 BUCKET = 64  # tokens of context that are taken for equally long
 LOOKS = 32  # looks at the syntax, or rounds, over which a worth is averaged
-FATIGUE = 0.97  # of the share of time for looks at the syntax, each that changes nothing
 DEAR_LOOK = 0.02  # of a plain round: syntax brought one per cent at most (bench/LOG.md), so such a look rarely pays
 SEARCH = 3e-5  # seconds in which a lookup searches and weighs what it found, drafted or not (Python)
-SEARCHES, HOPE = 64, 1.0  # searches over which their gain is averaged, and the tokens that are hoped for at first
+WEIGHING = 2e-5  # seconds in which it is weighed whether a drafter should draft for a text (Python)
+SEARCHES, HOPE = 64, 1.0  # of these, over which their gain is averaged, and the tokens that are hoped for at first
+SEARCHED = 0.005  # of the time goes into searches that bring nothing: a text may begin to repeat itself at any time
 ANYWHERE: Place = ("", "")
 NOTHING = Cap(0)
 TYPICAL = 32.0  # target tokens of a completion, until they are known
@@ -60,15 +61,16 @@ class CostRule:
         self.economy = Economy()
         self._keep = keep
         self._units = dict.fromkeys(costs.drafters, UNITS)
-        self._known: dict[tuple[int, int, int], Step] = {}
+        self._steps = Steps(costs, tokens)
         self._typical, self._turn = TYPICAL, 0
         self._worth: dict[str, float] = {}  # tokens a round that a drafter which has read the text would gain
         self._places: dict[Sequence, Place] = {}  # of this step
         self._gains: dict[tuple[str, Place, float], float] = {}  # of this step: texts without luck expect alike
         dear = costs.look > DEAR_LOOK * costs.plain(1, 0)
-        self._looks = Looks(costs.look, LOOKS, share=LEAST if dear else SHARE, fatigue=FATIGUE)
-        self._searches = Looks(SEARCH, SEARCHES, insight=HOPE)
+        self._looks = Looks(costs.look, LOOKS, share=LEAST if dear else SHARE)
+        self._searches = Looks(SEARCH, SEARCHES, insight=HOPE, least=SEARCHED)
         self._searched: set[Sequence] = set()  # in this step
+        self._weighings = Looks(WEIGHING, SEARCHES, insight=HOPE)
         self._step = self._survey([])
 
     def caps(self, sequences: collections.abc.Sequence[Sequence]) -> list[Cap]:
@@ -78,6 +80,7 @@ class CostRule:
         self._gains.clear()
         self._looks.step(self._step.plain)
         self._searches.step(self._step.plain)
+        self._weighings.step(self._step.plain)
         self._turn = (self._turn + max(1, len(self._searched))) % max(1, len(sequences))  # so others come first
         self._searched.clear()
         order = [*sequences[self._turn :], *sequences[: self._turn]]
@@ -86,21 +89,23 @@ class CostRule:
 
     def trim(self, sequences: collections.abc.Sequence[Sequence], candidates: list[Candidates]) -> list[Candidates]:
         """The positions that pay, over the whole batch."""
-        step = self._step
-        if not any(c.source or s.listening for s, c in zip(sequences, candidates, strict=True)):
-            if step.deciding:
-                self.economy.step(step.batch, step.plain, 0.0, 0)
-            return candidates
-        most = [self._drafted(s, c) for s, c in zip(sequences, candidates, strict=True)]
-        survivals = [self._survivals(s, c)[:n] for s, c, n in zip(sequences, candidates, most, strict=True)]
+        asked = {s: c for s, c in zip(sequences, candidates, strict=True) if c.source or s.listening}
+        kept, extra = self._admit(asked) if asked else ({}, 0.0)
+        if self._step.deciding:
+            seconds, drafts = drafting(self.costs, asked.values(), self._step.context)
+            self.economy.step(self._step.batch, self._step.plain, seconds + extra, drafts)
+        return [kept.get(s, c) for s, c in zip(sequences, candidates, strict=True)]
+
+    def _admit(self, asked: dict[Sequence, Candidates]) -> tuple[dict[Sequence, Candidates], float]:
+        """What is verified of each draft, and the seconds that those rows cost."""
+        step, most = self._step, [self._drafted(s, c) for s, c in asked.items()]
+        survivals = [self._survivals(s, c)[:n] for (s, c), n in zip(asked.items(), most, strict=True)]
         lengths = admit(survivals, step.extra.__getitem__, step.price)
         extra = step.extra[sum(lengths)]
-        for sequence, found, length in zip(sequences, candidates, lengths, strict=True):
+        for (sequence, found), length in zip(asked.items(), lengths, strict=True):
             sequence.outlook.lost += step.own_rounds(self._drafting(found) + length * extra / max(1, sum(lengths)))
-        if step.deciding:
-            seconds, drafts = self._draft_seconds(candidates)
-            self.economy.step(step.batch, step.plain, seconds + extra, drafts)
-        return [self._cut(*turn) for turn in zip(sequences, candidates, lengths, most, strict=True)]
+        turns = zip(asked.items(), lengths, most, strict=True)
+        return {s: self._cut(s, c, length, n) for (s, c), length, n in turns}, extra
 
     def observe(self, sequence: Sequence, candidates: Candidates, verdict: Verdict) -> None:
         """Counts what was judged: the drafted tokens, and the first that was left out, by the target's next choice."""
@@ -137,11 +142,7 @@ class CostRule:
         deciding = [s for s in sequences if s.feed == s.num_pending]
         batch, rows = max(1, len(deciding)), max(1, sum(s.feed for s in sequences))
         context = sum(len(s.ids) for s in deciding) // batch // BUCKET * BUCKET
-        if len(self._known) > 512:
-            self._known.clear()
-        if (rows, batch, context) not in self._known:
-            self._known[rows, batch, context] = Step.of(self.costs, rows, batch, context, self.tokens)
-        step, drafts = self._known[rows, batch, context], self.economy.together(batch)
+        step, drafts = self._steps.of(rows, batch, context), self.economy.together(batch)
         price, spelling = self.economy.price(batch, step.plain), self.costs.spelling(drafts) / drafts
         return replace(step, deciding=bool(deciding), spelling=spelling, price=price)
 
@@ -193,6 +194,13 @@ class CostRule:
 
     def _drafter_cap(self, sequence: Sequence, source: str) -> tuple[Cap, float]:
         """A drafter's cap and the tokens it is expected to gain; one unit now and then where it gains none."""
+        if not self._weighings.allow(self._step.price):
+            return NOTHING, 0.0
+        cap, gain = self._weigh(sequence, source)
+        self._weighings.learn(gain)
+        return cap, gain
+
+    def _weigh(self, sequence: Sequence, source: str) -> tuple[Cap, float]:
         step, luck = self._step, sequence.outlook.luck.get(source, 0.0)
         if step.price * self._token_seconds(source) >= 1.0:  # what is surely right costs more than it brings
             return self._trial(sequence, source), 0.0
@@ -275,16 +283,6 @@ class CostRule:
         worth = self._worth.get(source, sequence.outlook.gains[source])
         later = worth * max(0.0, coming / 2 - 1.0)  # two tokens a round
         return max(0.0, self._step.price * self._reading_seconds(sequence, source) - later)
-
-    def _draft_seconds(self, candidates: collections.abc.Sequence[Candidates]) -> tuple[float, int]:
-        """What drafting took in this step, by the cost table, and how many drafts there were."""
-        drafts = sum(bool(c.source) for c in candidates)
-        seconds = self.costs.spelling(drafts)
-        for source, cost in self.costs.drafters.items():
-            units = [c.units for c in candidates if c.source == source]
-            if units:
-                seconds += max(units) * cost.seconds(len(units), len(units), self._step.context)
-        return seconds, drafts
 
     def _survivals(self, sequence: Sequence, candidates: Candidates) -> list[float]:
         source, luck = candidates.source, sequence.outlook.luck.get(candidates.source, 0.0)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from codespec.control.costs import CostTable
+from codespec.sequence import Candidates
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,3 +70,31 @@ class Step:
         longest = (len(self.extra) - 1) // self.batch
         costs = (self.extra[self.batch * n] / self.plain + self.own_rounds(n * unit) for n in range(1, longest + 1))
         return next((n for n, cost in enumerate(costs) if cost > rounds), longest)
+
+
+@dataclass(slots=True)
+class Steps:
+    """Steps of drafts up to `tokens` long; those that are alike are surveyed once."""
+
+    costs: CostTable
+    tokens: int
+    _known: dict[tuple[int, int, int], Step] = field(default_factory=dict, init=False)
+
+    def of(self, rows: int, batch: int, context: int) -> Step:
+        """As `Step.of`."""
+        if len(self._known) > 512:
+            self._known.clear()
+        if (rows, batch, context) not in self._known:
+            self._known[rows, batch, context] = Step.of(self.costs, rows, batch, context, self.tokens)
+        return self._known[rows, batch, context]
+
+
+def drafting(costs: CostTable, candidates: Collection[Candidates], context: int) -> tuple[float, int]:
+    """What the drafts of a step took, in seconds, and how many there were."""
+    drafts = sum(bool(c.source) for c in candidates)
+    seconds = costs.spelling(drafts)
+    for source, cost in costs.drafters.items():
+        units = [c.units for c in candidates if c.source == source]
+        if units:
+            seconds += max(units) * cost.seconds(len(units), len(units), context)
+    return seconds, drafts

@@ -9,10 +9,10 @@ import pytest
 from codespec.control import cost_rule
 from codespec.control.admit import admit
 from codespec.control.cost_rule import CostRule
-from codespec.control.costs import CostTable, Curve
+from codespec.control.costs import Curve
 from codespec.control.survival import Place, Survival
 from codespec.sequence import Candidates, Cap
-from tests.control.sequences import drafted, forward, grow, sequence, table, verdict
+from tests.control.sequences import drafted, grow, sequence, table, verdict
 
 CHAIN = ("suffix", "draft_model")
 
@@ -232,35 +232,3 @@ def test_what_drafts_share_is_shared_among_those_that_come(drafting: int, goes_o
         counts.append(sum(map(bool, asked)))
     late = sum(counts[-100:]) / (100 * drafting)
     assert late > 0.9 if goes_on else late < 0.1
-
-
-def searches(right: int, rounds: int = 300) -> tuple[float, set[int]]:
-    """Searches a round of 16 texts on a quick target, of which each finds something; and who searched at the end."""
-    costs = CostTable(forward(1e-3, 1e-5))
-    rule = CostRule(costs, ("suffix",), syntax=False)
-    batch = [sequence(max_tokens=100 * rounds) for _ in range(16)]
-    counts, late = 0, set()
-    for turn in range(rounds):
-        for made in batch:
-            made.outlook.lost = -8.0  # no text's own stake stops it
-        caps = rule.caps(batch)
-        asked = [cap.tokens > 0 for cap in caps]
-        kept = rule.trim(batch, [drafted("suffix", 2, 0.5) if ask else Candidates() for ask in asked])
-        for made, found in zip(batch, kept, strict=True):
-            judged = verdict(found, right * bool(found.ids or found.left_out))
-            grow(made, judged)
-            rule.observe(made, found, judged)
-        if turn >= rounds // 2:
-            counts += sum(asked)
-            late |= {n for n, ask in enumerate(asked) if ask}
-    return counts / (rounds - rounds // 2), late
-
-
-def test_a_batch_whose_searches_bring_nothing_searches_now_and_then_and_everywhere() -> None:
-    """Else finding nothing in 16 texts takes a tenth of a small target's step."""
-    few, everybody = searches(right=0)
-    assert 0.0 < few < 2.0 and everybody == set(range(16)), "in turn, so that nobody is overlooked"
-
-
-def test_searches_that_bring_something_are_not_counted() -> None:
-    assert searches(right=2)[0] == 16.0
