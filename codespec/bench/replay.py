@@ -50,6 +50,10 @@ class ReplayTarget(LanguageModel):
         self._held[slot] = self._held.get(slot, [])[:cached]
         self._texts.pop(slot, None)
 
+    def fork(self, source: int, target: int, length: int) -> None:
+        """A prompt that begins like one that is held goes on from there."""
+        self._held[target] = self._held[source][:length]
+
     def rollback(self, slot: int, length: int) -> None:
         """Cuts what was fed."""
         del self._held[slot][length:]

@@ -9,7 +9,8 @@ from unittest import mock
 import pytest
 from torch import Tensor
 
-from codespec.bench.recording import BATCH
+from codespec.bench.recording import BATCH, Spot, record
+from codespec.bench.replay import ReplayTarget, replay
 from codespec.bench.tape import Step
 from codespec.control.cost_rule import CostRule
 from codespec.control.draft_length import ConfidenceStopped, DraftLengthPolicy, FixedLength
@@ -17,6 +18,7 @@ from codespec.control.rules_of_thumb import Ds4Table, PlusTwoMinusOne
 from codespec.models.language_model import LanguageModel, Rows
 from tests.bench.tiny import KINDS, allocate, pair, real_rounds, recordings, replayed, rounds_of, spots
 from tests.control.sequences import table
+from tests.pairs import prompts
 
 POLICIES: dict[str, Callable[[], DraftLengthPolicy]] = {
     "off": lambda: FixedLength(0),
@@ -82,6 +84,19 @@ def test_a_step_counts_its_rows(kind: str) -> None:
     for step in replayed(kind, FixedLength(4), BATCH):
         assert step.rows == sum(played.drafted + 1 for played in step.rounds) and step.batch == len(step.rounds)
         assert all(played.committed <= played.accepted + 1 for played in step.rounds)
+
+
+def test_a_text_that_begins_like_an_earlier_one_goes_on_from_there() -> None:
+    """As the engine does: two end in the same step, and the beginning is copied from the slot that holds more of it."""
+    first, second, third = prompts()[2], prompts()[3], prompts()[4]
+    texts = (first[:90], second[:150], second[:60] + third[:60], first[:40] + third[:40])
+    allocate(pair("bytes"))
+    alike = record(pair("bytes"), [Spot("p", "a.py", "python", text) for text in texts], 12, lambda: None)
+    with mock.patch.object(ReplayTarget, "fork", autospec=True, side_effect=ReplayTarget.fork) as fork:
+        together = replay(pair("bytes"), [(FixedLength(0), alike)], batch=2)
+    assert fork.called
+    alone = replay(pair("bytes"), [(FixedLength(0), alike)])
+    assert all(rounds_of(together, recording) == rounds_of(alone, recording) for recording in alike)
 
 
 def test_recorded_classes_are_the_trackers() -> None:
