@@ -10,6 +10,7 @@ from xml.sax.saxutils import escape
 from codespec.errors import ConfigError
 
 WIDTH, LABEL, NOTE, BAR, GAP = 760, 190, 150, 16, 7
+LETTER = 6.6  # pixels of a note, in the mean
 HEAD, FOOT, MARGIN = 46, 26, 20
 STYLE = """
 text { font: 12px system-ui, sans-serif; fill: #24292f }
@@ -73,7 +74,8 @@ def write_plot(file: Path, charts: Sequence[Chart]) -> None:
 
 def _chart(chart: Chart) -> str:
     most = max([1e-9, *(max((bar.value, *(bar.interval or ()))) for bar in chart.bars)])
-    scale = (WIDTH - LABEL - NOTE) / most
+    longest = max((len(bar.note) for bar in chart.bars), default=0)
+    scale = (WIDTH - LABEL - max(NOTE, 12 + LETTER * longest)) / most
     parts = [_text(0, 14, chart.title, "title"), _text(0, 32, chart.note, "note")]
     bottom = HEAD + len(chart.bars) * (BAR + GAP)
     if chart.line is not None:

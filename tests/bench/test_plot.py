@@ -36,6 +36,13 @@ def test_longer_bars_are_larger_numbers_and_both_themes_are_there() -> None:
     assert "a &lt; b" in text and len(list(root.iter(f"{SVG}line"))) == 2
 
 
+def test_a_long_note_has_room() -> None:
+    note = "1.38 (13.3 rejected, 12.4 missed a round)"
+    root = ElementTree.fromstring(draw([Chart("a", "b", [Bar("one", 2.0, note=note), Bar("two", 1.0)])]))
+    (text,) = [found for found in root.iter(f"{SVG}text") if found.text == note]
+    assert float(text.attrib["x"]) + 6 * len(note) <= float(root.attrib["width"])
+
+
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="can't be written"):
