@@ -26,8 +26,8 @@ def test_ghost_text_appears_and_tab_takes_it(editor: Editor, project: Path) -> N
     editor.wait(lambda: (project / "add.py").read_text() == wanted + "\n", "the file is prefix, completion and suffix")
 
 
-def test_the_text_grows_while_it_is_written(start: Start, daemon: Daemon, project: Path) -> None:
-    editor = start({"url": daemon.url, "budgetMs": 20, "maxTokens": 256})
+def test_the_text_grows_while_it_is_written(start: Start, slow_daemon: Daemon, project: Path) -> None:
+    editor = start({"url": slow_daemon.url, "budgetMs": 20, "maxTokens": 256})
     editor.nvim.command("set paste")
     editor.watch()
     grew = []
