@@ -2,7 +2,7 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { until } from "./waiting.mjs";
 
-const RUN = 12; // milliseconds out of PERIOD that a slowed daemon runs
+const RUN = 4; // milliseconds out of PERIOD that a slowed daemon runs: a fast machine writes a long text in 30
 const PERIOD = 150;
 
 export class Daemon {
