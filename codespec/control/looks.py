@@ -8,20 +8,20 @@ from dataclasses import dataclass, field
 
 SHARE = 0.02  # of the time may go into looks that are not known to pay
 LEAST = 0.001  # of it always may, if nothing else is said
+FATIGUE = 0.97  # of that share, each such look
 
 
 @dataclass(slots=True)
 class Looks:
     """Looks of one kind, each of `cost` seconds. `insight` is what they gained lately, in tokens, a mean of about
-    `memory` looks; `fatigue` lowers their share of the time, down to `least`, with each look that was not known to pay,
-    until one gains.
+    `memory` looks. Their share of the time falls, down to `least`, with each look that was not known to pay, until one
+    gains.
     """
 
     cost: float
     memory: int
     insight: float = 0.0
     share: float = SHARE
-    fatigue: float = 0.97
     least: float = LEAST
     _credit: float = field(default=0.0, init=False)
 
@@ -36,7 +36,7 @@ class Looks:
         if self.cost > self._credit:
             return False
         self._credit -= self.cost
-        self.share = max(self.least, self.fatigue * self.share)
+        self.share = max(self.least, FATIGUE * self.share)
         return True
 
     def learn(self, gained: float) -> None:
