@@ -17,7 +17,7 @@ from codespec.errors import ConfigError
 
 STARTER = Path(__file__).parent / "starter"
 PREFIX = "CODESPEC_"
-NO_SETTINGS = ("CODESPEC_PROMPTS", "CODESPEC_SERVE_TOKEN")  # variables of ours that others read
+NO_SETTINGS = ("CODESPEC_PROMPTS", "CODESPEC_SERVE_TOKEN", "CODESPEC_TEST_CALLS")  # variables of ours that others read
 # Files whose text is never taken as context, by name.
 SECRET_FILES = (
     *(".env*", "*.pem", "*.key", "*.crt", "*.cert", "*.p12", "*.pfx", "id_rsa*", "id_ed25519*", ".npmrc", ".pypirc"),

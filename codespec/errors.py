@@ -7,6 +7,7 @@ CodespecError
 │   └── TokenizerError    a tokenizer whose text does not survive bytes → ids → bytes
 ├── PairError         a target and a drafter that cannot work together
 ├── TrainingError     a corpus, a checkpoint or a disk that stops a training run
+├── MismatchError     a text that differs from plain decoding where `exact` mode rules it out: codespec's fault
 └── ServeError        a daemon that cannot take a request now, or lost one; `status` is HTTP's
 """
 
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 
 class CodespecError(Exception):
-    """Base of all errors that carry one sentence for the user; the command line exits 2 on it."""
+    """Base of all errors that carry one sentence for the user; the command line exits 2 on it, on MismatchError 1."""
 
 
 class ConfigError(CodespecError):
@@ -43,6 +44,10 @@ class PairError(CodespecError):
 
 class TrainingError(CodespecError):
     """A corpus, a checkpoint or a disk that stops a training run."""
+
+
+class MismatchError(CodespecError):
+    """A text that differs from plain decoding where `exact` mode rules it out: codespec's fault, not the user's."""
 
 
 class ServeError(CodespecError):

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, settings
 # Before any test module imports transformers: tests make their own models and fetch none.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # two test processes share two cores: waiting threads would spin
 
 # What the engine keeps in the user's folders is kept in a folder of this run; processes that tests start inherit it.
 KEPT = tempfile.TemporaryDirectory(prefix="codespec-tests-")

@@ -15,9 +15,9 @@ from unittest import mock
 import torch
 
 from codespec.config import EngineConfig
+from codespec.engine.calls import choose_calls
 from codespec.engine.engine import Engine
 from codespec.engine.load import assemble
-from codespec.models.exactness import find_variance
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import wrap
 from codespec.proposers.base import NOTHING, Proposer
@@ -88,8 +88,8 @@ def build(
 ) -> Engine:
     """An engine with fresh caches and no warm-up; a given proposer takes the place of the configured one."""
     defaults = {"context": CONTEXT, "warmup": 0, "policy": "fixed", "draft_tokens": CAP, "proposers": "draft_model"}
-    exact, check = target.exact, (lambda _: "") if target in CHECKED else find_variance
-    with mock.patch("codespec.engine.load.find_variance", check):  # the start-up check, once a model
+    exact, check = target.exact, (lambda *_: None) if target in CHECKED else choose_calls
+    with mock.patch("codespec.engine.load.choose_calls", check):  # the start-up check, once a model
         engine = assemble(target, drafter, EngineConfig(**{**defaults, **settings}))
     assert target.exact == exact, engine.notes
     CHECKED.add(target)

@@ -1,6 +1,3 @@
-# NOTE FOR THE AUTHOR OF tests/models: the engine-tests session overwrote your first tests/tiny_models.py at 14:32:07,
-# four seconds after you made it, by mistake (it was not there when looked for). Sorry: please put yours back over this
-# stand-in whole, this note included. tests/pairs.py will be fitted to whatever interface yours has.
 """Tiny random models of many architectures, made in memory. Knows configurations; knows no text and no engine.
 
 Two layers, 128 wide, heads not tied to the embeddings, each architecture with its own traits small enough to show
@@ -21,7 +18,10 @@ import transformers
 from torch import nn
 
 from codespec.models.attention import register
+from codespec.models.call_shape import CallShape
+from codespec.models.invariance import find_calls
 from codespec.models.language_model import LanguageModel, Steps
+from codespec.models.linear import tiled_linears
 from codespec.models.loader import wrap
 from codespec.text.tokenizer import TextTokenizer
 
@@ -32,6 +32,7 @@ LONGROPE_LIMIT = 64
 MIXTURES = ("gpt_oss", "mixtral")  # experts are no linear layers: their products are not packed
 SPREAD = 4.0  # times the usual initial weights: rows must differ
 _PROBE = 48
+_CALLS: dict[object, CallShape] = {}
 
 
 def _shape(**more: Any) -> dict[str, Any]:
@@ -135,10 +136,27 @@ def tiny_model(
     steps: Steps | None = None,
     **change: Any,
 ) -> LanguageModel:
-    """Such a network behind the seam; as many ids as the tokenizer has unless `vocab_size` says otherwise."""
+    """Such a network behind the seam; as many ids as the tokenizer has unless `vocab_size` says otherwise. An exact one
+    has the shape of call that holds on this processor.
+    """
     size = vocab_size or (tokenizer.vocab_size if tokenizer else 512)
     network = tiny_network(architecture, vocab_size=size, seed=seed, dtype=dtype, **change)
-    return wrap(network, tokenizer, architecture, device=torch.device("cpu"), dtype=dtype, exact=exact, steps=steps)
+    return shaped(
+        wrap(network, tokenizer, architecture, device=torch.device("cpu"), dtype=dtype, exact=exact, steps=steps)
+    )
+
+
+def shaped(model: LanguageModel) -> LanguageModel:
+    """The model with the shape of call that holds here, found once for models of the same sizes."""
+    if model.exact:
+        kinds = frozenset(layer.kind for layer in tiled_linears(model.network))
+        key = kinds, model.heads, model.dtype, model.spec.packed, model.steps, torch.get_num_threads()
+        if key not in _CALLS:
+            found = find_calls(model)
+            assert not found.variance, found.variance
+            _CALLS[key] = found.calls
+        model.use(_CALLS[key])
+    return model
 
 
 @torch.no_grad()

@@ -11,13 +11,14 @@ from typing import Any
 import torch
 
 from codespec.config import EngineConfig
+from codespec.engine.calls import choose_calls
 from codespec.engine.load import DEFAULT_CONTEXT
 from codespec.errors import ConfigError
-from codespec.models.exactness import LENGTH, find_variance
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_drafter, load_model
 from codespec.models.memory_plan import Need, make_room
 from codespec.models.shapes import SHAPES
+from codespec.models.variance import LEAST_LENGTH
 from codespec.proposers.base import Proposer
 from codespec.proposers.draft_model import DraftModel
 from codespec.proposers.suffix import SuffixProposer
@@ -84,14 +85,17 @@ def load_pair(config: EngineConfig, batch: int, longest: int) -> Pair:
         drafter = load_drafter(config.drafter, where, config.drafter_dtype)
     pair = Pair(target, drafter, min(target.spec.max_length, config.context or DEFAULT_CONTEXT), config.warmup)
     verified, read = batch * (longest + 1), batch * pair.drafter_context
-    needs = [Need(target, max(2, batch), max(LENGTH, pair.context), pair.context + verified, verified)]
+    needs = [Need(target, max(2, batch), max(LEAST_LENGTH, pair.context), pair.context + verified, verified)]
     if drafter is not None:
         needs.append(Need(drafter, batch, pair.drafter_context + 1, read, batch))
     notes: list[str] = []
     make_room(needs, config.graph_rows, lambda phase: None, notes)
-    variance = find_variance(target)
-    if variance:
-        raise ConfigError(f"This target can't be replayed ({variance}): choose another --dtype, --device or target.")
+    for need in needs:
+        variance = choose_calls(need.model, [], config.prefill_chunk).variance
+        if variance:
+            raise ConfigError(
+                f"This target can't be replayed ({variance}): choose another --dtype, --device or target."
+            )
     return replace(pair, notes=tuple(notes))
 
 

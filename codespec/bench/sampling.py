@@ -3,7 +3,8 @@ and by rejection. Knows engines and models.
 
 Rejection needs a drafter with the target's vocabulary. The starter pair has two, so the target is drafted by itself
 without a layer; the other two ways are measured with the pair as it is, too. Every way drafts the same fixed number
-of tokens, so that acceptance can be compared; ways take turns, prompt by prompt.
+of tokens, so that acceptance can be compared; ways take turns, prompt by prompt. The first two write what plain
+decoding writes, and that is checked.
 """
 
 from __future__ import annotations
@@ -19,16 +20,21 @@ from torch import Tensor, nn
 from codespec.bench.prompts import BenchPrompt
 from codespec.config import EngineConfig
 from codespec.control.draft_length import FixedLength
+from codespec.engine.calls import choose_calls
 from codespec.engine.engine import Engine
 from codespec.errors import ConfigError
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_model
+from codespec.models.processor import processor
 from codespec.proposers.draft_model import DraftModel, Guess
-from codespec.types import CompletionRequest, Stats
+from codespec.types import Completion, CompletionRequest, Stats
 
 CONTEXT = 1024  # of prompt and completion
 TEMPERATURES = (0.4, 0.8, 1.0)
 OWN_LUCK, GREEDY, REJECTION, PLAIN = "own luck", "greedy", "rejection", "plain"
+
+
+Timed = tuple[Completion, float]  # and its seconds a token
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +60,21 @@ def run_sampling_bench(bench: SamplingBench) -> dict[str, Any]:
     config = bench.config
     target = load_model(config.target, device=config.device, dtype=config.dtype)
     part = leave_one_out(load_model(config.target, device=config.device, dtype=config.drafter_dtype))
+    target.allocate(3, CONTEXT)
+    exact = not choose_calls(target, []).variance
     rows = _measure(bench, "itself without a layer", target, part, (OWN_LUCK, GREEDY, REJECTION))
     if config.drafter != "none":
         drafter = load_model(config.drafter, device=config.device, dtype=config.drafter_dtype)
         rows += _measure(bench, "of the pair", target, drafter, (OWN_LUCK, GREEDY))
-    facts = {"prompts": len(bench.prompts), "tokens": bench.tokens, "drafted": bench.drafted, "dtype": config.dtype}
-    return {**facts, "rows": rows}
+    return {
+        "processor": processor().label,
+        "prompts": len(bench.prompts),
+        "tokens": bench.tokens,
+        "drafted": bench.drafted,
+        "dtype": config.dtype,
+        "exact": exact,
+        "rows": rows,
+    }
 
 
 def leave_one_out(model: LanguageModel) -> LanguageModel:
@@ -81,7 +96,7 @@ def _measure(
         model.allocate(2, CONTEXT)
     rows = []
     for temperature in bench.temperatures:
-        done: dict[str, list[tuple[Stats, float]]] = {way: [] for way in (PLAIN, *ways)}
+        done: dict[str, list[Timed]] = {way: [] for way in (PLAIN, *ways)}
         for seed, prompt in enumerate(bench.prompts):
             request = CompletionRequest(
                 prefix=prompt.prefix, max_tokens=bench.tokens, temperature=temperature, seed=seed
@@ -94,8 +109,8 @@ def _measure(
 
 def _complete(
     bench: SamplingBench, way: str, target: LanguageModel, drafter: LanguageModel, request: CompletionRequest
-) -> tuple[Stats, float]:
-    """What one completion did, and its seconds a token without the reading of the prompt."""
+) -> Timed:
+    """One completion, and its seconds a token without the reading of the prompt."""
     kind: Callable[..., DraftModel] = GreedyDraft if way == GREEDY else DraftModel
     proposer = kind(drafter, CONTEXT - 1, 2, shares_ids_with=target.tokenizer)
     policy = FixedLength(0 if way == PLAIN else bench.drafted)
@@ -104,17 +119,16 @@ def _complete(
     if way == REJECTION:
         request = replace(request, rule="rejection")
     began = time.perf_counter()
-    stats = engine.complete([request])[0].stats
-    return stats, (time.perf_counter() - began) / max(1, stats.committed)
+    done = engine.complete([request])[0]
+    return done, (time.perf_counter() - began) / max(1, done.stats.committed)
 
 
-def _row(
-    drafter: str, temperature: float, way: str, done: Mapping[str, Sequence[tuple[Stats, float]]]
-) -> dict[str, Any]:
+def _row(drafter: str, temperature: float, way: str, done: Mapping[str, Sequence[Timed]]) -> dict[str, Any]:
     total, found = Stats(), done[way]
-    for stats, _ in found:
-        total.add(stats)
+    for completion, _ in found:
+        total.add(completion.stats)
     faster = [plain / own for (_, plain), (_, own) in zip(done[PLAIN], found, strict=True)]
+    equal = [own.token_ids == plain.token_ids for (plain, _), (own, _) in zip(done[PLAIN], found, strict=True)]
     return {
         "drafter": drafter,
         "temperature": temperature,
@@ -123,14 +137,29 @@ def _row(
         "rate": round(total.accepted / max(1, total.drafted), 3),
         "times_plain": round(median(faster), 3),
         "tokens": total.committed,
+        "equal": None if way == REJECTION else sum(equal),  # rejection keeps the distribution, not the text
     }
+
+
+def mismatches(found: Mapping[str, Any]) -> list[str]:
+    """Where a text differs from plain decoding that must not."""
+    return [
+        f"{row['way']} at temperature {row['temperature']}, drafter {row['drafter']}: "
+        f"{found['prompts'] - row['equal']} of {found['prompts']} texts"
+        for row in found["rows"]
+        if found["exact"] and row["equal"] is not None and row["equal"] < found["prompts"]
+    ]
 
 
 def report(found: Mapping[str, Any]) -> list[str]:
     """The rows as lines."""
     head = f"{found['prompts']} prompts, up to {found['tokens']} tokens, {found['drafted']} drafted, {found['dtype']}"
-    lines = [head, f"{'drafter':24} {'temperature':>11} {'way':>10} {'accepted/round':>15} {'times plain':>12}"]
+    lines = [head, found["processor"]]
+    lines += [] if found["exact"] else ["exact mode does not hold here: fast mode is used, near-ties may differ"]
+    titles = f"{'accepted/round':>15} {'times plain':>12} {'equal':>6}"
+    lines.append(f"{'drafter':24} {'temperature':>11} {'way':>10} {titles}")
     for row in found["rows"]:
-        ratio = f"{row['accepted_per_round']:15.2f} {row['times_plain']:12.2f}"
+        equal = "–" if row["equal"] is None else f"{row['equal']}/{found['prompts']}"
+        ratio = f"{row['accepted_per_round']:15.2f} {row['times_plain']:12.2f} {equal:>6}"
         lines.append(f"{row['drafter']:24} {row['temperature']:11} {row['way']:>10} {ratio}")
     return lines

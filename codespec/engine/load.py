@@ -11,16 +11,17 @@ from typing import Any
 import torch
 
 from codespec.config import EngineConfig, resolve
+from codespec.engine.calls import choose_calls
 from codespec.engine.engine import Engine
 from codespec.engine.policies import choose_policy
 from codespec.errors import ConfigError
 from codespec.models.cache import CAPACITY_UNIT, cache_bytes
-from codespec.models.exactness import LENGTH, find_variance
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_drafter, load_model
 from codespec.models.memory_plan import Need, make_room
 from codespec.models.shapes import SHAPES
 from codespec.models.timing import choose_threads
+from codespec.models.variance import LEAST_LENGTH
 from codespec.proposers.base import Proposer
 from codespec.proposers.chain import ChainProposer
 from codespec.proposers.draft_model import DraftModel
@@ -69,9 +70,9 @@ def assemble(
 ) -> Engine:
     """Wires loaded models into an engine; allocates their slots and, on a GPU, captures their graphs."""
     context, reads = _context(target, config), _context(drafter, config) if drafter else 0
-    slots = choose_slots(config, {target: max(LENGTH, context)} | ({drafter: reads + 1} if drafter else {}))
+    slots = choose_slots(config, {target: max(LEAST_LENGTH, context)} | ({drafter: reads + 1} if drafter else {}))
     verified = config.max_batch * (config.draft_tokens + 1)
-    needs = [Need(target, max(2, slots), max(LENGTH, context), config.prefill_chunk + verified, verified)]
+    needs = [Need(target, max(2, slots), max(LEAST_LENGTH, context), config.prefill_chunk + verified, verified)]
     if drafter is not None:
         needs.append(Need(drafter, slots, reads + 1, reads, config.max_batch))
     notes = [*target.spec.notes]
@@ -79,11 +80,8 @@ def assemble(
     on_cpu = [need.model for need in needs if need.model.device.type == "cpu"]
     if config.threads == 0 and on_cpu:
         torch.set_num_threads(choose_threads(on_cpu[0]))
-    if config.mode == "exact":
-        variance = find_variance(target)
-        if variance:
-            target.exact = False
-            notes.append(f"exact mode does not hold here ({variance}): fast mode is used, near-ties may differ")
+    for need in needs:
+        choose_calls(need.model, notes, config.prefill_chunk)
     proposer = _proposer(target, drafter, config, slots)
     return Engine(
         target,

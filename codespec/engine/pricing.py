@@ -19,6 +19,7 @@ from codespec import __version__
 from codespec.control import kept
 from codespec.control.costs import CostTable, Curve, ForwardCost, Point
 from codespec.models.language_model import LanguageModel, Rows
+from codespec.models.processor import processor
 from codespec.models.timing import SHORT, Shape, measure, time_rows
 from codespec.text.align import retokenize_batch
 
@@ -76,7 +77,7 @@ def fingerprint(*models: LanguageModel) -> str:
         TABLE,
         __version__,
         platform.node(),
-        platform.machine(),
+        processor().label,
         torch.__version__,
         torch.get_num_threads(),
     ]
@@ -85,6 +86,7 @@ def fingerprint(*models: LanguageModel) -> str:
         slots = (model.cache.slots, model.cache.capacity) if model.cache else ()
         mode = "exact" if model.exact else "fast"
         facts += [spec, _device_name(model.device), model.steps, mode, model.bucket_rows, model.graphs]
+        facts += [model.calls.as_dict()]
         facts += [sorted(model.shapes.items()), slots]
     return hashlib.blake2b(json.dumps(facts, sort_keys=True, default=str).encode(), digest_size=12).hexdigest()
 

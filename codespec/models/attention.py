@@ -6,10 +6,9 @@ A forward is flat: all rows (tokens) of all sequences lie behind one another in 
 as `DeviceRows`, which one kernel reads on the device (`slot_attention`). Grouped heads are folded into query rows
 instead of expanding K and V.
 
-In `exact` mode the query rows of a head of keys come in multiples of `QUERY_ROWS` and its keys in multiples of
-`KEY_BLOCK`. Measured on a CPU (0 of 4,100 comparisons differ, float32 and bfloat16, head sizes 32-128): one to three
-rows take other kernels, and a product over more than 192 keys splits its sum by the number of keys, so a row's bits
-would depend on how much text follows it in the same forward (with 256 keys 1 of 1,700 bfloat16 rows did).
+Its calls have the model's shape (`call_shape`): query rows by the number that leaves a row's bits alone on this
+processor, and keys in whole blocks, for a product over more than 192 keys splits its sum by the number of keys, so a
+row's bits would depend on how much text follows it in the same forward (with 256 keys 1 of 1,700 bfloat16 rows did).
 """
 
 from __future__ import annotations
@@ -22,27 +21,49 @@ from torch import Tensor, nn
 from torch.nn.functional import pad, scaled_dot_product_attention
 from transformers import AttentionInterface
 
-from codespec.models.cache import CAPACITY_UNIT, KVCache, LayerShape
+from codespec.models.cache import KVCache, LayerShape
+from codespec.models.call_shape import KEY_BLOCK, UNTRIED, CallShape
 from codespec.models.device_rows import DeviceRows
 from codespec.models.slot_attention import slot_attention
-from codespec.models.span_groups import QUERY_ROWS, Group, Grouping, Span
+from codespec.models.span_groups import Group, Grouping, Span
 
 NAME = "codespec"
-EAGER_ROWS = 16
-KEY_BLOCK = CAPACITY_UNIT
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """What a layer's attention is, beside its weights: query heads that share a head of keys, sizes of a head, the
+    window (0: none), the bound of its scores, whether it has sinks.
+    """
+
+    groups: int
+    kv_heads: int
+    size: int
+    value_size: int
+    scale: float
+    window: int = 0
+    softcap: float | None = None
+    sinks: bool = False
+
+    @property
+    def eager(self) -> bool:
+        """Whether no kernel of torch's does it."""
+        return self.softcap is not None or self.sinks
 
 
 @dataclass(slots=True)
 class Step:
     """One forward: its spans (or `rows` instead, on a device), the cache they write to (None while shapes are probed),
-    and masks made once for all layers. `groups` is how many query heads share a head of keys, at most.
+    and masks made once for all layers. `groups` is how many query heads share a head of keys, at most; `heads` is what
+    each layer's attention is.
     """
 
     spans: list[Span]
     cache: KVCache | None
-    exact: bool = True
+    calls: CallShape = UNTRIED
     rows: DeviceRows | None = None
     groups: int = 1
+    heads: dict[int, Heads] = field(default_factory=dict)
     shapes: dict[int, LayerShape] = field(default_factory=dict)
     inverse_frequencies: Tensor | None = None  # [rows, rotary_dim / 2], for rotary variants chosen per request
     rotary_scale: Tensor | None = None  # [rows, 1]
@@ -68,31 +89,35 @@ class Step:
         """The spans in groups, made once for all layers in which a row is `folded` query rows of a head of keys."""
         key = folded, alone
         if key not in self.groupings:
-            self.groupings[key] = Grouping.of(self.spans, folded, alone=alone)
+            self.groupings[key] = Grouping.of(self.spans, folded, alone=alone, unit=self.calls.queries)
         return self.groupings[key]
 
     def read(self, layer: int, group: Group) -> tuple[Tensor, Tensor]:
         """Keys and values of a group's slots [spans, kv_heads, keys, size]."""
         assert self.cache is not None
-        end = group.length + (-group.length % KEY_BLOCK if self.exact else 0)
+        end = group.length + -group.length % self.calls.keys
         return self.cache.read_slots(layer, group.spans[0].slot, len(group.spans), end)
 
     def mask(self, group: Group, queries: Tensor, folded: int, keys: int, window: int) -> Tensor:
-        """Additive mask [spans, 1, query rows, keys] of a group whose rows stand `folded` times behind one another;
-        query rows beyond them see what the last one sees. Finite, so that a wholly masked block can't give NaN.
-        """
+        """The mask of a group whose rows stand `folded` times behind one another, made once for all layers."""
         key = (id(group), folded, queries.shape[2], keys, window)
-        found = self.masks.get(key)
-        if found is None:
+        if key not in self.masks:
             row = group.positions().to(queries.device).repeat(1, folded)
-            row = torch.cat([row, row[:, -1:].expand(-1, queries.shape[2] - row.shape[1])], dim=1)[..., None]
-            column = torch.arange(keys, device=queries.device)
-            hidden = column > row
-            if window:
-                hidden |= column <= row - window
-            seen = torch.zeros(hidden.shape, dtype=queries.dtype, device=queries.device)
-            found = self.masks[key] = seen.masked_fill_(hidden, torch.finfo(queries.dtype).min)[:, None]
-        return found
+            self.masks[key] = make_mask(row, queries, keys, window)
+        return self.masks[key]
+
+
+def make_mask(row: Tensor, queries: Tensor, keys: int, window: int) -> Tensor:
+    """Additive mask [spans, 1, query rows, keys] for rows at these places in their texts [spans, R]; query rows beyond
+    them see what the last one sees. Finite, so that a wholly masked block can't give NaN.
+    """
+    row = torch.cat([row, row[:, -1:].expand(-1, queries.shape[2] - row.shape[1])], dim=1)[..., None]
+    column = torch.arange(keys, device=queries.device)
+    hidden = column > row
+    if window:
+        hidden |= column <= row - window
+    seen = torch.zeros(hidden.shape, dtype=queries.dtype, device=queries.device)
+    return seen.masked_fill_(hidden, torch.finfo(queries.dtype).min)[:, None]
 
 
 class Seam:
@@ -134,19 +159,24 @@ def attend(
     if step.rows is not None:
         call = partial(_on_device, step, layer, query, key, value, scale, sliding_window or 0, softcap, s_aux)
         return call() if step.rows.attend is None else step.rows.attend(call), None
-    step.shapes[layer] = (kv_heads, key.shape[3], value.shape[3])
-    step.groups = max(step.groups, heads // kv_heads)
-    if step.cache is not None:
+    groups, window = heads // kv_heads, sliding_window or 0
+    if step.cache is None:
+        step.shapes[layer] = (kv_heads, key.shape[3], value.shape[3])
+        step.heads[layer] = Heads(
+            groups, kv_heads, key.shape[3], value.shape[3], scale, window, softcap, s_aux is not None
+        )
+        step.groups = max(step.groups, groups)
+    else:
         step.write(layer, key[0], value[0])
-    grouping = step.group(heads // kv_heads, alone=step.cache is None or softcap is not None or s_aux is not None)
+    grouping = step.group(groups, alone=step.cache is None or softcap is not None or s_aux is not None)
     parts = []
     for group, taken in zip(grouping.groups, grouping.taken, strict=True):
         keys, values = (key[:, :, taken], value[:, :, taken]) if step.cache is None else step.read(layer, group)
         count, queries = len(group.spans), query[0, :, taken]
         if count > 1:
             queries = queries.reshape(heads, count, group.rows, -1).transpose(0, 1)
-        queries = queries.reshape(count, kv_heads, heads // kv_heads * group.rows, -1)
-        attended = _group(step, group, queries, keys, values, scale, sliding_window or 0, softcap, s_aux)
+        queries = queries.reshape(count, kv_heads, groups * group.rows, -1)
+        attended = attend_group(step, group, queries, keys, values, scale, window, softcap, s_aux)
         parts.append(attended.reshape(count, heads, group.rows, -1).transpose(1, 2).flatten(0, 1))
     out = parts[0] if len(parts) == 1 else torch.cat(parts)
     return (out if grouping.order is None else out[grouping.order])[None], None
@@ -171,7 +201,7 @@ def _on_device(
     return slot_attention(query[0].transpose(0, 1), keys, values, rows, scale, window, softcap, sinks)[None]
 
 
-def _group(
+def attend_group(
     step: Step,
     group: Group,
     query: Tensor,
@@ -185,22 +215,65 @@ def _group(
     """One group: query [spans, kv_heads, folded * rows, size], a folded head's rows behind one another, over keys
     [spans, kv_heads, L, size] -> [spans, kv_heads, folded * rows, value_size].
     """
-    count, length = query.shape[2], keys.shape[2]
+    count, length, calls = query.shape[2], keys.shape[2], step.calls
+    value_size = values.shape[3]
     folded, eager = count // group.rows, softcap is not None or sinks is not None
-    if step.exact:
-        if missing := -count % (EAGER_ROWS if eager else QUERY_ROWS):
-            query = pad(query, (0, 0, 0, missing))
-        if missing := -length % KEY_BLOCK:
-            keys, values = pad(keys, (0, 0, 0, missing)), pad(values, (0, 0, 0, missing))
+    tiles, each = calls.query_tiles(count)
+    wider = -query.shape[3] % calls.sizes  # of values too: torch's kernel takes heads of one size only
+    if (missing := tiles * each - count) or wider:
+        query = pad(query, (0, wider, 0, missing))
+    if (more := -length % calls.keys) or wider:
+        keys, values = pad(keys, (0, wider, 0, more)), pad(values, (0, wider, 0, more))
     only = len(group.spans) == 1 and group.rows == 1
-    sees_all = only and not (step.exact or window or eager)  # and no block of keys has rows beyond it
+    sees_all = only and calls.keys == 1 and not (window or eager)  # and no block of keys has rows beyond it
     mask = None if sees_all else step.mask(group, query, folded, keys.shape[2], window)
-    if mask is not None and eager:
-        of_rows = None if sinks is None else sinks.reshape(query.shape[1], -1).repeat_interleave(group.rows, dim=1)
-        attended = _eager(query[0], keys[0], values[0], mask[0, 0], scale, softcap, of_rows)[None]
-    else:
-        attended = scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=scale)
-    return attended[:, :, :count]
+    of_rows = None if sinks is None else sinks.reshape(query.shape[1], -1).repeat_interleave(group.rows, dim=1)
+    return attend_tiles(query, keys, values, mask, scale, softcap, of_rows, tiles)[:, :, :count, :value_size]
+
+
+def attend_tiles(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    mask: Tensor | None,
+    scale: float,
+    softcap: float | None,
+    sinks: Tensor | None,
+    tiles: int,
+) -> Tensor:
+    """Attention in `tiles` calls of as many query rows each: query [spans, kv_heads, R, size] over keys [spans,
+    kv_heads, L, size] with mask [spans, 1, R, L] -> [spans, kv_heads, R, value_size]. `sinks` [kv_heads, ≤ R].
+    """
+    if softcap is not None or sinks is not None:
+        assert mask is not None and len(query) == 1
+        if sinks is not None:
+            sinks = pad(sinks.float(), (0, query.shape[2] - sinks.shape[1]))
+        each = query.shape[2] // tiles
+        parts = [
+            _eager(
+                query[0, :, rows], keys[0], values[0], mask[0, 0, rows], scale, softcap,
+                None if sinks is None else sinks[:, rows],
+            )
+            for rows in (slice(tile * each, (tile + 1) * each) for tile in range(tiles))
+        ]  # fmt: skip
+        return (parts[0] if tiles == 1 else torch.cat(parts, dim=1))[None]
+    if tiles == 1:
+        return scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=scale)
+    spans, kv_heads, count, size = query.shape
+    each = count // tiles
+    if spans > 1:  # keys that serve many tiles are one batch only where they need not be copied for it
+        rows = [slice(tile * each, (tile + 1) * each) for tile in range(tiles)]
+        masks = [None if mask is None else mask[:, :, part] for part in rows]
+        found = [
+            scaled_dot_product_attention(query[:, :, part], keys, values, attn_mask=seen, scale=scale)
+            for part, seen in zip(rows, masks, strict=True)
+        ]
+        return torch.cat(found, dim=2)
+    folded = query.reshape(kv_heads, tiles, each, size).transpose(0, 1)
+    seen = None if mask is None else mask.view(tiles, 1, each, -1)
+    keys, values = keys.expand(tiles, -1, -1, -1), values.expand(tiles, -1, -1, -1)
+    out = scaled_dot_product_attention(folded, keys, values, attn_mask=seen, scale=scale)
+    return out.transpose(0, 1).reshape(1, kv_heads, count, -1)
 
 
 def _eager(
@@ -213,21 +286,22 @@ def _eager(
     sinks: Tensor | None,
 ) -> Tensor:
     """Attention by hand, for soft-capped scores (Gemma 2) and for sinks (gpt-oss): [kv_heads, R, size] -> the same.
-    Sinks are those of the rows that are looked at, [kv_heads, folded].
+    Sinks are the rows' own, [kv_heads, R].
     """
-    scores = torch.matmul(query, keys.transpose(1, 2)).float() * scale
+    blocks = [slice(start, start + KEY_BLOCK) for start in range(0, keys.shape[1], KEY_BLOCK)]
+    parts = [torch.matmul(query, keys[:, block].transpose(1, 2)) for block in blocks]  # so the sums' order is fixed
+    scores = (parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)).float() * scale
     if softcap is not None:
         scores = torch.tanh(scores / softcap) * softcap
     scores = scores + mask.float()
     if sinks is not None:
-        scores = torch.cat([pad(sinks.float(), (0, query.shape[1] - sinks.shape[1]))[:, :, None], scores], dim=2)
+        scores = torch.cat([sinks[:, :, None], scores], dim=2)
         weights = torch.softmax(scores, dim=2)[:, :, 1:]
     else:
         weights = torch.softmax(scores, dim=2)
     weights = weights.to(values.dtype)
-    out = torch.matmul(weights[:, :, :KEY_BLOCK], values[:, :KEY_BLOCK])
-    for start in range(KEY_BLOCK, values.shape[1], KEY_BLOCK):  # block by block: the sum's order is fixed
-        block = slice(start, start + KEY_BLOCK)
+    out = torch.matmul(weights[:, :, blocks[0]], values[:, blocks[0]])
+    for block in blocks[1:]:
         out += torch.matmul(weights[:, :, block], values[:, block])
     return out
 

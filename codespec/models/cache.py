@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from codespec.errors import ModelError
+from codespec.models.call_shape import KEY_BLOCK
 from codespec.models.fused import scatter
 
-CAPACITY_UNIT = 512  # exact attention reads whole blocks of this many keys
+CAPACITY_UNIT = KEY_BLOCK  # exact attention reads whole blocks
 LayerShape = tuple[int, int, int]  # kv heads, key size, value size
 
 

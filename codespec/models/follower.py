@@ -14,7 +14,7 @@ from codespec.models.loader import find_device, load_model
 from codespec.models.team import STOP, Team, closed_on_failure, join_team, start_team
 
 COMMAND = ("-m", "codespec.models.follower")
-CALLS = ("forward", "allocate", "admit", "fork", "capture")  # of LanguageModel
+CALLS = ("forward", "allocate", "admit", "fork", "capture", "use")  # of LanguageModel
 
 
 def load_split(config: EngineConfig) -> LanguageModel:

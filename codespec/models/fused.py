@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from codespec.models.elementwise import steady
+
 WIDE = torch.float32.itemsize  # sums of squares are taken in numbers at least so wide
 
 
@@ -63,7 +65,7 @@ def silu_mul(both: Tensor) -> Tensor:
 
         return triton_rowwise.silu_mul(both)
     half = both.shape[1] // 2
-    return functional.silu(both[:, :half]) * both[:, half:]
+    return steady(functional.silu, both[:, :half]) * both[:, half:]
 
 
 def scatter(

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor, nn
 
-from codespec.models.attention import Seam, Step
+from codespec.models.attention import Heads, Seam, Step
 from codespec.models.cache import KVCache, LayerShape
+from codespec.models.call_shape import FAST, UNTRIED, CallShape
 from codespec.models.device_rows import DeviceRows, tile_positions
 from codespec.models.graphs import Graphs, Progress, StepRunner
+from codespec.models.linear import tiled_linears
 from codespec.models.rotary import RequestRotary, SlotFrequencies
 from codespec.models.span_groups import Span
 from codespec.text.tokenizer import TextTokenizer
@@ -82,10 +84,12 @@ class LanguageModel:
         self.token_bytes = padded_bytes(tokenizer, spec.vocab_size)
         self.device = device
         self.dtype = dtype
-        self.exact = exact
+        self.exact = exact  # whether rows are promised to be their own, bit for bit
+        self.calls = UNTRIED if exact else FAST
         self.steps: Steps = steps or ("spans" if device.type == "cpu" else "device")
         self.choosable = spec.vocab_size  # ids from here on only pad the vocabulary: they are never chosen
         self.shapes: dict[int, LayerShape] = {}
+        self.heads: frozenset[Heads] = frozenset()  # the different kinds of attention that its layers have
         self.groups = 1  # query heads that share a head of keys, at most
         self.cache: KVCache | None = None
         self._seam = seam
@@ -93,6 +97,13 @@ class LanguageModel:
         self._frequencies = SlotFrequencies(rotary, 1, device) if rotary else None
         self._runner: StepRunner | None = None
         self.team: Team | None = None  # others that hold a share of the model and repeat what is done with it
+
+    def use(self, calls: CallShape) -> None:
+        """From now on products and attention are called in this shape, where the host walks through a step."""
+        self._tell("use", calls)
+        self.calls = calls
+        for layer in tiled_linears(self.network):
+            layer.calls = calls
 
     def allocate(self, slots: int, capacity: int, graph_rows: int = GRAPH_ROWS) -> None:
         """Makes `slots` cache slots of `capacity` positions; whatever was cached is gone. On a device, steps of up to
@@ -175,12 +186,12 @@ class LanguageModel:
         step, ids, positions, kept = self._lay_out(batch, cache)
         logits = self._call(step, ids, positions, kept)
         if not self.shapes:
-            self.shapes, self.groups = step.shapes, step.groups
+            self.shapes, self.groups, self.heads = step.shapes, step.groups, frozenset(step.heads.values())
         return logits[: sum(rows.keep for rows in batch)].float()
 
     def _compute(self, rows: DeviceRows, kept: Tensor) -> Tensor:
         """Logits [kept, vocabulary] of a step on the device: what a graph records."""
-        step = Step([], self.cache, self.exact, rows)
+        step = Step([], self.cache, self.calls, rows)
         if self._frequencies is not None:
             step.inverse_frequencies, step.rotary_scale = self._frequencies.of(rows.slots)
         return self._call(step, rows.ids, rows.positions, kept)
@@ -208,7 +219,7 @@ class LanguageModel:
             ids.extend(rows.ids)
             positions.extend(range(rows.start, rows.start + len(rows.ids)))
             kept.extend(range(end - rows.keep, end))
-        step = Step(spans, cache, self.exact)
+        step = Step(spans, cache, self.calls)
         if self._frequencies is not None:
             slots = [span.slot for span in spans for _ in range(span.rows)]
             step.inverse_frequencies, step.rotary_scale = self._frequencies.of(self._tensor(slots))

@@ -1,172 +1,188 @@
-"""Linear layers with weights packed once for the CPU's matrix kernels. Knows shapes and dtypes, nothing of models.
+"""Linear layers for a CPU: weights packed once for its matrix kernels, called with the model's shape of call. Knows
+shapes and dtypes, nothing of models.
 
-torch's plain bfloat16 product repacks the weight at every call, and its float32 product changes kernels with the number
-of rows. The packed product (the op that Inductor's freezing emits) does neither: measured 1.5-1.8 x faster in bfloat16,
-and a row's bits do not depend on how many rows it is computed with (MODELS.md, last section). One row alone may take
-another kernel, so it is padded to two. Of a model that no cache holds, five or six rows are often computed sooner than
-one or two, so few rows are padded to what is measured to be fastest, the same number in all its layers. And oneDNN
-compiles and keeps a kernel for every number of rows and every matrix, 0.2 to 0.6 MB and half a millisecond each, so
-many are padded to one of few numbers.
+torch's plain bfloat16 product repacks the weight at every call. The packed one (the op that Inductor's freezing emits)
+does not: measured 1.5-1.8 x faster. Where a processor has none for a dtype, the plain product is called in the same
+shape, so that `exact` holds there too.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Sequence
 from statistics import median
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import linear, pad
 from transformers.pytorch_utils import Conv1D
 
+from codespec.models.call_shape import FAST, UNTRIED, CallShape
 from codespec.models.huge_pages import ask_huge_pages
 
-PROBE_ROWS = (1, 2, 3, 4, 5, 6, 8, 17, 64)
-FEW_ROWS = 16
 UNCACHED = 64 << 20  # bytes of a model: beyond that each step reads its weights from memory
 LARGE = 1 << 20  # bytes of a matrix that is worth measuring
 PADDED = (4, 5, 6)  # rows that may be computed sooner than one or two
-_LEAST_ROWS: dict[object, int] = {}  # by the matrices of a model, measured once
+TURNS = 5
+CLEARLY = 0.95  # of the time: what pads for less would follow the noise
+# With AMX a NaN in one row reaches other rows where the depth is no multiple of this (oneDNN issue 5717).
+DEPTH_UNIT = 32
 
 
-class PackedLinear(nn.Module):
-    """`nn.Linear` over a packed weight; [*, in] -> [*, out]. At least `least_rows` rows are computed."""
+class TiledLinear(nn.Module):
+    """`nn.Linear` in calls of one shape; [*, in] -> [*, out]. `packed` keeps the weight in the kernel's own layout."""
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, exact: bool) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None, calls: CallShape, packed: bool = True) -> None:
         super().__init__()
         self.out_features, self.in_features = weight.shape
-        self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), None)
+        self.calls = calls
         self.bias = bias
-        self.least_rows = 2 if exact else 1
+        self.missing = -self.in_features % DEPTH_UNIT if weight.element_size() < torch.float32.itemsize else 0
+        self.dtype = weight.dtype
+        self.weight = self.packed = None
+        if packed:
+            padded = pad(weight.detach(), (0, self.missing)) if self.missing else weight.detach()
+            self.packed = torch.ops.mkldnn._reorder_linear_weight(padded.contiguous(), None)
+        else:
+            self.weight, self.missing = nn.Parameter(weight.detach(), requires_grad=False), 0
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Products of every row with the packed weight."""
+        """Products of every row with the weight."""
         flat = inputs.dim() == 2  # each needless view costs a small product a tenth of its time
         rows = inputs if flat else inputs.reshape(-1, self.in_features)
         count = rows.shape[0]
-        computed = max(self.least_rows, padded_rows(count)) if count else 0
-        if computed > count:
-            rows = rows.expand(computed, -1) if count == 1 else nn.functional.pad(rows, (0, 0, 0, computed - count))
-            out = self.multiply(rows)[:count]
+        computed = self.calls.computed(count)
+        if computed > count or self.missing:
+            one = count == 1 and not self.missing
+            rows = rows.expand(computed, -1) if one else pad(rows, (0, self.missing, 0, computed - count))
+        if self.calls.rows and computed > self.calls.rows:
+            out = torch.cat([self.multiply(part) for part in rows.split(self.calls.rows)])
         else:
             out = self.multiply(rows)
+        out = out[:count] if computed > count else out
         return out if flat else out.reshape(*inputs.shape[:-1], self.out_features)
 
     def multiply(self, rows: Tensor) -> Tensor:
-        """The product of just these rows [rows, in]."""
+        """The product of just these rows [rows, in + missing] in one call."""
+        if self.packed is None:
+            return linear(rows, self.weight, self.bias)  # type: ignore[arg-type]
         out: Tensor = torch.ops.mkldnn._linear_pointwise(rows, self.packed, self.bias, "none", [], "")
         return out
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its weight."""
+        return self.out_features * self.in_features * self.dtype.itemsize
 
-def measure_least_rows(layers: Mapping[PackedLinear, int], least: int, repeats: int = 9) -> int:
-    """The one of PADDED at which a step's products are computed soonest together, if sooner than `least` rows; else
-    that. `layers` tells how many of each kind a step has; a weight comes from memory each time, as in a step.
+    @property
+    def kind(self) -> tuple[int, int, bool]:
+        """What decides its kernels, beside rows and dtype."""
+        return self.out_features, self.in_features, self.bias is not None
+
+
+def measure_least_rows(kinds: Sequence[Sequence[TiledLinear]], least: int) -> int:
+    """The one of PADDED at which a step's products are computed soonest together, if clearly sooner than `least` rows;
+    else that. `kinds` are the layers of a step, alike ones together: each call takes another one, so that its weight
+    comes from memory as in a step.
     """
-    others = torch.ones(UNCACHED // 4)
     total = dict.fromkeys((least, *PADDED), 0.0)
-    for layer, times in layers.items():
-        rows = torch.ones(max(PADDED), layer.in_features, dtype=layer.packed.dtype)
+    for alike in kinds:
+        some = [alike[turn % len(alike)] for turn in range(TURNS)]
+        rows = torch.ones(max(*PADDED, least), some[0].in_features + some[0].missing, dtype=some[0].dtype)
         taken: dict[int, list[float]] = {count: [] for count in total}
-        for _ in range(repeats):  # in turns, so that a busy moment does not fall on one of them
-            for count, found in taken.items():
-                others.sum()
+        for turn in range(TURNS):  # in turns, so that a busy moment does not fall on one of them
+            for offset, (count, found) in enumerate(taken.items()):
+                layer = some[(turn + offset) % TURNS]
                 began = time.perf_counter()
                 layer.multiply(rows[:count])
                 found.append(time.perf_counter() - began)
         for count, found in taken.items():
-            total[count] += times * median(found)
-    return min(total, key=total.__getitem__)
-
-
-def padded_rows(count: int) -> int:
-    """How many rows are computed for `count`: that many up to FEW_ROWS, above at most an eighth more, eight numbers an
-    octave.
-    """
-    if count <= FEW_ROWS:
-        return count
-    step = 1 << (count - 1).bit_length() - 4
-    return -(-count // step) * step
+            total[count] += len(alike) * median(found)
+    best = min(total, key=total.__getitem__)
+    return best if total[best] < CLEARLY * total[least] else least
 
 
 def can_pack(dtype: torch.dtype) -> str:
-    """Checks on a small product that the packed op is there, right and row-invariant; returns "" or what is wrong."""
+    """Checks on a small product that the packed op is there and right; returns "" or what is wrong. Whether its rows
+    are their own is tried on the model itself (`models.invariance`).
+    """
     if not torch.backends.mkldnn.is_available():
         return "this torch build has no oneDNN"
     generator = torch.Generator().manual_seed(0)
     weight = torch.randn(96, 64, generator=generator).to(dtype)
-    rows = torch.randn(max(PROBE_ROWS), 64, generator=generator).to(dtype)
+    rows = torch.randn(24, 64, generator=generator).to(dtype)
     try:
-        layer = PackedLinear(weight, None, exact=True)
-        whole = layer(rows)
-        parts = [layer(rows[:count]) for count in PROBE_ROWS]
+        out = TiledLinear(weight, None, UNTRIED)(rows)
     except (RuntimeError, AttributeError) as error:
         return f"torch's packed product is not usable ({str(error).splitlines()[0]})"
     near = 1e-3 if dtype == torch.float32 else 0.1
-    if not torch.allclose(whole.float(), rows.float() @ weight.float().T, atol=near, rtol=near / 2):
+    if not torch.allclose(out.float(), rows.float() @ weight.float().T, atol=near, rtol=near / 2):
         return "torch's packed product is wrong on this processor"
-    if any(not torch.equal(part, whole[: part.shape[0]]) for part in parts):
-        return "torch's packed product depends on the number of rows on this processor"
     return ""
 
 
-def pack_linears(model: nn.Module, exact: bool) -> int:
+def tile_linears(model: nn.Module, calls: CallShape, packed: bool) -> int:
     """Replaces every linear layer of the model in place, but for small ones that are computed sooner as they are where
-    rows need not be `exact`; returns how many it tried. The plain weights are freed unless tied.
+    rows need not be their own (FAST); returns how many it tried. Plain weights are freed unless tied.
     """
-    packed: dict[int, PackedLinear] = {}
+    made: dict[int, TiledLinear] = {}
     uncached = sum(weight.numel() * weight.element_size() for weight in model.parameters()) >= UNCACHED
     for parent in [m for m in model.modules() if m._modules]:  # a list of the layers too would hold all plain weights
         for name, child in list(parent._modules.items()):  # named_children leaves out a second name of a layer
             if type(child) is nn.Linear or type(child) is Conv1D:
-                if id(child) not in packed:
-                    packed[id(child)] = _pack(child, exact)
-                if exact or not _is_soonest_plain(child, packed[id(child)]):
-                    setattr(parent, name, packed[id(child)])
-    if uncached:
-        _suit_memory(packed.values())
-    return len(packed)
+                if id(child) not in made:
+                    made[id(child)] = _take_over(child, calls, packed)
+                if calls is not FAST or not _is_soonest_plain(child, made[id(child)]):
+                    setattr(parent, name, made[id(child)])
+    if uncached and packed:
+        _ask_pages(made.values())
+    return len(made)
 
 
-def _pack(layer: nn.Module, exact: bool) -> PackedLinear:
+def tiled_linears(model: nn.Module) -> list[TiledLinear]:
+    """The layers of the model that are called so, each once."""
+    return [module for module in model.modules() if isinstance(module, TiledLinear)]
+
+
+def large_kinds(layers: Collection[TiledLinear]) -> list[list[TiledLinear]]:
+    """The layers that are worth measuring, alike ones together; none of a model that caches may hold."""
+    if sum(layer.nbytes for layer in layers) < UNCACHED:
+        return []
+    kinds: dict[object, list[TiledLinear]] = {}
+    for layer in layers:
+        if layer.nbytes >= LARGE:
+            kinds.setdefault(layer.kind, []).append(layer)
+    return list(kinds.values())
+
+
+def _take_over(layer: nn.Module, calls: CallShape, packed: bool) -> TiledLinear:
     weight = layer.weight
     assert isinstance(weight, Tensor)
     bias = layer.bias if isinstance(layer.bias, Tensor) else None
     if isinstance(layer, Conv1D):  # GPT-2 keeps its weights the other way round
         weight = weight.t()
-    return PackedLinear(weight, None if bias is None else bias.detach(), exact)
+    return TiledLinear(weight, None if bias is None else bias.detach(), calls, packed)
 
 
-def _is_soonest_plain(layer: nn.Module, packed: PackedLinear, repeats: int = 20) -> bool:
+def _is_soonest_plain(layer: nn.Module, tiled: TiledLinear, repeats: int = 20) -> bool:
     """Whether one row by a small matrix is computed sooner by torch's own product: what a call of the packed one costs
     is more than all the sums.
     """
     if not isinstance(layer, nn.Linear) or layer.weight.numel() * layer.weight.element_size() >= LARGE:
         return False
     rows = torch.ones(1, layer.in_features, dtype=layer.weight.dtype)
-    taken: dict[nn.Module, list[float]] = {layer: [], packed: []}
+    taken: dict[nn.Module, list[float]] = {layer: [], tiled: []}
     for _ in range(repeats):
         for product, found in taken.items():
             began = time.perf_counter()
             product(rows)
             found.append(time.perf_counter() - began)
-    return median(taken[layer]) < median(taken[packed])
+    return median(taken[layer]) < median(taken[tiled])
 
 
-def _suit_memory(layers: Collection[PackedLinear]) -> None:
-    """Large pages for the layers of a model that no cache holds, and the rows that are fastest."""
-    kinds: dict[tuple[int, int], list[PackedLinear]] = {}
+def _ask_pages(layers: Collection[TiledLinear]) -> None:
+    """Large pages for the weights of a model that no cache holds."""
     for layer in layers:
         nbytes = torch.ops.mkldnn._nbytes(layer.packed)
         if nbytes >= LARGE:
             ask_huge_pages(torch.ops.mkldnn.data_ptr(layer.packed), nbytes)
-            kinds.setdefault((layer.out_features, layer.in_features), []).append(layer)
-    if not kinds:
-        return
-    some = {of_a_kind[0]: len(of_a_kind) for of_a_kind in kinds.values()}
-    least, dtype = min(layer.least_rows for layer in some), next(iter(some)).packed.dtype
-    threads = torch.get_num_threads()
-    key = (frozenset((size, len(of_a_kind)) for size, of_a_kind in kinds.items()), least, dtype, threads)
-    if key not in _LEAST_ROWS:
-        _LEAST_ROWS[key] = measure_least_rows(some, least)
-    for layer in [layer for of_a_kind in kinds.values() for layer in of_a_kind]:
-        layer.least_rows = max(layer.least_rows, _LEAST_ROWS[key])

@@ -21,10 +21,12 @@ from transformers.utils import logging as transformers_logging
 from codespec.errors import ModelError, TokenizerError
 from codespec.models import invariant_linear
 from codespec.models.attention import NAME, Seam, register
+from codespec.models.call_shape import FAST, UNTRIED
+from codespec.models.elementwise import replace_activations
 from codespec.models.enlarge import enlarge
 from codespec.models.language_model import LanguageModel, ModelSpec, Steps
 from codespec.models.lean import make_lean
-from codespec.models.linear import can_pack, pack_linears
+from codespec.models.linear import can_pack, tile_linears
 from codespec.models.memory_plan import demand_room, free_memory, weights_claim
 from codespec.models.quantized import can_quantize, quantize_linears
 from codespec.models.rotary import replace_rotary
@@ -169,9 +171,11 @@ def _pack(network: nn.Module, device: torch.device, dtype: torch.dtype, exact: b
     if device.type != "cpu":
         return _fix_order(network, device, dtype) if exact else (False, ())
     problem = can_pack(dtype)
-    if problem:
-        return False, (f"{problem}: plain products are used, slower and not row-invariant",)
-    return pack_linears(network, exact) > 0, ()
+    if exact:
+        replace_activations(network)
+    if exact or not problem:
+        tile_linears(network, UNTRIED if exact else FAST, packed=not problem)
+    return not problem, (f"{problem}: plain products are used, which are slower",) if problem else ()
 
 
 def _fix_order(network: nn.Module, device: torch.device, dtype: torch.dtype) -> tuple[bool, tuple[str, ...]]:

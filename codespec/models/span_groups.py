@@ -15,7 +15,6 @@ from torch import Tensor
 
 from codespec.models.cache import CAPACITY_UNIT
 
-QUERY_ROWS = 4  # exact attention takes them by fours
 CALL = 10  # query rows over a block of keys that take as long as a call, measured on a CPU (25 µs, and 2.8 a row);
 PASS = 6  # as another look at a block's keys;
 GATHERING = 10  # and as laying rows together and apart again
@@ -83,11 +82,13 @@ class Grouping:
     order: Tensor | None
 
     @classmethod
-    def of(cls, spans: Sequence[Span], folded: int, *, alone: bool = False) -> Grouping:
-        """The calls that are cheapest where a row is `folded` query rows; or one for each span."""
+    def of(cls, spans: Sequence[Span], folded: int, *, alone: bool = False, unit: int = 1) -> Grouping:
+        """The calls that are cheapest where a row is `folded` query rows, which come by `unit`; or one for each
+        span.
+        """
         if alone or len(spans) == 1:
             return cls(tuple(Group.of(s) for s in spans), tuple(slice(s.begin, s.end) for s in spans), None)
-        groups = [group for run in _runs(spans) for group in _split(run, folded)]
+        groups = [group for run in _runs(spans) for group in _split(run, folded, unit)]
         laid = [row for group in groups for row in group.flat()]
         places = {row: place for place, row in reversed(list(enumerate(laid)))}
         order = torch.tensor([places[row] for row in range(len(places))])
@@ -106,14 +107,14 @@ def _runs(spans: Sequence[Span]) -> list[list[Span]]:
     return runs
 
 
-def _split(run: Sequence[Span], folded: int) -> list[Group]:
+def _split(run: Sequence[Span], folded: int, unit: int) -> list[Group]:
     """The rows that are attended together, and the others; all apart where that costs less."""
     blocks = _blocks(run[0])
 
     def cost(rows: int) -> int:
         behind = [span.rows - rows for span in run if span.rows > rows]
-        together = CALL + GATHERING + blocks * len(run) * (PASS + _padded(rows * folded)) if rows else 0
-        return together + sum(CALL + blocks * (PASS + _padded(more * folded)) for more in behind)
+        together = CALL + GATHERING + blocks * len(run) * (PASS + _padded(rows * folded, unit)) if rows else 0
+        return together + sum(CALL + blocks * (PASS + _padded(more * folded, unit)) for more in behind)
 
     rows = min(sorted({0, *(span.rows for span in run)}), key=cost)
     if not rows:
@@ -131,5 +132,5 @@ def _blocks(span: Span) -> int:
     return -(-span.length // CAPACITY_UNIT)
 
 
-def _padded(rows: int) -> int:
-    return rows + -rows % QUERY_ROWS
+def _padded(rows: int, unit: int) -> int:
+    return rows + -rows % unit

@@ -17,6 +17,8 @@ import pytest
 import torch
 
 from codespec.cli import main
+from codespec.models.call_shape import FAST
+from codespec.models.invariance import Finding
 from tests.tiny_models import tiny_network
 from tests.toy_tokenizers import MARKERS, toy_backend
 
@@ -130,3 +132,9 @@ def command(capsys: pytest.CaptureFixture[str]) -> Iterator[Command]:
 
     yield call
     logger.removeHandler(to_stderr)
+
+
+def varies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on every target's rows depend on one another, whatever shape of call is tried."""
+    monkeypatch.setattr("codespec.engine.calls._kept", lambda *_: None)
+    monkeypatch.setattr("codespec.engine.calls.settle", lambda model, chunk: Finding(FAST, "it varies"))

@@ -13,7 +13,7 @@ import pytest
 
 from codespec.engine.engine import Engine
 from codespec.types import CompletionRequest, Event
-from tests.cli.conftest import SOURCE, Command, Models, write_model
+from tests.cli.conftest import SOURCE, Command, Models, varies, write_model
 
 SUMMARY = re.compile(r"(\d+) tokens in (\d+) rounds, (\d+) of (\d+) drafted accepted, \d+ ms \(.*\)")
 TOKENS = 24
@@ -216,7 +216,7 @@ def test_the_models_own_maximum_counts_too(place: str, models: Models, command: 
 def test_what_the_engine_noticed_is_said(
     place: str, models: Models, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("codespec.engine.load.find_variance", lambda model: "it varies")
+    varies(monkeypatch)
     done = command("complete", place, *models.flags, "--max-tokens", "2")
     assert done.code == 0
     assert done.err.startswith("codespec: exact mode does not hold here (it varies)") and done.err.count("\n") == 1

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from codespec.models.linear import PackedLinear, padded_rows
+from codespec.models.linear import tiled_linears
 from tests.server.conftest import Plain, plain, toy  # noqa: F401
 from tests.server.daemons import Served, serving
 from tests.server.test_fuzz import fuzz, talking_engine
@@ -41,11 +41,11 @@ def compile_kernels(served: Served) -> None:
     assert served.worker.loaded is not None
     engine = served.worker.loaded.engine
     networks = [engine.target.network, engine.proposer.proposers[1].model.network]  # type: ignore[union-attr]
-    layers = [part for network in networks for part in network.modules() if isinstance(part, PackedLinear)]
+    layers = [layer for network in networks for layer in tiled_linears(network)]
 
     def compute() -> None:
-        for rows in {padded_rows(count) for count in range(1, 129)}:
-            for layer in layers:
+        for layer in layers:
+            for rows in {layer.calls.computed(count) for count in range(1, 129)}:
                 layer(torch.zeros(rows, layer.in_features))
 
     asyncio.run_coroutine_threadsafe(served.worker.call(compute), served.loop).result(60)  # type: ignore[arg-type]

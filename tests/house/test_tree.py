@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = [path for name in ("codespec", "lsp", "grammars", "tools") for path in sorted((ROOT / name).rglob("*.py"))]
 TESTS = [path for path in sorted((ROOT / "tests").rglob("*.py"))]
-MAX_FILE, MAX_FUNCTION = 300, 50
+MAX_FILE, MAX_FUNCTION = 400, 50
 BANNED_MODULES = {"utils", "util", "helpers", "helper", "common", "misc"}
 BANNED_NAME = re.compile(r"Manager|Helper|^Base[A-Z]|Utils?$")
 # Split so that this line is none itself.

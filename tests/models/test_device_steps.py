@@ -15,9 +15,9 @@ import torch
 from hypothesis import given, settings
 from torch import Tensor
 
-from codespec.models.exactness import find_variance
 from codespec.models.graphs import BucketStep
 from codespec.models.language_model import LanguageModel, Rows
+from codespec.models.variance import find_variance
 from tests.models.rounds import Replay, Round, covering, fresh_prefill, rounds
 from tests.models.test_seam import eager_logits
 from tests.tiny_models import LONGROPE_LIMIT, sample_ids, tiny_model

@@ -18,6 +18,7 @@ from codespec.config import CHOICES, STARTER, resolve
 from codespec.engine import load
 from codespec.errors import ModelError
 from codespec.models import enlarge, linear
+from codespec.models.call_shape import CallShape
 from codespec.models.language_model import LanguageModel, Rows
 from codespec.models.loader import load_model, wrap
 from codespec.models.shapes import SHAPES, Shape, Sizes
@@ -209,15 +210,15 @@ def test_plain_weights_are_freed_one_layer_after_another(monkeypatch: pytest.Mon
     """Else a model of 15 GB needs 30 while it is packed."""
     alive: list[weakref.ref[Tensor]] = []
     most = 0
-    pack = linear._pack
+    pack = linear._take_over
 
-    def watch(layer: nn.Module, exact: bool) -> linear.PackedLinear:
+    def watch(layer: nn.Module, calls: CallShape, packed: bool) -> linear.TiledLinear:
         nonlocal most
         alive.append(weakref.ref(layer.weight))  # type: ignore[arg-type]
         most = max(most, sum(weight() is not None for weight in alive))
-        return pack(layer, exact)
+        return pack(layer, calls, packed)
 
-    monkeypatch.setattr(linear, "_pack", watch)
+    monkeypatch.setattr(linear, "_take_over", watch)
     behind_the_seam(tiny_network("llama"), replace(TOY, layers=8))
     assert len(alive) == 8 * 4 + 1 and most <= 6
 

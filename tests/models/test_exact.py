@@ -5,17 +5,19 @@ In float32 and bfloat16, bit for bit. Fast mode: to 1e-5 in float32.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 
-from codespec.models.exactness import find_variance
-from codespec.models.linear import PackedLinear
+from codespec.models.call_shape import CallShape
+from codespec.models.linear import tiled_linears
 from codespec.models.loader import wrap
+from codespec.models.variance import find_variance
 from tests.models.rounds import Replay, Round, covering, rounds
-from tests.tiny_models import MIXTURES, tiny_model, tiny_network
+from tests.tiny_models import MIXTURES, shaped, tiny_model, tiny_network
 
 DTYPES = [torch.float32, torch.bfloat16]
 ARCHITECTURES = [
@@ -79,10 +81,30 @@ def test_rounds(architecture: str, dtype: torch.dtype) -> None:
 def test_layers_that_compute_more_rows_than_they_are_given(dtype: torch.dtype) -> None:
     """As in a model that no cache holds, and in each layer another number of them."""
     model = tiny_model("llama", dtype=dtype)
-    products = [layer for layer in model.network.modules() if isinstance(layer, PackedLinear)]
-    for number, layer in enumerate(products):
-        layer.least_rows = (2, 5, 4, 6)[number % 4]
+    if not model.calls.rows:
+        for number, layer in enumerate(tiled_linears(model.network)):
+            layer.calls = replace(model.calls, least=max(model.calls.least, (2, 5, 4, 6)[number % 4]))
     check_bits(Replay(model, 40))
+
+
+TILES = {
+    "16 rows": CallShape(rows=16, queries=8, most_queries=8),
+    "32 rows": CallShape(rows=32, queries=32, most_queries=32),
+    "64 rows": CallShape(rows=64, queries=16, most_queries=32),
+    "128 rows": CallShape(rows=128, queries=16, most_queries=16, sizes=96),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
+@pytest.mark.parametrize("architecture", ["llama", "gemma2", "gpt2", "mistral"])
+@pytest.mark.parametrize("calls", TILES.values(), ids=TILES)
+def test_every_shape_of_call(calls: CallShape, architecture: str, dtype: torch.dtype) -> None:
+    """Also where this processor needs none of them: one number of rows is exact by construction."""
+    model = tiny_model(architecture, dtype=dtype)
+    model.use(calls)
+    check_bits(Replay(model, 120), count=30)
+    model.allocate(3, LONG)
+    assert find_variance(model) == ""
 
 
 @pytest.mark.full
@@ -111,6 +133,7 @@ def test_transformers_layers_where_lean_ones_would_be_chosen(dtype: torch.dtype)
     network = tiny_network("qwen3", dtype=dtype)
     model = wrap(network, None, "tiny", device=torch.device("cpu"), dtype=dtype, exact=True, lean=False)  # type: ignore[arg-type]
     assert not model.spec.lean
+    shaped(model)
     check_bits(Replay(model, 120), count=50)
 
 

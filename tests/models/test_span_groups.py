@@ -60,7 +60,7 @@ def test_every_row_is_attended_once_and_lies_at_its_place(
 )
 def test_calls_are_few_where_rows_are_alike(rows: list[int], calls: int) -> None:
     texts = {slot: (300, count) for slot, count in enumerate(rows)}
-    assert len(Grouping.of(laid_out(texts, list(texts)), 2).groups) == calls
+    assert len(Grouping.of(laid_out(texts, list(texts)), 2, unit=4).groups) == calls
 
 
 def test_slots_that_are_no_neighbours_are_attended_apart() -> None:
@@ -97,7 +97,7 @@ def test_together_says_bit_for_bit_what_apart_does(
             lengths = [length + count for length, count in zip(lengths, counts, strict=True)]
         return said
 
-    apart = play(lambda spans, folded, alone=False: group(spans, folded, alone=True))
+    apart = play(lambda spans, folded, **how: group(spans, folded, alone=True))
     together = play(told)
     assert all(torch.equal(mine, theirs) for mine, theirs in zip(together, apart, strict=True))
     assert max(sizes) >= 4, "several are attended in one call"

@@ -36,16 +36,18 @@ from codespec.control.cost_rule import CostRule
 from codespec.control.costs import CostTable
 from codespec.control.draft_length import DraftLengthPolicy, FixedLength
 from codespec.control.user_caps import UserCapped
+from codespec.engine.calls import choose_calls
 from codespec.engine.engine import Engine
 from codespec.engine.load import DEFAULT_CONTEXT
 from codespec.engine.policies import choose_policy
 from codespec.engine.pricing import measure_table
 from codespec.errors import ConfigError
-from codespec.models.exactness import LENGTH, find_variance
+from codespec.models.call_shape import CallShape
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_drafter, load_model
 from codespec.models.memory_plan import Need, make_room
 from codespec.models.shapes import SHAPES
+from codespec.models.variance import LEAST_LENGTH
 from codespec.proposers.base import Proposer
 from codespec.proposers.chain import ChainProposer
 from codespec.proposers.draft_model import DraftModel
@@ -69,6 +71,7 @@ class OwnModels:
         self.slots = slots
         self.notes: list[str] = []
         self.tables: dict[str, CostTable] = {}
+        self._calls: dict[object, CallShape] = {}
         self._models: Stable[LanguageModel] = Stable(self._load)
 
     @property
@@ -81,6 +84,9 @@ class OwnModels:
         torch.set_num_threads(variant.threads)
         target = self._models.get("target", variant.dtype)
         drafter = self._models.get("drafter", variant.drafter_dtype) if variant.drafter_dtype else None
+        for model in (target, drafter):
+            if model is not None:
+                self._shape(model, variant.threads)
         return Pair(target, drafter, self._context(target), self.config.warmup)
 
     def table(self, variant: Variant) -> CostTable:
@@ -125,14 +131,21 @@ class OwnModels:
             return self._with_slots(model, self.slots, self._context(model) + 1)
         shape = SHAPES.get(config.target_shape)
         model = load_model(config.target, device=config.device, dtype=dtype, exact=True, shape=shape)
-        self._with_slots(model, max(2, self.slots), max(LENGTH, self._context(model)))
-        variance = find_variance(model)
-        if variance:
-            raise ConfigError(
-                f"The texts of this target depend on the batch ({variance}), so nobody's can be compared: choose "
-                "another --device or target."
-            )
+        self._with_slots(model, max(2, self.slots), max(LEAST_LENGTH, self._context(model)))
         return model
+
+    def _shape(self, model: LanguageModel, threads: int) -> None:
+        """The shape of calls that holds on so many threads."""
+        key = (model.spec.name, str(model.spec.dtype), model.exact, threads)
+        if key not in self._calls:
+            found = choose_calls(model, self.notes)
+            if found.variance:
+                raise ConfigError(
+                    f"The texts of this target depend on the batch ({found.variance}), so nobody's can be compared: "
+                    "choose another --device or target."
+                )
+            self._calls[key] = model.calls
+        model.use(self._calls[key])
 
     def _with_slots(self, model: LanguageModel, slots: int, capacity: int) -> LanguageModel:
         """As an engine gives them, graphs included; a step may read all prompts."""

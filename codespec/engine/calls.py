@@ -1,0 +1,118 @@
+"""The shape of call that a model goes by on this machine: found once, then read from the user's cache folder. Knows
+models and files; what is tried is `codespec.models.invariance`' business.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+from collections.abc import MutableSequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import torch
+
+from codespec import __version__
+from codespec.control import kept
+from codespec.errors import ConfigError
+from codespec.models.call_shape import FAST, CallShape
+from codespec.models.invariance import Finding, settle
+from codespec.models.language_model import LanguageModel
+from codespec.models.linear import large_kinds, measure_least_rows, tiled_linears
+from codespec.models.processor import processor
+from codespec.models.variance import CHUNK, SAMPLED, find_variance
+
+KIND = 1  # how shapes are found: one of another kind is not read
+FORCED = "CODESPEC_TEST_CALLS"  # a shape as JSON that exact models take whatever is found here: for tests
+
+
+def choose_calls(model: LanguageModel, notes: MutableSequence[str], chunk: int = CHUNK) -> Finding:
+    """Gives a model the shape that is kept for it, or the one that is found now and kept. An exact model that varies in
+    every shape is no longer exact, and `notes` say so. Slots 0 to 2 must be free.
+    """
+    forced = os.environ.get(FORCED, "")
+    file = kept.cache_folder() / "calls" / f"{_fingerprint(model)}.json"
+    if forced and model.exact:
+        found = _tried(model, _read_forced(forced), chunk)
+    else:
+        found = _kept(model, file, chunk, notes) or _find(model, file, chunk, notes)
+    if found.variance:
+        model.exact = False
+        model.use(FAST)
+        notes.append(f"exact mode does not hold here ({found.variance}): fast mode is used, near-ties may differ")
+    return found
+
+
+def _kept(model: LanguageModel, file: Path, chunk: int, notes: MutableSequence[str]) -> Finding | None:
+    """What was found before, if it still holds on a short text."""
+    try:
+        content = kept.read(file)
+        if content is None:
+            return None
+        found = Finding(CallShape.from_dict(content["calls"]), tried=str(content["tried"]))
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        notes.append(f"the kept shape of calls can't be read ({error}): it is found again")
+        return None
+    if not model.exact:
+        model.use(found.calls)
+        return found
+    again = _tried(model, found.calls, chunk, SAMPLED)
+    if again.variance:
+        notes.append(f"the kept shape of calls no longer holds ({again.variance}): another one is looked for")
+        return None
+    return replace(found, tried=f"{found.tried}; on an earlier start")
+
+
+def _find(model: LanguageModel, file: Path, chunk: int, notes: MutableSequence[str]) -> Finding:
+    if model.exact and model.device.type == "cpu":
+        found = settle(model, chunk)
+    elif model.exact:  # a device has kernels of ours, which take no other shape
+        return Finding(model.calls, find_variance(model, chunk))
+    else:
+        large = large_kinds(tiled_linears(model.network))
+        if not large:
+            model.use(FAST)
+            return Finding(FAST)
+        found = Finding(replace(FAST, least=measure_least_rows(large, 1)))
+        model.use(found.calls)
+    if not found.variance:
+        try:
+            kept.write(file, {"calls": found.calls.as_dict(), "tried": found.tried})
+        except OSError as error:
+            notes.append(
+                f"the shape of calls can't be kept in {file.parent} ({error.strerror}): each start finds it again"
+            )
+    return found
+
+
+def _tried(model: LanguageModel, calls: CallShape, chunk: int, length: int | None = None) -> Finding:
+    model.use(calls)
+    variance = find_variance(model, chunk) if length is None else find_variance(model, chunk, length)
+    return Finding(calls, variance, "forced")
+
+
+def _read_forced(text: str) -> CallShape:
+    try:
+        return CallShape.from_dict(json.loads(text))
+    except (ValueError, TypeError) as error:  # JSON's own are ValueErrors
+        raise ConfigError(f"{FORCED} = {text!r} is no shape of calls ({error}): unset it.") from error
+
+
+def _fingerprint(model: LanguageModel) -> str:
+    """Names what a shape depends on: processor, torch and its threads, the matrices and the attention of the model."""
+    kinds = {layer.kind for layer in tiled_linears(model.network)}
+    facts = [
+        KIND,
+        __version__,
+        platform.node(),
+        processor().label,
+        torch.__version__,
+        torch.get_num_threads(),
+        str(model.dtype),
+        [model.exact, model.spec.architecture, model.spec.lean, model.spec.packed, model.steps, str(model.device)],
+        sorted(kinds),
+        sorted(json.dumps(asdict(heads), sort_keys=True) for heads in model.heads),
+    ]
+    return hashlib.blake2b(json.dumps(facts, default=str).encode(), digest_size=12).hexdigest()

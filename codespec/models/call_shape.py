@@ -1,0 +1,82 @@
+"""With how many rows a model calls its kernels. Knows numbers; knows no kernel, no model and how to find none of them.
+
+Kernels choose their tiles and the order of their sums by the number of rows, so a row's bits may depend on how many
+others are computed with it. What cannot change them on any processor is one shape of call: as many rows in every
+product, as many query rows over whole blocks of keys in every call of attention. `models.invariance` finds the cheapest
+shape that holds here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+KEY_BLOCK = 512  # keys of a block: torch's attention on a CPU takes so many at once
+FEW_ROWS = 16  # up to here every number of rows has its own kernel
+
+
+@dataclass(frozen=True, slots=True)
+class CallShape:
+    """`rows` of a product's call; 0: any number from `least` on. `queries`: a call of attention has a multiple of so
+    many query rows, and at most `most_queries` (0: no limit; equal to `queries`: always just as many). `sizes`: heads
+    are padded to a multiple of so many features. `keys`: keys come in blocks of so many.
+    """
+
+    rows: int = 0
+    least: int = 1
+    queries: int = 1
+    most_queries: int = 0
+    sizes: int = 1
+    keys: int = KEY_BLOCK
+
+    def computed(self, count: int) -> int:
+        """How many rows are computed for `count` in all: whole calls, or few different numbers. oneDNN compiles and
+        keeps a kernel for each number and matrix (0.2-0.6 MB, half a millisecond), so above FEW_ROWS there are eight an
+        octave.
+        """
+        if not count:
+            return 0
+        if self.rows:
+            return count + -count % self.rows
+        count = max(count, self.least)
+        if count <= FEW_ROWS:
+            return count
+        step = 1 << (count - 1).bit_length() - 4
+        return -(-count // step) * step
+
+    def query_tiles(self, count: int) -> tuple[int, int]:
+        """In how many calls `count` query rows are attended, and how many rows each has."""
+        tiles = -(-count // self.most_queries) if self.most_queries else 1
+        each = -(-count // tiles)
+        return tiles, each + -each % self.queries
+
+    @property
+    def label(self) -> str:
+        """What a report says of it."""
+        products = f"{self.rows} rows a product" if self.rows else f"{self.least} or more rows a product"
+        if self.most_queries == self.queries:
+            attention = f"{self.queries} query rows a call of attention"
+        else:
+            most = f", at most {self.most_queries}" if self.most_queries else ""
+            attention = f"query rows by {self.queries}{most}"
+        padded = f", heads padded to {self.sizes}" if self.sizes > 1 else ""
+        return f"{products}, {attention}{padded}"
+
+    def as_dict(self) -> dict[str, int]:
+        """Plain JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Any) -> CallShape:
+        """Reads what `as_dict` wrote. Raises TypeError or ValueError for anything else."""
+        shape = cls(**values)
+        numbers = shape.as_dict()
+        if any(type(number) is not int or not 0 <= number <= 4096 for number in numbers.values()):
+            raise ValueError("a call shape is made of small whole numbers")
+        if not all((shape.least, shape.queries, shape.sizes, shape.keys)) or 0 < shape.most_queries < shape.queries:
+            raise ValueError("a call shape needs rows, queries, sizes and keys")
+        return shape
+
+
+FAST = CallShape(keys=1)  # nothing is padded: near-ties may go another way
+UNTRIED = CallShape(least=2, queries=4)  # until the model's own has been found

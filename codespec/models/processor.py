@@ -1,0 +1,86 @@
+"""The processor that this process runs on: its name, what it can do, and how many cores. Knows the operating system's
+answers and the variables that hide instruction sets; loads no torch.
+
+A promise that was kept on one processor says nothing about another, so every measurement names its own.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+CPUINFO = Path("/proc/cpuinfo")
+# From the widest down: what decides which kernels a matrix product takes.
+FEATURES = ("amx_bf16", "amx_tile", "avx512_fp16", "avx512_bf16", "avx512f", "avx_vnni", "avx2", "asimd")
+HIDING = ("ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY")  # read by torch's libraries before their first use
+
+
+@dataclass(frozen=True, slots=True)
+class Processor:
+    """`features` are those of FEATURES that it has, `hidden` the variables that keep torch from using them all, `cores`
+    the physical ones that this process may use.
+    """
+
+    name: str
+    features: tuple[str, ...]
+    hidden: tuple[str, ...]
+    cores: int
+
+    @property
+    def label(self) -> str:
+        """One line for a report."""
+        known = f"{self.name}, {' '.join(self.features) or platform.machine()}, {self.cores} core(s)"
+        return f"{known}, {' '.join(self.hidden)}" if self.hidden else known
+
+
+def processor() -> Processor:
+    """This machine's; the variables are read anew each time."""
+    name, features, cores = _machine()
+    hidden = tuple(f"{variable}={os.environ[variable]}" for variable in HIDING if os.environ.get(variable))
+    return Processor(name, features, hidden, cores)
+
+
+@cache
+def _machine() -> tuple[str, tuple[str, ...], int]:
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        text = CPUINFO.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return _name_elsewhere(), (), usable
+    return read_cpuinfo(text, usable)
+
+
+def read_cpuinfo(text: str, usable: int) -> tuple[str, tuple[str, ...], int]:
+    """Name, features and physical cores by Linux's list, of which `usable` logical ones may be used."""
+    blocks = [_fields(block) for block in text.split("\n\n") if block.strip()]
+    if not blocks:
+        return _name_elsewhere(), (), usable
+    first = blocks[0]
+    flags = set((first.get("flags") or first.get("Features") or "").split())
+    places = [(block["physical id"], block["core id"]) for block in blocks if "core id" in block]
+    siblings = max(1, round(len(places) / len(set(places)))) if places else 1
+    numbers = [first[key] for key in ("cpu family", "model", "stepping") if key in first]
+    name = first.get("model name") or _name_elsewhere()
+    full = f"{name} ({'/'.join(numbers)})" if numbers else name
+    return full, tuple(feature for feature in FEATURES if feature in flags), max(1, usable // siblings)
+
+
+def _fields(block: str) -> Mapping[str, str]:
+    pairs = (line.partition(":") for line in block.splitlines())
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def _name_elsewhere() -> str:
+    if sys.platform == "darwin":
+        try:
+            asked = ["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"]
+            return subprocess.run(asked, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
+        except (OSError, subprocess.SubprocessError):
+            return platform.machine()
+    return platform.processor() or platform.machine()
