@@ -2,8 +2,8 @@
 result is there already. Knows the list of parts and how to run a command; needs no virtual environment, only a Python
 with torch, transformers, tokenizers, tree-sitter and pytest.
 
-A part's figures are written by its own command; beside them stand the command, the commit, the date and the device. A
-part that fails leaves what it printed and is tried again by the next run.
+A part's figures are written by its own command; beside them stand the command, the commit, the date, the device and
+the processor. A part that fails leaves what it printed and is tried again by the next run.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
+
+from codespec.models.processor import processor
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "gpu"
@@ -158,12 +160,13 @@ def _read(file: Path) -> Any:
 
 
 def facts(device: str) -> dict[str, str]:
-    """Commit, date and device of a result."""
+    """Commit, date, device and processor of a result."""
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
     return {
         "commit": commit.stdout.strip() or "unknown",
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "device": _gpu() if device == "cuda" else device,
+        "processor": processor().label,
     }
 
 

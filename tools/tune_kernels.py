@@ -22,6 +22,7 @@ from torch import Tensor
 
 from codespec.models.device_rows import DeviceRows, tile_positions
 from codespec.models.invariant_linear import ENOUGH_PROGRAMS, SPAN_UNIT, Plan, multiply, plan_of
+from codespec.models.processor import processor
 from codespec.models.shapes import SHAPES
 
 DTYPE = torch.bfloat16
@@ -169,7 +170,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=8.0, metavar="N", help="begin no matrix after this")
     parser.add_argument("--rehearse", action="store_true", help="without a GPU: only say what would be timed")
     options = parser.parse_args(arguments)
-    result: dict[str, Any] = {"matrices": [], "attention": []}
+    result: dict[str, Any] = {"processor": processor().label, "matrices": [], "attention": []}
     if options.rehearse:
         result["candidates"] = {f"{c}x{d}": len(set(candidates(c, d))) for c, d in matrices()}
         print(result["candidates"])

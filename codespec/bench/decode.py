@@ -32,6 +32,7 @@ from codespec.bench.peers.llama_cpp import LlamaFamily
 from codespec.bench.peers.ours import NEVER_RIGHT, OFF, Own, OwnFamily, OwnModels, table_name
 from codespec.config import EngineConfig
 from codespec.models.loader import find_device
+from codespec.models.processor import processor
 from codespec.pair.folder import find_folder
 from codespec.training.progress import Steps
 
@@ -266,13 +267,5 @@ def _weights(name: str) -> str:
 
 def _machine(device: str) -> dict[str, str]:
     """What computes; the processor launches a GPU's work, so it counts there too."""
-    found = {"processor": _processor(), "system": platform.platform()}
+    found = {"processor": processor().label, "system": platform.platform()}
     return found if device == "cpu" else {**found, "gpu": torch.cuda.get_device_name(device)}
-
-
-def _processor() -> str:
-    """The processor's name as the system tells it."""
-    file = Path("/proc/cpuinfo")
-    lines = file.read_text(encoding="utf-8", errors="replace").splitlines() if file.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()

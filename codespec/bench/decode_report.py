@@ -32,7 +32,8 @@ def report(found: Mapping[str, Any]) -> list[str]:
     """Everything worth reading, as lines."""
     lines = []
     for name, section in _measured(found).items():
-        lines += ["", f"── {_size(name)} " + "─" * 40, *_prompts(section), *WHO, "fastest variants:"]
+        lines += ["", f"── {_size(name)} " + "─" * 40, section["configuration"]["machine"]["processor"]]
+        lines += [*_prompts(section), *WHO, "fastest variants:"]
         lines += [f"  {contestant}: {_variant(told)}" for contestant, told in section["contestants"].items()]
         for cell, values in section["summary"]["cells"].items():
             for group, told in values["groups"].items():

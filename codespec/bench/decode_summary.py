@@ -15,12 +15,12 @@ from typing import Any
 from codespec.bench.bootstrap import ratio_interval
 from codespec.bench.decode_bound import Kept, Played, best_bound, sum_kept
 from codespec.bench.peers.contest import CODE, GROUPS, Variant
-from codespec.bench.peers.ours import OFF, ON, table_name
+from codespec.bench.peers.ours import FAMILY, OFF, ON, table_name
 from codespec.control.costs import CostTable
 
 HEADLINE_PROMPTS, HEADLINE_REPEATS = 50, 5
 ALL = "all"
-PLAIN_FAMILIES = ("codespec", "transformers")  # of the same weights in the same formats
+PLAIN_FAMILIES = (FAMILY, "transformers")  # of the same weights in the same formats
 
 Unit = tuple[int, int]  # repeat, batch
 Record = Mapping[str, Any]
@@ -51,6 +51,17 @@ def summarize(section: Mapping[str, Any]) -> dict[str, Any]:
         groups = {group: _group(section, cell, group) for group in (*GROUPS, ALL)}
         found[key] = {"repeats": cell.repeats, "groups": {name: rows for name, rows in groups.items() if rows}}
     return {"cells": found, "headline": _headline(found), "prediction": _prediction(found)}
+
+
+def mismatches(sheet: Mapping[str, Any]) -> list[str]:
+    """Where codespec's own texts differ from its plain ones, exact here; another program's may, it rounds otherwise."""
+    return [
+        f"{name}, {cell}, {size}: {row['compared'] - row['equal']} of {row['compared']} texts"
+        for size, section in sheet["sections"].items()
+        for cell, values in section.get("summary", {"cells": {}})["cells"].items()
+        for name, row in values["groups"].get(ALL, {"rows": {}})["rows"].items()
+        if section["contestants"][name]["family"] == FAMILY and row["equal"] < row["compared"]
+    ]
 
 
 def condensed(sheet: Mapping[str, Any]) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from codespec.bench.recording import BATCH, LONGEST, Recording, Spot, record
 from codespec.bench.tape import Step
 from codespec.config import EngineConfig
 from codespec.errors import ConfigError
+from codespec.models.processor import processor
 from codespec.training.progress import Steps
 
 MEASURED = ("off", "confidence:0.4", "cost learned", "cost+syntax learned")
@@ -62,6 +63,7 @@ def run_policy_bench(bench: PolicyBench) -> dict[str, Any]:
         sections[bench.shape] = _section(shaped, recordings, bench, bench.shape)
     return {
         "date": date.today().isoformat(),
+        "processor": processor().label,
         "pair": pair.facts(),
         "note": "; ".join(dict.fromkeys(filter(None, notes))),
         "prompts": _prompt_facts(recordings, bench.tokens),
@@ -159,6 +161,7 @@ def _measured(
     return {
         "prompts": len(recordings),
         "texts_as_recorded": sum(a == b.ids for a, b in zip(measured.texts, recordings, strict=True)),
+        "differing": measured.differing,
         "policies": measured.as_dict(scores),
         "signs": {f"{a} / {b}": _sign(measured, scores, a, b) for a, b in comparisons},
     }

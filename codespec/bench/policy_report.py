@@ -19,7 +19,7 @@ def report(found: Mapping[str, Any]) -> list[str]:
     lines = [f"{prompts['count']} places in {prompts['projects']} projects, {prompts['tokens']} tokens; "]
     lines[0] += ", ".join(f"{name} {count}" for name, count in prompts["by_language"].items())
     lines[0] += f"; {prompts['cut_before_a_loop']} texts are cut where they begin to go round in circles"
-    lines += [found["note"]] if found["note"] else []
+    lines += [found["processor"], *([found["note"]] if found["note"] else [])]
     for shape, section in found["tables"].items():
         lines += _section(shape, section)
     return lines
@@ -83,6 +83,7 @@ def _measured(measured: Mapping[str, Any] | None) -> list[str]:
     if not measured:
         return []
     lines = ["", f"by the clock, {measured['prompts']} places, batch 1:"]
+    lines += [f"  NOT EQUAL to plain: {where}" for where in measured["differing"]]
     for name, line in measured["policies"].items():
         lines.append(
             f"  {name:22}{line['tokens_per_second']:8.1f} tokens/s  {line['times_off']:.2f} × off  "

@@ -72,6 +72,20 @@ def _at_least(interval: Mapping[str, float] | None, bound: str, least: float) ->
     return interval is None or interval[bound] >= least
 
 
+def mismatches(tables: Mapping[str, Any]) -> list[str]:
+    """Where a text by the clock differs from plain decoding's. An enlarged target writes near-ties of its own, so there
+    the recorded texts are no measure.
+    """
+    found = []
+    for shape, section in tables.items():
+        measured = section.get("measured", {"differing": (), "prompts": 0, "texts_as_recorded": 0})
+        found += [f"{where}, {shape}" for where in measured["differing"]]
+        if shape == "own" and measured["texts_as_recorded"] < measured["prompts"]:
+            others = measured["prompts"] - measured["texts_as_recorded"]
+            found.append(f"off, {others} of {measured['prompts']} texts are not as recorded")
+    return found
+
+
 def class_lines(summary: Mapping[str, Any], name: str, count: int = 3) -> list[str]:
     """Which classes waste drafts, and which draft too little."""
     classes = summary["by_class"][name]

@@ -22,6 +22,7 @@ from codespec.bench.serve_daemon import own_daemon
 from codespec.bench.serve_places import Typing, find_places, find_typing
 from codespec.bench.serve_summary import Cell, keystrokes, overhead
 from codespec.config import EngineConfig
+from codespec.models.processor import processor
 from codespec.training.loops import is_loop
 from codespec.training.progress import Steps
 
@@ -62,7 +63,7 @@ def run_serve_bench(bench: ServeBench) -> dict[str, Any]:
             sections[shape] = asyncio.run(_section(bench, address, shape, places, typing))
     return {
         "date": date.today().isoformat(),
-        "machine": {"cores": os.cpu_count(), "processor": platform.machine(), "load": [load, os.getloadavg()[0]]},
+        "machine": {"cores": os.cpu_count(), "processor": processor().label, "load": [load, os.getloadavg()[0]]},
         "versions": {"python": platform.python_version(), "torch": version("torch")},
         "note": note,
         "settings": {
@@ -99,10 +100,12 @@ async def _section(
         for cell in cells:
             await _fill(cell, client, bodies, bench.repeats, steps.advance)
         sessions = await _type(client, bench, typing, steps.advance)
+        mode_after = (await client.facts())["mode"]
     alone = next((cell for cell in cells if cell.concurrency == 1), None)
     found: dict[str, Any] = {
         "daemon": facts,
         "simulated": shape if shape != "own" else "",
+        "mode_after": mode_after,
         "tokens": sum(body["max_tokens"] for body in bodies),
         "cut_before_a_loop": sum(body["max_tokens"] < bench.tokens for body in bodies),
         "cells": [cell.as_dict() for cell in cells],

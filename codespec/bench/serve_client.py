@@ -77,14 +77,19 @@ class Client:
     async def facts(self) -> dict[str, Any]:
         """What the daemon says of itself."""
         try:
-            async with self._session.get("/props") as reply:
-                props = await reply.json()
-                if reply.status != 200:
-                    raise ConfigError(f"The daemon can't be measured: {props['error']['message']}")
+            props, health = await self._told("/props"), await self._told("/health")
+            settings, mode = props["default_generation_settings"], health["mode"]
+            names = {"model": props["model_alias"], "slots": props["total_slots"], "context": settings["n_ctx"]}
         except (aiohttp.ClientError, ValueError, KeyError, TypeError) as error:
             raise ConfigError(f"No codespec daemon answers there ({type(error).__name__}): check --url.") from error
-        settings = props["default_generation_settings"]
-        return {"model": props["model_alias"], "slots": props["total_slots"], "context": settings["n_ctx"]}
+        return {**names, "mode": mode}
+
+    async def _told(self, path: str) -> dict[str, Any]:
+        async with self._session.get(path) as reply:
+            told: dict[str, Any] = await reply.json()
+            if reply.status != 200:
+                raise ConfigError(f"The daemon can't be measured: {told['error']['message']}")
+        return told
 
     async def complete(self, body: Body) -> Reply:
         """One completion, read to its end. ConfigError with the daemon's sentence where it gave none."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,6 +62,22 @@ class Cell:
             for places, done in (*self.off, *self.on)
             for place, reply in zip(places, done.replies, strict=True)
         ]
+
+
+def mismatches(daemons: Mapping[str, Any]) -> list[str]:
+    """Where a place has two texts although its daemon began in exact mode, or that it left the mode, for it compares
+    texts itself.
+    """
+    found = []
+    for shape, section in daemons.items():
+        if section["daemon"]["mode"] != "exact":
+            continue
+        for cell in section["cells"]:
+            others = cell["texts"] - cell["texts_alike"]
+            where = f"{others} of {cell['texts']} texts, {cell['concurrency']} at once, {shape}"
+            found += [where] if others else []
+        found += [f"the daemon left exact mode, {shape}"] if section["mode_after"] != "exact" else []
+    return found
 
 
 def overhead(replies: Sequence[Reply]) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 
 Two daemons with a language server each, one without speculation and one with it, so that neither finds what the other
 wrote: every place is typed in once with each, in turn, the same keys at the same times; at places of their own Tab is
-pressed too. What was typed is kept at once, and a later run of the same command goes on from there. Knows the order of
-things; the parts know how.
+pressed too. What was typed is kept at once, and a later run of the same command goes on from there. What somebody sees
+depends on the clock, so texts are compared apart: at the end both daemons are asked outright, with all the time they
+want. Knows the order of things; the parts know how.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from codespec.bench.decode_sheet import Sheet, commit_name
+from codespec.bench.serve_client import connect
 from codespec.bench.serve_daemon import own_daemon
 from codespec.bench.typing_editor import Editor, language_server
 from codespec.bench.typing_hand import strike
@@ -31,10 +33,13 @@ from codespec.bench.typing_session import ask_unhurried, type_place
 from codespec.bench.typing_summary import OFF, ON, TAKING, summarize
 from codespec.bench.typing_tap import Tap, tapped
 from codespec.config import EngineConfig
+from codespec.models.processor import processor
+from codespec.server.dialects.codespec import MOST_SIDE
 from codespec.training.progress import Steps
 
 QUEUE = 16
 MOST_PROBES = 4  # empty answers of a place that are asked for again
+COMPARED_TOKENS = 32  # of a text that is asked for outright
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +89,11 @@ def run_typing_bench(bench: TypingBench) -> dict[str, Any]:
         own_daemon(replace(bench.config, speculate=False), QUEUE) as plain,
         own_daemon(replace(bench.config, speculate=True), QUEUE) as guessing,
     ):
-        asyncio.run(_type(bench, sheet, section, places, {OFF: plain, ON: guessing}))
+        daemons = {OFF: plain, ON: guessing}
+        modes = asyncio.run(_modes(daemons))
+        asyncio.run(_type(bench, sheet, section, places, daemons))
+        section["texts"] = asyncio.run(_compare(section, places, daemons))
+        section["texts"] |= {"modes": modes, "modes_after": asyncio.run(_modes(daemons))}
     section |= {"note": note, "facts": _facts(load), "summary": summarize(section["passes"])}
     sheet.write()
     return sheet.values
@@ -109,6 +118,34 @@ async def _type(
                 section["passes"].append(await _session(bench, desktop, cell, place, each.number))
                 sheet.write()
                 steps.advance()
+
+
+async def _modes(daemons: dict[str, str]) -> dict[str, str]:
+    """The modes in effect."""
+    found = {}
+    for name, address in daemons.items():
+        async with connect(address) as client:
+            found[name] = (await client.facts())["mode"]
+    return found
+
+
+async def _compare(section: dict[str, Any], places: Sequence[TypingPlace], daemons: dict[str, str]) -> dict[str, Any]:
+    """Whether both daemons write the same where somebody typed with both."""
+    typed = {session["place"] for session in section["passes"] if session["cell"] != TAKING}
+    compared = [place for place in places if place.name in typed]
+    async with connect(daemons[OFF]) as off, connect(daemons[ON]) as on:
+        differing = []
+        for place in compared:
+            body = {
+                "prefix": place.text[max(0, place.begin - MOST_SIDE) : place.begin],
+                "suffix": place.text[place.end :][:MOST_SIDE],
+                "path": place.name,
+                "shape": "raw",
+                "max_tokens": COMPARED_TOKENS,
+            }
+            if (await off.complete(body)).text != (await on.complete(body)).text:
+                differing.append(place.name)
+    return {"compared": len(compared), "differing": differing}
 
 
 @asynccontextmanager
@@ -137,13 +174,14 @@ def _configuration(bench: TypingBench, places: Sequence[TypingPlace]) -> dict[st
     names = ("dtype", "drafter_dtype", "mode", "proposers", "policy", "threads", "context", "device")
     digest = hashlib.blake2b(repr(places).encode(), digest_size=8).hexdigest()
     settings = {name: getattr(bench.config, name) for name in names}
-    return {**settings, "pace": bench.pace, "places": len(places), "texts": digest}
+    found = {**settings, "pace": bench.pace, "places": len(places), "texts": digest}
+    return {**found, "processor": processor().label}
 
 
 def _facts(load: float) -> dict[str, Any]:
     return {
         "date": date.today().isoformat(),
         "commit": commit_name(),
-        "machine": {"cores": os.cpu_count(), "processor": platform.machine(), "load": [load, os.getloadavg()[0]]},
+        "machine": {"cores": os.cpu_count(), "processor": processor().label, "load": [load, os.getloadavg()[0]]},
         "versions": {"python": platform.python_version(), "torch": version("torch")},
     }

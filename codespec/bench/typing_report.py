@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from codespec.bench.plot import Bar, Chart
-from codespec.bench.typing_summary import OFF, ON, TAKING
+from codespec.bench.typing_summary import OFF, ON, TAKING, promise_the_same
 
 NAMES = {OFF: "off", ON: "on", TAKING: "on, with Tab"}
 LEAST_AS_UNHURRIED, LEAST_AVAILABLE, MOST_OVERHEAD_MS = 0.9, 1.3, 3.0
@@ -22,10 +22,14 @@ def report(found: Mapping[str, Any]) -> list[str]:
         machine, settings = section["facts"]["machine"], section["configuration"]
         load = " to ".join(f"{value:.1f}" for value in machine["load"])
         lines += [f"── target as large as {_size(shape)} " + "─" * 40, ""]
-        lines += [f"{settings['dtype']}, pace {settings['pace']:g}; {machine['cores']} cores, load {load}"]
+        lines += [
+            f"{settings['dtype']}, pace {settings['pace']:g}; {machine['cores']} cores, load {load}",
+            machine["processor"],
+        ]
         lines += [section["note"]] if section["note"] else []
         lines += ["", *_table(section["summary"]["cells"]), *_overhead(section["summary"]["cells"])]
-        lines += [*_available(section["summary"]["available"]), "", *_verdicts(shape, section["summary"]), ""]
+        lines += [*_available(section["summary"]["available"]), *_texts(section.get("texts")), ""]
+        lines += [*_verdicts(shape, section["summary"]), ""]
     return lines
 
 
@@ -87,6 +91,14 @@ def _available(values: Mapping[str, Any] | None) -> list[str]:
         if ratio
     ]
     return ["", f"{start}; {', '.join(ratios)}" if ratios else start]
+
+
+def _texts(values: Mapping[str, Any] | None) -> list[str]:
+    if values is None:
+        return []
+    same = values["compared"] - len(values["differing"])
+    note = "" if promise_the_same(values) else " (fast mode is used: differences are near-ties)"
+    return [f"asked outright, both daemons write the same text at {same} of {values['compared']} places{note}"]
 
 
 def _verdicts(shape: str, summary: Mapping[str, Any]) -> list[str]:

@@ -25,6 +25,24 @@ def summarize(sessions: Sequence[Row]) -> dict[str, Any]:
     }
 
 
+def mismatches(sections: Mapping[str, Any]) -> list[str]:
+    """The places at which both daemons, asked outright, wrote different texts although they began in exact mode; or
+    that one left the mode, for daemons compare texts themselves.
+    """
+    found = []
+    for shape, section in sections.items():
+        texts = section.get("texts")
+        if texts and promise_the_same(texts):
+            found += [f"{place}, {shape}" for place in texts["differing"]]
+            found += [f"a daemon left exact mode, {shape}"] if texts["modes_after"] != texts["modes"] else []
+    return found
+
+
+def promise_the_same(texts: Mapping[str, Any]) -> bool:
+    """Whether both daemons began in exact mode."""
+    return set(texts["modes"].values()) == {"exact"}
+
+
 def figures(sessions: Sequence[Row]) -> dict[str, Any]:
     """One cell's, as plain JSON values. Times are milliseconds from a change; superseded questions have none."""
     asked = [row for session in sessions for row in session["questions"]]

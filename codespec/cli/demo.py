@@ -1,5 +1,6 @@
 """`make demo`: the real thing end to end on the shipped pair. Completes held-out code with drafted and accepted text
-told apart, then measures the speed-up over the fastest plain decoding. Knows the engine's public face only.
+told apart, then measures the speed-up over the fastest plain decoding, and fails where a text differs from it in
+`exact` mode. Knows the engine's public face only.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from codespec.bench.mismatch import first_difference, refuse_mismatches
 from codespec.bench.prompts import BenchPrompt, stdlib_prompts
 from codespec.cli.ending import run_to_exit_code
 from codespec.cli.options import require_torch
@@ -55,7 +57,7 @@ def demonstrate() -> int:
     print("Measuring the same prompts plain and with speculation (one thread, in turn) …", flush=True)
     for engine in engines.values():
         run(engine, WARM_UP)
-    report(engines, prompts)
+    refuse_mismatches(report(engines, prompts))
     return 0
 
 
@@ -83,8 +85,10 @@ def _as_editor(prompt: BenchPrompt) -> CompletionRequest:
     )
 
 
-def report(engines: dict[tuple[str, bool], Engine], prompts: Sequence[BenchPrompt]) -> None:
-    """Times every prompt in every configuration in turn; prints medians and ratios."""
+def report(engines: dict[tuple[str, bool], Engine], prompts: Sequence[BenchPrompt]) -> list[str]:
+    """Times every prompt in every configuration in turn; prints medians and ratios. Returns where a text differs that
+    must not.
+    """
     runs: dict[tuple[str, bool], list[Run]] = {key: [] for key in engines}
     for prompt in prompts:
         for key, engine in engines.items():
@@ -93,7 +97,6 @@ def report(engines: dict[tuple[str, bool], Engine], prompts: Sequence[BenchPromp
     fastest = {on: max(DTYPES, key=lambda d: speeds[d, on]) for on in (False, True)}
     plain, sped = runs[fastest[False], False], runs[fastest[True], True]
     ratios = [(a.seconds / a.tokens) / (b.seconds / b.tokens) for a, b in zip(plain, sped, strict=True)]
-    same = sum(a.ids == b.ids for d in DTYPES for a, b in zip(runs[d, False], runs[d, True], strict=True))
     total = Stats()
     for result in sped:
         total.add(result.stats)
@@ -102,13 +105,30 @@ def report(engines: dict[tuple[str, bool], Engine], prompts: Sequence[BenchPromp
     print(f"speculation: {rate_on:7.1f} tokens/s  ({fastest[True]})")
     spread = f"median of {len(ratios)} prompts; min {min(ratios):.2f}, max {max(ratios):.2f}"
     print(f"speed-up: {statistics.median(ratios):.2f} × ({spread})")
-    print(f"same text as plain: {same} of {len(DTYPES) * len(prompts)}")
+    differing = compare(runs, prompts)
+    inexact = [dtype for dtype in DTYPES if not all(engines[dtype, on].target.exact for on in (False, True))]
+    note = f" (fast mode is used for {', '.join(inexact)}: there, differences are near-ties)" if inexact else ""
+    same = len(DTYPES) * len(prompts) - sum(map(len, differing.values()))
+    print(f"same text as plain: {same} of {len(DTYPES) * len(prompts)}{note}")
     a_round = total.committed / total.rounds
     print(f"accepted {total.accepted} of {total.drafted} drafted tokens; {a_round:.2f} tokens a round")
     busy = total.draft_ms + total.retokenize_ms + total.verify_ms + total.prefill_ms + total.other_ms
     parts = {"draft": total.draft_ms, "retokenize": total.retokenize_ms, "verify": total.verify_ms}
     parts |= {"prefill": total.prefill_ms, "rest": total.other_ms}
     print("time with speculation: " + ", ".join(f"{name} {100 * ms / busy:.0f} %" for name, ms in parts.items()))
+    return [where for dtype, found in differing.items() if dtype not in inexact for where in found]
+
+
+def compare(runs: dict[tuple[str, bool], list[Run]], prompts: Sequence[BenchPrompt]) -> dict[str, list[str]]:
+    """By number format: where the texts with and without speculation differ."""
+    differing: dict[str, list[str]] = {}
+    for dtype in DTYPES:
+        differing[dtype] = []
+        for prompt, plain, sped in zip(prompts, runs[dtype, False], runs[dtype, True], strict=True):
+            position = first_difference(sped.ids, plain.ids)
+            if position is not None:
+                differing[dtype].append(f"{prompt.path}, token {position + 1}, {dtype}")
+    return differing
 
 
 def run(engine: Engine, prompt: BenchPrompt) -> Run:

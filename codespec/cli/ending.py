@@ -1,4 +1,5 @@
-"""How a command ends: its own exit code, one sentence and 2 for a user's mistake, quietly where nobody listens.
+"""How a command ends: its own exit code, one sentence and 2 for a user's mistake or 1 for a text that codespec got
+wrong, quietly where nobody listens.
 
 Knows exceptions, streams and exit codes; knows no command.
 """
@@ -11,9 +12,9 @@ import os
 import sys
 from collections.abc import Callable
 
-from codespec.errors import CodespecError
+from codespec.errors import CodespecError, MismatchError
 
-MISTAKE, INTERRUPTED = 2, 130
+MISMATCH, MISTAKE, INTERRUPTED = 1, 2, 130
 
 
 def run_to_exit_code(command: Callable[[], int]) -> int:
@@ -26,7 +27,7 @@ def run_to_exit_code(command: Callable[[], int]) -> int:
         finally:
             sys.stdout.flush()  # here, where a broken pipe is still ours to answer; also behind --help
     except CodespecError as error:
-        return _complain(str(error))
+        return _complain(str(error), MISMATCH if isinstance(error, MismatchError) else MISTAKE)
     except BrokenPipeError:  # the reader (head, less) has gone: nothing is wrong
         _discard_output()
         return 0
@@ -34,7 +35,9 @@ def run_to_exit_code(command: Callable[[], int]) -> int:
         if error.errno != errno.ENOSPC:
             raise
         _discard_output()
-        return _complain("The output can't be written (no space left on the device): free some, or write elsewhere.")
+        return _complain(
+            "The output can't be written (no space left on the device): free some, or write elsewhere.", MISTAKE
+        )
     except KeyboardInterrupt:
         return INTERRUPTED
 
@@ -44,9 +47,9 @@ def one_line(text: str) -> str:
     return " ".join(text.splitlines())
 
 
-def _complain(sentence: str) -> int:
+def _complain(sentence: str, code: int) -> int:
     print(f"codespec: {one_line(sentence).removesuffix('.')}.", file=sys.stderr)
-    return MISTAKE
+    return code
 
 
 def _discard_output() -> None:

@@ -8,11 +8,13 @@ import time
 from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from codespec.errors import TrainingError
 from codespec.models.loader import load_model
+from codespec.models.processor import processor
 from codespec.pair.folder import find_folder
 from codespec.training.checkpoint import write_atomically
 from codespec.training.corpus import HELD_OUT_NAME, build_corpus, read_documents
@@ -139,11 +141,14 @@ def _measure(args: argparse.Namespace, held_out: HeldOut) -> None:
         label: evaluate_pair(target, drafter, places, device=args.device, label=label)
         for label, (target, drafter) in names.items()
     }
+    print(processor().label)
     print(f"held-out files: {', '.join(f'{row} {len(found)}' for row, found in held_out.rows.items())}")
     print("\n\n".join(filter(None, [held_out.note, report(list(scores.values()))])))
     if args.json:
-        values = {"date": date.today().isoformat(), "seed": args.seed, "limit": args.limit}
+        values: dict[str, Any] = {"date": date.today().isoformat(), "processor": processor().label}
         values |= {
+            "seed": args.seed,
+            "limit": args.limit,
             "held_out": held_out.digests,
             "places": places.counts,
             **{label: pair.as_dict() for label, pair in scores.items()},

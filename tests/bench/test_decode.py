@@ -13,8 +13,10 @@ import pytest
 from codespec.bench.decode_grid import FULL
 from codespec.bench.peers import hugging_face
 from codespec.bench.peers.contest import Answer
+from codespec.models.processor import processor
 from codespec.training.corpus import Document, write_documents
 from tests.cli.conftest import Command, Models, command, models, plain_environment
+from tests.engine.test_planted_faults import correction_dropped
 
 __all__ = ["command", "models", "plain_environment"]
 
@@ -60,6 +62,7 @@ def test_the_whole_bench_and_going_on_with_it(words: list[str | Path], command: 
     done = command(*words, *SMALL, "--json", out, "--plot", plot)
     assert done.code == 0, done.err
     section = read(out)
+    assert section["configuration"]["machine"]["processor"] == processor().label and processor().label in done.out
     assert str(tmp_path) not in out.read_text(encoding="utf-8")
     check_cells(section)
     assert "loop-free prompts and 1 repeats, where 50 and 5 are needed" in done.out and "NOT EQUAL" not in done.out
@@ -110,7 +113,7 @@ def check_cells(section: dict[str, Any]) -> None:
             assert record["tokens"] + record["prompts"] <= 8 * record["prompts"]  # the first tokens are not decoding's
 
 
-def test_a_wrong_text_is_not_equal(
+def test_a_wrong_text_of_a_peer_is_not_equal(
     words: list[str | Path], command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer = hugging_face.Peer.answer
@@ -130,6 +133,22 @@ def test_a_wrong_text_is_not_equal(
     assert rows["transformers prompt lookup"]["equal"] == 0 < rows["transformers prompt lookup"]["compared"]
     assert all(row["equal"] == row["compared"] for name, row in rows.items() if name != "transformers prompt lookup")
     assert "transformers prompt lookup: NOT EQUAL to plain in" in done.out
+
+
+def test_a_wrong_text_of_ours_is_an_error(
+    words: list[str | Path], command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rejected token is committed: figures are written and shown, then the command fails."""
+    correction_dropped(monkeypatch)
+    out = tmp_path / "decode.json"
+    quick = ("--limit", "1", "--tokens", "6", "--concurrency", "1", "--repeats", "1", "--sampling", "greedy")
+    done = command(*words, *quick, "--json", out)
+    assert done.code == 1, done.err
+    rows = read(out)["summary"]["cells"]["greedy, 1 at once"]["groups"]["all"]["rows"]
+    assert rows["codespec on"]["equal"] < rows["codespec on"]["compared"] and "NOT EQUAL to plain in" in done.out
+    said = done.err.splitlines()[-1]
+    assert said.startswith("codespec: A text differs from plain decoding, which exact mode rules out (codespec ")
+    assert said.endswith("report it with the output of `codespec doctor`.") and "greedy, 1 at once, own: " in said
 
 
 @pytest.mark.parametrize(

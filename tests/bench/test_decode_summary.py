@@ -40,7 +40,8 @@ def section(passes: list[dict[str, Any]]) -> dict[str, Any]:
     prompts = {"greedy": {"places": 4, "looping": 1}}
     contestants = {"plain": plain, "quick": quick, "codespec on": quick, "gone": {"absent": "it is not there"}}
     return {
-        "contestants": contestants, "prompts": prompts, "note": "", "acceptance": {}, "passes": passes
+        "contestants": contestants, "prompts": prompts, "note": "", "acceptance": {}, "passes": passes,
+        "configuration": {"machine": {"processor": "some processor"}},
     }  # fmt: skip
 
 
@@ -83,7 +84,7 @@ def test_loops_are_apart_and_failures_are_told() -> None:
     sections = {"own": found, "qwen2.5-0.5b": found, "qwen2.5-7b": {"passes": []}}  # the last was interrupted
     told = "\n".join(report({"sections": sections}))
     assert "quick: one: float32, 1 thread(s) (tokens 5); one prompt after the other" in told and "7b" not in told
-    assert "codespec on failed: it broke" in told and "gone: it is not there" in told
+    assert "some processor" in told and "codespec on failed: it broke" in told and "gone: it is not there" in told
     assert "qwen2.5-0.5b's cost (simulated)" in told and "no headline" in told
 
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
-from codespec.bench import policy_spots
+from codespec.bench import policy, policy_spots
+from codespec.bench.policy_measured import Measured
+from codespec.models.processor import processor
 from codespec.training.corpus import Document, write_documents
 from tests.cli.conftest import Command, Models, command, models, plain_environment
+from tests.engine.test_planted_faults import correction_dropped
 
 __all__ = ["command", "models", "plain_environment"]
 
@@ -36,6 +40,7 @@ def test_the_whole_bench(held_out: Path, models: Models, command: Command, tmp_p
     assert "record [" in done.err and "replay own [" in done.err
     found = json.loads(out.read_text(encoding="utf-8"))
     assert str(tmp_path) not in out.read_text(encoding="utf-8") and found["prompts"]["count"] == 2
+    assert found["processor"] == processor().label and processor().label in done.out
     section = found["tables"]["own"]
     for batch, summary in section["batch"].items():
         policies = summary["policies"]
@@ -52,6 +57,26 @@ def test_the_whole_bench(held_out: Path, models: Models, command: Command, tmp_p
     assert again.code == 0 and "by the clock" not in again.out
     table = [line for line in done.out.splitlines() if line.startswith(("fixed", "lookup", "confidence"))]
     assert table == [line for line in again.out.splitlines() if line.startswith(("fixed", "lookup", "confidence"))]
+
+
+def test_a_wrong_text_is_an_error(
+    held_out: Path, models: Models, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the clock, a rejected token is committed: figures are written, and the sentence names policy and place."""
+    measure, out = policy.measure_policies, tmp_path / "policy.json"
+
+    def wrong(*given: Any) -> Measured:
+        correction_dropped(monkeypatch)
+        return measure(*given)
+
+    monkeypatch.setattr(policy, "measure_policies", wrong)
+    words = ["bench", "policy", *models.flags, "--held-out", held_out, "--limit", "1", "--max-tokens", "8"]
+    done = command(*words, "--measure", "1", "--json", out)
+    assert done.code == 1, done.err
+    differing = json.loads(out.read_text(encoding="utf-8"))["tables"]["own"]["measured"]["differing"]
+    said = done.err.splitlines()[-1]
+    assert f"NOT EQUAL to plain: {differing[0]}" in done.out and f"({differing[0]}, own" in said
+    assert said.startswith("codespec: A text differs from plain decoding, which exact mode rules out (")
 
 
 @pytest.mark.parametrize(

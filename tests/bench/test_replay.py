@@ -15,9 +15,11 @@ from codespec.bench.tape import Step
 from codespec.control.cost_rule import CostRule
 from codespec.control.draft_length import ConfidenceStopped, DraftLengthPolicy, FixedLength
 from codespec.control.rules_of_thumb import Ds4Table, PlusTwoMinusOne
+from codespec.errors import MismatchError
 from codespec.models.language_model import LanguageModel, Rows
 from tests.bench.tiny import KINDS, allocate, pair, real_rounds, recordings, replayed, rounds_of, spots
 from tests.control.sequences import table
+from tests.engine.test_planted_faults import correction_dropped
 from tests.pairs import prompts
 
 POLICIES: dict[str, Callable[[], DraftLengthPolicy]] = {
@@ -84,6 +86,13 @@ def test_a_step_counts_its_rows(kind: str) -> None:
     for step in replayed(kind, FixedLength(4), BATCH):
         assert step.rows == sum(played.drafted + 1 for played in step.rounds) and step.batch == len(step.rounds)
         assert all(played.committed <= played.accepted + 1 for played in step.rounds)
+
+
+def test_another_text_than_the_recorded_one_ends_the_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rejected token is committed: nothing can be priced by such rounds."""
+    correction_dropped(monkeypatch)
+    with pytest.raises(MismatchError, match=r"rules out \(the replay of [abc]\.\w+"):
+        replayed("bytes", FixedLength(4))
 
 
 def test_a_text_that_begins_like_an_earlier_one_goes_on_from_there() -> None:

@@ -11,9 +11,12 @@ import pytest
 
 from codespec.bench.serve_client import PHASES, Pass, Reply
 from codespec.bench.serve_places import Typing, find_places, find_typing
-from codespec.bench.serve_summary import Cell, keystrokes, overhead, percentiles
+from codespec.bench.serve_summary import Cell, keystrokes, mismatches, overhead, percentiles
+from codespec.models.processor import processor
 from codespec.training.corpus import Document, write_documents
+from codespec.types import CompletionRequest
 from tests.cli.conftest import Command, Models, command, models, plain_environment
+from tests.server import fakes
 from tests.server.daemons import serving
 from tests.server.fakes import FakeEngine
 
@@ -40,7 +43,9 @@ def test_the_whole_bench(held_out: Path, models: Models, command: Command, tmp_p
     text = out.read_text(encoding="utf-8")
     found = json.loads(text)
     assert str(tmp_path) not in text and found["settings"]["places"] == 6
+    assert found["machine"]["processor"] == processor().label and processor().label in done.out
     section = found["daemons"]["own"]
+    assert section["daemon"]["mode"] == section["mode_after"] == "exact"
     assert [cell["concurrency"] for cell in section["cells"]] == [1, 4] and section["daemon"]["slots"] == 4
     for cell in section["cells"]:
         assert cell["texts"] == cell["texts_alike"] == 12
@@ -82,6 +87,37 @@ def test_a_daemon_that_runs(held_out: Path, command: Command) -> None:
         assert done.code == 0 and "holds: every text is the same" in done.out, done.err
         served.daemon.stopping = True
         assert command(*words).err.splitlines()[-1].startswith("codespec: The daemon can't be measured: The daemon is")
+
+
+def test_a_daemon_that_changes_texts_is_an_error(
+    held_out: Path, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last character of a text is another with speculation; in fast mode that is no fault, but leaving exact mode
+    on the way is one.
+    """
+    answer = fakes.answer
+
+    def changed(request: CompletionRequest) -> str:
+        return answer(request)[:-1] + "!" if request.speculate else answer(request)
+
+    monkeypatch.setattr(fakes, "answer", changed)
+    out = tmp_path / "serve.json"
+    engine = FakeEngine()
+    with serving(engine, slots=2) as served:
+        words = ["bench", "serve", "--url", f"http://127.0.0.1:{served.port}", "--held-out", held_out, "--json", out]
+        small = ("--limit", "2", "--max-tokens", "4", "--concurrency", "2", "--keystrokes", "0")
+        done = command(*words, *small)
+        engine.mode = "fast"
+        fast = command(*words, *small)
+    assert done.code == 1 and "FAILS: every text is the same" in done.out and out.exists(), done.err
+    assert done.err.splitlines()[-1] == (
+        "codespec: A text differs from plain decoding, which exact mode rules out (4 of 8 texts, 2 at once, own): "
+        "report it with the output of `codespec doctor`."
+    )
+    assert fast.code == 0 and "fast mode is used, near-ties may differ: 4 of 8 texts are the same" in fast.out
+    section = json.loads(out.read_text(encoding="utf-8"))["daemons"]["own"]
+    section["daemon"]["mode"] = "exact"
+    assert mismatches({"own": section}) == ["4 of 8 texts, 2 at once, own", "the daemon left exact mode, own"]
 
 
 def replied(text: str, total: float, **stats: Any) -> Reply:

@@ -7,6 +7,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,15 +22,18 @@ from codespec.bench.typing_records import record
 from codespec.bench.typing_session import Typed, Typist, ask_unhurried
 from codespec.bench.typing_tap import Tap, tapped
 from codespec.config import EngineConfig
+from codespec.models.processor import processor
 from codespec.training.corpus import Document, write_documents
+from codespec.types import CompletionRequest
 from tests.cli.conftest import Command, Models, command, models, plain_environment
 from tests.lsp.conversation import run, until
 from tests.lsp.fake_daemon import FakeDaemon, daemon
 from tests.server.daemons import serving
-from tests.server.fakes import FakeEngine
+from tests.server.fakes import FakeEngine, FakeSequence
 
 __all__ = ["command", "models", "plain_environment"]
 
+EXACT = {"off": "exact", "on": "exact"}
 PATIENCE = 30.0  # seconds in which a suggestion comes on any machine
 TYPED = "alpha = beta\n    gamma = delta"
 PLACE = TypingPlace("a.py", "python", f"if x:\n    {TYPED}\ny = 1\n", 10, 10 + len(TYPED))
@@ -135,16 +139,34 @@ def check_sessions(section: dict[str, Any]) -> None:
     assert section["summary"]["cells"]["on"]["overhead"]["there"]["p50"] > 0.0
 
 
+@contextmanager
+def fake_daemon(_config: EngineConfig, _queue: int) -> Iterator[str]:
+    """A daemon around an engine that writes prefixes backwards."""
+    with serving(FakeEngine(), slots=2) as served:
+        yield f"http://127.0.0.1:{served.port}"
+
+
+class WrongEngine(FakeEngine):
+    """Writes another text than the plain one."""
+
+    def submit(self, request: CompletionRequest) -> list[FakeSequence]:
+        return super().submit(replace(request, prefix=f"{request.prefix}!"))
+
+
+@contextmanager
+def wrong_daemon(config: EngineConfig, queue: int) -> Iterator[str]:
+    """As `fake_daemon`, but speculation changes texts."""
+    if not config.speculate:
+        with fake_daemon(config, queue) as plain:
+            yield plain
+        return
+    with serving(WrongEngine(), slots=2) as served:
+        yield f"http://127.0.0.1:{served.port}"
+
+
 def test_the_bench_and_going_on_with_it(
     held_out: Path, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With daemons around an engine that writes prefixes backwards."""
-
-    @contextmanager
-    def fake_daemon(_config: EngineConfig, _queue: int) -> Iterator[str]:
-        with serving(FakeEngine(), slots=2) as served:
-            yield f"http://127.0.0.1:{served.port}"
-
     monkeypatch.setattr("codespec.bench.typing_bench.own_daemon", fake_daemon)
     out, plot = tmp_path / "new" / "typing.json", tmp_path / "new" / "typing.svg"
     words = ["bench", "typing", "--held-out", held_out, "--limit", "1", "--pace", "12", "--json", out]
@@ -154,6 +176,9 @@ def test_the_bench_and_going_on_with_it(
     assert ElementTree.parse(plot).getroot().tag.endswith("svg")
     first = json.loads(out.read_text(encoding="utf-8"))["sections"]["own"]
     assert str(tmp_path) not in json.dumps(first)
+    assert first["facts"]["machine"]["processor"] == processor().label and processor().label in done.out
+    assert first["texts"] == {"compared": 1, "differing": [], "modes": EXACT, "modes_after": EXACT}
+    assert "both daemons write the same text at 1 of 1 places" in done.out
     check_sessions(first)
     kept = {**first, "passes": first["passes"][:2]}
     out.write_text(json.dumps({"bench": "typing", "sections": {"own": kept}}), encoding="utf-8")
@@ -163,6 +188,13 @@ def test_the_bench_and_going_on_with_it(
     assert again["passes"][:2] == first["passes"][:2]
     other = command(*words[:-3], "11", "--json", out)
     assert other.code == 2 and "measured with another pace" in other.err.splitlines()[-1]
+
+    monkeypatch.setattr("codespec.bench.typing_bench.own_daemon", wrong_daemon)
+    wrong = command(*words)  # nothing is typed any more, but both are asked
+    assert wrong.code == 1 and "both daemons write the same text at 0 of 1 places" in wrong.out, wrong.err
+    differing = json.loads(out.read_text(encoding="utf-8"))["sections"]["own"]["texts"]["differing"]
+    last = wrong.err.splitlines()[-1]
+    assert differing == [first["passes"][0]["place"]] and f"rules out ({differing[0]}, own): report it" in last
 
 
 @pytest.mark.full

@@ -196,7 +196,7 @@ def test_verdicts_can_fail() -> None:
     poor = [
         session(cell, row(1, 2, back_ms=3.0, **leg), row(2, 0), row(3, 0), unhurried={"2": 5}) for cell in ("off", "on")
     ]
-    facts, settings = {"machine": {"cores": 2, "load": [0.0, 0.0]}}, {"dtype": "float32", "pace": 1.0}
+    facts, settings = {"machine": {"cores": 2, "processor": "", "load": [0.0, 0.0]}}, {"dtype": "float32", "pace": 1.0}
     for sessions, word in ((fine, "holds"), (poor, "FAILS")):
         section = {"facts": facts, "configuration": settings, "note": "", "summary": summarize(sessions)}
         for shape, claim in (("own", "an unhurried engine"), ("qwen2.5-0.5b", "1.3 times the characters")):

@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from codespec.cli import demo
+from codespec.models.call_shape import FAST
+from codespec.models.invariance import Finding
 from tests.cli.conftest import Models
+from tests.engine.test_planted_faults import correction_dropped
 
 
 @pytest.fixture
@@ -42,9 +45,28 @@ def test_it_shows_and_measures(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_the_engines_noticed_is_said_once(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("codespec.engine.load.find_variance", lambda model: "it varies")
-    assert demo.main() == 0
-    assert capsys.readouterr().err.count("exact mode does not hold here (it varies)") == 1
+    varies = Finding(FAST, "it varies")
+    monkeypatch.setattr("codespec.engine.calls._kept", lambda model, *_: varies if model.exact else Finding(FAST))
+    correction_dropped(monkeypatch)
+    assert demo.main() == 0, "near-ties may differ there"
+    streams = capsys.readouterr()
+    assert streams.err.count("exact mode does not hold here (it varies)") == 1 == streams.err.count("\n")
+    note = "(fast mode is used for float32, bfloat16: there, differences are near-ties)"
+    assert re.search(rf"same text as plain: [0-3] of 4 {re.escape(note)}\n", streams.out)
+
+
+@pytest.mark.usefixtures("small")
+def test_a_wrong_text_is_an_error(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rejected token is committed: all is shown, then it is said where the first text goes wrong."""
+    correction_dropped(monkeypatch)
+    assert demo.main() == 1
+    streams = capsys.readouterr()
+    assert "same text as plain: 4 of 4" not in streams.out and "time with speculation: " in streams.out
+    assert re.fullmatch(
+        r"codespec: A text differs from plain decoding, which exact mode rules out \(\w\S*\.py, token \d+, "
+        r"(float32|bfloat16)(, and \d more)?\): report it with the output of `codespec doctor`\.\n",
+        streams.err,
+    ), streams.err
 
 
 def test_a_missing_pair_is_one_sentence(

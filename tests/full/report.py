@@ -1,4 +1,4 @@
-"""Where the large runs write their numbers: one JSON file each under docs/, with date, commit and versions."""
+"""Where the large runs write their numbers: a JSON file each under docs/, with date, commit, processor and versions."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 import transformers
+
+from codespec.models.processor import processor
 
 ROOT = Path(__file__).parents[2]
 
@@ -23,6 +25,7 @@ def write_report(name: str, command: str, rows: Any) -> Path:
         "command": command,
         "date": time.strftime("%Y-%m-%d"),
         "commit": commit.stdout.strip(),
+        "processor": processor().label,
         "torch": torch.__version__,
         "transformers": transformers.__version__,
     }

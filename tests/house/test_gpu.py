@@ -9,6 +9,7 @@ import pytest
 
 from codespec.cli.main import build_parser
 from codespec.cli.options import engine_config
+from codespec.models.processor import processor
 from codespec.models.shapes import SHAPES
 from tools import gpu
 from tools.gpu import Part, Runner
@@ -37,6 +38,7 @@ def test_a_part_keeps_its_figures_and_where_they_are_from(runner: Runner) -> Non
     kept = found(runner, FIGURES)
     assert kept["found"] == {"ms": 3}
     assert kept["device"] == "cpu"
+    assert kept["processor"] == processor().label
     assert str(kept["command"]).startswith("python -c")
     assert {"commit", "date", "seconds"} <= set(kept)
     assert str(runner.folder) not in json.dumps(kept), "a result names no folder of this machine"

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from codespec.errors import ModelError, TrainingError
+from codespec.models.processor import processor
 from codespec.training import acceptance, arguments, command, infilling, loops
 from codespec.training.corpus import Document, write_documents
 from tests.cli.conftest import write_model
@@ -62,6 +63,7 @@ def test_two_pairs_are_measured_and_compared(
     assert "held-out files: go 2, python 2, stdlib" in told.out and "before [" in told.err and "after [" in told.err
     assert "not better in: bits per byte, infilling, acceptance; gaps filled exactly: 0 gained, 0 lost" in told.out
     found = json.loads(out.read_text(encoding="utf-8"))
+    assert found["processor"] == processor().label and processor().label in told.out
     assert found["date"] == date.today().isoformat() and set(found["held_out"]) == {"stdlib", "projects", "prompts"}
     assert found["places"]["lines"] == {"go": 1, "python": 1, "stdlib": 1} and found["places"]["tasks"] == {
         "humaneval": 1

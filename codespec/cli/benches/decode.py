@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
     require_torch()
     from codespec.bench.decode import DecodeBench, run_decode_bench
     from codespec.bench.decode_report import charts, report
-    from codespec.bench.decode_summary import condensed
+    from codespec.bench.decode_summary import condensed, mismatches
 
     bench = DecodeBench(
         config=engine_config(options),
@@ -60,4 +60,4 @@ def run(options: argparse.Namespace) -> int:
     found = run_decode_bench(bench)
     if options.summary:
         write_json(options.summary, condensed(found))
-    return finish(options, found, report(found), charts(found), kept=True)
+    return finish(options, found, report(found), charts(found), mismatches(found), kept=True)

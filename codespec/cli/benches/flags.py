@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from codespec.bench.mismatch import refuse_mismatches
 from codespec.cli.options import add_engine_options
 from codespec.errors import ConfigError
 
@@ -20,10 +21,13 @@ def finish(
     found: dict[str, Any],
     lines: Sequence[str],
     charts: Sequence[Chart],
+    mismatches: Sequence[str] = (),
     *,
     kept: bool = False,
 ) -> int:
-    """Prints the lines and writes the files that were asked for; `kept`: the benchmark writes its --json itself."""
+    """Prints the lines and writes the files that were asked for; `kept`: the benchmark writes its --json itself. Raises
+    MismatchError after that where texts that must be equal are not.
+    """
     print("\n".join(lines))
     if options.json and not kept:
         write_json(options.json, found)
@@ -31,6 +35,7 @@ def finish(
         from codespec.bench.plot import write_plot
 
         write_plot(options.plot, charts)
+    refuse_mismatches(mismatches)
     return 0
 
 

@@ -40,6 +40,7 @@ def run(options: argparse.Namespace) -> int:
     require_torch()
     from codespec.bench.policy import PolicyBench, run_policy_bench
     from codespec.bench.policy_report import charts, report
+    from codespec.bench.policy_summary import mismatches
 
     bench = PolicyBench(
         config=config,
@@ -52,4 +53,4 @@ def run(options: argparse.Namespace) -> int:
         shape="" if shape == "own" else shape,
     )
     found = run_policy_bench(bench)
-    return finish(options, found, report(found), charts(found))
+    return finish(options, found, report(found), charts(found), mismatches(found["tables"]))

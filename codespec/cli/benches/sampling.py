@@ -30,8 +30,8 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigError("bench sampling draws no figures: leave out --plot.")
     require_torch()
     from codespec.bench.prompts import read_prompts, stdlib_prompts
-    from codespec.bench.sampling import SamplingBench, report, run_sampling_bench
+    from codespec.bench.sampling import SamplingBench, mismatches, report, run_sampling_bench
 
     prompts = read_prompts(options.prompts)[: options.limit] if options.prompts else stdlib_prompts(options.limit)
     found = run_sampling_bench(SamplingBench(engine_config(options), prompts, tokens=options.max_tokens))
-    return finish(options, found, report(found), ())
+    return finish(options, found, report(found), (), mismatches(found))

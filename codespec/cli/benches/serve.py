@@ -35,6 +35,7 @@ def run(options: argparse.Namespace) -> int:
     require_aiohttp()
     from codespec.bench.serve import ServeBench, run_serve_bench
     from codespec.bench.serve_report import charts, report
+    from codespec.bench.serve_summary import mismatches
 
     bench = ServeBench(
         config=engine_config(options, target_shape="own"),
@@ -49,4 +50,4 @@ def run(options: argparse.Namespace) -> int:
         shape="" if shape == "own" else shape,
     )
     found = run_serve_bench(bench)
-    return finish(options, found, report(found), charts(found))
+    return finish(options, found, report(found), charts(found), mismatches(found["daemons"]))

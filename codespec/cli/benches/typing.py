@@ -35,6 +35,7 @@ def run(options: argparse.Namespace) -> int:
     require_aiohttp()
     from codespec.bench.typing_bench import TypingBench, run_typing_bench
     from codespec.bench.typing_report import charts, report
+    from codespec.bench.typing_summary import mismatches
 
     bench = TypingBench(
         config=engine_config(options),
@@ -46,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
         minutes=options.minutes,
     )
     found = run_typing_bench(bench)
-    return finish(options, found, report(found), charts(found), kept=True)
+    return finish(options, found, report(found), charts(found), mismatches(found["sections"]), kept=True)
 
 
 def _pace(text: str) -> float:

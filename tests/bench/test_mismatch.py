@@ -1,0 +1,43 @@
+"""How benchmarks end where a text differs from plain decoding: files are written, then one sentence and exit code 1."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import pytest
+
+from codespec.bench.mismatch import first_difference, refuse_mismatches
+from codespec.cli.benches.flags import finish
+from codespec.cli.ending import run_to_exit_code
+from codespec.errors import MismatchError
+
+
+@pytest.mark.parametrize(
+    ("ids", "position"),
+    [((1, 2, 3), None), ((4, 2, 3), 0), ((1, 2, 4), 2), ((1, 2), 2), ((1, 2, 3, 4), 3), ((), 0)],
+)
+def test_the_first_difference(ids: tuple[int, ...], position: int | None) -> None:
+    assert first_difference(ids, [1, 2, 3]) == position
+
+
+def test_the_first_is_named_and_the_others_are_counted() -> None:
+    refuse_mismatches([])
+    with pytest.raises(MismatchError, match=r"rules out \(a\.py, token 3\): report it with the output of"):
+        refuse_mismatches(["a.py, token 3"])
+    with pytest.raises(MismatchError, match=r"\(a\.py, token 3, and 2 more\)"):
+        refuse_mismatches(["a.py, token 3", "b.py, token 1", "c.py, token 2"])
+
+
+def test_figures_are_written_before(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = argparse.Namespace(json=tmp_path / "out.json", plot=tmp_path / "out.svg")
+    assert run_to_exit_code(lambda: finish(options, {"a": 1}, ["told"], (), ["b.py"])) == 1
+    assert json.loads(options.json.read_text(encoding="utf-8")) == {"a": 1} and options.plot.exists()
+    streams = capsys.readouterr()
+    assert streams.out == "told\n"
+    assert streams.err == (
+        "codespec: A text differs from plain decoding, which exact mode rules out (b.py): report it with the output "
+        "of `codespec doctor`.\n"
+    )
+    assert run_to_exit_code(lambda: finish(options, {"a": 1}, ["told"], ())) == 0
