@@ -132,6 +132,7 @@ class Sequence:
     stops: StopFinder
     ending: Ending | None = None  # finds the end of a completion that has a shape
     listening: bool = False  # someone reads `events`
+    audit: bool = False  # written before, and now again to be compared: nothing learns from it or counts it
     outlook: Outlook = field(default_factory=Outlook)
     slot: int = -1
     feed: int = 0  # how many pending ids the target sees in this step

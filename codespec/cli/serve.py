@@ -7,7 +7,9 @@ from typing import Any
 
 from codespec.cli.options import add_engine_options, engine_config, require_aiohttp, require_torch
 
-SERVE_SETTINGS = ("host", "port", "socket", "token_file", "queue", "drain_seconds", "prefetch", "access_log")
+SERVE_SETTINGS = (
+    "host", "port", "socket", "token_file", "queue", "drain_seconds", "prefetch", "audit_every", "access_log",
+)  # fmt: skip
 
 
 def add_parser(commands: Any) -> None:
@@ -30,6 +32,12 @@ def add_parser(commands: Any) -> None:
         action=argparse.BooleanOptionalAction,
         help="go on behind each text as if it were accepted, while idle (default yes)",
     )
+    group.add_argument(
+        "--audit-every",
+        type=int,
+        metavar="N",
+        help="in exact mode, decode one completion in N again without drafts, while idle (default 200; 0: none)",
+    )
     group.add_argument("--access-log", action="store_true", default=None, help="a line for each request, without text")
     add_engine_options(parser)
     parser.add_argument("--max-batch", type=int, metavar="N", help="requests that run at once (default 8)")
@@ -46,4 +54,4 @@ def run(options: argparse.Namespace) -> int:
 
     flags = {name: getattr(options, name) for name in SERVE_SETTINGS}
     settings = resolve_serve(flags, options.config)
-    return serve(settings, loader(config, require_torch, settings.prefetch))
+    return serve(settings, loader(config, require_torch, settings.prefetch, settings.audit_every))

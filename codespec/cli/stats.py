@@ -83,7 +83,8 @@ def _daemon_lines(address: Address, found: Found) -> list[str]:
         return []
     model = found.told["daemon"].get("model") or "no model yet"
     head = f"daemon {address.url}: codespec {found.version}, {found.state}, {model}; since it began:"
-    return [head, "", *stats_table.render(found.told), "", f"learned, from {learned_folder()}:", ""]
+    notes = [f"note: {note}" for note in found.told["daemon"].get("notes", [])]
+    return [head, *notes, "", *stats_table.render(found.told), "", f"learned, from {learned_folder()}:", ""]
 
 
 def render(rows: Sequence[LearnedRow]) -> list[str]:

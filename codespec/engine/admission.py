@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 
 from codespec_grammars import find_language, find_place
 
@@ -64,6 +65,30 @@ class Admission:
                 sequence.stats.notes.append(f"nothing is suggested here: {ending.idle} (shape line or block does)")
             sequences.append(sequence)
         return sequences
+
+    def repeat(self, finished: list[Sequence]) -> list[Sequence]:
+        """The choices of a finished request once more, to be decoded plainly and compared: from the same prompt ids,
+        which the document's layout would not give twice, and with no deadline.
+        """
+        request = replace(finished[0].request, speculate=False, deadline_ms=None, document="")
+        again: list[Sequence] = []
+        for one, ending in zip(finished, _endings(request), strict=True):
+            sequence = Sequence(
+                request=request,
+                choice=one.choice,
+                prompt_ids=one.prompt_ids,
+                context=one.context,
+                held=one.held,
+                continues=one.continues,
+                eos_ids=one.eos_ids,
+                stops=one.stops,
+                ending=ending,
+                audit=True,
+                parent=again[0] if again else None,
+            )
+            sequence.stats.prompt_tokens = len(one.prompt_ids)
+            again.append(sequence)
+        return again
 
     def _build(self, request: CompletionRequest, template: FimTemplate | None) -> Prompt:
         return build_prompt(

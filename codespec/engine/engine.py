@@ -18,13 +18,14 @@ from codespec.engine.commit import commit, completion_of, conclude
 from codespec.engine.metrics import Laps, Metrics
 from codespec.engine.policies import find_costs
 from codespec.engine.scheduler import Scheduler
+from codespec.models.call_shape import FAST
 from codespec.models.language_model import LanguageModel
 from codespec.models.slots import CacheUse
 from codespec.proposers.base import NOTHING, Proposer
 from codespec.proposers.chain import ChainProposer
 from codespec.proposers.draft_model import DraftModel
-from codespec.sequence import Draft, Sequence, Verdict
-from codespec.types import Completion, CompletionRequest, Event, FinishReason
+from codespec.sequence import Candidates, Draft, Sequence, Verdict
+from codespec.types import Completion, CompletionRequest, Event, FinishReason, Mode
 from codespec.verify.acceptance import AcceptanceRule, MatchRule
 from codespec.verify.verifier import Turn, Verifier
 
@@ -64,6 +65,18 @@ class Engine:
     def context(self) -> int:
         """Target tokens of a request, prompt and completion together."""
         return self._admission.context
+
+    @property
+    def mode(self) -> Mode:
+        """The mode in effect, which may be another than the configured one; `notes` say why."""
+        return "exact" if self.target.exact else "fast"
+
+    def leave_exact(self, reason: str) -> None:
+        """Goes on in fast mode, where exact mode turned out not to hold."""
+        if self.target.exact:
+            self.target.exact = False
+            self.target.use(FAST)
+            self.notes.append(f"exact mode does not hold here ({reason}): fast mode is used, near-ties may differ")
 
     @property
     def caches(self) -> dict[str, CacheUse]:
@@ -121,6 +134,14 @@ class Engine:
         self._queue(sequences, request)
         return sequences
 
+    def submit_again(self, finished: list[Sequence]) -> list[Sequence]:
+        """Queues the choices of a finished request once more, to be decoded plainly and compared: nothing is drafted
+        or learned, and no request counts it. Prompts are read from the cache where that holds them.
+        """
+        sequences = self._admission.repeat(finished)
+        self._queue(sequences, sequences[0].request)
+        return sequences
+
     def _admit(self, request: CompletionRequest) -> list[Sequence]:
         began = time.perf_counter()
         sequences = self._admission.admit(request)
@@ -160,6 +181,23 @@ class Engine:
         laps = Laps()
         sequences = [sequence for sequence, _ in scheduled]
         self._prepare(scheduled)
+        drafts, candidates = self._draft(sequences, laps)
+        turns = [Turn(s, feed, c) for (s, feed), c in zip(scheduled, candidates, strict=True)]
+        verdicts = self._verifier.verify(turns)
+        laps.verify = laps.split()
+        tokens = [self._commit(*turn) for turn in zip(turns, verdicts, drafts, strict=True)]
+        laps.rest += laps.split()
+        self._book(turns, tokens, laps)
+        for sequence in sequences:
+            if sequence.finish_reason:
+                self._finish(sequence, sequence.finish_reason)
+
+    def _draft(self, sequences: list[Sequence], laps: Laps) -> tuple[list[Draft], list[Candidates]]:
+        """What is guessed of each text, and what of it is verified. Among audits alone nobody is asked: being asked
+        is something that a policy learns from.
+        """
+        if all(sequence.audit for sequence in sequences):
+            return [NOTHING] * len(sequences), [Candidates()] * len(sequences)
         wanted = self.policy.caps(sequences)
         caps = [
             cap if cap.tokens <= s.room else replace(cap, tokens=s.room)
@@ -171,21 +209,15 @@ class Engine:
         proposed = to_candidates(self.target.tokenizer, sequences, drafts, caps)
         candidates = keep_drawn(proposed, self.policy.trim(sequences, proposed))
         laps.retokenize = laps.split()
-        turns = [Turn(s, feed, c) for (s, feed), c in zip(scheduled, candidates, strict=True)]
-        verdicts = self._verifier.verify(turns)
-        laps.verify = laps.split()
-        tokens = [self._commit(*turn) for turn in zip(turns, verdicts, drafts, strict=True)]
-        laps.rest += laps.split()
-        self._book(turns, tokens, laps)
-        for sequence in sequences:
-            if sequence.finish_reason:
-                self._finish(sequence, sequence.finish_reason)
+        return drafts, candidates
 
     def _commit(self, turn: Turn, verdict: Verdict | None, draft: Draft) -> int:
         """Writes what the target chose and tells those who learn from it; returns how many tokens it was."""
         if verdict is None:
             return 0
         taken = commit(turn.sequence, turn.candidates, verdict, draft, self.target.token_bytes)
+        if turn.sequence.audit:
+            return 0
         self.metrics.count_round(turn.sequence, turn.candidates, taken)
         self.policy.observe(turn.sequence, turn.candidates, verdict)
         if self.proposer:
@@ -224,11 +256,12 @@ class Engine:
 
     def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
         self._scheduler.remove(sequence)
-        if self.proposer:
+        if self.proposer and not sequence.audit:
             self.proposer.release(sequence)
         sequence.stats.total_ms = (time.perf_counter() - sequence.started) * 1000
         conclude(sequence, reason)
-        self.metrics.count_end(sequence.stats)
+        if not sequence.audit:
+            self.metrics.count_end(sequence.stats)
 
     def _book(self, turns: list[Turn], tokens: list[int], laps: Laps) -> None:
         laps.context = sum(turn.sequence.outlook.seconds for turn in turns)

@@ -53,12 +53,14 @@ class Scheduler:
         return step
 
     def remove(self, sequence: Sequence) -> None:
-        """Takes a sequence out and frees its slot, which keeps its keys and values for whoever begins alike."""
+        """Takes a sequence out and frees its slot, which keeps its keys and values for whoever begins alike; an
+        audit's is empty, so that it is given up before any document's.
+        """
         if sequence in self.waiting:
             self.waiting.remove(sequence)
             return
         self.running.remove(sequence)
-        length = min(sequence.cached, len(sequence.ids))
+        length = 0 if sequence.audit else min(sequence.cached, len(sequence.ids))
         self.target.rollback(sequence.slot, length)
         self.pool.release(sequence.slot, sequence.ids[:length], self._rotary_key(sequence))
 

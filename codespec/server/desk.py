@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from codespec.errors import CodespecError, RequestError, ServeError, TokenizerError
 from codespec.server.ahead import Ahead, follow_up
+from codespec.server.audit import Audit
 from codespec.server.jobs import Job, Jobs
 from codespec.server.logs import log_failure
 from codespec.server.tickets import Ask, Failed, Message, Ticket, nothing
@@ -25,10 +26,18 @@ Parcel = tuple[Ticket, Sequence[Message]]
 
 class Desk:
     """Starts, watches and ends jobs. `outbox` fills with what is to be handed to tickets. With `prefetch` it goes on
-    behind each document's text when nobody came for `patience` seconds: who types on would wait for a round of it.
+    behind each document's text when nobody came for `patience` seconds: who types on would wait for a round of it. When
+    that is done too, what the `audit` picked is decoded again.
     """
 
-    def __init__(self, engine: Engine, slots: int, prefetch: bool = False, patience: float = 0.0) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        slots: int,
+        prefetch: bool = False,
+        patience: float = 0.0,
+        audit: Audit | None = None,
+    ) -> None:
         self.engine = engine
         self.slots = slots
         self.prefetch = prefetch
@@ -36,6 +45,7 @@ class Desk:
         self.jobs = Jobs()
         self._planned: list[tuple[float, Ask]] = []  # what to compute ahead, and from when on
         self.ahead = Ahead()
+        self.audit = Audit(engine) if audit is None else audit
         self.outbox: list[Parcel] = []
 
     @property
@@ -43,10 +53,12 @@ class Desk:
         """Seconds until there is something to do, unless somebody comes; None if there never will be."""
         if self.jobs:
             return 0.0
-        return max(0.0, self._planned[0][0] - time.perf_counter()) if self._planned else None
+        due = self._planned[0][0] if self._planned else self.audit.due
+        return None if due is None else max(0.0, due - time.perf_counter())
 
     def admit(self, ticket: Ticket) -> None:
         """Takes a ticket; an older one of its document ends here, and so does what nobody asked for."""
+        self._interrupt_audit()
         superseded = self.jobs.supersede(ticket)
         told = self.ahead.take(ticket.ask, time.perf_counter())
         if not told:
@@ -74,6 +86,7 @@ class Desk:
         """Starts who can start, then one step of the engine for all who run."""
         self._expire()
         self._begin_planned()
+        self._begin_audit()
         for job in self.jobs.in_the_way():
             self._cancel(job)
             self.jobs.put_back(job)
@@ -102,7 +115,10 @@ class Desk:
 
     def _start(self, job: Job) -> None:
         try:
-            sequences = self.engine.submit(job.request_at(time.perf_counter()))
+            if job.repeats:
+                sequences = self.engine.submit_again(job.repeats)
+            else:
+                sequences = self.engine.submit(job.request_at(time.perf_counter()))
         except TokenizerError as error:
             self._send(self.jobs.end(job), [Failed(RequestError(str(error), "prefix"))])
         except CodespecError as error:
@@ -130,6 +146,8 @@ class Desk:
     def _fail(self, job: Job, error: Exception) -> None:
         log_failure("a request failed in the engine", error)
         kind = type(error).__name__  # its message may hold source text
+        if job.repeats:
+            self.audit.give_up()
         sentence = f"The engine failed on this request ({kind}): the daemon goes on, other requests are not affected."
         self._send(self.jobs.end(job), [Failed(ServeError(sentence, 500))])
 
@@ -142,9 +160,12 @@ class Desk:
             self._send(job.tickets, events)
         if job.finished:
             self.jobs.end(job)
-            if job.unasked:
+            if job.repeats:
+                self.audit.judge(job)
+            elif job.unasked:
                 self.ahead.keep(job.ask, job.log, time.perf_counter())
             else:
+                self.audit.consider(job)
                 self._go_on(job.ask, job.log)
 
     def _go_on(self, ask: Ask, told: Sequence[Message]) -> None:
@@ -158,6 +179,21 @@ class Desk:
         now = time.perf_counter()
         while self._planned and self._planned[0][0] <= now:
             self.jobs.add_ahead(self._planned.pop(0)[1])
+
+    def _begin_audit(self) -> None:
+        """In idle time, what is due to be decoded again."""
+        now = time.perf_counter()
+        if self.jobs or self._planned:
+            self.audit.put_off(now)
+        elif self.audit.due is not None and self.audit.due <= now:
+            self.jobs.add_audit(self.audit.begin())
+
+    def _interrupt_audit(self) -> None:
+        self.audit.put_off(time.perf_counter())
+        for job in self.jobs.audits():
+            self._cancel(job)
+            self.jobs.end(job)
+            self.audit.interrupt()
 
     def _is_overdue(self, job: Job) -> bool:
         """Whether the limit that counts from the first token has passed, and each choice has a line to show."""

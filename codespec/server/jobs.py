@@ -1,7 +1,8 @@
 """Computations in flight: who waits, who runs, who shares one, and who goes next.
 
 Identical asks share a job; a newer ask of a document takes the older one's place. What is computed before it is asked
-for is a job without tickets. Knows order and sharing; knows no engine and no network. Lives on the engine's thread.
+for is a job without tickets, and so is an audit. Knows order and sharing; knows no engine and no network. Lives on the
+engine's thread.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ class Job:
     """One computation and the tickets that share it. `number` is its place in the order of arrival.
 
     After a failed round a job runs again, `alone`; the engine writes the same text again, and of that only what was not
-    `told` yet goes out. `told` and `written` are characters by choice.
+    `told` yet goes out. `told` and `written` are characters by choice. An audit `repeats` finished sequences.
     """
 
     ask: Ask
@@ -33,6 +34,7 @@ class Job:
     alone: bool = False
     told: dict[int, int] = field(default_factory=dict)
     written: dict[int, int] = field(default_factory=dict)
+    repeats: list[Sequence] = field(default_factory=list)
 
     @property
     def priority(self) -> Priority:
@@ -121,6 +123,15 @@ class Jobs:
         """Adds what nobody asked for yet."""
         self.waiting.append(Job(ask, next(self._numbers), None))
 
+    def add_audit(self, repeats: list[Sequence]) -> None:
+        """Adds what is decoded again."""
+        ask = Ask(repeats[0].request, Priority.AUDIT)
+        self.waiting.append(Job(ask, next(self._numbers), None, repeats=repeats))
+
+    def audits(self) -> list[Job]:
+        """The jobs that decode something again."""
+        return [job for job in (*self.running, *self.waiting) if job.repeats]
+
     def unasked(self) -> list[Job]:
         """The jobs that nobody asked for."""
         return [job for job in (*self.running, *self.waiting) if job.unasked]
@@ -174,7 +185,7 @@ class Jobs:
 
     def in_the_way(self) -> list[Job]:
         """Who runs while someone waits whose work is more urgent."""
-        urgent = min((job.priority for job in self.waiting), default=Priority.AHEAD)
+        urgent = min((job.priority for job in self.waiting), default=Priority.AUDIT)
         return [job for job in self.running if job.priority > urgent]
 
     def start(self, job: Job, sequences: list[Sequence]) -> None:

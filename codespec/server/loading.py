@@ -31,7 +31,8 @@ class Progress:
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """An engine, its model's name for replies, and its bounds: target tokens of a request, requests at once; whether it
-    goes on behind finished texts; and the name of the drafter ("none").
+    goes on behind finished texts; the name of the drafter ("none"); and how many completions there are to one that is
+    decoded again (0: none is).
     """
 
     engine: Engine
@@ -40,10 +41,11 @@ class Loaded:
     slots: int
     prefetch: bool = False
     drafter: str = "none"
+    audit_every: int = 0
 
 
 def loader(
-    config: EngineConfig, check_packages: Callable[[], None], prefetch: bool = False
+    config: EngineConfig, check_packages: Callable[[], None], prefetch: bool = False, audit_every: int = 0
 ) -> Callable[[Progress], Loaded]:
     """A function that loads what the configuration names, telling how far it is. What is missing is told before the
     packages are imported, which takes seconds.
@@ -64,7 +66,7 @@ def loader(
         tell("loading the models")
         engine = build_engine(config, tell)
         target, drafter = public_name(config.target), public_name(config.drafter)
-        return Loaded(engine, target, engine.context, config.max_batch, prefetch, drafter)
+        return Loaded(engine, target, engine.context, config.max_batch, prefetch, drafter, audit_every)
 
     return load
 

@@ -12,7 +12,9 @@ from aiohttp import web
 from codespec import __version__
 from codespec.engine.metrics import Key, Metrics
 from codespec.models.slots import CacheUse
+from codespec.server.audit import NONE_YET
 from codespec.server.daemon import DAEMON, Daemon
+from codespec.server.loading import Loaded
 from codespec.server.metrics import RequestMetrics
 from codespec.server.metrics_format import CONTENT_TYPE, Family, Histogram, Kind, Number, Sample, to_text
 from codespec.server.wire import reply
@@ -40,7 +42,8 @@ async def stats(request: web.Request) -> web.StreamResponse:
     loaded = daemon.worker.loaded
     found = [family.as_dict() for family in families(daemon)]
     whose = {"version": __version__, "state": daemon.state, "model": loaded.name if loaded else None}
-    return reply({"daemon": whose, "families": found}, headers={"Cache-Control": "no-store"})
+    engine = {"mode": loaded.engine.mode if loaded else None, "notes": loaded.engine.notes if loaded else []}
+    return reply({"daemon": {**whose, **engine}, "families": found}, headers={"Cache-Control": "no-store"})
 
 
 def families(daemon: Daemon) -> list[Family]:
@@ -50,6 +53,7 @@ def families(daemon: Daemon) -> list[Family]:
     if loaded is not None:
         model = {"model_name": loaded.name}
         found += _of_requests(daemon.metrics, model)
+        found += _of_exactness(daemon, loaded, model)
         metrics = loaded.engine.metrics.snapshot()
         found += _of_engine(metrics, model)
         found += _of_caches(metrics.totals, loaded.engine.caches, model)
@@ -80,6 +84,15 @@ def _of_requests(metrics: RequestMetrics, model: Mapping[str, str]) -> Iterator[
         ("e2e_request_latency_seconds", "From arrival to the end of the text.", metrics.to_end),
     ):
         yield _family(name, "histogram", said, histogram.samples(model))
+
+
+def _of_exactness(daemon: Daemon, loaded: Loaded, model: Mapping[str, str]) -> Iterator[Family]:
+    desk = daemon.worker.desk
+    results = desk.audit.results if desk is not None else NONE_YET
+    mode = {**model, "mode": loaded.engine.mode}
+    yield _family("mode", "gauge", "The mode in effect: exact or fast.", [Sample(1, mode)])
+    said = "Completions picked to be decoded again without drafts, by what came of it."
+    yield _counts("audit_total", said, "result", results, model)
 
 
 def _of_engine(metrics: Metrics, model: Mapping[str, str]) -> Iterator[Family]:

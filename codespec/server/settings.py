@@ -13,8 +13,8 @@ from typing import Any
 from codespec.config import read_settings
 from codespec.errors import ConfigError
 
-LEAST = {"port": 0, "queue": 0, "drain_seconds": 0}
-MOST = {"port": 65535, "queue": 10_000, "drain_seconds": 3600}
+LEAST = {"port": 0, "queue": 0, "drain_seconds": 0, "audit_every": 0}
+MOST = {"port": 65535, "queue": 10_000, "drain_seconds": 3600, "audit_every": 1_000_000}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +28,8 @@ class ServeConfig:
     queue          requests that may wait; more get 429
     drain_seconds  how long a stopping daemon lets open requests finish
     prefetch       go on behind each document's text, as if it were accepted, while there is nothing else to do
+    audit_every    one finished completion in so many is decoded again without drafts, while there is nothing else to
+                   do, and must come out the same (0: none is; exact mode only)
     access_log     a line for each request on stderr: method, route, status and time
     """
 
@@ -38,6 +40,7 @@ class ServeConfig:
     queue: int = 64
     drain_seconds: int = 30
     prefetch: bool = True
+    audit_every: int = 200
     access_log: bool = False
 
     def __post_init__(self) -> None:

@@ -18,11 +18,14 @@ from codespec.types import Completion, CompletionRequest, DoneEvent, Event, Fini
 
 
 class Priority(IntEnum):
-    """Who goes first; a warm-up yields to anybody who waits for a text, and what nobody asked for yet to everybody."""
+    """Who goes first; a warm-up yields to anybody who waits for a text, and what nobody asked for yet to everybody. An
+    audit is wanted by nobody but us.
+    """
 
     INTERACTIVE = 0
     WARM_UP = 1
     AHEAD = 2
+    AUDIT = 3
 
 
 @dataclass(frozen=True, slots=True)

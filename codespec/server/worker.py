@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Literal, NoReturn, TypeVar
 
 from codespec.errors import CodespecError, ServeError
+from codespec.server.audit import Audit
 from codespec.server.desk import Desk, Parcel
 from codespec.server.loading import Loaded, Progress
 from codespec.server.logs import log_failure
@@ -101,7 +102,7 @@ class Worker:
             log_failure("the models did not load", error)
             self._give_up(ServeError(f"The models did not load ({type(error).__name__}): see the log above.", 503))
             return
-        desk = self.desk = Desk(self.loaded.engine, self.loaded.slots, self.loaded.prefetch, PATIENCE)
+        desk = self.desk = _desk(self.loaded)
         self.state = "ready"
         self._tell(self._ready.set)
         try:
@@ -165,6 +166,12 @@ class Worker:
         assert self._loop is not None
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(function)
+
+
+def _desk(loaded: Loaded) -> Desk:
+    names = {"target": loaded.name, "drafter": loaded.drafter}
+    audit = Audit(loaded.engine, loaded.audit_every, names)
+    return Desk(loaded.engine, loaded.slots, loaded.prefetch, PATIENCE, audit)
 
 
 def _hand_out(parcels: Sequence[Parcel]) -> None:

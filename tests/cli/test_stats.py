@@ -96,6 +96,8 @@ def test_the_table_is_the_daemons(toy: Served, command: Command, monkeypatch: py
         "version": told["daemon"]["version"],
         "state": "ready",
         "model": "toy",
+        "mode": "exact",
+        "notes": [],
     }
     figures = Figures(told)
     places = ("proposer", "context", "language")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
 from codespec.engine.metrics import Metrics
@@ -45,7 +45,9 @@ def answer(request: CompletionRequest) -> str:
 
 
 class FakeEngine:
-    """Writes a character of `answer` a step for everybody. `gate` holds it up; prefixes with BOOM break a step."""
+    """Writes a character of `answer` a step for everybody. `gate` holds it up; prefixes with BOOM break a step. It
+    claims that it `drafted` so many tokens for each text, where that was allowed.
+    """
 
     def __init__(self, pause: float = 0.0) -> None:
         self.pause = pause
@@ -53,6 +55,9 @@ class FakeEngine:
         self.gate.set()
         self.running: list[FakeSequence] = []
         self.submitted: list[CompletionRequest] = []
+        self.repeated: list[CompletionRequest] = []
+        self.drafted = 0
+        self.mode = "exact"
         self.most = 0  # that ran at once
         self.steps = 0
         self.closed = False
@@ -72,6 +77,14 @@ class FakeEngine:
         fresh = [FakeSequence(request, choice) for choice in range(request.n)]
         self.running += fresh
         self.most = max(self.most, len(self.running))
+        return fresh
+
+    def submit_again(self, finished: list[FakeSequence]) -> list[FakeSequence]:
+        """Queues it once more."""
+        request = replace(finished[0].request, speculate=False, deadline_ms=None)
+        self.repeated.append(request)
+        fresh = [FakeSequence(request, choice) for choice in range(request.n)]
+        self.running += fresh
         return fresh
 
     def cancel(self, sequence: FakeSequence) -> None:
@@ -109,6 +122,8 @@ class FakeEngine:
     def _finish(self, sequence: FakeSequence, reason: FinishReason) -> None:
         self.running.remove(sequence)
         sequence.finish_reason = reason
-        stats = Stats(committed=sequence.num_generated, prompt_tokens=len(sequence.request.prefix))
+        drafted = self.drafted if sequence.request.speculate is not False else 0
+        tokens = sequence.num_generated
+        stats = Stats(committed=tokens, prompt_tokens=len(sequence.request.prefix), drafted=drafted)
         completion = Completion(sequence.generated.decode(), (), reason, stats, sequence.choice)
         sequence.events.append(DoneEvent(sequence.choice, completion))

@@ -42,6 +42,8 @@ def test_every_setting_has_its_flag() -> None:
         ({"port": 65536}, {}, "port = 65536 is out of range"),
         ({"port": -1}, {}, "port = -1 is out of range"),
         ({"queue": -1}, {}, "queue"),
+        ({"audit_every": -1}, {}, "audit_every = -1 is out of range"),
+        ({}, {"CODESPEC_SERVE_AUDIT_EVERY": "1000001"}, "audit_every = 1000001 is out of range"),
         ({"host": ""}, {}, "host is empty"),
         ({}, {"CODESPEC_SERVE_PORT": "many"}, "CODESPEC_SERVE_PORT = 'many': it must be a whole number"),
         ({}, {"CODESPEC_SERVE_PROT": "1"}, "Unknown setting CODESPEC_SERVE_PROT"),

@@ -16,11 +16,12 @@ from codespec.server.wire import read_fields, reply
 
 
 async def health(request: web.Request) -> web.StreamResponse:
-    """Ready and with which models, or 503 and how far it is."""
+    """Ready, with which models and in which mode, or 503 and how far it is."""
     daemon = request.app[DAEMON]
     loaded = daemon.loaded()
     models = {"target": loaded.name, "drafter": loaded.drafter}
-    return reply({"status": "ok", "version": __version__, "open": daemon.num_open, **models})
+    engine = {"mode": loaded.engine.mode, "notes": loaded.engine.notes}
+    return reply({"status": "ok", "version": __version__, "open": daemon.num_open, **models, **engine})
 
 
 async def props(request: web.Request) -> web.StreamResponse:
