@@ -32,9 +32,10 @@ CHOICES = {
     "target_shape": ("own", "qwen2.5-0.5b", "qwen2.5-1.5b", "qwen2.5-7b", "qwen2.5-32b"),
 }
 POLICIES = ("cost+syntax", "cost", "fixed", "confidence", "plus2minus1", "ds4-80")
+AUTOMATIC = ("threads", "max_batch", "prefill_chunk")  # 0, or "auto": by what is measured at start
 LEAST = {
     "context": 64,
-    "max_batch": 1,
+    "max_batch": 0,
     "cache_mb": 0,
     "draft_tokens": 0,
     "warmup": 0,
@@ -66,16 +67,17 @@ class EngineConfig:
     caps            target tokens that no draft exceeds, by context class or language.class: comment = 10,
                     python.docstring = 0
     learn           whether what is learned about the pair is kept in the user's state folder
-    draft_tokens    the longest draft, in target tokens
+    draft_tokens    the longest draft, in target tokens; beyond 16 only by a cost policy, where so many rows cost little
     min_confidence  the probability below which the drafter stops (policy confidence)
     warmup          target tokens of context, prompt included, before the first draft
     context         target tokens of prompt and completion together (0: the model's maximum, at most 2048)
-    max_batch       requests that run at once
+    max_batch       requests that run at once; 0 or auto: 8, or 16 where that makes tokens clearly cheaper
     cache_mb        MB for the keys and values of target and drafter; what max_batch requests do not take keeps idle
                     documents warm (0: room for four times max_batch, within 256 MB)
-    prefill_chunk   prompt tokens a step
+    prefill_chunk   prompt tokens a step; 0 or auto: 64 to 512, as many as take 0.2 seconds
     graph_rows      tokens of the largest step that a GPU replays as a captured graph; 0: none is captured
-    threads         CPU threads; 0: two if that is measured to be steadily faster at start, else one
+    threads         CPU threads; 0 or auto: from one to the physical cores (or OMP_NUM_THREADS), as many as make the
+                    95th percentile of a small verify clearly better
     tensor_parallel  processes, and on CUDA graphics processors, that hold the target together
     target_shape    own; or qwen2.5-0.5b, qwen2.5-1.5b, qwen2.5-7b, qwen2.5-32b: the target padded to that size, for
                     benchmarks
@@ -93,15 +95,15 @@ class EngineConfig:
     policy: str = "cost+syntax"
     caps: dict[str, int] = field(default_factory=dict)
     learn: bool = True
-    draft_tokens: int = 16
+    draft_tokens: int = 32
     min_confidence: float = 0.4
     warmup: int = 100
     context: int = 0
-    max_batch: int = 8
+    max_batch: int = 0
     cache_mb: int = 0
-    prefill_chunk: int = 256
+    prefill_chunk: int = 0
     graph_rows: int = 128
-    threads: int = 1
+    threads: int = 0
     tensor_parallel: int = 1
     target_shape: str = "own"
 
@@ -119,7 +121,7 @@ class EngineConfig:
                 raise ConfigError(f"{name} = {value!r} is not one of {', '.join(words)}.")
         for name, least in LEAST.items():
             value = getattr(self, name)
-            if value < least and not (name == "context" and value == 0):
+            if value < least and not (name in ("context", *AUTOMATIC) and value == 0):
                 raise ConfigError(f"{name} = {value} is too small: it must be at least {least}.")
         for name, most in MOST.items():
             if getattr(self, name) > most:
@@ -185,6 +187,8 @@ def _from_environment(schema: type, environment: Mapping[str, str], table: str) 
 def _typed(schema: type, key: str, value: Any, label: str) -> Any:
     """A value of the setting's own type: nothing is converted but whole numbers to numbers."""
     kind = _kind(schema, key, label)
+    if value == "auto" and key in AUTOMATIC:
+        return 0
     if kind is dict and isinstance(value, dict):
         return _flat(value)
     if kind is float and type(value) is int and abs(value) < 2**53:

@@ -61,10 +61,15 @@ def model(
 
 @torch.no_grad()
 def network_for(
-    architecture: str, tokenizer: TextTokenizer, seed: int = 0, padding: int = 0, noise: float = 0.0
+    architecture: str,
+    tokenizer: TextTokenizer,
+    seed: int = 0,
+    padding: int = 0,
+    noise: float = 0.0,
+    **change: Any,
 ) -> Any:
     """A float32 network that says ASCII more often than not; `padding` ids have no token; `noise` disturbs it."""
-    network = tiny_network(architecture, vocab_size=tokenizer.vocab_size + padding, seed=seed)
+    network = tiny_network(architecture, vocab_size=tokenizer.vocab_size + padding, seed=seed, **change)
     head = network.get_output_embeddings().weight
     for number, spelled in enumerate(tokenizer.token_bytes):
         if not spelled.isascii():

@@ -76,7 +76,7 @@ def load_pair(config: EngineConfig, batch: int, longest: int) -> Pair:
     up to `longest` tokens. ConfigError where the arithmetic depends on the batch: then a text depends on the policy,
     and nothing can be replayed.
     """
-    torch.set_num_threads(config.threads)
+    torch.set_num_threads(max(1, config.threads))
     shape = SHAPES.get(config.target_shape)
     target = load_model(config.target, device=config.device, dtype=config.dtype, exact=True, shape=shape)
     drafter = None
@@ -91,7 +91,7 @@ def load_pair(config: EngineConfig, batch: int, longest: int) -> Pair:
     notes: list[str] = []
     make_room(needs, config.graph_rows, lambda phase: None, notes)
     for need in needs:
-        variance = choose_calls(need.model, [], config.prefill_chunk).variance
+        variance = choose_calls(need.model, []).variance
         if variance:
             raise ConfigError(
                 f"This target can't be replayed ({variance}): choose another --dtype, --device or target."

@@ -17,9 +17,9 @@ from codespec.bench.mismatch import refuse_mismatches
 from codespec.bench.pair import Pair
 from codespec.bench.recording import Recording, cut_lookup
 from codespec.bench.tape import Step, Tape, Watched
-from codespec.config import EngineConfig
 from codespec.control.draft_length import DraftLengthPolicy
 from codespec.engine.engine import Engine
+from codespec.engine.tuning import USUAL_CHUNK
 from codespec.models.language_model import LanguageModel, Rows
 from codespec.proposers.base import NOTHING, Proposer, budget_bytes
 from codespec.proposers.chain import ChainProposer
@@ -28,7 +28,7 @@ from codespec.proposers.drafter_text import REFILL
 from codespec.proposers.suffix import SuffixProposer
 from codespec.sequence import Cap, Draft, Sequence
 
-PREFILL_CHUNK = EngineConfig().prefill_chunk  # policies are told of every step
+PREFILL_CHUNK = USUAL_CHUNK  # policies are told of every step
 
 
 class ReplayTarget(LanguageModel):

@@ -73,9 +73,9 @@ def _environment() -> dict[str, str]:
 
 
 def _toml(settings: dict[str, Any], queue: int) -> str:
-    """Texts, numbers, truths and a flat table: JSON spells those as TOML does."""
+    """Texts, numbers, truths and a flat table: JSON spells those as TOML does. No audits: they run in idle time."""
     lines = [f"{name} = {_spell(value)}" for name, value in settings.items() if value != {}]
-    return "\n".join([*lines, "[serve]", f"queue = {queue}", ""])
+    return "\n".join([*lines, "[serve]", f"queue = {queue}", "audit_every = 0", ""])
 
 
 def _spell(value: Any) -> str:

@@ -9,16 +9,44 @@ from codespec.bench.plot import Bar, Chart
 
 
 def report(found: Mapping[str, Any]) -> list[str]:
-    """The rows as lines, the drafter's step last."""
+    """The rows as lines, the drafter's step last. A file of an earlier version has no modes, prompts or processor."""
+    compared = any("over_fast" in row for row in found["rows"])
+    header = f"{'dtype':9} {'context':>7} {'batch':>5} {'width':>5} {'ms':>9} {'of one row':>10} {'of bandwidth':>12}"
     lines = [
         f"{found['shape']}, random weights, {found['device']}, {found['threads']} thread(s), {found['mode']}; "
         f"measured bandwidth {found['bandwidth_gb']} GB/s",
-        f"{'dtype':9} {'context':>7} {'batch':>5} {'width':>5} {'ms':>9} {'of one row':>10} {'of bandwidth':>12}",
+        *([found["processor"]] if "processor" in found else []),
+        *(_calls(dtype, calls) for dtype, calls in found.get("calls", {}).items() if "fast" in calls),
+        f"{header}  exact over fast" if compared else header,
     ]
     for row in found["rows"]:
         sizes = f"{row['dtype']:9} {row['context']:7} {row['batch']:5} {row['width']:5}"
-        lines.append(f"{sizes} {row['ms']:9.2f} {row['over_one']:10.2f} {row['of_bandwidth']:12.0%}")
+        line = f"{sizes} {row['ms']:9.2f} {row['over_one']:10.2f} {row['of_bandwidth']:12.0%}"
+        lines.append(f"{line}  {_over_fast(row)}" if compared else line)
+    lines += [_prompt(row) for row in found.get("prompts", ())]
     return [*lines, f"a step of the drafter ({found['drafter']['name']}): {found['drafter']['ms']} ms", *found["notes"]]
+
+
+def _calls(dtype: str, calls: Mapping[str, Any]) -> str:
+    """The shapes of call of a number format, and how they were found."""
+    if "exact" not in calls:
+        return f"{dtype}: fast only: {calls['fast']}"
+    took = f"found in {calls['search_s']:.1f} s, tried again in {calls['later_s']:.1f} s on a later start"
+    return f"{dtype}: exact: {calls['exact']} ({calls['tried']}; {took}); fast: {calls['fast']}"
+
+
+def _prompt(row: Mapping[str, Any]) -> str:
+    how = "in one forward" if row["chunk"] == row["rows"] else f"in chunks of {row['chunk']}"
+    over = f", exact over fast {_over_fast(row)}" if "over_fast" in row else ""
+    return f"a prompt of {row['rows']} tokens {how}, {row['dtype']}: {row['ms']:.0f} ms{over}"
+
+
+def _over_fast(row: Mapping[str, Any]) -> str:
+    """The median of the sweeps' ratios with their range."""
+    if "over_fast" not in row:
+        return "-"
+    low, high = row["over_fast_range"]
+    return f"{row['over_fast']:.2f} ({low:.2f}–{high:.2f})"
 
 
 def charts(found: Mapping[str, Any]) -> list[Chart]:

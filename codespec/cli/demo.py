@@ -54,7 +54,10 @@ def demonstrate() -> int:
         print(f"codespec: {note}", file=sys.stderr)
     prompts = stdlib_prompts(MEASURED)
     show(shown, prompts[:: max(1, len(prompts) // SHOWN)][:SHOWN])
-    print("Measuring the same prompts plain and with speculation (one thread, in turn) …", flush=True)
+    import torch
+
+    threads = f"{torch.get_num_threads()} thread(s)"
+    print(f"Measuring the same prompts plain and with speculation (in turn, {threads}) …", flush=True)
     for engine in engines.values():
         run(engine, WARM_UP)
     refuse_mismatches(report(engines, prompts))

@@ -20,6 +20,11 @@ SETTINGS = (
 )  # fmt: skip
 
 
+def count(text: str) -> int:
+    """A whole number, or `auto`, which is 0."""
+    return 0 if text == "auto" else int(text)
+
+
 def add_engine_options(parser: argparse.ArgumentParser, *, shape_flags: tuple[str, ...] = ("--target-shape",)) -> None:
     """--target, --drafter and what else an engine can be told; defaults come from the configuration."""
     group = parser.add_argument_group("models and speculation (also CODESPEC_* variables and --config)")
@@ -50,12 +55,12 @@ def add_engine_options(parser: argparse.ArgumentParser, *, shape_flags: tuple[st
     group.add_argument(
         "--no-learn", dest="learn", action="store_false", default=None, help="do not keep what is learned of the pair"
     )
-    group.add_argument("--draft-tokens", type=int, metavar="N", help="the longest draft in target tokens (default 16)")
+    group.add_argument("--draft-tokens", type=int, metavar="N", help="the longest draft in target tokens (default 32)")
     group.add_argument("--min-confidence", type=float, metavar="P", help="where the drafter stops (default 0.4)")
     group.add_argument("--warmup", type=int, metavar="N", help="tokens of context before drafting (default 100)")
     group.add_argument("--context", type=int, metavar="N", help="target tokens of prompt and completion together")
     group.add_argument("--graph-rows", type=int, metavar="N", help="rows of the largest graph on a GPU (default 128)")
-    group.add_argument("--threads", type=int, metavar="N", help="CPU threads (default 1; 0: measured)")
+    group.add_argument("--threads", type=count, metavar="N|auto", help="CPU threads (default auto: measured at start)")
     group.add_argument("--tensor-parallel", type=int, metavar="N", help="GPUs that hold the target together")
     group.add_argument(
         *shape_flags,

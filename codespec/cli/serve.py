@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from codespec.cli.options import add_engine_options, engine_config, require_aiohttp, require_torch
+from codespec.cli.options import add_engine_options, count, engine_config, require_aiohttp, require_torch
 
 SERVE_SETTINGS = (
     "host", "port", "socket", "token_file", "queue", "drain_seconds", "prefetch", "audit_every", "access_log",
@@ -40,7 +40,7 @@ def add_parser(commands: Any) -> None:
     )
     group.add_argument("--access-log", action="store_true", default=None, help="a line for each request, without text")
     add_engine_options(parser)
-    parser.add_argument("--max-batch", type=int, metavar="N", help="requests that run at once (default 8)")
+    parser.add_argument("--max-batch", type=count, metavar="N|auto", help="requests that run at once (default auto)")
     parser.set_defaults(run=run)
 
 

@@ -45,6 +45,12 @@ def choose_calls(model: LanguageModel, notes: MutableSequence[str], chunk: int =
     return found
 
 
+def fast_calls(model: LanguageModel) -> CallShape:
+    """FAST, with as many rows a product at least as are computed soonest here; FAST itself for a small model."""
+    large = large_kinds(tiled_linears(model.network))
+    return replace(FAST, least=measure_least_rows(large, 1)) if large else FAST
+
+
 def _kept(model: LanguageModel, file: Path, chunk: int, notes: MutableSequence[str]) -> Finding | None:
     """What was found before, if it still holds on a short text."""
     try:
@@ -71,12 +77,10 @@ def _find(model: LanguageModel, file: Path, chunk: int, notes: MutableSequence[s
     elif model.exact:  # a device has kernels of ours, which take no other shape
         return Finding(model.calls, find_variance(model, chunk))
     else:
-        large = large_kinds(tiled_linears(model.network))
-        if not large:
-            model.use(FAST)
-            return Finding(FAST)
-        found = Finding(replace(FAST, least=measure_least_rows(large, 1)))
+        found = Finding(fast_calls(model))
         model.use(found.calls)
+        if found.calls is FAST:
+            return found
     if not found.variance:
         try:
             kept.write(file, {"calls": found.calls.as_dict(), "tried": found.tried})

@@ -62,6 +62,11 @@ class Engine:
         self._verifier = Verifier(target, rule or MatchRule())
 
     @property
+    def max_batch(self) -> int:
+        """Requests that run at once."""
+        return self._scheduler.max_batch
+
+    @property
     def context(self) -> int:
         """Target tokens of a request, prompt and completion together."""
         return self._admission.context

@@ -13,14 +13,15 @@ import torch
 from codespec.config import EngineConfig, resolve
 from codespec.engine.calls import choose_calls
 from codespec.engine.engine import Engine
-from codespec.engine.policies import choose_policy
+from codespec.engine.instructions import look_lower, take_kept
+from codespec.engine.policies import choose_policy, find_costs
+from codespec.engine.tuning import MOST_CHUNK, USUAL_CHUNK, find_threads, largest_batch, tune
 from codespec.errors import ConfigError
 from codespec.models.cache import CAPACITY_UNIT, cache_bytes
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_drafter, load_model
 from codespec.models.memory_plan import Need, make_room
 from codespec.models.shapes import SHAPES
-from codespec.models.timing import choose_threads
 from codespec.models.variance import LEAST_LENGTH
 from codespec.proposers.base import Proposer
 from codespec.proposers.chain import ChainProposer
@@ -47,6 +48,7 @@ def load_engine(settings: Mapping[str, Any]) -> Engine:
 def build_engine(config: EngineConfig, tell: Callable[[str], None] = lambda phase: None) -> Engine:
     """Loads what the configuration names and wires it together; `tell` hears what is under way."""
     torch.set_num_threads(max(1, config.threads))
+    take_kept(config)
     exact = config.mode == "exact"
     shape = SHAPES.get(config.target_shape)
     if config.tensor_parallel > 1:
@@ -59,7 +61,10 @@ def build_engine(config: EngineConfig, tell: Callable[[str], None] = lambda phas
     if config.drafter != "none" and config.proposers in ("chain", "draft_model"):
         where = config.device if config.drafter_device == "same" else config.drafter_device
         drafter = load_drafter(config.drafter, where, config.drafter_dtype)
-    return assemble(target, drafter, config, tell)
+    engine = assemble(target, drafter, config, tell)
+    if exact and not target.exact and target.device.type == "cpu" and config.tensor_parallel == 1:
+        look_lower(config, engine.notes)
+    return engine
 
 
 def assemble(
@@ -70,27 +75,31 @@ def assemble(
 ) -> Engine:
     """Wires loaded models into an engine; allocates their slots and, on a GPU, captures their graphs."""
     context, reads = _context(target, config), _context(drafter, config) if drafter else 0
-    slots = choose_slots(config, {target: max(LEAST_LENGTH, context)} | ({drafter: reads + 1} if drafter else {}))
-    verified = config.max_batch * (config.draft_tokens + 1)
-    needs = [Need(target, max(2, slots), max(LEAST_LENGTH, context), config.prefill_chunk + verified, verified)]
+    lengths = {target: max(LEAST_LENGTH, context)} | ({drafter: reads + 1} if drafter else {})
+    most = largest_batch(config, slot_bytes(lengths))
+    slots = choose_slots(config, lengths, most)
+    chunk, verified = config.prefill_chunk or MOST_CHUNK, most * (config.draft_tokens + 1)
+    needs = [Need(target, max(2, slots), max(LEAST_LENGTH, context), chunk + verified, verified)]
     if drafter is not None:
-        needs.append(Need(drafter, slots, reads + 1, reads, config.max_batch))
+        needs.append(Need(drafter, slots, reads + 1, reads, most))
     notes = [*target.spec.notes]
     make_room(needs, config.graph_rows, tell, notes)
     on_cpu = [need.model for need in needs if need.model.device.type == "cpu"]
     if config.threads == 0 and on_cpu:
-        torch.set_num_threads(choose_threads(on_cpu[0]))
+        torch.set_num_threads(find_threads(on_cpu[0], notes))
     for need in needs:
-        choose_calls(need.model, notes, config.prefill_chunk)
+        choose_calls(need.model, notes, chunk)
     proposer = _proposer(target, drafter, config, slots)
+    policy = choose_policy(config, proposer, target, drafter, notes)
+    tuned = tune(config, find_costs(policy), most)
     return Engine(
         target,
         proposer,
-        choose_policy(config, proposer, target, drafter, notes),
+        policy,
         context=context,
-        max_batch=config.max_batch,
+        max_batch=tuned.batch,
         slots=slots,
-        prefill_chunk=config.prefill_chunk,
+        prefill_chunk=tuned.chunk,
         warmup=config.warmup,
         speculate=config.speculate,
         notes=notes,
@@ -101,20 +110,25 @@ def _context(model: LanguageModel, config: EngineConfig) -> int:
     return min(model.spec.max_length, config.context or DEFAULT_CONTEXT)
 
 
-def choose_slots(config: EngineConfig, lengths: Mapping[LanguageModel, int]) -> int:
+def slot_bytes(lengths: Mapping[LanguageModel, int]) -> int:
+    """What the caches of these models take for one prompt of so many tokens each."""
+    return sum(
+        cache_bytes(model.shapes, 1, length + -length % CAPACITY_UNIT, model.dtype) for model, length in lengths.items()
+    )
+
+
+def choose_slots(config: EngineConfig, lengths: Mapping[LanguageModel, int], batch: int) -> int:
     """How many prompts the caches of these models hold, of so many tokens each: as many as run at once, and more for
     documents that are idle while memory lasts. Raises ConfigError if not even those have room.
     """
-    each = sum(
-        cache_bytes(model.shapes, 1, length + -length % CAPACITY_UNIT, model.dtype) for model, length in lengths.items()
-    )
+    each = slot_bytes(lengths)
     if not config.cache_mb:
-        return max(config.max_batch, min(IDLE_FACTOR * config.max_batch, IDLE_MB * 2**20 // each))
+        return max(batch, min(IDLE_FACTOR * batch, IDLE_MB * 2**20 // each))
     fitting = config.cache_mb * 2**20 // each
-    if fitting < config.max_batch:
-        needed = -(-config.max_batch * each // 2**20)
+    if fitting < batch:
+        needed = -(-batch * each // 2**20)
         raise ConfigError(
-            f"cache_mb = {config.cache_mb} is too small: {config.max_batch} requests at once take {needed} MB; "
+            f"cache_mb = {config.cache_mb} is too small: {batch} requests at once take {needed} MB; "
             "raise it, or lower max_batch or context."
         )
     return min(fitting, MOST_SLOTS)
@@ -127,7 +141,7 @@ def _proposer(
     if config.proposers in ("chain", "suffix"):
         parts.append(SuffixProposer())
     if drafter is not None:
-        shared, chunk = target.tokenizer, config.prefill_chunk
+        shared, chunk = target.tokenizer, config.prefill_chunk or USUAL_CHUNK
         parts.append(DraftModel(drafter, _context(drafter, config), slots, shares_ids_with=shared, chunk=chunk))
     if not parts:
         return None

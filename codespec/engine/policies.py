@@ -16,6 +16,7 @@ from codespec.control.learned import Learned
 from codespec.control.rules_of_thumb import Ds4Table, PlusTwoMinusOne
 from codespec.control.user_caps import UserCapped
 from codespec.engine.pricing import price
+from codespec.engine.tuning import longest_draft
 from codespec.models.language_model import LanguageModel
 from codespec.proposers.base import Proposer
 from codespec.proposers.chain import ChainProposer
@@ -30,17 +31,18 @@ def choose_policy(
 ) -> DraftLengthPolicy:
     """The configured policy; what the user should know goes to `notes`. Models' slots must be free: they are timed."""
     name, number = split_policy(config.policy)
+    longest = longest_draft(config.draft_tokens, None)
     policy: DraftLengthPolicy
     if name.startswith("cost"):
         policy = _cost_rule(config, proposer, target, drafter, notes) if proposer else FixedLength(0)
     elif name == "fixed":
-        policy = FixedLength(config.draft_tokens if number is None else int(number))
+        policy = FixedLength(longest if number is None else int(number))
     elif name == "confidence":
-        policy = ConfidenceStopped(config.draft_tokens, config.min_confidence if number is None else number)
+        policy = ConfidenceStopped(longest, config.min_confidence if number is None else number)
     elif name == "plus2minus1":
-        policy = PlusTwoMinusOne(config.draft_tokens)
+        policy = PlusTwoMinusOne(longest)
     else:
-        policy = Ds4Table(config.draft_tokens)
+        policy = Ds4Table(longest)
     return UserCapped(policy, config.caps) if config.caps else policy
 
 
@@ -60,10 +62,11 @@ def _cost_rule(
     sources = [part.name for part in proposer.proposers] if isinstance(proposer, ChainProposer) else [proposer.name]
     drafters = {} if drafter is None else {sources[-1]: drafter}
     learned = Learned(pair_fingerprint(target, drafter), notes) if config.learn else None
+    costs = price(target, drafters, notes)
     return CostRule(
-        price(target, drafters, notes),
+        costs,
         sources,
-        tokens=config.draft_tokens,
+        tokens=longest_draft(config.draft_tokens, costs, target.calls.rows),
         syntax=config.policy == "cost+syntax",
         survival=learned.load() if learned else None,
         keep=learned.save if learned else None,

@@ -19,12 +19,13 @@ Shape = tuple[int, int, int]  # rows, batch, context
 
 SHORT, LONG = 64, 1024  # tokens of context
 GRIDS = (  # rows at the short context, rows at the long one; the finest that the budget lets visit twice
-    ((1, 2, 3, 4, 5, 6, 8, 9, 12, 16, 17, 24, 32, 48, 64), (1, 4, 8, 16, 32)),
+    ((1, 2, 3, 4, 5, 6, 8, 9, 12, 16, 17, 24, 32, 33, 48, 64), (1, 4, 8, 16, 32)),
     ((1, 2, 4, 8, 16, 32), (1, 8, 16)),
     ((1, 4, 16), (1,)),
 )
 MOST_SWEEPS = 12
 TURN = 5  # forwards with one number of threads before the other's turn
+VERIFY: Shape = (8, 1, SHORT)
 CLEARLY = 0.9
 
 
@@ -63,22 +64,28 @@ def _empty(model: LanguageModel) -> None:
         model.rollback(slot, 0)
 
 
-def choose_threads(model: LanguageModel, budget: float = 1.0) -> int:
-    """1, or 2 where a small verify's 95th percentile is clearly better with two: on shared cores two often stall.
+def choose_threads(model: LanguageModel, most: int, budget: float = 1.0) -> int:
+    """From 1 to `most`, doubling, the least number that no larger one clearly beats in a small verify's 95th
+    percentile: on shared cores several often stall.
 
-    Takes about `budget` seconds, in turns of a few forwards each, and at least one turn of both; slots are empty then.
+    Takes about `budget` seconds, in turns of a few forwards each, and at least one turn of all; slots are empty then.
     """
-    times: dict[int, list[float]] = {1: [], 2: []}
+    counts = sorted({*(1 << power for power in range(most.bit_length())), most})
+    times: dict[int, list[float]] = {count: [] for count in counts}
     before, began = torch.get_num_threads(), time.perf_counter()
-    while not times[2] or time.perf_counter() - began < budget:
+    while not times[most] or time.perf_counter() - began < budget:
         for threads, found in times.items():
             torch.set_num_threads(threads)
-            time_forward(model, (4, 1, SHORT))  # the first forward wakes the threads
-            found += [time_forward(model, (4, 1, SHORT)) for _ in range(TURN)]
+            time_forward(model, VERIFY)  # the first forward wakes the threads
+            found += [time_forward(model, VERIFY) for _ in range(TURN)]
     torch.set_num_threads(before)
     _empty(model)
-    one, two = (sorted(found)[int(0.95 * len(found))] for found in times.values())
-    return 2 if two < CLEARLY * one else 1
+    late = {threads: sorted(found)[int(0.95 * len(found))] for threads, found in times.items()}
+    best = 1
+    for threads in counts:
+        if late[threads] < CLEARLY * late[best]:
+            best = threads
+    return best
 
 
 def _shapes(short: Sequence[int], at_long: Sequence[int], batches: Sequence[int], long: int) -> list[Shape]:

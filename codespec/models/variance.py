@@ -17,6 +17,7 @@ from codespec.models.lean import LeanNetwork
 from codespec.models.linear import tiled_linears
 
 LENGTH, SAMPLED, LEAST_LENGTH = 640, 96, 64  # tokens of a text: on a first start, on a later one, and at least
+SAMPLED_LAYERS = 2
 CHUNK = 256  # rows of a prompt that are computed at once, unless told otherwise
 OPERATIONS = 4e10  # of multiplication and addition: about half a second
 
@@ -67,7 +68,8 @@ def _affordable(model: LanguageModel, length: int) -> tuple[int, int]:
     weights = sum(layer.nbytes // layer.dtype.itemsize for layer in layers)  # few rows go through the head
     if isinstance(model.network, LeanNetwork) and model.team is None:
         blocks = len(model.network.blocks)
-        return length, max(1, min(blocks, int(OPERATIONS * blocks / (4 * LENGTH * max(1, weights)))))
+        most = blocks if length > SAMPLED else SAMPLED_LAYERS
+        return length, max(1, min(most, int(OPERATIONS * blocks / (4 * LENGTH * max(1, weights)))))
     return max(min(length, LEAST_LENGTH), min(length, int(OPERATIONS / (4 * max(1, weights))))), 0
 
 

@@ -13,6 +13,7 @@ from codespec.pair.facts import ModelFacts
 
 ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 CONTEXT = 2048  # tokens, where the settings name none
+USUAL_BATCH = 8  # requests at once, where that is measured
 IDLE_FACTOR, IDLE_BYTES = 4, 256 * 2**20  # cache_mb = 0: slots for so many times max_batch, within so much
 
 
@@ -25,7 +26,8 @@ def cache_size(config: EngineConfig, sides: Sequence[tuple[ModelFacts, str]]) ->
     """Bytes of the caches of models in their number formats."""
     if config.cache_mb:
         return config.cache_mb * 2**20
-    running = config.max_batch * sum(slot_size(model, dtype, config.context or CONTEXT) for model, dtype in sides)
+    context, batch = config.context or CONTEXT, config.max_batch or USUAL_BATCH
+    running = batch * sum(slot_size(model, dtype, context) for model, dtype in sides)
     return max(running, min(IDLE_FACTOR * running, IDLE_BYTES))
 
 

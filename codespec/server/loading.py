@@ -66,7 +66,7 @@ def loader(
         tell("loading the models")
         engine = build_engine(config, tell)
         target, drafter = public_name(config.target), public_name(config.drafter)
-        return Loaded(engine, target, engine.context, config.max_batch, prefetch, drafter, audit_every)
+        return Loaded(engine, target, engine.context, engine.max_batch, prefetch, drafter, audit_every)
 
     return load
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
+from codespec.bench import serve_daemon
 from codespec.bench.serve_client import PHASES, Pass, Reply
 from codespec.bench.serve_places import Typing, find_places, find_typing
 from codespec.bench.serve_summary import Cell, keystrokes, mismatches, overhead, percentiles
+from codespec.config import EngineConfig
 from codespec.models.processor import processor
 from codespec.training.corpus import Document, write_documents
 from codespec.types import CompletionRequest
@@ -77,6 +80,22 @@ def test_mistakes_are_one_sentence(words: list[str], sentence: str, held_out: Pa
     done = command("bench", "serve", *given, "--limit", "1", "--max-tokens", "4", *words)
     assert done.code == 2 and "Traceback" not in done.err, done.err
     assert sentence in done.err.splitlines()[-1] and done.err.splitlines()[-1].endswith(".")
+
+
+def test_our_own_daemon_compares_nothing_in_idle_time(models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does what it learned earlier count."""
+    written: list[dict[str, Any]] = []
+
+    def start(words: list[str], **how: object) -> None:
+        file = words[words.index("--config") + 1]
+        written.append(tomllib.loads(Path(file).read_text(encoding="utf-8")))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(serve_daemon.subprocess, "Popen", start)
+    config = EngineConfig(target=str(models.target), caps={"comment": 3})
+    with pytest.raises(KeyboardInterrupt), serve_daemon.own_daemon(config, 7):
+        pass
+    assert written[0]["serve"] == {"queue": 7, "audit_every": 0} and written[0]["learn"] is False
 
 
 def test_a_daemon_that_runs(held_out: Path, command: Command) -> None:

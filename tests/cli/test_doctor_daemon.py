@@ -154,3 +154,4 @@ def test_large_models_are_not_loaded_for_a_probe(
     monkeypatch.setattr(probe, "MOST_BYTES", 1e6)
     found = lines_of(command("doctor", "--target", models.target, "--drafter", "none"))
     assert found["probe"].startswith("ok: not tried, since loading takes long")
+    assert found["arithmetic"].startswith("ok: not tried")

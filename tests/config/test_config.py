@@ -101,7 +101,7 @@ def test_a_flag_that_is_none_says_nothing(values: dict[str, Any], unsaid: set[st
 def test_without_an_environment_given_it_is_the_process_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CODESPEC_THREADS", "3")
     assert resolve({}).threads == 3
-    assert resolve({}, environment={}).threads == 1
+    assert resolve({}, environment={}).threads == 0
 
 
 @given(
@@ -222,7 +222,7 @@ def test_unknown_variables_of_ours_are_errors_too() -> None:
     """A misspelt variable would otherwise run with something else than was asked for."""
     with pytest.raises(ConfigError, match="Unknown setting CODESPEC_THREDS: known are"):
         resolve({}, environment={"CODESPEC_THREDS": "2"})
-    assert resolve({}, environment={"CODESPEC_PROMPTS": "a.jsonl", "PATH": "x", "codespec_threads": "2"}).threads == 1
+    assert resolve({}, environment={"CODESPEC_PROMPTS": "a.jsonl", "PATH": "x", "codespec_threads": "2"}).threads == 0
 
 
 @pytest.mark.parametrize("data", [b"threads =", b"threads = 1\nthreads = 2", b"\xff", b"{"])

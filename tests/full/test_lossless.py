@@ -6,83 +6,48 @@ Writes docs/lossless.json. CODESPEC_TARGET and CODESPEC_DRAFTER choose another p
 
 from __future__ import annotations
 
-import os
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from codespec.bench.prompts import read_prompts, stdlib_prompts
 from codespec.config import resolve
 from codespec.engine.engine import Engine
-from codespec.types import Completion, CompletionRequest, Stats
+from codespec.types import CompletionRequest, Stats
+from tests.full.on_off import BATCH, compare, complete, equal, load_drafting, read_requests, total
 from tests.full.report import write_report
 
 pytestmark = pytest.mark.full
-TOKENS = 64
-BATCH = 8
 ROWS: dict[str, Any] = {}
 
 
 @pytest.fixture(scope="module")
 def requests() -> list[CompletionRequest]:
-    file = os.environ.get("CODESPEC_PROMPTS")
-    prompts = read_prompts(Path(file)) if file else stdlib_prompts(164)
-    # Every third prompt gets half the tokens, so that requests join and leave a batch at different times.
-    return [
-        CompletionRequest(prefix=p.prefix, path=p.path, max_tokens=TOKENS if i % 3 else TOKENS // 2, seed=i)
-        for i, p in enumerate(prompts)
-    ]
+    return read_requests()
 
 
 @pytest.fixture(scope="module", params=["float32", "bfloat16"])
 def engine(request: pytest.FixtureRequest) -> Engine:
-    # The cost rule would find that this drafter hardly pays, and a run without drafts proves nothing.
-    return Engine.load(dtype=request.param, warmup=0, max_batch=BATCH, policy="confidence", draft_tokens=8)
+    return load_drafting(request.param)
 
 
-def complete(engine: Engine, requests: list[CompletionRequest], batch: int, **change: Any) -> list[Completion]:
-    done: list[Completion] = []
-    for start in range(0, len(requests), batch):
-        done += engine.complete([replace(r, **change) for r in requests[start : start + batch]])
-    return done
-
-
-def check_guards(done: list[Completion]) -> Stats:
+def check_guards(stats: Stats) -> None:
     """A run that drafted little, or only ever right or wrong, would prove nothing."""
-    total = Stats()
-    for completion in done:
-        total.add(completion.stats)
-    drafted = total.rounds_full + total.rounds_partial + total.rounds_none
-    assert total.by_source["draft_model"].drafted >= 500
-    for kind in (total.rounds_full, total.rounds_partial, total.rounds_none):
+    drafted = stats.rounds_full + stats.rounds_partial + stats.rounds_none
+    assert stats.by_source["draft_model"].drafted >= 500
+    for kind in (stats.rounds_full, stats.rounds_partial, stats.rounds_none):
         assert kind >= 0.05 * drafted
-    return total
-
-
-def equal(first: list[Completion], second: list[Completion]) -> int:
-    return sum(a.token_ids == b.token_ids and a.text == b.text for a, b in zip(first, second, strict=True))
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_on_equals_off(engine: Engine, requests: list[CompletionRequest], temperature: float) -> None:
     assert engine.target.exact
-    off = complete(engine, requests, 1, speculate=False, temperature=temperature)
-    alone = complete(engine, requests, 1, speculate=True, temperature=temperature)
-    together = complete(engine, requests, BATCH, speculate=True, temperature=temperature)
-    total = check_guards(alone)
-    key = f"{engine.target.spec.dtype} temperature {temperature}"
-    ROWS[key] = {
-        "prompts": len(requests),
-        "on_equals_off_batch_1": equal(alone, off),
-        "on_equals_off_batch_8": equal(together, off),
-        "stats_batch_1": total.as_dict(),
-    }
+    row, stats = compare(engine, requests, temperature)
+    check_guards(stats)
+    ROWS[f"{engine.target.spec.dtype} temperature {temperature}"] = row
     write_report("lossless", "make test-full PROMPTS=FILE", ROWS)
-    assert equal(alone, off) == equal(together, off) == len(requests)
+    assert row["on_equals_off_batch_1"] == row["on_equals_off_batch_8"] == len(requests)
 
 
 @pytest.mark.parametrize("policy", ["cost+syntax", "cost", "plus2minus1", "ds4-80"])
@@ -90,16 +55,14 @@ def test_on_equals_off_whatever_sets_the_length(requests: list[CompletionRequest
     engine = Engine.load(dtype="bfloat16", warmup=0, max_batch=BATCH, policy=policy, learn=False)
     off = complete(engine, requests, BATCH, speculate=False, temperature=0.8)
     done = complete(engine, requests, BATCH, speculate=True, temperature=0.8)
-    total = Stats()
-    for completion in done:
-        total.add(completion.stats)
+    stats = total(done)
     ROWS[f"bfloat16 temperature 0.8 policy {policy}"] = {
         "prompts": len(requests),
         "on_equals_off_batch_8": equal(done, off),
-        "stats": total.as_dict(),
+        "stats": stats.as_dict(),
     }
     write_report("lossless", "make test-full PROMPTS=FILE", ROWS)
-    assert total.drafted >= 500 and total.rounds_full and total.rounds_none
+    assert stats.drafted >= 500 and stats.rounds_full and stats.rounds_none
     assert equal(done, off) == len(requests)
 
 

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from codespec.engine.engine import Engine
-from codespec.models.language_model import LanguageModel, Rows
-from codespec.text.fim import build_prompt
+from codespec.models.language_model import LanguageModel
 from codespec.types import Completion
 from tests.gpu.models import behind_the_seam, gpu
 from tests.pairs import (
@@ -23,7 +22,6 @@ from tests.pairs import (
     Troupe,
     build,
     network_for,
-    prompts,
     run,
     texts,
     total,
@@ -32,12 +30,12 @@ from tests.pairs import (
 from tests.pairs import (
     model as cpu_model,
 )
+from tests.regret import TIE, in_ids, regret
 from tests.toy_tokenizers import toy_tokenizer
 
 pytestmark = gpu
 CASES = [("llama", "gpt2"), ("qwen2", "llama3"), ("gemma2", "llama2"), ("phi3", "bytes")]
 DTYPES = ["float32", "bfloat16"]
-TIE = 0.2  # nat
 each_case = pytest.mark.parametrize("architecture,kind", CASES)
 each_dtype = pytest.mark.parametrize("dtype", DTYPES)
 
@@ -91,23 +89,9 @@ def test_a_drafter_beside_it_or_on_the_cpu(place: str, dtype: str) -> None:
 def test_fast_mode_regrets_nothing(architecture: str, kind: str, dtype: str) -> None:
     """Greedy requests of every length: at each position the choice against plain decoding of the same prefix."""
     target = gpu_model(architecture, kind, dtype, exact=False)
-    requests = [request for request in varied_requests(temperature=0.0, repetition_penalty=1.0, n=1)]
+    requests = in_ids(target, varied_requests(temperature=0.0, repetition_penalty=1.0, n=1), CONTEXT)
     alone = run(build(target, mode="fast", max_batch=1), requests, together=False, speculate=False)
     proposer = Mixed(target, requests, alone)
     done = run(build(target, proposer, mode="fast", max_batch=16), requests)
-    worst = [regret(target, prompt, choice.token_ids) for prompt, choice in zip(prompts(), done, strict=True)]
+    worst = [regret(target, request, choice.token_ids, 8) for request, choice in zip(requests, done, strict=True)]
     assert max(worst) <= TIE, worst
-
-
-def regret(target: LanguageModel, prompt: str, chosen: tuple[int, ...]) -> float:
-    """The most that a choice lies below the best one, row by row, one token a step."""
-    ids = list(build_prompt(target.tokenizer, None, prefix=prompt, budget=CONTEXT).ids)
-    target.allocate(2, len(ids) + len(chosen) + 1, 8)
-    target.admit(0, len(ids) + len(chosen) + 1)
-    rows = target.forward([Rows(0, 0, ids)])
-    worst = 0.0
-    for place, token in enumerate(chosen):
-        scores = rows[0].log_softmax(dim=0)
-        worst = max(worst, float(scores.max() - scores[token]))
-        rows = target.forward([Rows(0, len(ids) + place, [token])])
-    return worst

@@ -128,12 +128,14 @@ def test_what_no_shape_mends_is_announced(fault: Any, model: LanguageModel, monk
 
 
 def test_a_leak_where_the_depth_fills_no_tile_is_padded_away(monkeypatch: Patch) -> None:
-    """oneDNN issue 5717, in two-byte numbers: a NaN reaches other rows where the depth is no multiple of 32."""
+    """oneDNN issue 5717, in two-byte numbers: a NaN reaches other rows where the depth is no multiple of 32. Where a
+    processor packs none, nothing is padded and such a leak is announced.
+    """
     sizes = {"hidden_size": 144, "head_dim": 32}
-    tiny_model("llama", dtype=torch.bfloat16, **sizes)
+    packed = tiny_model("llama", dtype=torch.bfloat16, **sizes).spec.packed
     product(monkeypatch, lambda out, rows, layer: out + 0.0 * rows.sum() if rows.shape[1] % 32 else out)
     model, variance = settled(torch.bfloat16, **sizes)
-    assert variance == "" and plays_exactly(model)
+    assert bool(variance) is not packed and (variance or plays_exactly(model))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -53,5 +53,5 @@ def test_two_threads_only_if_their_bad_moments_are_better(
     target = model("llama", "gpt2")
     target.allocate(2, 512)
     torch.set_num_threads(1)
-    assert choose_threads(target, 0.05) == threads
+    assert choose_threads(target, 2, 0.05) == threads
     assert torch.get_num_threads() == 1

@@ -41,6 +41,7 @@ from codespec.engine.engine import Engine
 from codespec.engine.load import DEFAULT_CONTEXT
 from codespec.engine.policies import choose_policy
 from codespec.engine.pricing import measure_table
+from codespec.engine.tuning import longest_draft
 from codespec.errors import ConfigError
 from codespec.models.call_shape import CallShape
 from codespec.models.language_model import LanguageModel
@@ -223,7 +224,8 @@ class Own:
         table = self._models.table(variant)
         drafters = {name: cost for name, cost in table.drafters.items() if name in self.sources}
         costs, syntax = replace(table, drafters=drafters), config.policy == "cost+syntax"
-        rule = CostRule(costs, self.sources, tokens=config.draft_tokens, syntax=syntax)
+        longest = longest_draft(config.draft_tokens, costs, pair.target.calls.rows)
+        rule = CostRule(costs, self.sources, tokens=longest, syntax=syntax)
         return UserCapped(rule, config.caps) if config.caps else rule
 
 

@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from codespec.cli.checks import daemon, machine, models, places, probe
+from codespec.cli.checks import arithmetic, daemon, machine, models, places, probe
 from codespec.cli.checks.finding import Finding, from_error, well
 from codespec.cli.daemon_call import Address, Found, address_of
 from codespec.cli.options import engine_config
@@ -116,6 +116,8 @@ def _places(case: Case) -> Iterator[Finding]:
     if case.address is not None and case.found is not None:
         yield daemon.check_port(case.address, case.found)
         yield from daemon.check_daemon(case.address, case.found)
+        if case.served:
+            yield arithmetic.check_daemon_arithmetic(case.found.told["daemon"])
 
 
 def _probe(case: Case) -> Iterator[Finding]:
@@ -124,6 +126,6 @@ def _probe(case: Case) -> Iterator[Finding]:
         yield probe.probe_daemon(case.address)
     elif case.packages and case.whole and case.room:
         assert case.config is not None and case.target is not None
-        yield probe.probe_engine(case.config, case.target, case.drafter)
+        yield from probe.probe_engine(case.config, case.target, case.drafter)
     else:
         yield well("probe", "not tried: what failed above must be mended first")

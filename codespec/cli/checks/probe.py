@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import http.client
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 
+from codespec.cli.checks import arithmetic
 from codespec.cli.checks.finding import Finding, failed, from_error, warning, well
 from codespec.cli.checks.machine import needed_bytes
 from codespec.cli.daemon_call import Address
 from codespec.config import EngineConfig
 from codespec.errors import CodespecError
 from codespec.pair.facts import ModelFacts
-from codespec.types import CompletionRequest, Stats
+from codespec.types import Completion, CompletionRequest, Stats
 
 TOKENS = 24
 MOST_BYTES = 4e9  # of a model that is loaded for a probe; a larger one takes minutes
@@ -50,11 +52,13 @@ def probe_daemon(address: Address) -> Finding:
     return well("probe", f"the daemon wrote {len(texts[0])} characters twice, equal, in {_ms(began)}")
 
 
-def probe_engine(config: EngineConfig, target: ModelFacts, drafter: ModelFacts | None) -> Finding:
-    """Loads the models for one request at a time. The packages must load."""
+def probe_engine(config: EngineConfig, target: ModelFacts, drafter: ModelFacts | None) -> Iterator[Finding]:
+    """Loads the models for one request at a time, and looks at their arithmetic too. The packages must load."""
     small = replace(config, max_batch=1, cache_mb=0, learn=False, policy="fixed", draft_tokens=4, warmup=0)
     if needed_bytes(small, target, drafter) > MOST_BYTES:
-        return well("probe", "not tried, since loading takes long: start the daemon and look again")
+        yield well("probe", "not tried, since loading takes long: start the daemon and look again")
+        yield well(arithmetic.NAME, "not tried, for the same reason")
+        return
     from codespec.engine.load import build_engine
 
     began = time.perf_counter()
@@ -63,7 +67,13 @@ def probe_engine(config: EngineConfig, target: ModelFacts, drafter: ModelFacts |
         request = CompletionRequest(prefix=PROMPT, path="point.py", max_tokens=TOKENS)
         on, off = (engine.complete([replace(request, speculate=value)])[0] for value in (True, False))
     except CodespecError as error:
-        return from_error("probe", error)
+        yield from_error("probe", error)
+        return
+    yield _compare(config, on, off, began)
+    yield arithmetic.check_arithmetic(engine, small)
+
+
+def _compare(config: EngineConfig, on: Completion, off: Completion, began: float) -> Finding:
     if on.token_ids == off.token_ids:
         return well("probe", f"{TOKENS} tokens twice, equal ({_accepted(on.stats)}), in {_ms(began)} with loading")
     if config.mode == "fast":

@@ -1,0 +1,90 @@
+"""Whether exact mode holds on this processor, in which shape of call, and what that costs. Knows a loaded engine, and
+what a daemon reports; loads no model.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from codespec.cli.checks.finding import Finding, warning, well
+from codespec.config import EngineConfig
+from codespec.control import kept
+from codespec.models.processor import processor
+
+if TYPE_CHECKING:
+    from codespec.engine.engine import Engine
+    from codespec.models.call_shape import CallShape
+    from codespec.models.language_model import LanguageModel
+
+NAME = "arithmetic"
+BROKEN = re.compile(r"exact mode does not hold here \((.*)\): ")  # in an engine's notes
+FAST_SET = "fast mode is set: texts may differ at near-ties, and nothing was tried"
+MEND = 'set mode = "fast" to accept that, or report it'
+CONTEXT, VERIFY, PROMPT = 64, 8, 256  # tokens before the rows, rows of a small verify, rows of a prompt
+SECONDS = 3.0  # for what exact costs
+
+
+def check_daemon_arithmetic(told: Mapping[str, Any]) -> Finding:
+    """By what a daemon that is ready reports: it tried its models at its start, and compares texts in idle time."""
+    variance = _variance(told.get("notes") or ())
+    if variance:
+        return _varying(variance)
+    if told.get("mode") == "exact":
+        return well(NAME, "the daemon is in exact mode; what that costs is measured where no daemon runs")
+    return well(NAME, FAST_SET if told.get("mode") == "fast" else "the daemon does not say its mode")
+
+
+def check_arithmetic(engine: Engine, config: EngineConfig) -> Finding:
+    """Searches for the exact shape anew, whatever is kept. The engine can't be used afterwards."""
+    if config.mode == "fast":
+        return well(NAME, FAST_SET)
+    if engine.mode == "fast":  # its start has just tried everything
+        return _varying(_variance(engine.notes))
+    from codespec.engine.tuning import MOST_CHUNK
+    from codespec.models.invariance import settle
+    from codespec.models.variance import find_variance, tried_length
+
+    model, used, chunk = engine.target, engine.target.calls, config.prefill_chunk or MOST_CHUNK
+    if model.device.type != "cpu":  # no other shape is there, and each start tries all of this
+        return well(NAME, f"exact, with kernels of our own: {tried_length(model)} tokens in chunks are the same")
+    found = settle(model, chunk)
+    if found.variance:
+        return _varying(found.variance)
+    said = f"exact: {found.calls.label} ({found.tried}); {_cost(model, found.calls, chunk)}; {processor().label}"
+    if found.calls == used:
+        return well(NAME, said)
+    model.use(used)
+    variance = find_variance(model, chunk)
+    if variance:
+        said = f"{said}; the shape that is kept from an earlier start ({used.label}) no longer holds ({variance})"
+        return warning(NAME, said, f"remove {kept.cache_folder() / 'calls'}")
+    return well(NAME, f"{said}; in use is what an earlier search chose, which holds too: {used.label}")
+
+
+def _cost(model: LanguageModel, calls: CallShape, chunk: int) -> str:
+    from codespec.engine.calls import fast_calls
+    from codespec.models.exact_cost import cost_over_fast, time_prompt
+    from codespec.models.timing import time_forward
+
+    assert model.cache is not None
+    context, prompt = min(CONTEXT, model.cache.capacity - VERIFY), min(PROMPT, model.cache.capacity)
+    timers = (
+        lambda model: time_forward(model, (1, 1, context)),
+        lambda model: time_forward(model, (VERIFY, 1, context)),
+        lambda model: time_prompt(model, prompt, chunk),
+    )
+    one, few, many = cost_over_fast(model, calls, fast_calls(model), timers, SECONDS)
+    rows = f"1 row, {VERIFY} rows and a prompt of {prompt}"
+    return f"costs {one:.2f}, {few:.2f} and {many:.2f} times fast for {rows}"
+
+
+def _variance(notes: Sequence[str]) -> str:
+    """What differs, by an engine's notes; "" where exact mode was not given up."""
+    matches = [match for match in map(BROKEN.match, notes) if match]
+    return matches[-1][1] if matches else ""
+
+
+def _varying(variance: str) -> Finding:
+    return warning(NAME, f"exact mode does not hold here ({variance}), so texts may differ at near-ties", MEND)

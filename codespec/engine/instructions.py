@@ -1,0 +1,102 @@
+"""A lower instruction set for a model that varies in every shape of call: tried in a process of its own, kept, and
+taken by the next start. Knows oneDNN's variable; knows no kernel.
+
+oneDNN reads the variable once, before its first use, so a process that has found out can't change its mind: it goes on
+in fast mode.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator, MutableSequence
+from pathlib import Path
+
+from codespec.config import EngineConfig
+from codespec.control import kept
+from codespec.models.processor import processor
+
+VARIABLE = "ONEDNN_MAX_CPU_ISA"
+LOWER = ("AVX512_CORE_BF16", "AVX512_CORE", "AVX2")  # from the widest down
+SECONDS = 300  # for one of them: a large model must be loaded
+
+
+def take_kept(config: EngineConfig) -> None:
+    """Hides what an earlier start of this model found not to be exact; who set the variable has decided."""
+    if config.mode != "exact" or os.environ.get(VARIABLE):
+        return
+    try:
+        content = kept.read(_file(config))
+    except (OSError, ValueError):
+        return  # it is found again, and said then
+    if content is not None and content.get("instructions") in LOWER:
+        os.environ[VARIABLE] = content["instructions"]
+
+
+def look_lower(config: EngineConfig, notes: MutableSequence[str]) -> None:
+    """Tries lower instruction sets for a target that is not exact here; what holds is kept for the next start."""
+    if os.environ.get(VARIABLE):
+        return
+    for instructions in _lower():
+        if holds(config, instructions):
+            file = _file(config)
+            try:
+                kept.write(file, {"instructions": instructions})
+            except OSError as error:
+                notes.append(f"set {VARIABLE}={instructions} for exact mode ({file.parent}: {error.strerror})")
+                return
+            notes.append(f"the next start takes {VARIABLE}={instructions}, where exact mode holds")
+            return
+
+
+def holds(config: EngineConfig, instructions: str) -> bool:
+    """Whether the target is exact with these instructions, in a process of its own."""
+    command = [sys.executable, "-m", "codespec.engine.instructions", config.target, config.dtype, config.target_shape]
+    try:
+        done = subprocess.run(
+            command,
+            env={**os.environ, VARIABLE: instructions},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
+
+
+def _lower() -> Iterator[str]:
+    """Those of LOWER that are lower than what this processor has."""
+    features = processor().features
+    has = {"AVX512_CORE_BF16": "avx512_bf16", "AVX512_CORE": "avx512f", "AVX2": "avx2"}
+    known = [instructions for instructions in LOWER if has[instructions] in features]
+    yield from known if "amx_bf16" in features or "avx512_fp16" in features else known[1:]
+
+
+def _file(config: EngineConfig) -> Path:
+    import torch
+
+    facts = (platform.node(), processor().label, torch.__version__, config.target, config.dtype, config.target_shape)
+    name = hashlib.blake2b(repr(facts).encode(), digest_size=12).hexdigest()
+    return kept.cache_folder() / "instructions" / f"{name}.json"
+
+
+def main(arguments: list[str]) -> int:
+    """Target, number format and shape; 0 if it is exact with the instructions of this process."""
+    from codespec.models.invariance import settle
+    from codespec.models.loader import load_model
+    from codespec.models.shapes import SHAPES
+    from codespec.models.variance import LENGTH
+
+    target, dtype, shape = arguments
+    model = load_model(target, dtype=dtype, shape=SHAPES.get(shape))
+    model.allocate(3, LENGTH)
+    return 1 if settle(model).variance else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

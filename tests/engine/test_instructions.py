@@ -1,0 +1,83 @@
+"""A lower instruction set for what varies in every shape of call: tried in processes, kept, taken by the next start."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from codespec.config import EngineConfig
+from codespec.engine import instructions
+from codespec.engine.engine import Engine
+from codespec.engine.instructions import VARIABLE, holds, look_lower, take_kept
+from tests.cli.conftest import varies, write_model
+
+Patch = pytest.MonkeyPatch
+
+
+class Amx:
+    """A processor that has all that is known."""
+
+    label = "a processor with AMX"
+    features = ("amx_bf16", "avx512_bf16", "avx512f", "avx2")
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: Patch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv(VARIABLE, "")  # whatever is set is taken back
+    monkeypatch.setattr(instructions, "processor", Amx)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> EngineConfig:
+    return EngineConfig(target=str(write_model(tmp_path / "model", "gpt2", 0)), drafter="none", learn=False)
+
+
+def test_what_holds_is_kept_for_the_next_start(config: EngineConfig, monkeypatch: Patch) -> None:
+    tried: list[str] = []
+    monkeypatch.setattr(instructions, "holds", lambda _, name: tried.append(name) or name == "AVX512_CORE")
+    notes: list[str] = []
+    look_lower(config, notes)
+    assert tried == ["AVX512_CORE_BF16", "AVX512_CORE"]
+    assert notes == ["the next start takes ONEDNN_MAX_CPU_ISA=AVX512_CORE, where exact mode holds"]
+    assert os.environ[VARIABLE] == "", "this process can't change its mind"
+    take_kept(EngineConfig(target=config.target, dtype="bfloat16"))
+    take_kept(EngineConfig(target=config.target, mode="fast"))
+    assert os.environ[VARIABLE] == ""
+    take_kept(config)
+    assert os.environ[VARIABLE] == "AVX512_CORE"
+
+
+def test_who_set_the_variable_has_decided(config: EngineConfig, monkeypatch: Patch) -> None:
+    monkeypatch.setattr(instructions, "holds", lambda *_: True)
+    look_lower(config, [])
+    monkeypatch.setenv(VARIABLE, "AVX2")
+    notes: list[str] = []
+    look_lower(config, notes)
+    take_kept(config)
+    assert notes == [] and os.environ[VARIABLE] == "AVX2"
+
+
+def test_where_nothing_holds_nothing_is_kept(config: EngineConfig, tmp_path: Path, monkeypatch: Patch) -> None:
+    monkeypatch.setattr(instructions, "holds", lambda *_: False)
+    notes: list[str] = []
+    look_lower(config, notes)
+    assert notes == [] and not (tmp_path / "codespec" / "instructions").exists()
+
+
+def test_a_process_of_its_own_tries_the_model(config: EngineConfig, tmp_path: Path) -> None:
+    assert holds(config, "AVX2")
+    assert not holds(EngineConfig(target=str(tmp_path / "nothing")), "AVX2")
+
+
+def test_an_engine_that_varies_looks_lower(config: EngineConfig, monkeypatch: Patch) -> None:
+    varies(monkeypatch)
+    monkeypatch.setattr(instructions, "holds", lambda _, name: name == "AVX2")
+    engine = Engine.load(target=config.target, drafter=None, learn=False, policy="fixed")
+    assert engine.mode == "fast"
+    assert engine.notes == [
+        "exact mode does not hold here (it varies): fast mode is used, near-ties may differ",
+        "the next start takes ONEDNN_MAX_CPU_ISA=AVX2, where exact mode holds",
+    ]

@@ -1,0 +1,90 @@
+"""Fast mode's promise: whatever is drafted and batched, nothing is chosen that plain decoding of the same prefix, one
+row a step, would regret by more than 0.2 nat. Greedy and sampled, at every position.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+import torch
+
+from codespec.config import STARTER
+from codespec.engine.engine import Engine
+from codespec.models.language_model import LanguageModel
+from codespec.models.loader import load_drafter, load_model
+from codespec.types import CompletionRequest
+from tests.engine.test_planted_faults import correction_dropped
+from tests.pairs import CONTEXT, Mixed, build, network_for, prompts, run, total, wrapped
+from tests.regret import TIE, in_ids, regret
+from tests.toy_tokenizers import toy_tokenizer
+
+TOKENS = 24
+DTYPES = ["float32", "bfloat16"]
+
+
+def asked(target: LanguageModel) -> list[CompletionRequest]:
+    """Greedy and sampled in turn, of different lengths."""
+    requests = [
+        CompletionRequest(prefix=prefix, max_tokens=TOKENS - place, seed=place, temperature=0.8 * (place % 2))
+        for place, prefix in enumerate(prompts())
+    ]
+    return in_ids(target, requests, CONTEXT)
+
+
+@cache
+def tiny(dtype: str, exact: bool = False) -> LanguageModel:
+    """A random Llama with heads as wide as those of large models."""
+    torch.set_num_threads(1)
+    tokenizer = toy_tokenizer("gpt2")
+    return wrapped(network_for("llama", tokenizer, head_dim=128), tokenizer, "llama", dtype, exact)
+
+
+def scripted(target: LanguageModel, batch: int) -> Engine:
+    """Drafts that are right, partly right and wrong."""
+    mode, requests = "exact" if target.exact else "fast", asked(target)
+    alone = run(build(target, mode=mode, max_batch=1), requests, together=False, speculate=False)
+    return build(target, Mixed(target, requests, alone, as_ids=True), mode=mode, max_batch=batch)
+
+
+@cache
+def starter(dtype: str) -> tuple[LanguageModel, LanguageModel]:
+    """The pair that comes with the package."""
+    target = load_model(str(STARTER / "target"), dtype=dtype, exact=False)
+    return target, load_drafter(str(STARTER / "drafter"), "cpu", dtype)
+
+
+def worst_regret(engine: Engine, batch: int) -> float:
+    """Over all requests, with enough drafts of both kinds."""
+    requests = asked(engine.target)
+    done = run(engine, requests, together=batch > 1)
+    rounds = total(done)
+    assert min(rounds.rounds_full + rounds.rounds_partial, rounds.rounds_none + rounds.rounds_partial) >= 10
+    return max(regret(engine.target, request, choice.token_ids) for request, choice in zip(requests, done, strict=True))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("batch", [1, 8])
+@pytest.mark.parametrize("pair", ["starter", "tiny"])
+def test_fast_mode_regrets_nothing(pair: str, batch: int, dtype: str) -> None:
+    if pair == "starter":
+        target, drafter = starter(dtype)
+        engine = build(target, drafter=drafter, mode="fast", max_batch=batch)
+    else:
+        engine = scripted(tiny(dtype), batch)
+    assert engine.mode == "fast" and not engine.target.exact, "it claims no more than it keeps"
+    assert worst_regret(engine, batch) <= TIE
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_exact_mode_regrets_nothing_at_all(dtype: str) -> None:
+    """Which also says that the measure finds the noise that the engine drew."""
+    engine = scripted(tiny(dtype, exact=True), 8)
+    assert engine.mode == "exact"
+    assert worst_regret(engine, 8) == 0.0
+
+
+def test_a_wrong_token_is_regretted(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = scripted(tiny("float32"), 8)
+    correction_dropped(monkeypatch)
+    assert worst_regret(engine, 8) > TIE

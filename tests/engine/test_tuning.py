@@ -1,0 +1,112 @@
+"""What is left open follows from what rounds cost: planted tables of a processor whose rows are nearly free, and of one
+whose rows are not. No figure is measured here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from codespec.config import EngineConfig
+from codespec.control.costs import CostTable, Curve, ForwardCost
+from codespec.engine import tuning
+from codespec.engine.tuning import find_threads, largest_batch, longest_draft, tune
+from codespec.models import timing
+from codespec.models.timing import choose_threads
+from tests.pairs import build, model
+
+MS = 1e-3
+
+
+def table(*points: tuple[int, float]) -> CostTable:
+    """Rows and their milliseconds; as many sequences cost as much as one with so many rows."""
+    return CostTable(ForwardCost((64,), (Curve.fit({rows: ms * MS for rows, ms in points}),)))
+
+
+TILED = table((1, 40), (32, 42), (33, 60), (64, 62), (128, 90))  # as with AMX: 32 rows cost what one costs
+DEAR = table((1, 10), (8, 20), (16, 40), (17, 42), (32, 80), (33, 82), (64, 160))  # a row's arithmetic counts
+
+
+def test_drafts_are_long_where_rows_are_nearly_free() -> None:
+    assert longest_draft(32, TILED, tile=32) == 31, "with the committed token's row they fill a tile"
+    assert longest_draft(40, table((1, 40), (64, 41)), tile=64) == 40
+    assert longest_draft(32, table((1, 40), (64, 41))) == 32
+    assert longest_draft(32, DEAR) == 16 and longest_draft(32, None) == 16
+    assert longest_draft(4, TILED, 32) == longest_draft(4, DEAR) == 4, "never longer than asked for"
+    assert longest_draft(0, TILED) == 0
+
+
+def test_chunks_are_as_large_as_others_can_wait() -> None:
+    config = EngineConfig()
+    assert tune(config, table((1, 1), (64, 20)), 8).chunk == 512
+    assert tune(config, table((1, 10), (64, 100)), 8).chunk == 128
+    assert tune(config, table((1, 100), (64, 900)), 8).chunk == 64
+    assert tune(config, None, 8).chunk == 256
+    assert tune(EngineConfig(prefill_chunk=48), DEAR, 8).chunk == 48
+
+
+def test_more_run_at_once_where_that_is_clearly_cheaper() -> None:
+    config = EngineConfig()
+    assert tune(config, TILED, 16).batch == 16 and tune(config, TILED, 8).batch == 8
+    assert tune(config, DEAR, 16).batch == 8 and tune(config, None, 16).batch == 8
+    assert tune(EngineConfig(max_batch=3), TILED, 3).batch == 3
+
+
+def test_more_at_once_must_fit_into_memory() -> None:
+    config = EngineConfig()
+    assert largest_batch(config, 30 << 20) == 16 and largest_batch(config, 40 << 20) == 8
+    assert largest_batch(EngineConfig(max_batch=40), 1 << 30) == 40
+
+
+def test_an_engine_takes_what_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("codespec.engine.policies.price", lambda *_: TILED)
+    engine = build(model("llama", "gpt2"), policy="cost", draft_tokens=32, proposers="suffix", learn=False)
+    assert engine.max_batch == 16 and engine.policy.tokens >= 31  # type: ignore[attr-defined]
+    assert engine._scheduler.prefill_chunk == 256
+
+
+class TestThreads:
+    """One thread, four and eight take the same time; two half of it."""
+
+    @pytest.fixture(autouse=True)
+    def machine(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+        asked: list[int] = []
+        current = [1]
+
+        def forward(*_: object) -> float:
+            asked.append(current[0])
+            return 0.005 if current[0] == 2 else 0.01
+
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+        monkeypatch.delenv("OMP_NUM_THREADS")
+        monkeypatch.setattr(timing, "time_forward", forward)
+        monkeypatch.setattr(torch, "set_num_threads", lambda count: current.__setitem__(0, count))
+        monkeypatch.setattr(torch, "get_num_threads", lambda: current[0])
+        monkeypatch.setattr(tuning, "processor", _Cores)
+        monkeypatch.setattr(tuning, "_CHOSEN", [])
+        return asked
+
+    def test_from_one_to_the_physical_cores(self, machine: list[int]) -> None:
+        target = model("llama", "gpt2")
+        target.allocate(2, 512)
+        assert choose_threads(target, 6, 0.01) == 2 and set(machine) == {1, 2, 4, 6}
+
+    def test_they_are_measured_once(self, machine: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+        target, notes = model("llama", "gpt2"), list[str]()
+        target.allocate(2, 512)
+        assert find_threads(target, notes) == 2 and set(machine) == {1, 2, 4, 8}
+        machine.clear()
+        assert find_threads(target, notes) == 2 and machine == []
+        monkeypatch.setattr(tuning, "_CHOSEN", [])
+        assert find_threads(target, notes) == 2 and machine == [] and notes == [], "nor by another process"
+
+    def test_a_variable_bounds_them(self, machine: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("OMP_NUM_THREADS", "1")
+        assert find_threads(model("llama", "gpt2"), []) == 1 and machine == []
+
+
+class _Cores:
+    cores = 8
+    label = "a processor of eight cores"

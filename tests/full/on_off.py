@@ -1,0 +1,88 @@
+"""Speculation on and off over many prompts: what the large runs compare, in this process or in one of their own.
+
+`python -m tests.full.on_off DTYPE` prints one row as JSON. Knows prompts and engines; asserts nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from codespec.bench.prompts import read_prompts, stdlib_prompts
+from codespec.engine.engine import Engine
+from codespec.types import Completion, CompletionRequest, Stats
+
+TOKENS = 64
+BATCH = 8
+
+
+def read_requests(tokens: int = TOKENS) -> list[CompletionRequest]:
+    """The prompts of the file that CODESPEC_PROMPTS names, else pieces of the standard library. Every third gets half
+    the tokens, so that requests join and leave a batch at different times.
+    """
+    file = os.environ.get("CODESPEC_PROMPTS")
+    prompts = read_prompts(Path(file)) if file else stdlib_prompts(164)
+    return [
+        CompletionRequest(prefix=p.prefix, path=p.path, max_tokens=tokens if i % 3 else tokens // 2, seed=i)
+        for i, p in enumerate(prompts)
+    ]
+
+
+def load_drafting(dtype: str) -> Engine:
+    """An engine that drafts: the cost rule would find that this drafter hardly pays, and a run without drafts proves
+    nothing.
+    """
+    return Engine.load(dtype=dtype, warmup=0, max_batch=BATCH, policy="confidence", draft_tokens=8)
+
+
+def complete(engine: Engine, requests: list[CompletionRequest], batch: int, **change: Any) -> list[Completion]:
+    """All completions, `batch` at a time."""
+    done: list[Completion] = []
+    for start in range(0, len(requests), batch):
+        done += engine.complete([replace(r, **change) for r in requests[start : start + batch]])
+    return done
+
+
+def equal(first: list[Completion], second: list[Completion]) -> int:
+    """How many are the same, ids and text."""
+    return sum(a.token_ids == b.token_ids and a.text == b.text for a, b in zip(first, second, strict=True))
+
+
+def total(done: list[Completion]) -> Stats:
+    """The sum of all statistics."""
+    stats = Stats()
+    for completion in done:
+        stats.add(completion.stats)
+    return stats
+
+
+def compare(engine: Engine, requests: list[CompletionRequest], temperature: float) -> tuple[dict[str, Any], Stats]:
+    """A report's row of on against off, and the statistics of the run with drafts, one request at a time."""
+    off = complete(engine, requests, 1, speculate=False, temperature=temperature)
+    alone = complete(engine, requests, 1, speculate=True, temperature=temperature)
+    together = complete(engine, requests, BATCH, speculate=True, temperature=temperature)
+    stats = total(alone)
+    row = {
+        "prompts": len(requests),
+        "on_equals_off_batch_1": equal(alone, off),
+        "on_equals_off_batch_8": equal(together, off),
+        "stats_batch_1": stats.as_dict(),
+    }
+    return row, stats
+
+
+def main(dtype: str) -> None:
+    """Greedy, with half the tokens: as much as a slow instruction set has time for."""
+    engine = load_drafting(dtype)
+    calls = engine.target.calls.label
+    row, stats = compare(engine, read_requests(TOKENS // 2), 0.0)
+    row["stats_batch_1"] = {"committed": stats.committed, "drafted": stats.drafted, "accepted": stats.accepted}
+    print(json.dumps({**row, "calls": calls, "exact": engine.target.exact, "notes": engine.notes}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

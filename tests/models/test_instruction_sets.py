@@ -1,0 +1,150 @@
+"""Exact mode under lower instruction sets: the same tests in child processes whose kernels are those of older
+processors, and a whole command in a shape of call that this processor does not need.
+
+Environment variables hide what a processor has, and torch's libraries read them once, before their first use: hence
+processes. A variable that hides nothing here leaves the processor's own kernels, and is run all the same.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from codespec.engine.calls import FORCED
+from codespec.models.call_shape import CallShape
+from codespec.models.linear import can_pack
+from codespec.models.processor import HIDING, processor
+from tests.cli.conftest import SOURCE, Models, write_model
+from tests.cli.processes import run as run_codespec
+
+ROOT = Path(__file__).parents[2]
+SECONDS = 300
+ONEDNN, ATEN = HIDING
+LOWERED = [
+    {ONEDNN: "AVX2"},
+    {ONEDNN: "AVX512_CORE"},
+    {ONEDNN: "AVX512_CORE_BF16"},
+    {ATEN: "avx2"},
+    {ATEN: "avx512"},
+    {ONEDNN: "AVX2", ATEN: "avx2"},
+]
+# Which feature of a processor an instruction set needs, and what oneDNN calls itself where it goes no further.
+NAMES = {
+    "AVX2": ("avx2", "isa:Intel AVX2\n"),
+    "AVX512_CORE": ("avx512f", "isa:Intel AVX-512 with AVX512BW, AVX512VL, and AVX512DQ extensions\n"),
+    "AVX512_CORE_BF16": ("avx512_bf16", "isa:Intel AVX-512 with Intel DL Boost and bfloat16 support\n"),
+}
+CHOSEN = (
+    "tests/models/test_instruction_sets.py::test_the_variables_are_in_effect",
+    "tests/models/test_linear.py::test_equals_linear",
+    "tests/models/test_linear.py::test_a_row_does_not_depend_on_the_others",
+    "tests/models/test_linear.py::test_a_depth_that_lets_one_row_reach_another_is_padded",
+    "tests/models/test_linear.py::test_it_can_be_had_here",
+    "tests/models/test_seam.py::test_ragged_chunks_equal_eager[llama]",
+    "tests/models/test_seam.py::test_beyond_one_block_of_keys_equals_eager[gemma2]",
+    "tests/models/test_span_groups.py::test_together_says_bit_for_bit_what_apart_does[llama-torch.bfloat16]",
+    "tests/models/test_invariance.py::test_attention_that_changes_below_some_rows[torch.float32]",
+    "tests/models/test_invariance.py::test_what_no_shape_mends_is_announced[place]",
+    "tests/models/test_exact.py::test_rounds[llama-float32]",
+    "tests/models/test_exact.py::test_rounds[llama-bfloat16]",
+    "tests/models/test_exact.py::test_every_shape_of_call[32 rows-llama-bfloat16]",
+    "tests/models/test_exact.py::test_beyond_one_block_of_keys[llama groups 1 size 64-bfloat16]",
+    "tests/engine/test_lossless.py::test_full_partial_and_empty_agreement[True]",
+    "tests/engine/test_lossless.py::test_on_equals_off[llama-gpt2-qwen3-llama2-bfloat16]",
+)
+# Products whose rows say how many they were, in a shape that lets any number through.
+PLANTED = """
+import sys
+import pytest
+
+class Fault:
+    def pytest_collection_finish(self):
+        import torch
+        from codespec.models.call_shape import CallShape
+        from codespec.models.linear import TiledLinear
+        from tests import tiny_models
+
+        plain = TiledLinear.multiply
+        off = {torch.float32: 2.0**-19, torch.bfloat16: 2.0**-7}
+
+        def pinned(model):
+            model.use(CallShape())
+            return model
+
+        TiledLinear.multiply = lambda self, rows: plain(self, rows) * (1.0 + off[rows.dtype] * (len(rows) > 3))
+        tiny_models.shaped = pinned
+
+sys.exit(pytest.main(sys.argv[1:], plugins=[Fault()]))
+"""
+
+
+def run_tests(
+    tests: tuple[str, ...], variables: dict[str, str], program: tuple[str, ...] = ("-m", "pytest")
+) -> subprocess.CompletedProcess[str]:
+    """Runs these tests in a process with these variables; those that may be set outside are not inherited."""
+    outside = (*HIDING, "PYTEST_ADDOPTS")
+    inherited = {name: value for name, value in os.environ.items() if name not in outside}
+    return subprocess.run(
+        [sys.executable, *program, "-q", "-p", "no:cacheprovider", *tests],
+        cwd=ROOT,
+        env={**inherited, **variables},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        timeout=SECONDS,
+    )
+
+
+@pytest.mark.parametrize("variables", LOWERED, ids=lambda variables: " ".join(map("=".join, variables.items())))
+def test_exact_under(variables: dict[str, str]) -> None:
+    done = run_tests(CHOSEN, variables)
+    assert done.returncode == 0, done.stdout
+    assert f"{len(CHOSEN)} passed" in done.stdout, done.stdout
+
+
+def test_the_variables_are_in_effect(capfd: pytest.CaptureFixture[str]) -> None:
+    """In a child: its kernels are those that the variables leave. Without any there is nothing to see."""
+    least = os.environ.get(ONEDNN, "")
+    needed, name = NAMES.get(least, ("", "isa:"))
+    if least and needed in processor().features:
+        with torch.backends.mkldnn.verbose(torch.backends.mkldnn.VERBOSE_ON):
+            assert can_pack(torch.float32) == ""
+        assert name in capfd.readouterr().out
+        assert bool(can_pack(torch.bfloat16)) is (least == "AVX2")
+    capability = os.environ.get(ATEN, "")
+    if {"avx2": "avx2", "avx512": "avx512f"}.get(capability) in processor().features:
+        assert torch.backends.cpu.get_cpu_capability() == capability.upper()
+
+
+def test_a_planted_fault_turns_a_child_red() -> None:
+    cases = tuple(f"tests/models/test_exact.py::test_rounds[llama-{dtype}]" for dtype in ("float32", "bfloat16"))
+    assert set(cases) < set(CHOSEN)
+    done = run_tests(cases, {ONEDNN: "AVX2"}, ("-c", PLANTED))
+    assert done.returncode == pytest.ExitCode.TESTS_FAILED and "2 failed" in done.stdout, done.stdout
+    assert done.stdout.count("assert replay.play(covering(replay.length)) == 0.0") == 2, done.stdout
+
+
+def test_a_whole_command_in_a_forced_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tile of products and one of attention, in bfloat16: the same text with and without speculation."""
+    for name in [name for name in os.environ if name.startswith("CODESPEC_")]:
+        monkeypatch.delenv(name)
+    source = tmp_path / "shapes.py"
+    source.write_text(SOURCE)
+    models = Models(write_model(tmp_path / "target", "gpt2", 0), write_model(tmp_path / "drafter", "bytes", 1))
+    shape = CallShape(rows=32, queries=16, most_queries=16)
+    words = ("complete", f"{source}:11:20", *models.flags, "--dtype", "bfloat16", "--shape", "raw", "--json")
+    texts = []
+    for more in ((), ("--no-speculation",)):
+        done = run_codespec(*words, *more, "--temperature", "0.8", **{FORCED: json.dumps(shape.as_dict())})
+        assert (done.returncode, done.stderr) == (0, ""), done
+        completion = json.loads(done.stdout)
+        assert bool(completion["stats"]["drafted"]) is not bool(more)
+        texts.append(completion["text"])
+    assert texts[0] == texts[1] and len(texts[0]) > 20
