@@ -32,7 +32,6 @@ QUERIES = (  # a multiple of query rows, and the most of a call: by what few row
 SIZES = (1, 32)
 FIRST_COUNTS = (1, 2, 33, 5, 17)  # tried with the largest matrix too, whatever it takes
 COUNTS = tuple(dict.fromkeys((*FIRST_COUNTS, 100, 3, 64, 128, 4, 8, 9, 16, 48, 256, 512, *range(1, 97), 192)))
-LARGEST = 64_000_000  # values of a matrix that is tried with few rows: an output head, which few rows go through
 # Numbers that are compared at least: rounded to two bytes, two orders of a sum differ in about one of 10,000.
 COMPARED = {4: 512, 2: 60_000}
 SECONDS = 0.8  # for the products of a model; what is not tried by then is said
@@ -85,11 +84,11 @@ def find_calls(model: LanguageModel, chunk: int = CHUNK, seconds: float = SECOND
     return Finding(calls, tried=tried)
 
 
-def settle(model: LanguageModel, chunk: int = CHUNK) -> Finding:
+def settle(model: LanguageModel, chunk: int = CHUNK, seconds: float = SECONDS) -> Finding:
     """Finds the shape, uses it, and tries whole forwards in it; where those differ, stricter ones; where the strictest
     does too the model is left in FAST and is no longer exact. Slots 0 to 2 must be free.
     """
-    found = find_calls(model, chunk)
+    found = find_calls(model, chunk, seconds)
     if not found.variance:
         own = found.calls
         padded = replace(own, least=max(2, own.least), queries=max(4, own.queries))
@@ -134,12 +133,8 @@ def _least_rows(trial: Trial, layers: Sequence[TiledLinear]) -> int:
             break
     least = 1 + max((max(tried.differing, default=0) for tried in tries), default=0)
     calls = CallShape(least=least)
-    wide = [(layer, count) for layer in layers for count in ((8,) if _is_huge(layer) else (8, 33))]
+    wide = [(layer, count) for layer in layers for count in ((4,) if layer.is_huge else (8, 33))]
     return 0 if any(_varies_in_call(trial, layer, calls, count) for layer, count in wide) else least
-
-
-def _is_huge(layer: TiledLinear) -> bool:
-    return layer.out_features * layer.in_features > LARGEST
 
 
 class _CountTrial:
@@ -147,7 +142,7 @@ class _CountTrial:
 
     def __init__(self, trial: Trial, layer: TiledLinear) -> None:
         self.layer = layer
-        self.most = 40 if _is_huge(layer) else max(COUNTS)
+        self.most = 40 if layer.is_huge else max(COUNTS)
         self.differing: set[int] = set()
         self._rows = trial.draw(self.most, layer.in_features)
         self._whole = _product(layer, CallShape(), self._rows)

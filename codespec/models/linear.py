@@ -22,6 +22,7 @@ from codespec.models.huge_pages import ask_huge_pages
 
 UNCACHED = 64 << 20  # bytes of a model: beyond that each step reads its weights from memory
 LARGE = 1 << 20  # bytes of a matrix that is worth measuring
+HUGE = 64_000_000  # values of one that is tried with few rows, as few go through it
 PADDED = (4, 5, 6)  # rows that may be computed sooner than one or two
 TURNS = 5
 CLEARLY = 0.95  # of the time: what pads for less would follow the noise
@@ -73,6 +74,11 @@ class TiledLinear(nn.Module):
     def nbytes(self) -> int:
         """Bytes of its weight."""
         return self.out_features * self.in_features * self.dtype.itemsize
+
+    @property
+    def is_huge(self) -> bool:
+        """Whether it is an output head of a large vocabulary, or as large as one."""
+        return self.out_features * self.in_features > HUGE
 
     @property
     def kind(self) -> tuple[int, int, bool]:
@@ -145,12 +151,14 @@ def tiled_linears(model: nn.Module) -> list[TiledLinear]:
 
 
 def large_kinds(layers: Collection[TiledLinear]) -> list[list[TiledLinear]]:
-    """The layers that are worth measuring, alike ones together; none of a model that caches may hold."""
+    """The layers that are worth measuring, alike ones together, but for a head that takes as long as all others; none
+    of a model that caches may hold.
+    """
     if sum(layer.nbytes for layer in layers) < UNCACHED:
         return []
     kinds: dict[object, list[TiledLinear]] = {}
     for layer in layers:
-        if layer.nbytes >= LARGE:
+        if layer.nbytes >= LARGE and not layer.is_huge:
             kinds.setdefault(layer.kind, []).append(layer)
     return list(kinds.values())
 

@@ -76,10 +76,9 @@ def test_fast_mode_regrets_nothing(pair: str, batch: int, dtype: str) -> None:
     assert worst_regret(engine, batch) <= TIE
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_exact_mode_regrets_nothing_at_all(dtype: str) -> None:
+def test_exact_mode_regrets_nothing_at_all() -> None:
     """Which also says that the measure finds the noise that the engine drew."""
-    engine = scripted(tiny(dtype, exact=True), 8)
+    engine = scripted(tiny("bfloat16", exact=True), 8)
     assert engine.mode == "exact"
     assert worst_regret(engine, 8) == 0.0
 
