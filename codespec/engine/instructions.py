@@ -21,6 +21,7 @@ from codespec.models.processor import processor
 
 VARIABLE = "ONEDNN_MAX_CPU_ISA"
 LOWER = ("AVX512_CORE_BF16", "AVX512_CORE", "AVX2")  # from the widest down
+NONE = "none"
 SECONDS = 300  # for one of them: a large model must be loaded
 
 
@@ -28,28 +29,23 @@ def take_kept(config: EngineConfig) -> None:
     """Hides what an earlier start of this model found not to be exact; who set the variable has decided."""
     if config.mode != "exact" or os.environ.get(VARIABLE):
         return
-    try:
-        content = kept.read(_file(config))
-    except (OSError, ValueError):
-        return  # it is found again, and said then
-    if content is not None and content.get("instructions") in LOWER:
-        os.environ[VARIABLE] = content["instructions"]
+    found = _read(config)
+    if found in LOWER:
+        os.environ[VARIABLE] = found
 
 
 def look_lower(config: EngineConfig, notes: MutableSequence[str]) -> None:
     """Tries lower instruction sets for a target that is not exact here; what holds is kept for the next start."""
-    if os.environ.get(VARIABLE):
+    if os.environ.get(VARIABLE) or _read(config) is not None:
         return
-    for instructions in _lower():
-        if holds(config, instructions):
-            file = _file(config)
-            try:
-                kept.write(file, {"instructions": instructions})
-            except OSError as error:
-                notes.append(f"set {VARIABLE}={instructions} for exact mode ({file.parent}: {error.strerror})")
-                return
-            notes.append(f"the next start takes {VARIABLE}={instructions}, where exact mode holds")
-            return
+    found = next((instructions for instructions in _lower() if holds(config, instructions)), NONE)
+    file = _file(config)
+    try:
+        kept.write(file, {"instructions": found})
+    except OSError as error:
+        notes.append(f"what was found of lower instructions can't be kept in {file.parent} ({error.strerror})")
+    if found != NONE:
+        notes.append(f"the next start takes {VARIABLE}={found}, where exact mode holds")
 
 
 def holds(config: EngineConfig, instructions: str) -> bool:
@@ -67,6 +63,15 @@ def holds(config: EngineConfig, instructions: str) -> bool:
     except (OSError, subprocess.TimeoutExpired):
         return False
     return done.returncode == 0
+
+
+def _read(config: EngineConfig) -> str | None:
+    """What an earlier start found: one of LOWER, or NONE; None if there was none, or its file is corrupt."""
+    try:
+        content = kept.read(_file(config))
+    except (OSError, ValueError):
+        return None
+    return None if content is None else str(content.get("instructions"))
 
 
 def _lower() -> Iterator[str]:

@@ -61,10 +61,7 @@ def build_engine(config: EngineConfig, tell: Callable[[str], None] = lambda phas
     if config.drafter != "none" and config.proposers in ("chain", "draft_model"):
         where = config.device if config.drafter_device == "same" else config.drafter_device
         drafter = load_drafter(config.drafter, where, config.drafter_dtype)
-    engine = assemble(target, drafter, config, tell)
-    if exact and not target.exact and target.device.type == "cpu" and config.tensor_parallel == 1:
-        look_lower(config, engine.notes)
-    return engine
+    return assemble(target, drafter, config, tell)
 
 
 def assemble(
@@ -88,7 +85,9 @@ def assemble(
     if config.threads == 0 and on_cpu:
         torch.set_num_threads(find_threads(on_cpu[0], notes))
     for need in needs:
-        choose_calls(need.model, notes, chunk)
+        found = choose_calls(need.model, notes, chunk)
+        if found.kernel and config.tensor_parallel == 1:
+            look_lower(config, notes)
     proposer = _proposer(target, drafter, config, slots)
     policy = choose_policy(config, proposer, target, drafter, notes)
     tuned = tune(config, find_costs(policy), most)

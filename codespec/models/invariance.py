@@ -41,11 +41,14 @@ BAD = (float("nan"), float("inf"), 1e4)
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The shape that holds, or `variance`: what differs whatever is tried. `tried` says how much was."""
+    """The shape that holds, or `variance`: what differs whatever is tried; `kernel` says that a library's kernel does
+    so by itself, for which other instructions may help. `tried` says how much was.
+    """
 
     calls: CallShape
     variance: str = ""
     tried: str = ""
+    kernel: bool = False
 
 
 @dataclass(slots=True)
@@ -76,7 +79,8 @@ def find_calls(model: LanguageModel, chunk: int = CHUNK, seconds: float = SECOND
         model.use(before)
     if products is None or attention is None:
         what = "products" if products is None else "attention"
-        return Finding(FAST, f"{what} of {model.spec.architecture} depend on the number of rows ({model.spec.dtype})")
+        variance = f"{what} of {model.spec.architecture} depend on the number of rows ({model.spec.dtype})"
+        return Finding(FAST, variance, kernel=True)
     kinds = {layer.kind for layer in tiled_linears(model.network)}
     counts = f"{trial.counts} of {len(COUNTS)} numbers of rows" if not products.rows else "whole tiles"
     tried = f"{len(kinds)} kinds of products with {counts}, {len(model.heads)} of attention"

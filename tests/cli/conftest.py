@@ -138,4 +138,3 @@ def varies(monkeypatch: pytest.MonkeyPatch) -> None:
     """From now on every target's rows depend on one another, whatever shape of call is tried."""
     monkeypatch.setattr("codespec.engine.calls._kept", lambda *_: None)
     monkeypatch.setattr("codespec.engine.calls.settle", lambda model, chunk: Finding(FAST, "it varies"))
-    monkeypatch.setattr("codespec.engine.instructions.holds", lambda *_: False)  # nor with lower instructions

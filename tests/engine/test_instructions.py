@@ -11,6 +11,8 @@ from codespec.config import EngineConfig
 from codespec.engine import instructions
 from codespec.engine.engine import Engine
 from codespec.engine.instructions import VARIABLE, holds, look_lower, take_kept
+from codespec.models.call_shape import FAST
+from codespec.models.invariance import Finding
 from tests.cli.conftest import varies, write_model
 
 Patch = pytest.MonkeyPatch
@@ -60,11 +62,15 @@ def test_who_set_the_variable_has_decided(config: EngineConfig, monkeypatch: Pat
     assert notes == [] and os.environ[VARIABLE] == "AVX2"
 
 
-def test_where_nothing_holds_nothing_is_kept(config: EngineConfig, tmp_path: Path, monkeypatch: Patch) -> None:
+def test_where_nothing_holds_it_is_tried_once(config: EngineConfig, monkeypatch: Patch) -> None:
     monkeypatch.setattr(instructions, "holds", lambda *_: False)
     notes: list[str] = []
     look_lower(config, notes)
-    assert notes == [] and not (tmp_path / "codespec" / "instructions").exists()
+    assert notes == []
+    monkeypatch.setattr(instructions, "holds", lambda *_: pytest.fail("it was tried before"))
+    look_lower(config, notes)
+    take_kept(config)
+    assert notes == [] and os.environ[VARIABLE] == ""
 
 
 def test_a_process_of_its_own_tries_the_model(config: EngineConfig, tmp_path: Path) -> None:
@@ -73,7 +79,11 @@ def test_a_process_of_its_own_tries_the_model(config: EngineConfig, tmp_path: Pa
 
 
 def test_an_engine_that_varies_looks_lower(config: EngineConfig, monkeypatch: Patch) -> None:
+    """If a kernel varies by itself: what lies between kernels, like a mixture of experts, varies with all of them."""
     varies(monkeypatch)
+    monkeypatch.setattr(instructions, "holds", lambda *_: pytest.fail("nothing is to be tried"))
+    assert Engine.load(target=config.target, drafter=None, learn=False, policy="fixed").mode == "fast"
+    monkeypatch.setattr("codespec.engine.calls.settle", lambda model, chunk: Finding(FAST, "it varies", kernel=True))
     monkeypatch.setattr(instructions, "holds", lambda _, name: name == "AVX2")
     engine = Engine.load(target=config.target, drafter=None, learn=False, policy="fixed")
     assert engine.mode == "fast"

@@ -24,6 +24,7 @@ FAST_SET = "fast mode is set: texts may differ at near-ties, and nothing was tri
 MEND = 'set mode = "fast" to accept that, or report it'
 CONTEXT, VERIFY, PROMPT = 64, 8, 256  # tokens before the rows, rows of a small verify, rows of a prompt
 SECONDS = 3.0  # for what exact costs
+WHOLE = 60.0  # for the search: a start tries what a second allows
 
 
 def check_daemon_arithmetic(told: Mapping[str, Any]) -> Finding:
@@ -49,7 +50,7 @@ def check_arithmetic(engine: Engine, config: EngineConfig) -> Finding:
     model, used, chunk = engine.target, engine.target.calls, config.prefill_chunk or MOST_CHUNK
     if model.device.type != "cpu":  # no other shape is there, and each start tries all of this
         return well(NAME, f"exact, with kernels of our own: {tried_length(model)} tokens in chunks are the same")
-    found = settle(model, chunk)
+    found = settle(model, chunk, WHOLE)
     if found.variance:
         return _varying(found.variance)
     said = f"exact: {found.calls.label} ({found.tried}); {_cost(model, found.calls, chunk)}; {processor().label}"
