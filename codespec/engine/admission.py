@@ -23,6 +23,7 @@ from codespec.types import CompletionRequest
 MAX_CHOICES = 16
 MAX_LOGPROBS = 20
 MIN_PROMPT = 16
+AUDIT = "\0audit"  # the document of what is decoded again: nobody else's slot is taken for it
 RESERVED = 128  # tokens that a prompt in an editor leaves free at least
 
 
@@ -70,7 +71,7 @@ class Admission:
         """The choices of a finished request once more, to be decoded plainly and compared: from the same prompt ids,
         which the document's layout would not give twice, and with no deadline.
         """
-        request = replace(finished[0].request, speculate=False, deadline_ms=None, document="")
+        request = replace(finished[0].request, speculate=False, deadline_ms=None, document=AUDIT)
         again: list[Sequence] = []
         for one, ending in zip(finished, _endings(request), strict=True):
             sequence = Sequence(

@@ -32,6 +32,7 @@ def choose_calls(model: LanguageModel, notes: MutableSequence[str], chunk: int =
     """Gives a model the shape that is kept for it, or the one that is found now and kept. An exact model that varies in
     every shape is no longer exact, and `notes` say so. Slots 0 to 2 must be free.
     """
+    model.threads = None
     forced = os.environ.get(FORCED, "")
     file = kept.cache_folder() / "calls" / f"{_fingerprint(model)}.json"
     if forced and model.exact:
@@ -42,6 +43,8 @@ def choose_calls(model: LanguageModel, notes: MutableSequence[str], chunk: int =
         model.exact = False
         model.use(FAST)
         notes.append(f"exact mode does not hold here ({found.variance}): fast mode is used, near-ties may differ")
+    if model.device.type == "cpu":
+        model.threads = torch.get_num_threads()
     return found
 
 

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator, MutableSequence
 from pathlib import Path
 
+from codespec import __version__
 from codespec.config import EngineConfig
 from codespec.control import kept
 from codespec.models.processor import processor
@@ -22,13 +23,15 @@ from codespec.models.processor import processor
 VARIABLE = "ONEDNN_MAX_CPU_ISA"
 LOWER = ("AVX512_CORE_BF16", "AVX512_CORE", "AVX2")  # from the widest down
 NONE = "none"
-SECONDS = 300  # for one of them: a large model must be loaded
+SECONDS = 120  # for one of them: a model must be loaded
+_LOADED: list[str] = []  # by this process, which has used oneDNN since
 
 
 def take_kept(config: EngineConfig) -> None:
     """Hides what an earlier start of this model found not to be exact; who set the variable has decided."""
-    if config.mode != "exact" or os.environ.get(VARIABLE):
+    if _LOADED or config.mode != "exact" or os.environ.get(VARIABLE):
         return
+    _LOADED.append(config.target)
     found = _read(config)
     if found in LOWER:
         os.environ[VARIABLE] = found
@@ -85,7 +88,8 @@ def _lower() -> Iterator[str]:
 def _file(config: EngineConfig) -> Path:
     import torch
 
-    facts = (platform.node(), processor().label, torch.__version__, config.target, config.dtype, config.target_shape)
+    machine = (__version__, platform.node(), processor().label, torch.__version__)
+    facts = (*machine, config.target, config.dtype, config.target_shape)
     name = hashlib.blake2b(repr(facts).encode(), digest_size=12).hexdigest()
     return kept.cache_folder() / "instructions" / f"{name}.json"
 

@@ -87,6 +87,7 @@ def assemble(
     for need in needs:
         found = choose_calls(need.model, notes, chunk)
         if found.kernel and config.tensor_parallel == 1:
+            tell("trying lower instruction sets")
             look_lower(config, notes)
     proposer = _proposer(target, drafter, config, slots)
     policy = choose_policy(config, proposer, target, drafter, notes)

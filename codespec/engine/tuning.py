@@ -61,7 +61,8 @@ def largest_batch(config: EngineConfig, slot_bytes: int) -> int:
     """How many requests may run at once, as far as memory goes: what is asked for, or what is worth measuring."""
     if config.max_batch:
         return config.max_batch
-    return MOST_BATCH if MOST_BATCH * slot_bytes <= BATCH_MB * 2**20 else USUAL_BATCH
+    room = (config.cache_mb or BATCH_MB) * 2**20
+    return MOST_BATCH if MOST_BATCH * slot_bytes <= room else USUAL_BATCH
 
 
 def _fills_tiles(draft: int, tile: int) -> int:
@@ -90,7 +91,7 @@ def _chunk(costs: CostTable) -> int:
 
 def find_threads(model: LanguageModel, notes: MutableSequence[str]) -> int:
     """The number of CPU threads that is kept for this model here, or the one that is measured now and kept. They are
-    the process's, so its first engine chooses for all: another number may be another order of sums. Slots must be free.
+    the process's, so its first engine that is not told chooses for the others. Slots must be free.
     """
     if not _CHOSEN:
         _CHOSEN.append(_kept_threads(model, notes))

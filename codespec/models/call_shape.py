@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 KEY_BLOCK = 512  # keys of a block: torch's attention on a CPU takes so many at once
+MOST_ROWS, HUGE_ROWS = 512, 32  # of a call that may have any number: the most that is tried
 FEW_ROWS = 16  # up to here every number of rows has its own kernel
 
 
@@ -43,6 +44,12 @@ class CallShape:
             return count
         step = 1 << (count - 1).bit_length() - 4
         return -(-count // step) * step
+
+    def most_rows(self, huge: bool = False) -> int:
+        """How many rows a product's call has at most, 0: no bound. With no number of rows more than were tried; of an
+        output head (`huge`) fewer are.
+        """
+        return self.rows or (0 if self.keys == 1 else HUGE_ROWS if huge else MOST_ROWS)
 
     def query_tiles(self, count: int) -> tuple[int, int]:
         """In how many calls `count` query rows are attended, and how many rows each has."""

@@ -34,12 +34,17 @@ def steady_rows(count: int, size: int) -> int:
 
 
 def steady(function: Callable[[Tensor], Tensor], values: Tensor) -> Tensor:
-    """An activation of values [*, size], each row's bits its own."""
+    """An activation of values [*, size], each row's bits its own: all rows at once and a few more, or, where that is
+    many more, in pieces that one thread takes.
+    """
     size = values.shape[-1]
     count = values.numel() // size
     rows = steady_rows(count, size) if count else 0
     if rows == count:
         return function(values if size % STRIDE == 0 else values.contiguous())
+    if rows > 2 * count and size <= SMALL and size % STRIDE == 0:
+        pieces = values.reshape(count, size).split(SMALL // size)
+        return torch.cat([function(piece) for piece in pieces]).view(values.shape)
     padded = pad(values.reshape(count, size), (0, 0, 0, rows - count))
     return function(padded)[:count].view(values.shape)
 

@@ -67,8 +67,8 @@ class Trial:
 
 
 def find_calls(model: LanguageModel, chunk: int = CHUNK, seconds: float = SECONDS) -> Finding:
-    """The cheapest shape in which no product and no attention of the model varies, tried within about `seconds` each.
-    Needs no slots; the model's own shape is as it was afterwards.
+    """The cheapest shape in which no product and no attention of the model varies; products are tried within about
+    `seconds`. Needs no slots; the model's own shape is as it was afterwards.
     """
     before = model.calls
     trial = Trial(model, chunk, time.perf_counter() + seconds)
@@ -101,7 +101,8 @@ def settle(model: LanguageModel, chunk: int = CHUNK, seconds: float = SECONDS) -
             model.use(calls)
             variance = find_variance(model, chunk)
             if not variance:
-                return replace(found, calls=calls, tried=f"{found.tried}; {tried_length(model)} tokens in chunks")
+                tried = f"{found.tried}; {tried_length(model)} tokens in chunks"
+                return replace(found, calls=calls, variance="", tried=tried)
             found = replace(found, variance=variance)
     model.use(FAST)
     model.exact = False
@@ -130,7 +131,7 @@ def _least_rows(trial: Trial, layers: Sequence[TiledLinear]) -> int:
         for tried in tries:
             if count <= tried.most:
                 tried.compare(count)
-        if any(max(tried.differing, default=0) > MOST_LEAST for tried in tries):
+        if any(tried.place_varies or max(tried.differing, default=0) > MOST_LEAST for tried in tries):
             return 0
         if number >= len(FIRST_COUNTS) and time.perf_counter() > trial.deadline:
             trial.counts = number + 1
@@ -146,10 +147,12 @@ class _CountTrial:
 
     def __init__(self, trial: Trial, layer: TiledLinear) -> None:
         self.layer = layer
-        self.most = 40 if layer.is_huge else max(COUNTS)
+        self.most = CallShape().most_rows(layer.is_huge)
         self.differing: set[int] = set()
         self._rows = trial.draw(self.most, layer.in_features)
         self._whole = _product(layer, CallShape(), self._rows)
+        alike = _product(layer, CallShape(), self._rows[:1].expand(self.most, -1).contiguous())
+        self.place_varies = not torch.equal(alike, self._whole[:1].expand(self.most, -1))
 
     def compare(self, count: int) -> None:
         """Notes whether so many rows give other bits than all of them."""

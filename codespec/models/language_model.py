@@ -86,6 +86,7 @@ class LanguageModel:
         self.dtype = dtype
         self.exact = exact  # whether rows are promised to be their own, bit for bit
         self.calls = UNTRIED if exact else FAST
+        self.threads: int | None = None  # for which the shape of call was found; None: whatever the process has
         self.steps: Steps = steps or ("spans" if device.type == "cpu" else "device")
         self.choosable = spec.vocab_size  # ids from here on only pad the vocabulary: they are never chosen
         self.shapes: dict[int, LayerShape] = {}
@@ -157,6 +158,8 @@ class LanguageModel:
         infinity. `cached=False` probes shapes and writes nothing.
         """
         self._tell("forward", batch, cached)
+        if self.threads not in (None, torch.get_num_threads()):  # another engine of this process has its own
+            torch.set_num_threads(self.threads)
         cache = self.cache if cached else None
         runner = self._runner if cached else None
         logits = runner.run(batch) if runner is not None else self._walk(batch, cache)

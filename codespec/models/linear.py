@@ -52,16 +52,19 @@ class TiledLinear(nn.Module):
         flat = inputs.dim() == 2  # each needless view costs a small product a tenth of its time
         rows = inputs if flat else inputs.reshape(-1, self.in_features)
         count = rows.shape[0]
-        computed = self.calls.computed(count)
-        if computed > count or self.missing:
-            one = count == 1 and not self.missing
-            rows = rows.expand(computed, -1) if one else pad(rows, (0, self.missing, 0, computed - count))
-        if self.calls.rows and computed > self.calls.rows:
-            out = torch.cat([self.multiply(part) for part in rows.split(self.calls.rows)])
-        else:
-            out = self.multiply(rows)
-        out = out[:count] if computed > count else out
+        most = self.calls.most_rows(self.is_huge)
+        out = torch.cat([self._call(part) for part in rows.split(most)]) if 0 < most < count else self._call(rows)
         return out if flat else out.reshape(*inputs.shape[:-1], self.out_features)
+
+    def _call(self, rows: Tensor) -> Tensor:
+        """The product of rows that fit into one call, padded to its shape."""
+        count = rows.shape[0]
+        computed = self.calls.computed(count)
+        if computed == count and not self.missing:
+            return self.multiply(rows)
+        one = count == 1 and not self.missing
+        padded = rows.expand(computed, -1) if one else pad(rows, (0, self.missing, 0, computed - count))
+        return self.multiply(padded)[:count]
 
     def multiply(self, rows: Tensor) -> Tensor:
         """The product of just these rows [rows, in + missing] in one call."""
@@ -91,7 +94,7 @@ def measure_least_rows(kinds: Sequence[Sequence[TiledLinear]], least: int) -> in
     else that. `kinds` are the layers of a step, alike ones together: each call takes another one, so that its weight
     comes from memory as in a step.
     """
-    total = dict.fromkeys((least, *PADDED), 0.0)
+    total = dict.fromkeys((least, *(rows for rows in PADDED if rows > least)), 0.0)
     for alike in kinds:
         some = [alike[turn % len(alike)] for turn in range(TURNS)]
         rows = torch.ones(max(*PADDED, least), some[0].in_features + some[0].missing, dtype=some[0].dtype)

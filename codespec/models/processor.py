@@ -18,7 +18,8 @@ from pathlib import Path
 CPUINFO = Path("/proc/cpuinfo")
 # From the widest down: what decides which kernels a matrix product takes.
 FEATURES = ("amx_bf16", "amx_tile", "avx512_fp16", "avx512_bf16", "avx512f", "avx_vnni", "avx2", "asimd")
-HIDING = ("ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY")  # read by torch's libraries before their first use
+# Read by torch's libraries before their first use.
+HIDING = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY", "MKL_ENABLE_INSTRUCTIONS", "MKL_CBWR")
 
 
 @dataclass(frozen=True, slots=True)

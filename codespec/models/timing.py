@@ -25,7 +25,6 @@ GRIDS = (  # rows at the short context, rows at the long one; the finest that th
 )
 MOST_SWEEPS = 12
 TURN = 5  # forwards with one number of threads before the other's turn
-VERIFY: Shape = (8, 1, SHORT)
 CLEARLY = 0.9
 
 
@@ -72,12 +71,14 @@ def choose_threads(model: LanguageModel, most: int, budget: float = 1.0) -> int:
     """
     counts = sorted({*(1 << power for power in range(most.bit_length())), most})
     times: dict[int, list[float]] = {count: [] for count in counts}
+    rows = min(8, model.spec.max_length - 1)
+    verify: Shape = (rows, 1, min(SHORT, model.spec.max_length - rows))
     before, began = torch.get_num_threads(), time.perf_counter()
     while not times[most] or time.perf_counter() - began < budget:
         for threads, found in times.items():
             torch.set_num_threads(threads)
-            time_forward(model, VERIFY)  # the first forward wakes the threads
-            found += [time_forward(model, VERIFY) for _ in range(TURN)]
+            time_forward(model, verify)  # the first forward wakes the threads
+            found += [time_forward(model, verify) for _ in range(TURN)]
     torch.set_num_threads(before)
     _empty(model)
     late = {threads: sorted(found)[int(0.95 * len(found))] for threads, found in times.items()}

@@ -15,7 +15,7 @@ from codespec.engine.calls import FORCED, choose_calls
 from codespec.errors import ConfigError
 from codespec.models.call_shape import FAST, CallShape
 from codespec.models.invariance import Finding
-from codespec.models.language_model import LanguageModel
+from codespec.models.language_model import LanguageModel, Rows
 from codespec.models.linear import tiled_linears
 from tests.tiny_models import tiny_model
 
@@ -62,6 +62,18 @@ def test_it_is_looked_for_once(kept: Path, searches: list[int], monkeypatch: Pat
     monkeypatch.setattr(torch, "get_num_threads", lambda: 7)
     choose_calls(loaded(), notes)
     assert len(searches) == 3, "and so is another number of threads"
+
+
+def test_a_model_runs_on_the_threads_that_its_shape_was_found_for(monkeypatch: Patch) -> None:
+    """Another engine of the process may have set others since."""
+    current = [2]
+    monkeypatch.setattr(torch, "get_num_threads", lambda: current[0])
+    monkeypatch.setattr(torch, "set_num_threads", lambda count: current.__setitem__(0, count))
+    model = loaded()
+    choose_calls(model, [])
+    current[0] = 1
+    model.forward([Rows(0, 0, [1, 2, 3])])
+    assert current == [2]
 
 
 def test_another_processor_looks_for_itself(searches: list[int], monkeypatch: Patch) -> None:

@@ -30,6 +30,7 @@ def elsewhere(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv(VARIABLE, "")  # whatever is set is taken back
     monkeypatch.setattr(instructions, "processor", Amx)
+    monkeypatch.setattr(instructions, "_LOADED", [])
 
 
 @pytest.fixture
@@ -48,6 +49,8 @@ def test_what_holds_is_kept_for_the_next_start(config: EngineConfig, monkeypatch
     take_kept(EngineConfig(target=config.target, dtype="bfloat16"))
     take_kept(EngineConfig(target=config.target, mode="fast"))
     assert os.environ[VARIABLE] == ""
+    assert os.environ[VARIABLE] == "", "a model was loaded before: the variable would come too late"
+    monkeypatch.setattr(instructions, "_LOADED", [])
     take_kept(config)
     assert os.environ[VARIABLE] == "AVX512_CORE"
 

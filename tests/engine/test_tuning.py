@@ -4,6 +4,7 @@ whose rows are not. No figure is measured here.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,7 @@ def test_more_at_once_must_fit_into_memory() -> None:
     config = EngineConfig()
     assert largest_batch(config, 30 << 20) == 16 and largest_batch(config, 40 << 20) == 8
     assert largest_batch(EngineConfig(max_batch=40), 1 << 30) == 40
+    assert largest_batch(EngineConfig(cache_mb=256), 24 << 20) == 8, "what the user gave is not used up by the batch"
 
 
 def test_an_engine_takes_what_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,6 +94,12 @@ class TestThreads:
         target = model("llama", "gpt2")
         target.allocate(2, 512)
         assert choose_threads(target, 6, 0.01) == 2 and set(machine) == {1, 2, 4, 6}
+
+    def test_a_short_context_is_enough(self, machine: list[int]) -> None:
+        target = model("llama", "gpt2")
+        target.spec = replace(target.spec, max_length=20)
+        assert choose_threads(target, 2, 0.01) == 2
+        target.spec = replace(target.spec, max_length=1024)
 
     def test_they_are_measured_once(self, machine: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
         target, notes = model("llama", "gpt2"), list[str]()

@@ -12,13 +12,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from codespec.models import attention, fused, variance
+from codespec.models import attention, fused, invariance, linear, variance
 from codespec.models.call_shape import FAST, CallShape
 from codespec.models.elementwise import replace_activations, steady, steady_rows
 from codespec.models.fused import silu_mul
 from codespec.models.invariance import COUNTS, find_calls, settle
 from codespec.models.language_model import LanguageModel
-from codespec.models.linear import TiledLinear
+from codespec.models.linear import TiledLinear, tiled_linears
 from codespec.models.variance import find_variance
 from tests.models.rounds import Replay, covering
 from tests.tiny_models import tiny_model
@@ -186,6 +186,34 @@ def test_what_only_a_whole_forward_shows_is_announced(model: LanguageModel, monk
     assert variance == "the logits of LlamaForCausalLM depend on how rows are batched (float32)"
 
 
+def test_a_stricter_shape_mends_what_only_a_whole_forward_shows(model: LanguageModel, monkeypatch: Patch) -> None:
+    answers = iter(["it varies", "it varies", ""])
+    monkeypatch.setattr(invariance, "find_variance", lambda *_: next(answers))
+    model, varying = settled()
+    assert varying == "" and model.exact and model.calls.most_queries == 32 and model.calls.rows
+
+
+def test_no_call_has_more_rows_than_were_tried(model: LanguageModel, monkeypatch: Patch) -> None:
+    """A long prompt beside many verifies; and an output head, which is tried with fewer."""
+    product(monkeypatch, lambda out, rows, layer: scaled(out, slice(None), len(rows) > (32 if layer.is_huge else 512)))
+    monkeypatch.setattr(linear, "HUGE", 128 * 512 - 1)  # the head's values
+    model, varying = settled()
+    assert varying == "" and not model.calls.rows
+    layers = list({layer.is_huge: layer for layer in tiled_linears(model.network)}.values())
+    assert len(layers) == 2
+    for layer in layers:
+        rows = torch.randn(1300, layer.in_features, generator=torch.Generator().manual_seed(0))
+        whole = layer(rows)
+        assert torch.equal(layer(rows[:7]), whole[:7]) and torch.equal(layer(rows[1290:]), whole[1290:])
+
+
+def test_bits_that_change_by_a_place_far_behind(model: LanguageModel, monkeypatch: Patch) -> None:
+    product(monkeypatch, lambda out, rows, layer: scaled(out, slice(64, None), len(rows) > 64))
+    model, varying = settled()
+    assert varying == "" and model.calls.rows in (16, 32, 64)
+    assert plays_exactly(model)
+
+
 def test_nothing_of_the_model_is_changed_by_looking(model: LanguageModel) -> None:
     before = model.calls
     found = find_calls(model)
@@ -235,6 +263,20 @@ def test_activations_do_not_see_how_many_rows_there_are(size: int, threads: int)
             assert all(rows <= steady_rows(rows, size) < rows + 2 * threads for rows in (1, 7, 100))
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("threads", [16, 64])
+def test_many_threads_do_not_pad_few_rows_to_many(threads: int, monkeypatch: Patch) -> None:
+    computed: list[int] = []
+
+    def count(values: torch.Tensor) -> torch.Tensor:
+        computed.append(values.numel())
+        return values
+
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    values = torch.randn(8, 4864)
+    assert torch.equal(steady(count, values), values)
+    assert sum(computed) <= 2 * values.numel() and max(computed) <= 16384
 
 
 @pytest.mark.parametrize("architecture", ["gpt2", "gpt_neox", "starcoder2", "gemma3", "phi3"])

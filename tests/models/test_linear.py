@@ -109,6 +109,8 @@ def test_padded_only_where_a_step_is_faster(monkeypatch: pytest.MonkeyPatch) -> 
     seconds.update({(80, 4): 3.1})
     assert linear.measure_least_rows([[layer(80)]], 2) == 2
     assert linear.measure_least_rows([], 3) == 3, "nothing is worth it"
+    seconds.update({(8, 7): 2.0})
+    assert linear.measure_least_rows([[layer(8)] * 24], 7) == 7, "four rows are faster, and not exact"
 
 
 @pytest.mark.parametrize("plain", [0.5, 2.0])

@@ -137,6 +137,20 @@ def test_nothing_learns_from_it_and_nothing_counts_it() -> None:
     assert after.steps > before.steps and engine.caches["target"].tokens == kept, "its slot is free for anybody"
 
 
+def test_the_next_keystroke_finds_its_prompt_warm() -> None:
+    """Most clients name no document; what is decoded again must not go on in their slot."""
+    engine = toy_engine()
+    office = Auditing(engine=engine)
+    request = replace(REQUEST, prefix=prompts()[3], shape="raw", document="")
+    office.admit(request)
+    office.idle()
+    assert office.results["same"] == 1
+    (next_one,) = engine.submit(replace(request, prefix=request.prefix + "x"))
+    engine.step()
+    assert next_one.stats.cached_tokens >= 0.8 * len(next_one.prompt_ids)
+    engine.cancel(next_one)
+
+
 def test_a_difference_is_loud(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     engine = toy_engine()
     office, request = Auditing(engine=engine), replace(REQUEST, prefix=prompts()[3], shape="raw", max_tokens=30)

@@ -147,6 +147,7 @@ class OwnModels:
                 )
             self._calls[key] = model.calls
         model.use(self._calls[key])
+        model.threads = threads if model.device.type == "cpu" else None
 
     def _with_slots(self, model: LanguageModel, slots: int, capacity: int) -> LanguageModel:
         """As an engine gives them, graphs included; a step may read all prompts."""
