@@ -18,6 +18,7 @@ from codespec.config import EngineConfig
 from codespec.engine.calls import choose_calls
 from codespec.engine.engine import Engine
 from codespec.engine.load import assemble
+from codespec.models.invariance import Finding
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import wrap
 from codespec.proposers.base import NOTHING, Proposer
@@ -93,7 +94,7 @@ def build(
 ) -> Engine:
     """An engine with fresh caches and no warm-up; a given proposer takes the place of the configured one."""
     defaults = {"context": CONTEXT, "warmup": 0, "policy": "fixed", "draft_tokens": CAP, "proposers": "draft_model"}
-    exact, check = target.exact, (lambda *_: None) if target in CHECKED else choose_calls
+    exact, check = target.exact, _as_it_is if target in CHECKED else choose_calls
     with mock.patch("codespec.engine.load.choose_calls", check):  # the start-up check, once a model
         engine = assemble(target, drafter, EngineConfig(**{**defaults, **settings}))
     assert target.exact == exact, engine.notes
@@ -101,6 +102,10 @@ def build(
     if proposer is not None:
         engine.proposer = proposer
     return engine
+
+
+def _as_it_is(model: LanguageModel, *_: object) -> Finding:
+    return Finding(model.calls)
 
 
 def prompts(count: int = 8) -> list[str]:

@@ -22,6 +22,8 @@ SETTINGS = (
 
 def count(text: str) -> int:
     """A whole number, or `auto`, which is 0."""
+    if text != "auto" and not text.lstrip("-").isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a whole number nor auto")
     return 0 if text == "auto" else int(text)
 
 

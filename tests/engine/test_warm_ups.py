@@ -115,7 +115,8 @@ class TestMemory:
 
     def slots(self, **settings: object) -> int:
         lengths = {filling_model("gpt2"): 4096, filling_model("llama3", seed=1): 4096}
-        return choose_slots(EngineConfig(**settings), lengths)  # type: ignore[arg-type]
+        config = EngineConfig(**settings)  # type: ignore[arg-type]
+        return choose_slots(config, lengths, config.max_batch)
 
     def test_idle_documents_get_what_is_left(self) -> None:
         assert self.slots(max_batch=2) == 8
