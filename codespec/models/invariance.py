@@ -78,8 +78,8 @@ def find_calls(model: LanguageModel, chunk: int = CHUNK, seconds: float = SECOND
     finally:
         model.use(before)
     if products is None or attention is None:
-        what = "products" if products is None else "attention"
-        variance = f"{what} of {model.spec.architecture} depend on the number of rows ({model.spec.dtype})"
+        what = "a row of the products" if products is None else "a row of the attention"
+        variance = f"{what} of {model.spec.architecture} depends on the other rows ({model.spec.dtype})"
         return Finding(FAST, variance, kernel=True)
     kinds = {layer.kind for layer in tiled_linears(model.network)}
     counts = f"{trial.counts} of {len(COUNTS)} numbers of rows" if not products.rows else "whole tiles"

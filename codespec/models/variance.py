@@ -46,9 +46,10 @@ def find_variance(model: LanguageModel, chunk: int = CHUNK, length: int = LENGTH
             differing = "the cache of several texts"
         for slot in slots:
             model.rollback(slot, 0)
-    return f"{differing} of {model.spec.architecture} depend on how rows are batched ({model.spec.dtype})" * bool(
-        differing
-    )
+    if not differing:
+        return ""
+    verb = "depend" if differing == "the logits" else "depends"
+    return f"{differing} of {model.spec.architecture} {verb} on how rows are batched ({model.spec.dtype})"
 
 
 def tried_length(model: LanguageModel) -> int:

@@ -215,7 +215,7 @@ def test_products_that_vary(at_start: bool, command: Command, models: Models, mo
     monkeypatch.setattr(TiledLinear, "multiply", leak)
     told = json.loads(command("doctor", "--target", models.target, "--drafter", "none", "--json").out)
     (found,) = [check for check in told["checks"] if check["name"] == "arithmetic"]
-    said = warned("products of LlamaForCausalLM depend on the number of rows (float32)")
+    said = warned("a row of the products of LlamaForCausalLM depends on the other rows (float32)")
     assert f"{found['state']}: {found['said']}: {found['mend']}" == said
 
 

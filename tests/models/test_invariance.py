@@ -123,7 +123,7 @@ def test_bits_that_change_by_place_take_a_smaller_tile(model: LanguageModel, mon
 def test_what_no_shape_mends_is_announced(fault: Any, model: LanguageModel, monkeypatch: Patch) -> None:
     product(monkeypatch, fault)
     model, variance = settled()
-    assert variance == "products of LlamaForCausalLM depend on the number of rows (float32)"
+    assert variance == "a row of the products of LlamaForCausalLM depends on the other rows (float32)"
     assert model.calls is FAST
 
 
@@ -175,7 +175,7 @@ def test_a_leak_between_heads_that_fill_no_tile(monkeypatch: Patch) -> None:
 
 def test_attention_that_no_shape_mends_is_announced(model: LanguageModel, monkeypatch: Patch) -> None:
     queries(monkeypatch, lambda out, query: scaled(out, slice(1, 2), query.shape[2] > 1))
-    assert settled()[1] == "attention of LlamaForCausalLM depend on the number of rows (float32)"
+    assert settled()[1] == "a row of the attention of LlamaForCausalLM depends on the other rows (float32)"
 
 
 def test_what_only_a_whole_forward_shows_is_announced(model: LanguageModel, monkeypatch: Patch) -> None:
