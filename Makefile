@@ -34,6 +34,7 @@ test: lint ## lint and tests; lists every skip at the end
 	wait $$first || status=1; cat .tests.log; exit $$status
 
 test-full: $(READY) ## the large runs: make test-full [PROMPTS=FILE.jsonl[.gz]]; JSON under docs/
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-input -c constraints.txt $(TRITON)
 	@RANDOM_EXAMPLES=1 CODESPEC_PROMPTS="$(PROMPTS)" $(BIN)/python -m pytest -q -m full
 
 e2e: check-python ## the README in a fresh clone of HEAD, the page in Chromium, other clients, Neovim, VS Code (installs what they need where it may)

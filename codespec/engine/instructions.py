@@ -28,10 +28,13 @@ _LOADED: list[str] = []  # by this process, which has used oneDNN since
 
 
 def take_kept(config: EngineConfig) -> None:
-    """Hides what an earlier start of this model found not to be exact; who set the variable has decided."""
-    if _LOADED or config.mode != "exact" or os.environ.get(VARIABLE):
-        return
+    """Hides what an earlier start of this model found not to be exact, before the first model of the process loads;
+    who set the variable has decided.
+    """
+    late = bool(_LOADED)
     _LOADED.append(config.target)
+    if late or config.mode != "exact" or os.environ.get(VARIABLE):
+        return
     found = _read(config)
     if found in LOWER:
         os.environ[VARIABLE] = found
