@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from codespec import __version__
-from codespec.cli import bench, check, complete, doctor, lsp, serve, stats, train
+from codespec.cli import bench, check, complete, doctor, lsp, models, serve, stats, train
 from codespec.cli.ending import MISTAKE, one_line, run_to_exit_code
 
-COMMANDS = (complete, serve, lsp, check, doctor, stats, train, bench)
+COMMANDS = (complete, serve, lsp, models, check, doctor, stats, train, bench)
 
 
 class Parser(argparse.ArgumentParser):

@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-FLOORS = ("bench", "server", "training", "engine", "control", "proposers", "verify", "models", "pair", "text", "cli")
+FLOORS = (
+    *("bench", "server", "training", "engine", "control", "proposers", "verify", "models", "pair", "text", "catalogue"),
+    "cli",
+)
 LAYERS = "Imports run only downwards"
-TORCH_FREE = "Text, pairs, lengths and values know no model"
+TORCH_FREE = "Text, pairs, names, lengths and values know no model"
 CONTROL = "How far to guess is decided without models"
 LSP = "The language server takes"
 GRAMMARS = "Grammars are a leaf"
@@ -81,6 +84,9 @@ def test_allowed_imports_hold(tree: Path) -> None:
         ("codespec/proposers/a.py", "import codespec.control", [LAYERS]),
         ("codespec/attic.py", "", [LAYERS]),
         ("codespec/text/a.py", "import torch", [TORCH_FREE]),
+        ("codespec/catalogue/a.py", "import torch", [TORCH_FREE]),
+        ("codespec/catalogue/a.py", "import codespec.text", [LAYERS]),
+        ("codespec/config.py", "import codespec.catalogue", [LAYERS]),
         ("codespec/text/a.py", "def late():\n    from transformers import AutoTokenizer", [TORCH_FREE]),
         ("codespec/control/a.py", "from torch.nn import Module", [TORCH_FREE]),
         ("codespec/control/a.py", "import codespec.verify", [CONTROL]),

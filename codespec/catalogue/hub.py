@@ -1,0 +1,168 @@
+"""Fetches a model from the Hugging Face hub, through its own client: resumable, and each file checked by its hash.
+
+Knows the client and what can go wrong with it; does not know where the model ends up. The client itself begins an
+interrupted file anew in the next process, so partial files are kept here, under their expected hash, and continued.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from codespec.catalogue.digests import check_file, git_hash_of, sha256_of
+from codespec.catalogue.layout import check_complete, is_wanted
+from codespec.catalogue.source import Fetched, Plan, Say
+from codespec.errors import ModelError
+
+PARTIAL = ".incomplete"
+_HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class HubFile:
+    """One file of a repository: its size, and its SHA-256 or, for a small one, its git hash."""
+
+    name: str
+    size: int
+    hash: str
+
+
+class HubSource:
+    """A repository of the hub."""
+
+    def __init__(self, repository: str, name: str = "", licence: str = "", revision: str = "") -> None:
+        self.repository = repository
+        self.name = name or repository
+        self._licence, self._revision = licence, revision
+
+    def plan(self) -> Plan:
+        """What the repository holds that is wanted here. ModelError in one sentence if it cannot be asked."""
+        licence = self._licence or _licence(self._info)
+        return Plan(f"{self.repository}@{self._info.sha}", licence, sum(file.size for file in self._files))
+
+    def fetch(self, folder: Path, say: Say) -> Fetched:
+        """Downloads what is missing in the folder and checks every file."""
+        for file in self._files:
+            _fetch_file(self.repository, self._info.sha, file, folder)
+        say(f"{self.name}: all files have the hashes that the hub states")
+        return Fetched("", {file.name: sha256_of(folder / file.name) for file in self._files})
+
+    @cached_property
+    def _info(self) -> Any:
+        with in_words(self.repository) as client:
+            return client.HfApi().model_info(self.repository, revision=self._revision or None, files_metadata=True)
+
+    @cached_property
+    def _files(self) -> list[HubFile]:
+        siblings = self._info.siblings or []
+        check_complete([sibling.rfilename for sibling in siblings], self.repository)
+        return [_hub_file(sibling, self.repository) for sibling in siblings if is_wanted(sibling.rfilename)]
+
+
+def _client() -> Any:
+    """The hub's client, which is told before it is loaded that nothing is counted, and to leave the talking to us."""
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    import huggingface_hub.file_download  # and with it `errors` and `utils`
+
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
+    return huggingface_hub
+
+
+def _licence(info: Any) -> str:
+    card = info.card_data or {}
+    name = card.get("license_name") if card.get("license") == "other" else card.get("license")
+    return str(name or "")
+
+
+def _hub_file(sibling: Any, repository: str) -> HubFile:
+    expected = (sibling.lfs.sha256 if sibling.lfs else sibling.blob_id) or ""
+    if not isinstance(sibling.size, int) or not _HASH.fullmatch(expected):
+        raise ModelError(
+            f"The hub states no size and hash for {sibling.rfilename} of {repository}, so that it cannot be checked: "
+            "download it yourself and run `codespec models pull FOLDER`."
+        )
+    return HubFile(sibling.rfilename, sibling.size, expected)
+
+
+def _fetch_file(repository: str, commit: str, file: HubFile, folder: Path) -> None:
+    """Brings one file to its place, whole and checked, unless an earlier attempt did."""
+    place = folder / file.name
+    if place.exists() and (sha256_of(place) if len(file.hash) == 64 else git_hash_of(place)) == file.hash:
+        return
+    partial = folder / f"{file.name}.{file.hash[:16]}{PARTIAL}"
+    with in_words(repository) as client:
+        _download(client, repository, commit, file, partial)
+    check_file(partial, file.hash, f"{file.name} of {repository}")
+    os.replace(partial, place)
+
+
+def _download(client: Any, repository: str, commit: str, file: HubFile, partial: Path) -> None:
+    """Appends what is still missing; the client asks for it by Range, and goes on after short interruptions."""
+    url = client.hf_hub_url(repository, file.name, revision=commit)
+    headers = {**client.utils.build_hf_headers(), "Accept-Encoding": "identity"}  # bytes are counted as they are kept
+    with partial.open("ab") as stream:
+        if stream.tell() > file.size:
+            stream.truncate(0)
+        begun = stream.tell()
+        client.file_download.http_get(
+            url,
+            stream,
+            resume_size=begun,
+            headers=headers,
+            expected_size=file.size,
+            displayed_filename=file.name,
+        )
+
+
+@contextmanager
+def in_words(repository: str) -> Iterator[Any]:
+    """The hub's client; what it raises becomes one sentence with the mend."""
+    client = _client()
+    errors = client.errors
+    try:
+        yield client
+    except errors.OfflineModeIsEnabled as error:
+        raise ModelError(
+            f"{repository} cannot be pulled because HF_HUB_OFFLINE is set: unset it, or give a file or a folder."
+        ) from error
+    except errors.GatedRepoError as error:
+        raise ModelError(
+            f"{repository} is gated: accept its licence on its page, log in with `hf auth login`, and pull again."
+        ) from error
+    except errors.RepositoryNotFoundError as error:
+        raise ModelError(
+            f"The hub has no model {repository} that is open to you: check the name, or log in with `hf auth login`."
+        ) from error
+    except errors.HfHubHTTPError as error:
+        raise ModelError(_refused(repository, error)) from error
+    except errors.HTTPError as error:
+        raise ModelError(
+            f"There is no network here, or the hub does not answer ({_first_line(error)}): pull {repository} again "
+            "when it does, and what has arrived is kept."
+        ) from error
+    except (OSError, ValueError) as error:
+        raise ModelError(
+            f"{repository} did not arrive whole ({_first_line(error)}): pull again, and what has arrived is kept."
+        ) from error
+
+
+def _refused(repository: str, error: Any) -> str:
+    status = error.response.status_code if error.response is not None else 0
+    if status in (401, 403):
+        return (
+            f"The hub refuses {repository} ({status}): accept its licence on its page and log in with `hf auth login`."
+        )
+    if status == 404:
+        return f"A file of {repository} is gone from the hub (404): pull again."
+    return f"The hub answers {status} for {repository}: pull again later, and what has arrived is kept."
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:160].rstrip(" .")

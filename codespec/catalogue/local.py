@@ -1,0 +1,91 @@
+"""Takes a model of the user's own into the store: a GGUF file, or a folder in the Hugging Face layout.
+
+Knows files and links; downloads nothing. A hard link takes no room; where there can be none, files are copied.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+from codespec.catalogue.digests import sha256_of
+from codespec.catalogue.layout import check_complete, is_wanted
+from codespec.catalogue.source import Fetched, Plan, Say
+from codespec.errors import ConfigError, ModelError
+
+_MAGIC = b"GGUF"
+_GROWTH = 8  # a float32 folder is at most so many times as large as four-bit weights
+
+
+class FileSource:
+    """One `.gguf` file."""
+
+    def __init__(self, file: Path, name: str = "") -> None:
+        self._file = file.resolve()
+        self.name = name or name_from(file.stem)
+
+    def plan(self) -> Plan:
+        """Its size. ModelError if it is no GGUF file."""
+        try:
+            with self._file.open("rb") as stream:
+                magic = stream.read(len(_MAGIC))
+        except OSError as error:
+            raise ModelError(f"{self._file} can't be read ({error.strerror}): check its path.") from error
+        if magic != _MAGIC:
+            raise ModelError(f"{self._file} is not a GGUF file: give one, or a folder in the Hugging Face layout.")
+        size = self._file.stat().st_size
+        return Plan(str(self._file), "", size, _GROWTH * size)
+
+    def fetch(self, folder: Path, say: Say) -> Fetched:
+        """Links or copies it."""
+        take(self._file, folder / self._file.name)
+        say(f"{self.name}: taken in from {self._file}")
+        return Fetched(self._file.name, {self._file.name: sha256_of(folder / self._file.name)})
+
+
+class FolderSource:
+    """A folder in the Hugging Face layout."""
+
+    def __init__(self, folder: Path, name: str = "") -> None:
+        self._folder = folder.resolve()
+        self.name = name or name_from(self._folder.name)
+
+    def plan(self) -> Plan:
+        """The size of what is wanted of it. ModelError if it is no complete model."""
+        files = self._files()
+        return Plan(str(self._folder), "", sum(file.stat().st_size for file in files))
+
+    def fetch(self, folder: Path, say: Say) -> Fetched:
+        """Links or copies what is wanted."""
+        files = self._files()
+        for file in files:
+            take(file.resolve(), folder / file.name)
+        say(f"{self.name}: taken in from {self._folder}")
+        return Fetched("", {file.name: sha256_of(folder / file.name) for file in files})
+
+    def _files(self) -> list[Path]:
+        try:
+            files = sorted(path for path in self._folder.iterdir() if path.is_file())
+        except OSError as error:
+            raise ModelError(f"{self._folder} can't be read ({error.strerror}): check its path.") from error
+        check_complete([file.name for file in files], str(self._folder))
+        return [file for file in files if is_wanted(file.name)]
+
+
+def take(file: Path, place: Path) -> None:
+    """A hard link to a file, or a copy of it; what an earlier attempt left is replaced."""
+    place.unlink(missing_ok=True)
+    try:
+        os.link(file, place)
+    except OSError:  # another disk, or a file system without links
+        shutil.copyfile(file, place)
+
+
+def name_from(stem: str) -> str:
+    """A model's name out of a file's; ConfigError if nothing is left of it."""
+    name = re.sub(r"-{2,}", "-", re.sub(r"[^a-z0-9._-]+|\.{2,}", "-", stem.lower())).strip("-._")
+    if not name:
+        raise ConfigError(f"{stem!r} gives no name for a model: choose one with --name.")
+    return name

@@ -1,0 +1,185 @@
+"""Pulls a model into the store and removes it: one process at a time, all or nothing, never without room on the disk.
+
+Knows the order of the steps; sources know how to fetch, the store knows where models lie. What is under way lies in
+a hidden folder beside the models until it is whole.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from codespec.catalogue.entries import Wheel, find_entry
+from codespec.catalogue.hub import HubSource
+from codespec.catalogue.local import FileSource, FolderSource
+from codespec.catalogue.room import check_disk, folder_size, written
+from codespec.catalogue.source import Fetched, Plan, Say, Source
+from codespec.catalogue.store import Pulled, folder_name, folder_of, models_home, pulled, read_pulled
+from codespec.catalogue.wheel import WheelSource
+from codespec.errors import ConfigError, ModelError
+
+_RESERVED = ("starter", "none", "own", "auto")  # words that mean something else where a model is named
+
+
+def find_source(wanted: str, name: str = "") -> Source:
+    """What NAME, HUB_ID, FILE.gguf or FOLDER means. ConfigError or ModelError if it means nothing."""
+    if looks_like_path(wanted):
+        return _local_source(Path(wanted).expanduser(), name)
+    if name:
+        raise ConfigError(f"--name is for files and folders: {wanted} is known by its own name.")
+    entry = find_entry(wanted)
+    if entry is None:
+        if "/" not in wanted:
+            raise ConfigError(
+                f"{wanted!r} is not in the catalogue: give a name that `codespec models list` shows, a hub id "
+                "(owner/name), a file (./FILE.gguf) or a folder (./FOLDER)."
+            )
+        folder_name(wanted)
+        return HubSource(wanted)
+    if isinstance(entry.source, Wheel):
+        return WheelSource(entry, entry.source)
+    return HubSource(entry.source.id, entry.name, entry.licence, entry.source.revision)
+
+
+def looks_like_path(wanted: str) -> bool:
+    """Whether this means something on this disk: owner/name always means the hub."""
+    return wanted.startswith((".", "/", "~")) or "\\" in wanted or wanted.endswith(".gguf") or wanted.count("/") > 1
+
+
+def _local_source(path: Path, name: str) -> Source:
+    source: Source
+    if path.is_dir():
+        source = FolderSource(path, name)
+    elif path.is_file():
+        source = FileSource(path, name)
+    else:
+        raise ModelError(f"There is no file or folder {path}: check its path.")
+    folder_name(source.name)
+    if "/" in source.name or find_entry(source.name) or source.name in _RESERVED:
+        raise ConfigError(f"{source.name} names another model already: choose another name with --name.")
+    return source
+
+
+def pull(source: Source, say: Say) -> Pulled:
+    """The model, fetched unless it is there. ModelError in one sentence if it cannot be had."""
+    with alone(source.name, say):
+        there, local = read_pulled(source.name), isinstance(source, FileSource | FolderSource)
+        if there and not local:
+            say(f"{there.name} is there already ({written(there.bytes)})")
+            return there
+        if not there and folder_of(source.name).exists():
+            raise ModelError(f"{folder_of(source.name)} is in the way and no model that was pulled: move it elsewhere.")
+        plan = source.plan()
+        if there and there.source != plan.label:
+            raise ConfigError(f"{there.name} is there already, from {there.source}: choose another name with --name.")
+        if there:
+            return there
+        folder = part_of(source.name)
+        check_disk(folder, max(plan.size - folder_size(folder), 0) + plan.room, source.name)
+        say(f"{source.name}: {written(plan.size)} from {plan.label}")
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            return _settle(folder, plan, source.name, source.fetch(folder, say))
+        finally:
+            if folder.is_dir() and not any(folder.iterdir()):
+                folder.rmdir()
+
+
+def _settle(folder: Path, plan: Plan, name: str, fetched: Fetched) -> Pulled:
+    """Moves what is whole to its place, in one step."""
+    for file in folder.iterdir():
+        if file.name not in fetched.sha256:
+            shutil.rmtree(file) if file.is_dir() else file.unlink()
+    manifest = Pulled(
+        name=name,
+        source=plan.label,
+        licence=plan.licence,
+        model=fetched.model,
+        sha256=fetched.sha256,
+        bytes=folder_size(folder),
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+    manifest.write_manifest(folder)
+    os.rename(folder, folder_of(name))
+    return manifest
+
+
+def remove(name: str, say: Say) -> int:
+    """Deletes a pulled model, or what is there of an unfinished one; returns the bytes that this freed."""
+    entry = find_entry(name)
+    name = entry.name if entry else name
+    part = part_of(name)
+    if read_pulled(name) is None and not part.is_dir():
+        raise ModelError(f"{name} has not been pulled: {_what_is_there()}.")
+    with alone(name, say):
+        there = read_pulled(name)
+        gone = folders_of(there) if there else []
+        freed = sum(_freed(folder) for folder in [*gone, part])
+        shutil.rmtree(part, ignore_errors=True)
+        for folder in gone:
+            part.parent.mkdir(parents=True, exist_ok=True)
+            if folder == folder_of(name):  # first out of sight, so that no half of it is ever taken for the whole
+                os.rename(folder, part)
+                folder = part
+            shutil.rmtree(folder)
+        return freed
+
+
+def folders_of(model: Pulled) -> list[Path]:
+    """A pulled model's own folder, and the one that its GGUF file was converted to, if it was."""
+    digest = model.sha256.get(model.model, "")
+    converted = [converted_home() / digest] if re.fullmatch("[0-9a-f]{64}", digest) else []
+    return [folder for folder in [model.folder, *converted] if folder.is_dir()]
+
+
+def converted_home() -> Path:
+    """The folder of all converted GGUF files, each in a folder named by its SHA-256."""
+    from platformdirs import user_cache_path
+
+    return user_cache_path("codespec") / "gguf"
+
+
+def part_of(name: str) -> Path:
+    """Where a model lies until it is whole."""
+    return models_home() / ".part" / folder_name(name)
+
+
+def partly() -> list[str]:
+    """Names of models of which a part is there."""
+    home = models_home() / ".part"
+    return sorted(path.name.replace("--", "/") for path in home.iterdir()) if home.is_dir() else []
+
+
+@contextmanager
+def alone(name: str, say: Say) -> Iterator[None]:
+    """Waits until no other process pulls or removes this model, and keeps others out meanwhile."""
+    from filelock import FileLock, Timeout
+
+    home = models_home() / ".locks"
+    home.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(home / folder_name(name))
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        say(f"another process is at work on {name}: waiting for it")
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _freed(folder: Path) -> int:
+    """Bytes of files that lie nowhere else."""
+    files = [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
+    return sum(file.stat().st_size for file in files if file.stat().st_nlink == 1)
+
+
+def _what_is_there() -> str:
+    names = [*pulled(), *(f"{name} (a part)" for name in partly())]
+    return f"there is {', '.join(names)}" if names else "there is none, see `codespec models list`"

@@ -1,0 +1,56 @@
+"""Disk, memory and how sizes are written. Knows numbers of bytes; knows no model."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from codespec.errors import ModelError
+
+_CONTAINER = Path("/sys/fs/cgroup/memory.max")
+MARGIN = 50_000_000  # bytes that stay free
+
+
+def written(size: float) -> str:
+    """Bytes as people write them: 93 MB, 1.5 GB."""
+    for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if size >= 0.9995 * unit:
+            return f"{size / unit:.{1 if size < 9.95 * unit else 0}f} {name}"
+    return f"{size:.0f} bytes"
+
+
+def check_disk(folder: Path, needed: int, what: str) -> None:
+    """Raises ModelError with both numbers if the disk of a folder has no room for so many more bytes."""
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    if needed + MARGIN > free:
+        raise ModelError(
+            f"{what} takes {written(needed)} of disk and {written(free)} are free in {folder}: free some, or set "
+            "XDG_DATA_HOME and XDG_CACHE_HOME to folders on another disk."
+        )
+
+
+def folder_size(folder: Path) -> int:
+    """Bytes of all files below a folder; files that vanish meanwhile count as none."""
+    total = 0
+    for parent, _, files in os.walk(folder):
+        for file in files:
+            try:
+                total += os.stat(os.path.join(parent, file)).st_size
+            except FileNotFoundError:
+                continue
+    return total
+
+
+def machine_memory() -> int | None:
+    """Bytes of memory that this machine, or its container, has; None where it cannot be told."""
+    try:
+        whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None
+    try:
+        return min(whole, int(_CONTAINER.read_text(encoding="ascii")))
+    except (OSError, ValueError):  # no container, or one without a limit
+        return whole

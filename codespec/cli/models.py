@@ -1,0 +1,85 @@
+"""`codespec models`: which models there are, which of them are on this machine, how to get and how to remove one.
+
+Knows tables and the order of a pull; the catalogue knows the models, and how one is fetched.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+PULL = (
+    "Fetches a model into the user's data folder: a name of the catalogue, owner/name of the Hugging Face hub, a GGUF "
+    "file, or a folder in the Hugging Face layout. With a name comes the drafter that suits it. An interrupted "
+    "download is continued by the next pull; every file is checked by its hash."
+)
+
+
+def add_parser(commands: Any) -> None:
+    """Adds the command, its sub-commands and their flags."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "models",
+        help="list, pull and remove models",
+        description="Models by name: what there is, what is on this machine, how to get one and how to remove it.",
+        allow_abbrev=False,
+    )
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=type(parser))
+    listing = actions.add_parser("list", help="the catalogue and what is here", description="Lists the models.")
+    listing.add_argument("--json", action="store_true", help="print one JSON object")
+    listing.set_defaults(run=run_list)
+    pulling = actions.add_parser("pull", help="fetch a model, or take one of your own in", description=PULL)
+    pulling.add_argument("model", metavar="NAME|HUB_ID|FILE.gguf|FOLDER", help="which; a folder here is ./FOLDER")
+    pulling.add_argument("--name", default="", help="what to call a file or a folder; by default, after its own name")
+    pulling.add_argument("--no-drafter", action="store_true", help="leave out the drafter that suits the model")
+    pulling.set_defaults(run=run_pull)
+    removing = actions.add_parser("remove", help="delete a pulled model", description="Deletes a pulled model.")
+    removing.add_argument("model", metavar="NAME", help="which, as `codespec models list` names it")
+    removing.set_defaults(run=run_remove)
+
+
+def run_list(options: argparse.Namespace) -> int:
+    """Prints the table, or all of it as JSON; returns 0."""
+    from codespec.cli.models_table import overview, render
+
+    found = overview()
+    print(json.dumps(found) if options.json else "\n".join(render(found)))
+    return 0
+
+
+def run_pull(options: argparse.Namespace) -> int:
+    """Fetches the model and its drafter, converts what is GGUF, says how to use it; returns 0."""
+    from codespec.catalogue.entries import find_entry, read_catalogue
+    from codespec.catalogue.pull import find_source, pull
+
+    source = find_source(options.model, options.name)
+    entry = find_entry(source.name)
+    sources = [source]
+    if entry and entry.drafter in read_catalogue() and not options.no_drafter:
+        _note(f"{entry.name} goes with the drafter {entry.drafter}, which is pulled as well (--no-drafter: it is not)")
+        sources.append(find_source(entry.drafter))
+    for source in sources:
+        model = pull(source, _note)
+        if model.model.endswith(".gguf"):
+            from codespec.pair.folder import find_folder
+
+            find_folder(str(model.path))
+        print(f"{model.name}: {model.path}", flush=True)
+    flag = f"--model {entry.name}" if entry else f"--target {sources[0].name}"
+    print(f"use it: codespec serve {flag}")
+    return 0
+
+
+def run_remove(options: argparse.Namespace) -> int:
+    """Deletes it and says how much room that made; returns 0."""
+    from codespec.catalogue.pull import remove
+    from codespec.catalogue.room import written
+
+    freed = remove(options.model, _note)
+    print(f"removed {options.model}: {written(freed)} freed")
+    return 0
+
+
+def _note(line: str) -> None:
+    print(f"codespec: {line}", file=sys.stderr, flush=True)

@@ -1,0 +1,80 @@
+"""The catalogue as data: every entry is whole, every name leads somewhere, and the advice fits its memory."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from codespec.catalogue import entries
+from codespec.catalogue.entries import BYTES, ROOM, Entry, Hub, Wheel, find_entry, read_advice, read_catalogue
+from codespec.catalogue.store import folder_name
+from codespec.text import fim_templates
+
+ROOT = Path(__file__).resolve().parents[2]
+ALL = list(read_catalogue().values())
+
+
+@pytest.mark.parametrize("entry", ALL, ids=lambda entry: entry.name)
+def test_entry_is_whole(entry: Entry) -> None:
+    assert folder_name(entry.name) == entry.name == entry.name.lower()
+    assert entry.title and entry.licence and entry.card.startswith("https://")
+    assert entry.dtype in BYTES and entry.context >= 2048 and entry.parameters > 1e8
+    assert entry.fim == "" or entry.fim in {family.name for family in fim_templates._FAMILIES}
+    assert entry.drafter in ("own", "none") or entry.drafter in read_catalogue()
+    if isinstance(entry.source, Hub):
+        assert re.fullmatch(r"[\w.-]+/[\w.-]+", entry.source.id) and entry.source.id in entry.card
+        assert entry.size / entry.parameters in (2, 4)  # bytes a weight: nothing here is quantized
+    else:
+        assert re.fullmatch(r"[\d.]+", entry.source.version) and entry.size > 1e6
+        assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in (entry.source.sha256, entry.source.file_sha256))
+
+
+@pytest.mark.parametrize("entry", ALL, ids=lambda entry: entry.name)
+def test_drafter_is_small(entry: Entry) -> None:
+    drafter = read_catalogue().get(entry.drafter)
+    smallest = min(other.parameters for other in ALL if other.fim)
+    if drafter:
+        assert 10 * drafter.parameters <= entry.parameters and drafter.drafter == "own"
+    else:
+        assert 10 * smallest > entry.parameters
+
+
+def test_what_must_be_there() -> None:
+    names = "smollm2-135m qwen2.5-coder-0.5b qwen2.5-coder-32b starcoder2-15b deepseek-coder-1.3b codegemma-7b"
+    assert set(names.split()) <= read_catalogue().keys()
+    assert isinstance(read_catalogue()["smollm2-135m"].source, Wheel)
+
+
+def test_licences_that_people_get_wrong() -> None:
+    licences = {name: entry.licence for name, entry in read_catalogue().items()}
+    assert "non-commercial" in licences["qwen2.5-coder-3b"] and licences["qwen2.5-coder-7b"] == "Apache-2.0"
+    assert "non-production" in licences["codestral-22b"] and licences["seed-coder-8b"] == "MIT"
+    assert {name for name, entry in read_catalogue().items() if entry.gated} == {
+        "codegemma-2b",
+        "codegemma-7b",
+        "codestral-22b",
+    }
+
+
+def test_advice_fits_its_memory() -> None:
+    assert [advice.gigabytes for advice in read_advice()] == [4, 8, 16, 24, 48, 80]
+    for advice in read_advice():
+        target, drafter = read_catalogue()[advice.target], read_catalogue().get(advice.drafter)
+        needed = target.memory + (drafter.parameters * BYTES[drafter.dtype] if drafter else 0)
+        assert target.memory - ROOM == 2 * target.parameters
+        assert needed <= 0.95e9 * advice.gigabytes and target.fim
+
+
+def test_found_by_name_and_by_hub_id() -> None:
+    entry = read_catalogue()["qwen2.5-coder-7b"]
+    assert find_entry("Qwen2.5-Coder-7B") is find_entry("qwen/qwen2.5-coder-7b") is entry
+    assert find_entry("Qwen/other") is find_entry("other") is None
+
+
+def test_the_catalogue_is_in_the_package() -> None:
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert "codespec" in wheel["packages"] and entries.CATALOGUE.parent == ROOT / "codespec" / "catalogue"
+    assert "catalogue.toml" not in (ROOT / ".gitignore").read_text()

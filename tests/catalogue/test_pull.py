@@ -1,0 +1,199 @@
+"""What NAME|HUB_ID|FILE|FOLDER means, files and folders of one's own, room on the disk, and removal."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import namedtuple
+from pathlib import Path
+
+import pytest
+
+from codespec.catalogue import pull as pulling
+from codespec.catalogue.hub import HubSource
+from codespec.catalogue.local import FileSource, FolderSource, name_from
+from codespec.catalogue.pull import converted_home, find_source, partly, pull, remove
+from codespec.catalogue.store import pulled, read_pulled
+from codespec.catalogue.wheel import WheelSource
+from codespec.errors import CodespecError, ConfigError, ModelError
+
+GGUF = b"GGUF" + bytes(1000)
+
+
+def quiet(line: str) -> None:
+    """Says nothing."""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "My Model.Q8_0.gguf"
+    path.write_bytes(GGUF)
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A snapshot as the hub's client keeps it: links to files elsewhere."""
+    blobs, snapshot = tmp_path / "blobs", tmp_path / "Tiny_Model"
+    blobs.mkdir()
+    snapshot.mkdir()
+    for number, name in enumerate(
+        ["config.json", "tokenizer.json", "model.safetensors", "modeling.py", "pytorch_model.bin"]
+    ):
+        (blobs / str(number)).write_text(name)
+        (snapshot / name).symlink_to(blobs / str(number))
+    return snapshot
+
+
+def test_what_is_meant(file: Path, folder: Path) -> None:
+    assert isinstance(find_source("smollm2-135m"), WheelSource)
+    for name in ("qwen2.5-coder-7b", "Qwen/Qwen2.5-Coder-7B"):
+        source = find_source(name)
+        assert isinstance(source, HubSource) and (source.name, source.repository) == (
+            "qwen2.5-coder-7b",
+            "Qwen/Qwen2.5-Coder-7B",
+        )
+    assert find_source("owner/name").name == "owner/name"
+    assert find_source(str(file)).name == "my-model.q8_0"
+    assert find_source(str(folder), "mine").name == "mine"
+
+
+def test_an_id_means_the_hub_whatever_lies_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "owner" / "name").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert isinstance(find_source("owner/name"), HubSource)
+    assert isinstance(find_source("./owner/name"), FolderSource)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "name", "words"),
+    [
+        ("gpt", "", "'gpt' is not in the catalogue"),
+        ("gone.gguf", "", "There is no file or folder gone.gguf"),
+        ("./gone", "", "There is no file or folder gone"),
+        ("a--b/c", "", "cannot be a model's name"),
+        ("smollm2-135m", "mine", "--name is for files and folders"),
+        ("{file}", "smollm2-135m", "smollm2-135m names another model already"),
+        ("{file}", "starter", "starter names another model already"),
+        ("{file}", "a/b", "a/b names another model already"),
+        ("{file}", "../b", "cannot be a model's name"),
+    ],
+)
+def test_nothing_is_meant(wanted: str, name: str, words: str, file: Path) -> None:
+    with pytest.raises(CodespecError, match=words):
+        find_source(wanted.format(file=file), name)
+
+
+@pytest.mark.parametrize(
+    ("stem", "name"), [("My Model.Q8_0", "my-model.q8_0"), ("a--b", "a-b"), ("..a..", "a"), ("Käse", "k-se")]
+)
+def test_names_from_files(stem: str, name: str) -> None:
+    assert name_from(stem) == name
+
+
+def test_no_name_from_a_file() -> None:
+    with pytest.raises(ConfigError, match="choose one with --name"):
+        name_from("…")
+
+
+def test_a_file_is_linked(file: Path) -> None:
+    model = pull(find_source(str(file)), quiet)
+    assert model.path.read_bytes() == GGUF and model.path.samefile(file) and model.model == file.name
+    assert read_pulled("my-model.q8_0") == model
+    assert pull(find_source(str(file)), quiet) == model
+
+
+def test_or_copied(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_link(*_: object) -> None:
+        raise OSError("another disk")
+
+    monkeypatch.setattr(os, "link", no_link)
+    model = pull(find_source(str(file)), quiet)
+    assert model.path.read_bytes() == GGUF and not model.path.samefile(file)
+
+
+def test_two_files_of_one_name(file: Path, tmp_path: Path) -> None:
+    pull(find_source(str(file)), quiet)
+    (tmp_path / "other").mkdir()
+    other = shutil.copy(file, tmp_path / "other")
+    with pytest.raises(ConfigError, match=r"is there already, from .*: choose another name with --name"):
+        pull(find_source(str(other)), quiet)
+    assert pull(find_source(str(other), "second"), quiet).name == "second"
+
+
+def test_a_file_that_is_no_gguf(tmp_path: Path) -> None:
+    (tmp_path / "x.gguf").write_text("<html>")
+    with pytest.raises(ModelError, match="is not a GGUF file"):
+        pull(FileSource(tmp_path / "x.gguf"), quiet)
+
+
+def test_a_folder(folder: Path) -> None:
+    model = pull(find_source(str(folder)), quiet)
+    assert model.name == "tiny_model" and model.path == model.folder
+    assert model.sha256.keys() == {"config.json", "tokenizer.json", "model.safetensors"}
+    assert not any(path.is_symlink() for path in model.folder.iterdir())
+
+
+def test_a_folder_with_pickles_only(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(ModelError, match="pickled"):
+        pull(find_source(str(folder)), quiet)
+    assert partly() == []
+
+
+def test_disk_full(folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 10**9 - 40_000_000, 40_000_000))
+    with pytest.raises(ModelError, match=r"tiny_model takes 42 bytes of disk and 40 MB are free in .*: free some"):
+        pull(find_source(str(folder)), quiet)
+    assert pulled() == {} and partly() == [] and not (home / ".part").exists()
+
+
+def test_the_room_for_conversion_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 0, 600_000_000))
+    with pytest.raises(ModelError, match="smollm2-135m takes 729 MB of disk and 600 MB are free"):
+        pull(find_source("smollm2-135m"), quiet)
+
+
+def test_a_stranger_in_the_way(folder: Path, home: Path) -> None:
+    (home / "tiny_model").mkdir(parents=True)
+    with pytest.raises(ModelError, match="is in the way and no model that was pulled"):
+        pull(find_source(str(folder)), quiet)
+
+
+def test_removed_with_what_it_was_converted_to(file: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "link", lambda *_: (_ for _ in ()).throw(OSError()))
+    model = pull(find_source(str(file)), quiet)
+    converted, other = converted_home() / model.sha256[model.model], converted_home() / ("cd" * 32)
+    for made in (converted, other):
+        made.mkdir(parents=True)
+        (made / "model.safetensors").write_bytes(bytes(5000))
+    size = sum(path.stat().st_size for path in [*model.folder.iterdir(), *converted.iterdir()])
+    assert remove("my-model.q8_0", quiet) == size
+    assert not model.folder.exists() and not converted.exists() and other.exists() and file.exists()
+    assert pulled() == {} and partly() == []
+
+
+def test_linked_files_free_nothing(file: Path) -> None:
+    model = pull(find_source(str(file)), quiet)
+    manifest = (model.folder / "codespec_model.json").stat().st_size
+    assert remove(model.name, quiet) == manifest and file.read_bytes() == GGUF
+
+
+def test_removing_what_is_not_there(file: Path) -> None:
+    with pytest.raises(ModelError, match="gpt has not been pulled: there is none"):
+        remove("gpt", quiet)
+    pull(find_source(str(file)), quiet)
+    with pytest.raises(ModelError, match=r"gpt has not been pulled: there is my-model\.q8_0"):
+        remove("gpt", quiet)
+    with pytest.raises(ConfigError, match="cannot be a model's name"):
+        remove("../data", quiet)
+
+
+def test_a_manifest_cannot_send_the_removal_elsewhere(file: Path) -> None:
+    model = pull(find_source(str(file)), quiet)
+    manifest = model.folder / "codespec_model.json"
+    manifest.write_text(manifest.read_text().replace(model.sha256[model.model], "../../../data"))
+    found = read_pulled(model.name)
+    assert found and pulling.folders_of(found) == [model.folder]

@@ -1,0 +1,157 @@
+"""`codespec models`: the table, what a pull says and calls, what is removed, and that none of it loads a model.
+
+Downloads are tested in tests/catalogue, where a hub and a wheel are made.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from codespec.catalogue import pull as pulling
+from codespec.catalogue.entries import read_catalogue
+from codespec.catalogue.source import Source
+from codespec.catalogue.store import Pulled, folder_of
+from codespec.cli import models_table
+from tests.cli.conftest import Command
+from tests.cli.processes import run
+from tests.cli.test_light import HEAVY
+
+COLUMNS = ["name", "here", "download", "memory", "fits", "fim", "drafter", "licence"]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty store."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "data" / "codespec" / "models"
+
+
+@pytest.fixture
+def gguf(tmp_path: Path) -> Path:
+    """What looks like a GGUF file from outside."""
+    file = tmp_path / "tiny.gguf"
+    file.write_bytes(b"GGUF" + bytes(2_000_000))
+    return file
+
+
+@pytest.fixture
+def converted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names that were converted, and nothing is."""
+    found: list[str] = []
+    monkeypatch.setattr("codespec.pair.folder.find_folder", found.append)
+    return found
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names that were pulled, and nothing is."""
+    names: list[str] = []
+
+    def instead(source: Source, say: Callable[[str], None]) -> Pulled:
+        names.append(source.name)
+        return Pulled(source.name, "here", "", "", {}, 0, "")
+
+    monkeypatch.setattr(pulling, "pull", instead)
+    return names
+
+
+def test_the_table(command: Command, gguf: Path, converted: list[str]) -> None:
+    command("models", "pull", gguf)
+    done = command("models", "list")
+    lines = done.out.splitlines()
+    assert (done.code, done.err, lines[0].split()) == (0, "", COLUMNS)
+    rows = {line.split()[0]: line for line in lines[1 : len(read_catalogue()) + 2]}
+    assert rows.keys() == {*read_catalogue(), "tiny"}
+    assert rows["smollm2-135m"].split()[:4] == ["smollm2-135m", "-", "93", "MB"]
+    assert "pulled" in rows["tiny"] and "not stated" in rows["tiny"]
+    assert rows["codegemma-2b"].endswith("Gemma Terms of Use, asks for a login")
+    assert "    4 GB  qwen2.5-coder-1.5b with the drafter that ships (Apache-2.0)" in lines
+    assert "   80 GB  qwen2.5-coder-32b with qwen2.5-coder-1.5b (Apache-2.0)" in lines
+
+
+def test_as_json(command: Command, home: Path) -> None:
+    (home / ".part" / "owner--name").mkdir(parents=True)
+    (home / ".part" / "owner--name" / "config.json").write_text("{}")
+    (home / ".part" / "seed-coder-8b").mkdir()
+    (home / ".part" / "seed-coder-8b" / "config.json").write_text("{}")
+    found = json.loads(command("models", "list", "--json").out)
+    rows = {row["name"]: row for row in found["models"]}
+    assert found["home"] == str(home) and len(found["recommended"]) == 6
+    assert rows["seed-coder-8b"]["here"] == rows["owner/name"]["here"] == "partly"
+    assert rows["smollm2-135m"]["here"] == "" and rows["smollm2-135m"]["fim"] is False
+    assert rows["qwen2.5-coder-7b"]["source"] == "Qwen/Qwen2.5-Coder-7B"
+
+
+@pytest.mark.parametrize(
+    ("memory", "fits"), [(1e9, (True, False, False)), (16.5e9, (True, True, False)), (None, (None,) * 3)]
+)
+def test_what_fits(memory: float | None, fits: tuple[bool | None, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(models_table, "machine_memory", lambda: memory)
+    rows = {row["name"]: row for row in models_table.overview()["models"]}
+    assert tuple(rows[name]["fits"] for name in ("smollm2-135m", "deepseek-coder-6.7b", "qwen2.5-coder-7b")) == fits
+    assert models_table.render(models_table.overview())
+
+
+def test_a_file_is_converted_at_once(command: Command, gguf: Path, home: Path, converted: list[str]) -> None:
+    done = command("models", "pull", gguf, "--name", "mine")
+    assert (done.code, done.out.splitlines()) == (
+        0,
+        [f"mine: {home / 'mine' / 'tiny.gguf'}", "use it: codespec serve --target mine"],
+    )
+    assert converted == [str(folder_of("mine") / "tiny.gguf")]
+
+
+@pytest.mark.parametrize(
+    ("words", "pulled"),
+    [
+        (["qwen2.5-coder-7b"], ["qwen2.5-coder-7b", "qwen2.5-coder-0.5b"]),
+        (["Qwen/Qwen2.5-Coder-7B", "--no-drafter"], ["qwen2.5-coder-7b"]),
+        (["qwen2.5-coder-0.5b"], ["qwen2.5-coder-0.5b"]),
+        (["owner/name"], ["owner/name"]),
+    ],
+    ids=str,
+)
+def test_the_drafter_comes_along(words: list[str], pulled: list[str], command: Command, asked: list[str]) -> None:
+    done = command("models", "pull", *words)
+    assert (done.code, asked) == (0, pulled)
+    assert ("--no-drafter" in done.err) == (len(pulled) == 2)
+    flag = "--target" if "owner/name" in pulled else "--model"
+    assert done.out.endswith(f"use it: codespec serve {flag} {pulled[0]}\n")
+
+
+def test_removed(command: Command, gguf: Path, home: Path, converted: list[str]) -> None:
+    command("models", "pull", gguf)
+    gguf.unlink()  # the store's is the only one now
+    done = command("models", "remove", "tiny")
+    assert (done.code, done.out, done.err) == (0, "removed tiny: 2.0 MB freed\n", "")
+    assert not (home / "tiny").exists()
+    command("models", "remove", "tiny").check_mistake("tiny has not been pulled")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["pull", "gpt"], "'gpt' is not in the catalogue"),
+        (["pull", "./gone.gguf"], "There is no file or folder"),
+        (["remove", "../x"], "cannot be a model's name"),
+        (["remove", "smollm2-135m"], "smollm2-135m has not been pulled: there is none"),
+        ([], "ACTION"),
+        (["pull"], "NAME|HUB_ID|FILE.gguf|FOLDER"),
+        (["fetch"], "invalid choice: 'fetch'"),
+    ],
+    ids=str,
+)
+def test_mistakes(words: list[str], said: str, command: Command) -> None:
+    command("models", *words).check_mistake(said)
+
+
+@pytest.mark.parametrize("words", [["list"], ["remove", "x"], ["pull", "x"]], ids=str)
+def test_nothing_heavy_is_loaded(words: list[str]) -> None:
+    done = run("models", *words, python=("-X", "importtime"))
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
+    assert "codespec.catalogue.store" in imported and not imported & {*HEAVY, "huggingface_hub"}
