@@ -1,38 +1,74 @@
-"""From a name on the command line to a folder with a model's files: a local folder, or a snapshot from the hub.
+"""From a name on the command line to a folder with a model's files: a local folder, a GGUF file, an adapter, a model
+that was pulled, or a snapshot from the hub.
 
-Knows paths and the hub's client; knows nothing of what the files say.
+Knows paths, what is pulled and the hub's client; knows nothing of what the files say. `owner/name` always means the
+hub, wherever a command runs, so that a folder of that name in somebody's project is never taken for it.
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
-from codespec.config import STARTER
+from codespec.catalogue.entries import find_entry
+from codespec.catalogue.store import find_pulled
+from codespec.config import PACKAGE, STARTER
 from codespec.errors import ModelError
+from codespec.pair.adapted import adapted, base_name, is_adapter
+from codespec.pair.gguf import converted, is_gguf
 
 # What the engine needs of a hub repository; other formats of the same weights stay there.
 _WANTED = ["*.json", "model*.safetensors"]
+_HUB_ID = re.compile(r"[^./~\\:][^/\\:]*/[^/\\]+")
 
 
 def find_folder(name: str) -> Path:
-    """The folder of a model; ModelError in one sentence if there is none or the hub does not give it."""
-    folder = Path(name).expanduser()
-    if folder.is_dir():
-        return folder
-    if name.startswith(str(STARTER)):
-        raise ModelError(
-            "The starter pair is not in this installation: reinstall codespec, or give --target and --drafter."
-        )
-    if looks_local(name):
-        raise ModelError(f"There is no model folder {folder}: give a folder in the Hugging Face layout or a hub id.")
-    return _fetch(name)
+    """The folder of a model; ModelError in one sentence if there is none or the hub does not give it.
+
+    A GGUF file's folder is made once, which can take some seconds to a minute, and so is that of a model with the
+    adapter that the catalogue gives it, or of an adapter's own folder with its model.
+    """
+    folder = find_plain_folder(name)
+    if is_adapter(folder):
+        return adapted(find_plain_folder(base_name(folder)), folder)
+    entry = find_entry(name)
+    return adapted(folder, PACKAGE / entry.adapter) if entry and entry.adapter else folder
+
+
+def find_plain_folder(name: str) -> Path:
+    """The same without an adapter."""
+    there = find_local(name)
+    if there is None:
+        return _fetch(name)
+    return there if there.is_dir() else converted(there)
+
+
+def find_local(name: str) -> Path | None:
+    """The folder or GGUF file that is meant if it is on this machine, without asking the hub or its cache.
+
+    None for a hub id that has not been pulled; ModelError for what means nothing here.
+    """
+    path = Path(name).expanduser()
+    if is_hub_id(name):
+        if path.exists():
+            raise ModelError(f"{name} means a model of the hub, and here is a folder of that name: write ./{name}.")
+        return find_pulled(name)
+    pulled = find_pulled(name) if "/" not in name else None
+    if pulled is not None:  # before a folder that happens to be called so
+        return pulled
+    if path.is_dir() or (is_gguf(path) and path.is_file()):
+        return path
+    raise ModelError(_why_missing(name, path))
+
+
+def is_hub_id(name: str) -> bool:
+    """Whether a name is `owner/model`."""
+    return _HUB_ID.fullmatch(name) is not None and not is_gguf(Path(name))
 
 
 def looks_local(name: str) -> bool:
-    """Whether `name` means a folder rather than a hub id (`owner/model`)."""
-    return (
-        Path(name).expanduser().exists() or name.startswith((".", "/", "~")) or name.count("/") > 1 or "/" not in name
-    )
+    """Whether `name` means something on this machine rather than a hub id (`owner/model`) that is yet to be fetched."""
+    return not is_hub_id(name) or Path(name).exists() or find_pulled(name) is not None
 
 
 def find_fetched(name: str) -> Path | None:
@@ -43,6 +79,18 @@ def find_fetched(name: str) -> Path | None:
         return Path(str(snapshot_download(name, allow_patterns=_WANTED, local_files_only=True)))
     except (OSError, ValueError):
         return None
+
+
+def _why_missing(name: str, path: Path) -> str:
+    if name.startswith(str(STARTER)):
+        return "The starter pair is not in this installation: reinstall codespec, or give --target and --drafter."
+    if find_entry(name) is not None:
+        return f"{name} has not been pulled: run `codespec models pull {name}`."
+    if path.is_file():
+        return f"There is no model folder {path}, but a file: give a folder, a .gguf file or a hub id."
+    if is_gguf(path):
+        return f"There is no file {path}: check the path."
+    return f"There is no model folder {path}: give a folder in the Hugging Face layout, a .gguf file or a hub id."
 
 
 def _fetch(name: str) -> Path:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from codespec.pair.facts import ModelFacts
+from codespec.pair.gguf import read_source
 from codespec.pair.rows import Finding, Pair, Row, first_problem
 
 NEAR_IN_SIZE = 4.0  # below this a round of drafting costs about what it saves
@@ -35,7 +37,13 @@ def _ratio(pair: Pair) -> Row:
 
 
 def _stored(pair: Pair) -> Row:
-    return Row("stored_as", "weights stored as", pair.target.weights.dtype, pair.drafter.weights.dtype)
+    return Row("stored_as", "weights stored as", stored_as(pair.target), stored_as(pair.drafter))
+
+
+def stored_as(side: ModelFacts) -> str:
+    """A model's number format; of a converted one with what its weights were before, which they keep the loss of."""
+    source = read_source(side.config)
+    return f"{side.weights.dtype} from {source}" if source else side.weights.dtype
 
 
 def _context(pair: Pair) -> Row:

@@ -9,6 +9,7 @@ from codespec.cli.checks.finding import Finding, failed, from_error, warning, we
 from codespec.errors import CodespecError, ModelError
 from codespec.pair.facts import ModelFacts, read_facts
 from codespec.pair.folder import find_fetched, looks_local
+from codespec.pair.model_rows import stored_as
 from codespec.pair.report import check_pair
 from codespec.text.fim import FimMissing
 
@@ -25,7 +26,7 @@ def check_model(role: str, name: str) -> tuple[Finding, ModelFacts | None]:
     if facts.reasons:
         said, _, mend = facts.reasons[0].rpartition(": ")
         return failed(role, said or mend, mend if said else "choose another model"), None
-    size = f"{facts.weights.parameters / 1e6:,.1f} M parameters in {facts.weights.dtype}"
+    size = f"{facts.weights.parameters / 1e6:,.1f} M parameters in {stored_as(facts)}"
     return well(role, f"{facts.architecture}, {size}, from {name}"), facts
 
 

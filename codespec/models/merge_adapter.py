@@ -1,0 +1,74 @@
+"""Makes a folder in the Hugging Face layout of a model and an adapter: `python -m codespec.models.merge_adapter BASE
+ADAPTER FOLDER SHA256`.
+
+Knows peft's layout; knows neither the cache nor who asks (`codespec.pair.adapted` does). Runs in a process of its own,
+so that what a broken adapter does to it is one sentence there: on stderr, with exit code 2.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import PeftModel
+from safetensors import SafetensorError
+from transformers import AutoModelForCausalLM
+
+from codespec.errors import CodespecError, ModelError
+from codespec.models.seam_check import FAILURES, one_line
+from codespec.pair.made import FORMAT, SOURCE
+from codespec.text.control_tokens import read_json
+
+TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "special_tokens_map.json")
+ROOM = 1 << 25  # bytes that everything but the weights takes at most
+
+
+def merge(base: Path, adapter: Path, folder: Path, sha256: str) -> None:
+    """Writes the folder, which must exist, in float32; ModelError in one sentence for what stands against it."""
+    _demand_disk(folder, sum(file.stat().st_size for file in base.glob("*.safetensors")) * 2 + ROOM)
+    loader: Any = AutoModelForCausalLM
+    try:
+        network = loader.from_pretrained(base, dtype=torch.float32, trust_remote_code=False, use_safetensors=True)
+        merged: Any = PeftModel.from_pretrained(network, str(adapter)).merge_and_unload(safe_merge=True)
+    except (*FAILURES, SafetensorError) as error:
+        raise ModelError(
+            f"The adapter {adapter} does not fit its model ({one_line(error)}): train or fetch it again."
+        ) from error
+    source = read_json(base / "config.json").get(SOURCE)
+    merged.save_pretrained(folder)
+    for name in (*TOKENIZER, "generation_config.json"):
+        found = next((place / name for place in (adapter, base) if (place / name).is_file()), None)
+        if found is not None:
+            shutil.copyfile(found, folder / name)
+    config = read_json(folder / "config.json")
+    config[SOURCE] = {**(source or {}), "format": FORMAT, "sha256": sha256, "adapter": adapter.name}
+    (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
+
+
+def _demand_disk(folder: Path, needed: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise ModelError(
+            f"The model with its adapter needs {needed / 1e9:.1f} GB in {folder.parent}, where {free / 1e9:.1f} GB are "
+            "free: make room, or set XDG_CACHE_HOME to a larger disk."
+        )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """BASE ADAPTER FOLDER SHA256: the exit code is 0, or 2 with one sentence on stderr."""
+    base, adapter, folder, digest = sys.argv[1:] if arguments is None else arguments
+    try:
+        merge(Path(base), Path(adapter), Path(folder), digest)
+    except CodespecError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,132 @@
+"""A model and an adapter are one model, made once: by the adapter's own folder, or by what the catalogue says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
+
+from codespec.catalogue.entries import read_catalogue
+from codespec.errors import ModelError
+from codespec.models.loader import load_model
+from codespec.pair import folder as folders
+from codespec.pair.adapted import adapted
+from codespec.pair.facts import read_facts
+from codespec.pair.folder import find_folder, find_plain_folder
+from tests.models.gguf_files import write_model
+
+pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # peft's own
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty cache."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    """A model as a file."""
+    return write_model(tmp_path / "m.gguf", form="Q8_0")
+
+
+@pytest.fixture
+def adapter(base: Path, tmp_path: Path) -> Path:
+    """An adapter of that model, with matrices that change what it writes."""
+    torch.manual_seed(0)
+    network = get_peft_model(
+        AutoModelForCausalLM.from_pretrained(find_plain_folder(str(base))),
+        LoraConfig(r=2, lora_alpha=2, target_modules="all-linear", task_type="CAUSAL_LM"),
+    )
+    for name, value in network.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(value, std=0.2)
+    network.save_pretrained(tmp_path / "adapter")
+    config = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
+    config["base_model_name_or_path"] = str(base)
+    (tmp_path / "adapter" / "adapter_config.json").write_text(json.dumps(config))
+    return tmp_path / "adapter"
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "model.safetensors")
+
+
+def test_an_adapters_folder_is_a_model_of_its_own(base: Path, adapter: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    capfd.readouterr()
+    folder = find_folder(str(adapter))
+    assert "merging the adapter" in capfd.readouterr().err
+    plain, merged = weights(find_folder(str(base))), weights(folder)
+    name = "model.layers.0.self_attn.q_proj.weight"
+    small = load_file(adapter / "adapter_model.safetensors")
+    a, b = (small[f"base_model.{name[:-7].replace('model', 'model.model', 1)}.lora_{x}.weight"] for x in "AB")
+    assert torch.allclose(merged[name], plain[name] + b @ a, atol=1e-6)
+    assert torch.equal(merged["model.embed_tokens.weight"], plain["model.embed_tokens.weight"])
+    assert find_folder(str(adapter)) == folder and capfd.readouterr().err == ""
+    facts = read_facts(str(adapter))
+    assert facts.reasons == () and facts.tokenizer is not None
+    assert load_model(str(adapter), exact=False).tokenizer.fingerprint == facts.tokenizer.fingerprint
+
+
+def test_a_changed_adapter_is_merged_again(adapter: Path) -> None:
+    before = find_folder(str(adapter))
+    small = load_file(adapter / "adapter_model.safetensors")
+    save_file({name: 2 * value for name, value in small.items()}, adapter / "adapter_model.safetensors")
+    assert find_folder(str(adapter)) != before
+
+
+def test_the_catalogue_gives_a_model_its_adapter(base: Path, adapter: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = replace(next(iter(read_catalogue().values())), adapter=str(adapter))
+    monkeypatch.setattr(folders, "find_entry", lambda name: entry if name == entry.name else None)
+    find = folders.find_local
+    monkeypatch.setattr(folders, "find_local", lambda name: base if name == entry.name else find(name))
+    assert find_folder(entry.name) == find_folder(str(adapter))
+    assert find_folder(str(base)) == find_plain_folder(entry.name)
+
+
+def break_config(adapter: Path) -> None:
+    config = json.loads((adapter / "adapter_config.json").read_text())
+    (adapter / "adapter_config.json").write_text(json.dumps({**config, "base_model_name_or_path": None}))
+
+
+def break_weights(adapter: Path) -> None:
+    (adapter / "adapter_model.safetensors").write_bytes(b"no")
+
+
+def lose_weights(adapter: Path) -> None:
+    (adapter / "adapter_model.safetensors").unlink()
+
+
+def change_shape(adapter: Path) -> None:
+    small = load_file(adapter / "adapter_model.safetensors")
+    save_file({name: value[:, :1].contiguous() for name, value in small.items()}, adapter / "adapter_model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("harm", "sentence"),
+    [
+        (break_config, r"does not say which model it is for: export the adapter again\.$"),
+        (break_weights, r"^The adapter .* does not fit its model \(.*\): train or fetch it again\.$"),
+        (lose_weights, r"can't be used \(No such file or directory\): check the path"),
+        (change_shape, r"^The adapter .* does not fit its model \(.*\): train or fetch it again\.$"),
+    ],
+)
+def test_what_is_wrong_with_an_adapter_is_one_sentence(
+    adapter: Path, harm: Callable[[Path], None], sentence: str
+) -> None:
+    harm(adapter)
+    with pytest.raises(ModelError, match=sentence):
+        find_folder(str(adapter))
+
+
+def test_the_same_pair_of_files_is_made_once(base: Path, adapter: Path) -> None:
+    plain, said = find_plain_folder(str(base)), list[str]()
+    assert adapted(plain, adapter, said.append) == adapted(plain, adapter, said.append)
+    assert len(said) == 1

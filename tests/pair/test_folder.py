@@ -1,0 +1,120 @@
+"""What a name means: a folder, a GGUF file, a pulled model, a hub id; and the sentence where it means nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import huggingface_hub
+import pytest
+
+from codespec.catalogue.store import Pulled, folder_of
+from codespec.errors import ModelError
+from codespec.pair import folder
+from codespec.pair.folder import find_folder, find_local, is_hub_id, looks_local
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty store, an empty folder to be in, and a hub that nobody asks."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", None)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path / "here"
+
+
+def pull(name: str, model: str = "") -> Path:
+    """Puts an empty model into the store."""
+    place = folder_of(name)
+    place.mkdir(parents=True)
+    if model:
+        (place / model).write_bytes(b"GGUF")
+    Pulled(name, "a test", "", model, {}, 0, "").write_manifest(place)
+    return place
+
+
+def test_a_folder_is_itself_however_it_is_written(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (here / "mine" / "best").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(here))
+    assert find_folder("mine") == Path("mine")
+    assert find_folder("./mine/best") == Path("mine/best")
+    assert find_folder(str(here / "mine")) == here / "mine"
+    assert find_folder("~/mine") == here / "mine"
+    (here / "a" / "b" / "c").mkdir(parents=True)
+    assert find_folder("a/b/c") == Path("a/b/c")
+
+
+def test_owner_and_name_mean_the_hub_wherever_one_is(here: Path) -> None:
+    """A project can't bring a folder that is taken for a model of the hub."""
+    (here / "mine" / "best").mkdir(parents=True)
+    with pytest.raises(ModelError, match=r"means a model of the hub, .*: write \./mine/best\.$"):
+        find_folder("mine/best")
+    assert is_hub_id("mine/best") and looks_local("mine/best")
+
+
+@pytest.mark.parametrize(
+    ("name", "hub"),
+    [
+        ("owner/name", True),
+        ("owner/name.v2-x", True),
+        ("name", False),
+        ("./owner/name", False),
+        ("../name", False),
+        ("/owner/name", False),
+        ("~/name", False),
+        ("a/b/c", False),
+        ("folder/file.gguf", False),
+        ("C:/name", False),
+        ("owner\\name", False),
+    ],
+)
+def test_what_a_hub_id_is(name: str, hub: bool) -> None:
+    assert is_hub_id(name) is hub and looks_local(name) is not hub
+
+
+def test_a_pulled_model_goes_before_a_folder_of_its_name(here: Path) -> None:
+    (here / "mine").mkdir()
+    place = pull("mine")
+    assert find_folder("mine") == place
+    assert find_folder("./mine") == Path("mine")
+
+
+def test_a_pulled_hub_id_is_not_asked_of_the_hub() -> None:
+    assert find_local("owner/name") is None and not looks_local("owner/name")
+    place = pull("owner/name")
+    assert find_folder("owner/name") == place and looks_local("owner/name")
+
+
+def test_a_pulled_gguf_file_is_converted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked: list[Path] = []
+    monkeypatch.setattr(folder, "converted", lambda file: asked.append(file) or tmp_path)
+    place = pull("mine", "model.gguf")
+    assert find_folder("mine") == tmp_path and asked == [place / "model.gguf"]
+
+
+def test_a_name_of_the_catalogue_that_is_not_here_says_how_to_pull_it() -> None:
+    with pytest.raises(
+        ModelError, match=r"^smollm2-135m has not been pulled: run `codespec models pull smollm2-135m`\.$"
+    ):
+        find_folder("smollm2-135m")
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("nowhere", "There is no model folder nowhere: "),
+        ("./nowhere", "There is no model folder nowhere: "),
+        ("nowhere.gguf", r"There is no file nowhere\.gguf: "),
+        ("./sub/nowhere.GGUF", "There is no file"),
+        (
+            "weights.bin",
+            r"There is no model folder weights\.bin, but a file: give a folder, a \.gguf file or a hub id",
+        ),
+    ],
+)
+def test_what_means_nothing_is_one_sentence(name: str, sentence: str, here: Path) -> None:
+    (here / "weights.bin").write_text(json.dumps({}))
+    with pytest.raises(ModelError, match=sentence) as raised:
+        find_folder(name)
+    assert str(raised.value).endswith(".") and "\n" not in str(raised.value)
