@@ -1,6 +1,8 @@
-"""Every setting of the engine in one frozen object, resolved once: defaults < TOML file < environment < flags.
+"""Every setting of the engine in one frozen object, and where settings come from: defaults < TOML file < environment <
+flags.
 
-Knows names, types and ranges; imports neither torch nor transformers. Unknown keys are errors, never ignored.
+Knows names, types and ranges; imports neither torch nor transformers, and does not know which target and drafter a
+model's name means. Unknown keys are errors, never ignored.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from typing import Any
 
 from codespec.errors import ConfigError
 
-STARTER = Path(__file__).parent / "starter"
+PACKAGE = Path(__file__).parent
+STARTER = PACKAGE / "starter"
 PREFIX = "CODESPEC_"
 NO_SETTINGS = ("CODESPEC_PROMPTS", "CODESPEC_SERVE_TOKEN", "CODESPEC_TEST_CALLS")  # variables of ours that others read
 # Files whose text is never taken as context, by name.
@@ -35,6 +38,7 @@ POLICIES = ("cost+syntax", "cost", "fixed", "confidence", "plus2minus1", "ds4-80
 AUTOMATIC = ("threads", "max_batch", "prefill_chunk")  # 0, or "auto": by what is measured at start
 LEAST = {
     "context": 64,
+    "first_answer_ms": 0,
     "max_batch": 0,
     "cache_mb": 0,
     "draft_tokens": 0,
@@ -45,7 +49,14 @@ LEAST = {
     "tensor_parallel": 1,
 }
 # A slot takes memory at once, and torch falls over when it cannot start its threads.
-MOST = {"max_batch": 256, "graph_rows": 512, "threads": 256, "tensor_parallel": 64, "cache_mb": 1 << 20}
+MOST = {
+    "max_batch": 256,
+    "graph_rows": 512,
+    "threads": 256,
+    "tensor_parallel": 64,
+    "cache_mb": 1 << 20,
+    "first_answer_ms": 600_000,
+}
 SPELLED_TRUE, SPELLED_FALSE = ("1", "true", "yes"), ("0", "false", "no")
 
 
@@ -53,7 +64,9 @@ SPELLED_TRUE, SPELLED_FALSE = ("1", "true", "yes"), ("0", "false", "no")
 class EngineConfig:
     """Settings of one engine.
 
-    target          a folder in the Hugging Face layout or a hub id
+    model           a name of the catalogue, or starter: target and drafter together, and the target's number format;
+                    "": smollm2-135m where it has been pulled, else the starter pair
+    target          a folder in the Hugging Face layout, a .gguf file, the name of a pulled model or a hub id
     drafter         the same; "none": no drafter
     device          auto, cpu or cuda: where the target runs
     drafter_device  the same for the drafter; or same: where the target runs
@@ -70,7 +83,10 @@ class EngineConfig:
     draft_tokens    the longest draft, in target tokens; beyond 16 only by a cost policy, where so many rows cost little
     min_confidence  the probability below which the drafter stops (policy confidence)
     warmup          target tokens of context, prompt included, before the first draft
-    context         target tokens of prompt and completion together (0: the model's maximum, at most 2048)
+    context         target tokens of prompt and completion together (0: the model's maximum, or what a
+                    sixteenth of the memory holds for all that run at once; 2048 at least where the model takes them)
+    first_answer_ms  milliseconds until the first completion in a document that is new: prompts in an editor are cut to
+                    what is read in that time here, 256 tokens at least (0: to the context alone)
     max_batch       requests that run at once; 0 or auto: 8, or 16 where that makes tokens clearly cheaper
     cache_mb        MB for the keys and values of target and drafter; what max_batch requests do not take keeps idle
                     documents warm (0: room for four times max_batch, within 256 MB)
@@ -83,6 +99,7 @@ class EngineConfig:
                     benchmarks
     """
 
+    model: str = ""
     target: str = str(STARTER / "target")
     drafter: str = str(STARTER / "drafter")
     device: str = "cpu"
@@ -99,6 +116,7 @@ class EngineConfig:
     min_confidence: float = 0.4
     warmup: int = 100
     context: int = 0
+    first_answer_ms: int = 800
     max_batch: int = 0
     cache_mb: int = 0
     prefill_chunk: int = 0
@@ -130,34 +148,66 @@ class EngineConfig:
             raise ConfigError(f"min_confidence = {self.min_confidence} is not a probability: choose 0 to 1.")
 
 
-def resolve(
-    flags: Mapping[str, Any], file: Path | None = None, environment: Mapping[str, str] | None = None
-) -> EngineConfig:
-    """The configuration from a TOML file, then CODESPEC_* variables, then flags that are not None.
+@dataclass(frozen=True, slots=True)
+class Level:
+    """What one source sets. `place` names the source in sentences."""
 
-    Raises ConfigError naming the first key or variable that can't be used.
-    """
-    values = read_settings(EngineConfig, flags, file, environment)
-    if {"dtype", "drafter"} <= values.keys():  # the starter pair's is so small that float32 is the fastest
-        values.setdefault("drafter_dtype", values["dtype"])
+    place: str
+    values: dict[str, Any]
+
+
+def make_config(values: Mapping[str, Any]) -> EngineConfig:
+    """The configuration with these settings. Raises ConfigError for one that can't be used."""
+    found = dict(values)
     for name in ("target", "drafter"):
-        if name in values:
-            values[name] = _at_home(values[name])
-    return EngineConfig(**values)
+        if name in found:
+            found[name] = _at_home(found[name])
+    # The drafters that codespec ships are so small that float32 is the fastest.
+    if "dtype" in found and not found.get("drafter", str(PACKAGE)).startswith(str(PACKAGE)):
+        found.setdefault("drafter_dtype", found["dtype"])
+    return EngineConfig(**found)
 
 
 def read_settings(
     schema: type, flags: Mapping[str, Any], file: Path | None, environment: Mapping[str, str] | None, table: str = ""
 ) -> dict[str, Any]:
-    """What is set of the fields of `schema`, all with defaults: in a file's [table] (its top for ""), by CODESPEC_*
-    variables (CODESPEC_TABLE_*), by flags that are not None.
+    """What is set of the fields of `schema`, all with defaults, at any level."""
+    merged: dict[str, Any] = {}
+    for level in read_levels(schema, flags, file, environment, table):
+        merged.update(level.values)
+    return merged
+
+
+def read_levels(
+    schema: type, flags: Mapping[str, Any], file: Path | None, environment: Mapping[str, str] | None, table: str = ""
+) -> tuple[Level, Level, Level]:
+    """What is set of the fields of `schema`: in a file's [table] (its top for ""), by CODESPEC_* variables
+    (CODESPEC_TABLE_*), by flags that are not None. Without a file, the user's own is read where there is one.
     """
     given = os.environ if environment is None else environment
-    return {
-        **(_from_file(schema, file, table) if file else {}),
-        **_from_environment(schema, given, table),
-        **{key: _typed(schema, key, value, key) for key, value in flags.items() if value is not None},
-    }
+    found = file or user_file()
+    set_by_flags = {key: _typed(schema, key, value, key) for key, value in flags.items() if value is not None}
+    return (
+        Level(str(found), _from_file(schema, found, table) if found else {}),
+        Level("the environment", _from_environment(schema, given, table)),
+        Level("the command line", set_by_flags),
+    )
+
+
+def user_file() -> Path | None:
+    """The configuration file that is read where none is named; None where there is none. One that is there but can't be
+    read is told of when it is read.
+    """
+    from platformdirs import user_config_path
+
+    file = user_config_path("codespec") / "config.toml"
+    try:
+        file.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError:
+        return file
+    return file
 
 
 def _from_file(schema: type, file: Path, table: str) -> dict[str, Any]:

@@ -18,9 +18,12 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # two test processes share two cores: waiting threads would spin
 
-# What the engine keeps in the user's folders is kept in a folder of this run; processes that tests start inherit it.
+# What is kept in the user's folders is kept in folders of this run, and neither the user's configuration file nor a
+# pulled model is found; processes that tests start inherit it. CODESPEC_MODEL: the same pair on every machine.
 KEPT = tempfile.TemporaryDirectory(prefix="codespec-tests-")
 os.environ["XDG_CACHE_HOME"] = os.environ["XDG_STATE_HOME"] = KEPT.name
+os.environ["XDG_CONFIG_HOME"], os.environ["XDG_DATA_HOME"] = f"{KEPT.name}/config", f"{KEPT.name}/data"
+os.environ["CODESPEC_MODEL"] = "starter"
 
 # Shared cores make single examples slow by chance; that is no property of the code.
 SAME = "RANDOM_EXAMPLES" not in os.environ

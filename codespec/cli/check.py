@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from codespec.config import resolve
+from codespec.cli.options import add_pair_options
 from codespec.errors import ConfigError, PairError
 
 if TYPE_CHECKING:
@@ -27,9 +27,7 @@ def add_parser(commands: Any) -> None:
         description="Compares a target and a drafter and measures what their tokenizers cost on your own files.",
         allow_abbrev=False,
     )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="a TOML file that names target and drafter")
-    parser.add_argument("--target", metavar="PATH|HUB_ID", help="the model that decides (default: the starter pair's)")
-    parser.add_argument("--drafter", metavar="PATH|HUB_ID", help="the model that guesses")
+    add_pair_options(parser)
     parser.add_argument(
         "--files", type=Path, nargs="+", metavar="FILE", help="text to measure on (default: source files here)"
     )
@@ -39,7 +37,10 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Prints the report and returns 0; raises PairError behind it if the pair can't work."""
-    config = resolve({"target": options.target, "drafter": options.drafter}, options.config)
+    from codespec.pair.choice import resolve
+
+    named = {name: getattr(options, name) for name in ("model", "target", "drafter")}
+    config = resolve(named, options.config)
     if config.drafter == "none":
         raise ConfigError("The drafter is none, so there is no pair to check: name one with --drafter.")
     from codespec.cli.check_table import render

@@ -21,6 +21,7 @@ def add_parser(commands: Any) -> None:
     where.add_argument("--stdio", action="store_true", help="speak on standard input and output (the default)")
     where.add_argument("--tcp", type=int, metavar="PORT", help="serve many editors on 127.0.0.1; 0 takes a free port")
     parser.add_argument("--daemon", metavar="URL", help="the daemon to ask (default http://127.0.0.1:8765)")
+    parser.add_argument("--model", metavar="NAME", help="the model that a daemon is started with, as for `serve`")
     parser.add_argument("--no-start", action="store_true", help="start no daemon where none answers")
     parser.set_defaults(run=run)
 
@@ -33,10 +34,19 @@ def run(options: argparse.Namespace) -> int:
     from codespec_lsp.settings import Settings, read_settings
     from codespec_lsp.transports import serve_stdio, serve_tcp
 
-    sent = {"url": options.daemon, "startDaemon": False if options.no_start else None}
+    sent = {"url": options.daemon, "startDaemon": False if options.no_start else None, "model": _model(options.model)}
     defaults, faults = read_settings(sent, Settings())
     if faults:
         raise ConfigError("--daemon must be an address such as http://127.0.0.1:8765.")
     if options.tcp is not None and not 0 <= options.tcp <= 65535:
         raise ConfigError(f"--tcp {options.tcp} is no port: choose 0 to 65535.")
     return serve_stdio(defaults) if options.tcp is None else serve_tcp(options.tcp, defaults)
+
+
+def _model(name: str | None) -> str | None:
+    """The model's own name. Raises ConfigError for one that is unknown: the daemon would be started in vain."""
+    if name is None:
+        return None
+    from codespec.pair.choice import model_name
+
+    return model_name(name)

@@ -7,15 +7,16 @@ import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from codespec.config import CHOICES, EngineConfig, read_caps, resolve
+from codespec.config import CHOICES, EngineConfig, read_caps
 from codespec.errors import ConfigError
 
 if TYPE_CHECKING:
     from codespec.engine.engine import Engine
+    from codespec.pair.choice import Choice
 
 SETTINGS = (
-    "target", "drafter", "device", "drafter_device", "dtype", "drafter_dtype", "mode", "proposers", "policy", "caps",
-    "learn", "draft_tokens", "min_confidence", "warmup", "context", "graph_rows", "threads",
+    "model", "target", "drafter", "device", "drafter_device", "dtype", "drafter_dtype", "mode", "proposers", "policy",
+    "caps", "learn", "draft_tokens", "min_confidence", "warmup", "context", "graph_rows", "threads",
     "tensor_parallel", "target_shape",
 )  # fmt: skip
 
@@ -30,9 +31,7 @@ def count(text: str) -> int:
 def add_engine_options(parser: argparse.ArgumentParser, *, shape_flags: tuple[str, ...] = ("--target-shape",)) -> None:
     """--target, --drafter and what else an engine can be told; defaults come from the configuration."""
     group = parser.add_argument_group("models and speculation (also CODESPEC_* variables and --config)")
-    group.add_argument("--config", type=Path, metavar="FILE", help="a TOML file with these settings")
-    group.add_argument("--target", metavar="PATH|HUB_ID", help="the model that decides (default: the starter pair's)")
-    group.add_argument("--drafter", metavar="PATH|HUB_ID|none", help="the model that guesses")
+    add_pair_options(group)
     group.add_argument("--device", help="auto, cpu or cuda (default cpu)")
     group.add_argument("--drafter-device", help="the same for the drafter (default same: the target's)")
     group.add_argument("--dtype", choices=CHOICES["dtype"], help="the target's number format (default float32)")
@@ -72,6 +71,21 @@ def add_engine_options(parser: argparse.ArgumentParser, *, shape_flags: tuple[st
     )
 
 
+def add_pair_options(group: argparse._ActionsContainer) -> None:
+    """--config, --model, --target and --drafter."""
+    group.add_argument(
+        "--config", type=Path, metavar="FILE", help="a TOML file with these settings, in place of your own config.toml"
+    )
+    group.add_argument(
+        "--model",
+        metavar="NAME",
+        help="target and drafter together, by a name of `codespec models list`, or starter (default: smollm2-135m "
+        "where it has been pulled, else starter)",
+    )
+    group.add_argument("--target", metavar="PATH|HUB_ID", help="the model that decides, in place of the model's own")
+    group.add_argument("--drafter", metavar="PATH|HUB_ID|none", help="the model that guesses")
+
+
 def load_engine(options: argparse.Namespace, **overrides: Any) -> Engine:
     """An engine by the flags given; says in one sentence what is missing in an editor-only installation."""
     config = engine_config(options, **overrides)
@@ -83,10 +97,17 @@ def load_engine(options: argparse.Namespace, **overrides: Any) -> Engine:
 
 def engine_config(options: argparse.Namespace, **overrides: Any) -> EngineConfig:
     """The engine's settings by the flags given."""
+    return choose_config(options, **overrides).config
+
+
+def choose_config(options: argparse.Namespace, **overrides: Any) -> Choice:
+    """The same, and why it has its target and drafter."""
+    from codespec.pair.choice import choose  # with tokenizers and more, which `--help` does not need
+
     flags = {name: getattr(options, name) for name in SETTINGS}
     if flags["caps"] is not None:
         flags["caps"] = read_caps(flags["caps"])
-    return resolve({**flags, **overrides}, options.config)
+    return choose({**flags, **overrides}, options.config)
 
 
 def require_aiohttp() -> None:

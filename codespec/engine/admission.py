@@ -28,11 +28,16 @@ RESERVED = 128  # tokens that a prompt in an editor leaves free at least
 
 
 class Admission:
-    """The door of one engine; `context` is target tokens for prompt and completion together."""
+    """The door of one engine; `context` is target tokens for prompt and completion together, `budget` what a prompt
+    in an editor may take of them (0: all that the completion leaves), because a document that is new is read while
+    somebody waits. It is the same for all its prompts: another one would move its windows. Who sends a raw prompt wants
+    the whole of it.
+    """
 
-    def __init__(self, target: LanguageModel, context: int) -> None:
+    def __init__(self, target: LanguageModel, context: int, budget: int = 0) -> None:
         self.target = target
         self.context = context
+        self.budget = budget or context
         self.template = find_template(target.tokenizer)
         self._layouts = Layouts()
 
@@ -99,12 +104,16 @@ class Admission:
             suffix=request.suffix,
             path=request.path,
             snippets=[(s.path, s.text) for s in request.snippets],
-            budget=self.context - reserve(request, self.context),
+            budget=self._room(request),
             heal=request.heal,
             layout=self._layouts.of(request.document),
             offset=request.prefix_offset,
             renew=request.max_tokens == 0,
         )
+
+    def _room(self, request: CompletionRequest) -> int:
+        room = self.context - reserve(request, self.context)
+        return room if request.shape == "raw" else min(room, self.budget)
 
     def _ready_made(self, request: CompletionRequest) -> Prompt:
         """A prompt in ids is taken as it is; cut anywhere, it would be another one."""
@@ -117,7 +126,9 @@ class Admission:
     def _notes(self, request: CompletionRequest, trimmed: bool, notes: tuple[str, ...]) -> list[str]:
         said = list(notes)
         if trimmed:
-            said.append(f"the prompt is longer than the context of {self.context} tokens and was trimmed")
+            cut = self._room(request) < self.context - reserve(request, self.context)
+            most = f"{self.budget} tokens that first_answer_ms allows" if cut else f"context of {self.context} tokens"
+            said.append(f"the prompt is longer than the {most} and was trimmed")
         if request.suffix and isinstance(self.template, FimMissing):
             said.append(f"{self.template.reason}: the text after the cursor was not used")
         return said

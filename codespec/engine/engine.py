@@ -42,6 +42,7 @@ class Engine:
         policy: DraftLengthPolicy,
         *,
         context: int,
+        prompt_budget: int = 0,
         max_batch: int = 8,
         slots: int = 0,
         prefill_chunk: int = 256,
@@ -57,7 +58,7 @@ class Engine:
         self.speculate = speculate
         self.notes = [] if notes is None else notes  # the policy may add to them
         self.metrics = Metrics()
-        self._admission = Admission(target, context)
+        self._admission = Admission(target, context, prompt_budget)
         self._scheduler = Scheduler(target, max_batch, prefill_chunk, slots or max_batch)
         self._verifier = Verifier(target, rule or MatchRule())
 
@@ -70,6 +71,11 @@ class Engine:
     def context(self) -> int:
         """Target tokens of a request, prompt and completion together."""
         return self._admission.context
+
+    @property
+    def prompt_budget(self) -> int:
+        """Target tokens of a prompt in an editor, at most."""
+        return self._admission.budget
 
     @property
     def mode(self) -> Mode:

@@ -10,11 +10,12 @@ from typing import Any
 
 import torch
 
-from codespec.config import EngineConfig, resolve
+from codespec.config import EngineConfig
 from codespec.engine.calls import choose_calls
 from codespec.engine.engine import Engine
 from codespec.engine.instructions import look_lower, take_kept
 from codespec.engine.policies import choose_policy, find_costs
+from codespec.engine.reading import find_reading, prompt_budget
 from codespec.engine.tuning import MOST_CHUNK, USUAL_CHUNK, find_threads, largest_batch, tune
 from codespec.errors import ConfigError
 from codespec.models.cache import CAPACITY_UNIT, cache_bytes
@@ -23,19 +24,26 @@ from codespec.models.loader import load_drafter, load_model
 from codespec.models.memory_plan import Need, make_room
 from codespec.models.shapes import SHAPES
 from codespec.models.variance import LEAST_LENGTH
+from codespec.pair.choice import offer_note, resolve
+from codespec.pair.context import USUAL_CONTEXT, choose_context, context_room, machine_memory
 from codespec.proposers.base import Proposer
 from codespec.proposers.chain import ChainProposer
 from codespec.proposers.draft_model import DraftModel
 from codespec.proposers.suffix import SuffixProposer
 
-DEFAULT_CONTEXT = 2048
+DEFAULT_CONTEXT = USUAL_CONTEXT  # of a drafter, and of a target where memory is not asked
 # Unless cache_mb says otherwise: slots for a few times as many prompts as run at once, while they are small.
 IDLE_FACTOR, IDLE_MB = 4, 256
 MOST_SLOTS = 1024
+# Tokens that a drafter reads of a text for each that the target reads of a document: its own are shorter, and what the
+# target does not see helps it little.
+WINDOW = 2
 
 
 def load_engine(settings: Mapping[str, Any]) -> Engine:
-    """An engine by keyword settings (see `EngineConfig`); unknown ones raise ConfigError."""
+    """An engine by keyword settings (see `EngineConfig`); unknown ones raise ConfigError. What they leave open is set
+    as for every command: by CODESPEC_* variables, else by the user's configuration file.
+    """
     values = dict(settings)
     if "drafter" in values and values["drafter"] is None:
         values["drafter"] = "none"
@@ -61,7 +69,10 @@ def build_engine(config: EngineConfig, tell: Callable[[str], None] = lambda phas
     if config.drafter != "none" and config.proposers in ("chain", "draft_model"):
         where = config.device if config.drafter_device == "same" else config.drafter_device
         drafter = load_drafter(config.drafter, where, config.drafter_dtype)
-    return assemble(target, drafter, config, tell)
+    engine = assemble(target, drafter, config, tell)
+    if note := offer_note(config):
+        engine.notes.insert(0, note)
+    return engine
 
 
 def assemble(
@@ -71,9 +82,9 @@ def assemble(
     tell: Callable[[str], None] = lambda phase: None,
 ) -> Engine:
     """Wires loaded models into an engine; allocates their slots and, on a GPU, captures their graphs."""
-    context, reads = _context(target, config), _context(drafter, config) if drafter else 0
+    context, reads = target_context(target, config), _context(drafter, config) if drafter else 0
     lengths = {target: max(LEAST_LENGTH, context)} | ({drafter: reads + 1} if drafter else {})
-    most = largest_batch(config, slot_bytes(lengths))
+    most = largest_batch(config, slot_bytes({**lengths, target: max(LEAST_LENGTH, _context(target, config))}))
     slots = choose_slots(config, lengths, most)
     chunk, verified = config.prefill_chunk or MOST_CHUNK, most * (config.draft_tokens + 1)
     needs = [Need(target, max(2, slots), max(LEAST_LENGTH, context), chunk + verified, verified)]
@@ -89,7 +100,8 @@ def assemble(
         if found.kernel and config.tensor_parallel == 1:
             tell("trying lower instruction sets")
             look_lower(config, notes)
-    proposer = _proposer(target, drafter, config, slots)
+    budget = prompt_budget(find_reading(target, notes), config.first_answer_ms, context)
+    proposer = _proposer(target, drafter, config, slots, min(reads, WINDOW * budget))
     policy = choose_policy(config, proposer, target, drafter, notes)
     tuned = tune(config, find_costs(policy), most)
     return Engine(
@@ -97,6 +109,7 @@ def assemble(
         proposer,
         policy,
         context=context,
+        prompt_budget=budget,
         max_batch=tuned.batch,
         slots=slots,
         prefill_chunk=tuned.chunk,
@@ -104,6 +117,22 @@ def assemble(
         speculate=config.speculate,
         notes=notes,
     )
+
+
+def target_context(target: LanguageModel, config: EngineConfig) -> int:
+    """Tokens of prompt and completion together: what is asked for, or what the model takes, as far as memory goes."""
+    each, usual = slot_bytes({target: CAPACITY_UNIT}) // CAPACITY_UNIT, _context(target, config)
+    batch = largest_batch(config, slot_bytes({target: usual}))
+    room = context_room(config.cache_mb, target_memory(target))
+    return choose_context(config.context, target.spec.max_length, each, batch, room)
+
+
+def target_memory(target: LanguageModel) -> int:
+    """Bytes of memory where a target runs: all that the machine has, or the device beside its weights."""
+    if target.device.type != "cuda":
+        return machine_memory()
+    whole: int = torch.cuda.mem_get_info(target.device)[1]
+    return max(0, whole - target.spec.parameters * target.dtype.itemsize)
 
 
 def _context(model: LanguageModel, config: EngineConfig) -> int:
@@ -135,14 +164,14 @@ def choose_slots(config: EngineConfig, lengths: Mapping[LanguageModel, int], bat
 
 
 def _proposer(
-    target: LanguageModel, drafter: LanguageModel | None, config: EngineConfig, slots: int
+    target: LanguageModel, drafter: LanguageModel | None, config: EngineConfig, slots: int, window: int
 ) -> Proposer | None:
     parts: list[Proposer] = []
     if config.proposers in ("chain", "suffix"):
         parts.append(SuffixProposer())
     if drafter is not None:
         shared, chunk = target.tokenizer, config.prefill_chunk or USUAL_CHUNK
-        parts.append(DraftModel(drafter, _context(drafter, config), slots, shares_ids_with=shared, chunk=chunk))
+        parts.append(DraftModel(drafter, window, slots, shares_ids_with=shared, chunk=chunk))
     if not parts:
         return None
     return parts[0] if len(parts) == 1 else ChainProposer(parts)

@@ -1,11 +1,15 @@
 """Key/value slots of one model. Knows positions and lengths; knows nothing of tokens, requests or attention.
 
 A slot holds one sequence's keys and values at their own positions, so rolling back is setting a length: what lies
-beyond it is overwritten before it is ever read. Buffers are zeroed once (a masked NaN would still poison a product)
-and sized by the token budget, not by the model's maximum.
+beyond it is overwritten before it is ever read. Buffers begin as zeros (a masked NaN would still poison a product) and
+are sized by the token budget, not by the model's maximum. On a CPU they are pages that the system gives, zeroed, when
+they are first written: what no text ever reaches takes no memory and no time.
 """
 
 from __future__ import annotations
+
+import math
+import mmap
 
 import torch
 from torch import Tensor
@@ -41,9 +45,9 @@ class KVCache:
         made = slots + scratch
         try:
             for layer, (heads, key_size, value_size) in shapes.items():
-                self.keys[layer] = torch.zeros(made, heads, capacity, key_size, dtype=dtype, device=device)
-                self.values[layer] = torch.zeros(made, heads, capacity, value_size, dtype=dtype, device=device)
-        except (RuntimeError, MemoryError) as error:
+                self.keys[layer] = _zeros((made, heads, capacity, key_size), dtype, device)
+                self.values[layer] = _zeros((made, heads, capacity, value_size), dtype, device)
+        except (RuntimeError, MemoryError, OSError, OverflowError) as error:
             size = cache_bytes(shapes, made, capacity, dtype) / 2**20
             raise ModelError(
                 f"{size:.0f} MiB for {slots} cache slots of {capacity} tokens do not fit in memory: "
@@ -93,3 +97,10 @@ def cache_bytes(shapes: dict[int, LayerShape], slots: int, capacity: int, dtype:
     """Bytes that a cache of these shapes would take."""
     per_position = sum(heads * (key_size + value_size) for heads, key_size, value_size in shapes.values())
     return per_position * slots * capacity * dtype.itemsize
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    size = math.prod(shape) * dtype.itemsize
+    if device.type != "cpu" or not size:
+        return torch.zeros(shape, dtype=dtype, device=device)
+    return torch.frombuffer(mmap.mmap(-1, size), dtype=dtype).view(shape)

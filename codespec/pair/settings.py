@@ -12,6 +12,7 @@ from pathlib import Path
 
 from codespec.config import EngineConfig
 from codespec.pair.facts import ModelFacts
+from codespec.pair.gguf import read_source
 from codespec.pair.oracle import Oracle
 from codespec.pair.rows import Pair
 
@@ -34,7 +35,8 @@ def recommend(pair: Pair, oracles: Sequence[Oracle]) -> list[Setting]:
     if pair.target.reasons:
         return []
     useless = _why_useless(pair, oracles)
-    settings = [Setting("target", pair.target.name)] if pair.target.name != EngineConfig().target else []
+    ours = pair.target.name == EngineConfig().target
+    settings = [Setting("model", "starter") if ours else Setting("target", pair.target.name)]
     settings.append(_dtype("dtype", pair.target))
     if useless:
         return [*settings, Setting("drafter", "none", useless), Setting("proposers", "suffix", "looks text up instead")]
@@ -72,7 +74,7 @@ def _why_useless(pair: Pair, oracles: Sequence[Oracle]) -> str:
 
 
 def _dtype(key: str, side: ModelFacts) -> Setting:
-    if side.weights.dtype == "F32":
+    if side.weights.dtype == "F32" and not read_source(side.config):
         return Setting(key, "float32", "as it is stored")
     if not computes_bfloat16():
         return Setting(key, "float32", "this processor has no bfloat16 products")

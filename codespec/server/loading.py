@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from codespec.config import STARTER, EngineConfig
+from codespec.pair.choice import offer
 from codespec.pair.folder import find_folder
 
 if TYPE_CHECKING:
+    from codespec.catalogue.entries import Entry
     from codespec.engine.engine import Engine
 
 
@@ -31,8 +33,8 @@ class Progress:
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """An engine, its model's name for replies, and its bounds: target tokens of a request, requests at once; whether it
-    goes on behind finished texts; the name of the drafter ("none"); and how many completions there are to one that is
-    decoded again (0: none is).
+    goes on behind finished texts; the name of the drafter ("none"); how many completions there are to one that is
+    decoded again (0: none is); the setting `model` ("": none was named); and a better model to pull, if there is one.
     """
 
     engine: Engine
@@ -42,6 +44,8 @@ class Loaded:
     prefetch: bool = False
     drafter: str = "none"
     audit_every: int = 0
+    model: str = ""
+    offer: Entry | None = None
 
 
 def loader(
@@ -66,7 +70,17 @@ def loader(
         tell("loading the models")
         engine = build_engine(config, tell)
         target, drafter = public_name(config.target), public_name(config.drafter)
-        return Loaded(engine, target, engine.context, engine.max_batch, prefetch, drafter, audit_every)
+        return Loaded(
+            engine,
+            target,
+            engine.context,
+            engine.max_batch,
+            prefetch,
+            drafter,
+            audit_every,
+            model=config.model,
+            offer=offer(config),
+        )
 
     return load
 

@@ -21,14 +21,16 @@ TOKEN_VARIABLE = "CODESPEC_SERVE_TOKEN"
 @dataclass(frozen=True, slots=True)
 class Health:
     """How the daemon is, and what it said. `ready`, `starting`, `silent` (somebody listens, but does not answer in
-    time), `absent` (nobody listens), or `foreign` (no daemon of ours, or one that can't serve). Its version and its
-    models' names where it is ready."""
+    time), `absent` (nobody listens), or `foreign` (no daemon of ours, or one that can't serve). Where it is ready: its
+    version, its models' names, the name in its setting `model`, and a better model that it offers."""
 
     state: Literal["ready", "starting", "silent", "absent", "foreign"]
     message: str = ""
     version: str = ""
     target: str = ""
     drafter: str = ""
+    model: str = ""
+    offer: Mapping[str, Any] | None = None
 
 
 class DaemonError(Exception):
@@ -136,8 +138,9 @@ async def _refusal(reply: aiohttp.ClientResponse) -> DaemonError:
 
 def _read_health(status: int, said: dict[str, Any]) -> Health:
     if status == 200 and said.get("status") == "ok":
-        version, target, drafter = (str(said.get(name, "")) for name in ("version", "target", "drafter"))
-        return Health("ready", version=version, target=target, drafter=drafter)
+        texts = {name: str(said.get(name, "")) for name in ("version", "target", "drafter", "model")}
+        offer = said.get("offer")
+        return Health("ready", **texts, offer=offer if isinstance(offer, dict) else None)
     message = _message(said)
     if status == 503 and message:
         return Health("starting" if "starting" in message or "stopping" in message else "foreign", message)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -23,6 +24,7 @@ MOST_STARTS = 3
 WITHIN = 600.0  # seconds in which MOST_STARTS may be made
 LOOK_EVERY = 0.2
 LISTEN_SECONDS = 60.0  # it listens before it loads
+END_SECONDS = 40.0  # open requests finish first
 # Kept as long as this process lives: what was started may outlive whoever started it.
 _started: list[subprocess.Popen[bytes]] = []
 
@@ -78,6 +80,23 @@ class Starter:
             self._ensuring.cancel()
             await asyncio.gather(self._ensuring, return_exceptions=True)
 
+    async def restart(self) -> None:
+        """Ends the daemon, if it was started like this, and starts it again. Raises DaemonError that says why not."""
+        number = self._read_number()
+        if self._command is None or not await asyncio.to_thread(self.serves, number):
+            raise DaemonError(
+                f"The daemon at {self._client.url} was not started by an editor: stop it and start it again yourself."
+            )
+        self.forgive()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(number, signal.SIGTERM)
+        end = self._clock() + END_SECONDS
+        while await asyncio.to_thread(self.serves, number):
+            if self._clock() > end:
+                raise DaemonError(f"The daemon did not end within {END_SECONDS:.0f} s: see {self._place('log')}.")
+            await asyncio.sleep(LOOK_EVERY)
+        await self.ensure()
+
     def forgive(self) -> None:
         """Forgets earlier starts: the user asked for another try."""
         self._starts.clear()
@@ -108,6 +127,8 @@ class Starter:
         self._count_start()
         process = self._process = self._spawn()
         _started.append(process)
+        with contextlib.suppress(OSError):  # no other editor can restart this daemon then, and that is all
+            self._place("pid").write_text(str(process.pid))
         while not self._answers(await self._client.health()):
             if process.poll() is not None:
                 raise DaemonError(f"The daemon ended at once: {self._last_words(process.returncode)}", again=1.0)
@@ -143,6 +164,20 @@ class Starter:
         except OSError as error:
             raise DaemonError(f"The daemon can't be started ({error.strerror}): check the installation.") from error
 
+    def _read_number(self) -> int:
+        """The number of the process that a language server started last; 0 for none."""
+        try:
+            return int(self._place("pid").read_text())
+        except (OSError, ValueError):
+            return 0
+
+    def serves(self, number: int) -> bool:
+        """Whether that process is a daemon for this port, and not another one that got the number since."""
+        own = next((process for process in _started if process.pid == number), None)
+        if own is not None:
+            return own.poll() is None
+        return number > 0 and f" serve --port {self._port} " in f"{command_line(number)} "
+
     def _last_words(self, code: int | None) -> str:
         """The last line of its log, which is one sentence with the mend."""
         log = self._place("log")
@@ -155,6 +190,16 @@ class Starter:
 
     def _place(self, kind: str) -> Path:
         return state_folder() / f"daemon-{self._port}.{kind}"
+
+
+def command_line(number: int) -> str:
+    """The words that a process was started with; "" where there is none, or nobody says."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{number}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace").strip()
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        asked = ["ps", "-p", str(number), "-o", "args="]
+        return subprocess.run(asked, capture_output=True, text=True, timeout=5).stdout.strip()
+    return ""
 
 
 def _look_at(task: asyncio.Task[None]) -> None:

@@ -26,7 +26,7 @@ class Daemons:
     def find(self, settings: Settings) -> tuple[DaemonClient, Starter]:
         """Both for these settings. Raises DaemonError where the token can't be read."""
         starts = settings.start_daemon and settings.daemon_is_here
-        arguments = (*settings.daemon_arguments, *_token_flag(settings))
+        arguments = (*_model_flag(settings), *settings.daemon_arguments, *_token_flag(settings))
         key = (settings.url, settings.token_file, starts, arguments)
         if key not in self._known:
             client = DaemonClient(settings.url, read_token(settings.token_file, os.environ))
@@ -39,6 +39,10 @@ class Daemons:
         for client, starter in self._known.values():
             await starter.close()
             await client.close()
+
+
+def _model_flag(settings: Settings) -> tuple[str, ...]:
+    return ("--model", settings.model) if settings.model else ()
 
 
 def _token_flag(settings: Settings) -> tuple[str, ...]:
@@ -64,6 +68,10 @@ class Chosen:
     async def ensure(self) -> None:
         """Returns once a daemon listens. Raises DaemonError."""
         await self._client()[1].ensure()
+
+    async def restart(self) -> None:
+        """Ends the daemon that an editor started, and starts it again. Raises DaemonError."""
+        await self._client()[1].restart()
 
     async def health(self) -> Health:
         """How the daemon is; it is not started for that."""

@@ -18,11 +18,13 @@ from pygls.exceptions import FeatureRequestError
 from pygls.lsp.server import LanguageServer
 
 from codespec_lsp.buffer import Encoding
+from codespec_lsp.daemon_client import DaemonError
 from codespec_lsp.daemons import Chosen, Daemons
 from codespec_lsp.desk import ContentModified
 from codespec_lsp.documents import Document
 from codespec_lsp.explaining import explain, last
 from codespec_lsp.items import ACCEPT, completion_list, inline_item
+from codespec_lsp.model_choice import note_of, read_offer
 from codespec_lsp.protocol import Protocol, modified
 from codespec_lsp.session import Asked, Session
 from codespec_lsp.settings import Settings, read_settings
@@ -44,7 +46,8 @@ class Server(LanguageServer):
         loop = asyncio.get_running_loop()
         self._daemon = Chosen(daemons, lambda: self.session.settings)
         self.status = StatusLine(self._show_status, self._complain)
-        writer = Writer(self._daemon, self._daemon, self.status.daemon)
+        self._looked = self._offered = False  # at the daemon's model, since it is ready; and whether one was offered
+        writer = Writer(self._daemon, self._daemon, self._daemon_is)
         self.session = Session(writer, self.status, self._tell_more, loop.time)
         self.session.use(defaults)
         self.dynamic = False
@@ -58,11 +61,24 @@ class Server(LanguageServer):
         if settings != self.session.settings:
             self.session.use(settings)
             self._daemon.forgive()
+            self._looked = False
 
     def try_again(self) -> None:
         """Forgets what went wrong with the daemon."""
         self._daemon.forgive()
         self.status.daemon("ready", "")
+
+    async def restart_daemon(self) -> dict[str, str]:
+        """Has the daemon load its models anew; why that can't be, as `message`."""
+        self.status.daemon("starting", "The daemon is started again.")
+        try:
+            await self._daemon.restart()
+        except DaemonError as error:
+            self.status.daemon("unwell", str(error))
+            return {"message": str(error)}
+        self._looked = False
+        self.try_again()
+        return {"message": ""}
 
     async def health(self) -> dict[str, Any]:
         """The daemon's address, its page for people, how it is, and its models, as JSON values."""
@@ -77,6 +93,23 @@ class Server(LanguageServer):
         self.window_log_message(
             types.LogMessageParams(types.MessageType.Error, f"codespec: a message failed ({type(error).__name__}).")
         )
+
+    def _daemon_is(self, state: str, message: str) -> None:
+        """Once a daemon is ready, a look shows which model it has."""
+        self.status.daemon(state, message)
+        if state != "ready":
+            self._looked = False
+        elif not self._looked:
+            self._looked = True
+            self.session.writer.keep(self._look())
+
+    async def _look(self) -> None:
+        health, settings = await self._daemon.health(), self.session.settings
+        self.status.note(note_of(health, settings))
+        offer = read_offer(health, settings)
+        if offer is not None and not self._offered:
+            self._offered = True
+            self.protocol.notify("codespec/offer", offer.as_dict())
 
     def _tell_more(self, document: Document) -> bool:
         if self.session.settings.more:
@@ -103,6 +136,7 @@ def add_features(server: Server) -> None:
     server.feature("codespec/status")(_status)
     server.command(ACCEPT)(_accepted)
     server.command("codespec.restart")(_restart)
+    server.command("codespec.restartDaemon")(_restart_daemon)
     server.command("codespec.explain")(_explain)
 
 
@@ -184,6 +218,10 @@ def _accepted(ls: Server, *arguments: Any) -> None:
 
 def _restart(ls: Server, *_arguments: Any) -> None:
     ls.try_again()
+
+
+async def _restart_daemon(ls: Server, *_arguments: Any) -> dict[str, str]:
+    return await ls.restart_daemon()
 
 
 def _explain(ls: Server, *_arguments: Any) -> dict[str, Any]:

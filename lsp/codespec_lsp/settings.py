@@ -32,6 +32,7 @@ class Settings:
     url                the daemon
     token_file         a file with the daemon's token ("": none)
     start_daemon       whether a daemon is started where none answers
+    model              the model it is then started with, by a name of `codespec models list` ("": as it chooses itself)
     daemon_arguments   what `codespec serve` is then told, for example ["--target", "PATH"]
     """
 
@@ -48,6 +49,7 @@ class Settings:
     url: str = "http://127.0.0.1:8765"
     token_file: str = ""
     start_daemon: bool = True
+    model: str = ""
     daemon_arguments: tuple[str, ...] = ()
 
     @property

@@ -24,12 +24,14 @@ class Status:
 
 
 class StatusLine:
-    """Two things make it up: how the daemon is, and why the document in use gets nothing ("" if it gets something)."""
+    """Three things make it up: how the daemon is, what is to be known of its model while it is well, and why the
+    document in use gets nothing ("" if it gets something)."""
 
     def __init__(self, show: Callable[[Status], None], complain: Callable[[str], None]) -> None:
         self._show = show
         self._complain = complain
         self._daemon = Status()
+        self._note = ""
         self._reason = ""
         self._complained: set[str] = set()
         self._shown: Status | None = None
@@ -37,7 +39,9 @@ class StatusLine:
     @property
     def now(self) -> Status:
         """What is to be seen."""
-        return Status("Inactive", self._reason) if self._reason else self._daemon
+        if self._reason:
+            return Status("Inactive", self._reason)
+        return Status(message=self._note) if self._daemon == Status() else self._daemon
 
     @property
     def reason(self) -> str:
@@ -53,6 +57,11 @@ class StatusLine:
         if state == "ready":
             self._complained.clear()
         self._daemon = Status(KINDS.get(state, "Normal"), message, state == "starting")
+        self._update()
+
+    def note(self, sentence: str) -> None:
+        """What the user should know of a daemon that is ready; "" for nothing."""
+        self._note = sentence
         self._update()
 
     def document(self, reason: str) -> None:

@@ -49,11 +49,11 @@ class Writer:
         """Begins to write; cancelling the task stops the daemon's work. Each text is one choice."""
         for text in texts:
             text.growing = True
-        return self._keep(self._write(texts, body, newline))
+        return self.keep(self._write(texts, body, newline))
 
     def warm_up(self, body: Mapping[str, Any]) -> asyncio.Task[None]:
         """Has the daemon, which is started if need be, read what it will need."""
-        return self._keep(self._warm_up(body))
+        return self.keep(self._warm_up(body))
 
     async def close(self) -> None:
         """Stops all that is being written."""
@@ -61,7 +61,8 @@ class Writer:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _keep(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def keep(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Runs something until it is done or all is closed."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -131,7 +131,7 @@ def test_training(line: str, words: str, command: Command) -> None:
     ("toml", "words"),
     [
         ("threads = ", "c.toml is not valid TOML (Invalid value (at"),
-        ("thread = 2", "Unknown setting thread in c.toml: known are target, drafter, device"),
+        ("thread = 2", "Unknown setting thread in c.toml: known are model, target, drafter, device"),
         ("[engine]\nthreads = 2", "Unknown setting engine in c.toml"),
         ('threads = "2"', "threads in c.toml = '2': it must be a whole number."),
         ("threads = 2.0", "threads in c.toml = 2.0: it must be a whole number."),
@@ -161,7 +161,7 @@ def test_configuration_files(toml: str, words: str, command: Command) -> None:
         ("CODESPEC_MIN_CONFIDENCE", "much", "CODESPEC_MIN_CONFIDENCE = 'much': it must be a number."),
         ("CODESPEC_SPECULATE", "maybe", "CODESPEC_SPECULATE = 'maybe': it must be true or false."),
         ("CODESPEC_MODE", "slow", "mode = 'slow' is not one of exact, fast."),
-        ("CODESPEC_THREDS", "2", "Unknown setting CODESPEC_THREDS: known are target,"),
+        ("CODESPEC_THREDS", "2", "Unknown setting CODESPEC_THREDS: known are model, target,"),
     ],
 )
 def test_variables(name: str, value: str, words: str, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:

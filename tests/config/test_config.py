@@ -1,9 +1,12 @@
-"""Settings: where they come from and who wins, which types they take, and what is refused."""
+"""Settings: where they come from and who wins, which types they take, and what is refused. How `model`, `target` and
+`drafter` overrule each other is tests/pair/test_choice.py's.
+"""
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -14,8 +17,10 @@ from hypothesis import strategies as st
 
 from codespec import config
 from codespec.cli.options import SETTINGS
-from codespec.config import CHOICES, LEAST, MOST, POLICIES, EngineConfig, resolve
+from codespec.config import CHOICES, LEAST, MOST, POLICIES, EngineConfig, user_file
 from codespec.errors import ConfigError
+from codespec.pair.choice import resolve
+from codespec.server.settings import ServeConfig, resolve_serve
 
 DEFAULTS = asdict(EngineConfig())
 NAMES = list(DEFAULTS)
@@ -40,7 +45,7 @@ def good_value(name: str) -> st.SearchStrategy[Any]:
     return {bool: st.booleans(), float: st.floats(0, 1), str: WORD}[kind]
 
 
-SOME = st.fixed_dictionaries({}, optional={name: good_value(name) for name in NAMES})
+SOME = st.fixed_dictionaries({}, optional={name: good_value(name) for name in NAMES if name != "model"})
 
 
 def as_toml(values: dict[str, Any]) -> str:
@@ -209,10 +214,11 @@ def test_home_is_opened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
 @pytest.mark.parametrize("key", ["thread", "Threads", "target.path", "", "engine"])
 def test_unknown_keys(key: str, file: Path) -> None:
     file.write_text(f'"{key}" = 1\n')
-    for label, call in (
-        (f"{key} in {file}", lambda: resolve({}, file, {})),
-        (key, lambda: resolve({key: 1}, environment={})),
-    ):
+    calls: dict[str, Callable[[], EngineConfig]] = {
+        f"{key} in {file}": lambda: resolve({}, file, {}),
+        key: lambda: resolve({key: 1}, environment={}),
+    }
+    for label, call in calls.items():
         with pytest.raises(ConfigError) as caught:
             call()
         assert str(caught.value) == f"Unknown setting {label}: known are {', '.join(NAMES)}."
@@ -235,6 +241,48 @@ def test_broken_files(data: bytes, file: Path) -> None:
 def test_missing_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"can't be read .No such file or directory.: check its path"):
         resolve({}, tmp_path / "none.toml", {})
+
+
+@pytest.fixture
+def own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the user's own configuration file would lie; its folder is there."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    file = tmp_path / "config" / "codespec" / "config.toml"
+    file.parent.mkdir(parents=True)
+    return file
+
+
+def test_the_users_own_file_is_read_where_none_is_named(own_file: Path, file: Path) -> None:
+    assert user_file() is None and resolve({}, environment={}).warmup == DEFAULTS["warmup"]
+    own_file.write_text("warmup = 7\ncontext = 128\n[serve]\nport = 4321\n")
+    assert user_file() == own_file
+    got = resolve({"context": 256}, environment={})
+    assert (got.warmup, got.context) == (7, 256)
+    assert resolve_serve({}, None, {}).port == 4321
+    file.write_text("threads = 2\n")
+    named = resolve({}, file, {})
+    assert (named.threads, named.warmup) == (2, DEFAULTS["warmup"]), "a file that is named replaces it"
+    assert resolve_serve({}, file, {}).port == ServeConfig().port
+
+
+def test_an_own_file_that_can_not_be_read_is_told(own_file: Path) -> None:
+    own_file.write_text("warmup = [")
+    with pytest.raises(ConfigError, match=re.escape(f"{own_file} is not valid TOML (")):
+        resolve({}, environment={})
+    own_file.unlink()
+    own_file.symlink_to("nowhere.toml")
+    with pytest.raises(ConfigError, match=re.escape(f"{own_file} can't be read (No such file or directory)")):
+        resolve({}, environment={})
+    own_file.unlink()
+    own_file.mkdir()
+    with pytest.raises(ConfigError, match=re.escape(f"{own_file} can't be read (Is a directory)")):
+        resolve_serve({}, None, {})
+
+
+def test_a_file_where_the_folder_should_be_is_no_own_file(own_file: Path) -> None:
+    own_file.parent.rmdir()
+    own_file.parent.touch()
+    assert user_file() is None
 
 
 def test_every_setting_is_documented_once_and_none_else() -> None:

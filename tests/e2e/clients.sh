@@ -8,4 +8,4 @@ for command in node npm; do
 done
 [ -x .venv/bin/codespec ] || "${PYTHON:-python3}" -m tools.make_venv
 (cd tests/e2e/clients && npm ci --no-audit --no-fund --loglevel=error)
-node tests/e2e/clients/tabby.mjs
+CODESPEC_MODEL=starter node tests/e2e/clients/tabby.mjs

@@ -34,6 +34,6 @@ for suite in forky trixie; do
   NEOVIMS=$NEOVIMS${NEOVIMS:+:}$cache/nvim-$suite/bin/nvim
   echo "nvim: $suite has $("$cache/nvim-$suite/bin/nvim" --version | head -1)"
 done
-export NEOVIMS PYTHONPATH=$cache/pynvim
+export CODESPEC_MODEL=starter NEOVIMS PYTHONPATH=$cache/pynvim
 TERMINALS=$PWD/$out "$python" -m pytest -q -p tests.e2e.nvim.fixtures -p no:cacheprovider -o python_files='check_*.py' \
   -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning tests/e2e/nvim ${1:+-k "$1"}

@@ -28,4 +28,4 @@ rm -rf "$out" && mkdir -p "$out"
 diff -r "$out/built" codespec/server/page ||
   { echo "page: the committed page is not what web/ builds: run 'npm run build' in web/ and commit it." >&2; exit 1; }
 echo "page: rebuilt, byte for byte the same"
-node tests/e2e/page.mjs "$out"
+CODESPEC_MODEL=starter node tests/e2e/page.mjs "$out"

@@ -6,6 +6,7 @@ cd "$(dirname "$0")/../.."
 pages=(README.md)
 [ -f tests/e2e/bad_input.md ] && pages+=(tests/e2e/bad_input.md)
 "${PYTHON:-python3}" -m tools.readme_commands "${pages[@]}"
+export CODESPEC_MODEL=starter  # the same pair on every machine; the README above is run as a user has it
 export OMP_NUM_THREADS=1  # browser, editor and daemon share a test machine's cores: waiting threads would spin
 tests/e2e/page.sh
 tests/e2e/clients.sh

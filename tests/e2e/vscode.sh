@@ -39,6 +39,7 @@ step "code-server 4.100.3 is there" tests/e2e/vscode/install.sh 4.100.3 "$cache/
 step "node 24 is there" install_node24
 step "code-server 4.139.1 is there" tests/e2e/vscode/install.sh 4.139.1 "$cache/cs-4.139.1" "$node24"
 
+export CODESPEC_MODEL=starter
 drive() { # drive VERSION NODE [WORDS]
   node tests/e2e/vscode/run.mjs "$out" "$1" "$cache/cs-$1" "$2" editors/vscode/codespec.vsix "${3:-}"
 }

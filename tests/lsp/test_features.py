@@ -152,6 +152,7 @@ def test_commands() -> None:
             assert set(client.capabilities["executeCommandProvider"]["commands"]) == {
                 "codespec.accept",
                 "codespec.restart",
+                "codespec.restartDaemon",
                 "codespec.explain",
             }
             client.open("x = \n")

@@ -9,6 +9,9 @@ from typing import Any
 
 from codespec_lsp.settings import CHOICES, RANGES, Settings
 
+from tests.lsp.conversation import run
+from tests.lsp.fake_daemon import talking
+
 PACKAGE = Path(__file__).resolve().parents[2] / "editors/vscode/package.json"
 OF_THE_EXTENSION = {"command", "python", "installFrom"}
 
@@ -42,3 +45,15 @@ def test_ranges_and_choices_are_the_servers() -> None:
         assert (shown()[camel(name)]["minimum"], shown()[camel(name)]["maximum"]) == (least, most), name
     for name, choices in CHOICES.items():
         assert tuple(shown()[camel(name)]["enum"]) == choices, name
+
+
+def test_no_command_of_the_extension_is_one_of_the_servers() -> None:
+    """VS Code's client registers the server's commands itself, and fails where one is there already."""
+    contributed = json.loads(PACKAGE.read_text(encoding="utf-8"))["contributes"]["commands"]
+
+    async def scenario() -> None:
+        async with talking() as (client, _):
+            offered = client.capabilities["executeCommandProvider"]["commands"]
+            assert offered and not {each["command"] for each in contributed} & set(offered)
+
+    run(scenario())

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from codespec.config import resolve
 from codespec.engine.engine import Engine
 from codespec.engine.load import build_engine
+from codespec.pair.choice import resolve
 from codespec.types import CompletionRequest
 
 PREFIXES = (

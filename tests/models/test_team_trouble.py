@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from codespec.config import resolve
 from codespec.engine.load import build_engine
 from codespec.errors import ConfigError, ModelError
 from codespec.models.team import start_team
+from codespec.pair.choice import resolve
 from codespec.types import CompletionRequest
 
 

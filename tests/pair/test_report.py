@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from codespec.config import EngineConfig, resolve
+from codespec.config import EngineConfig
+from codespec.pair.choice import resolve
 from codespec.pair.facts import read_facts
 from codespec.pair.oracle import Oracle
 from codespec.pair.report import PairReport, check_pair

@@ -8,13 +8,15 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from codespec.cli.checks import arithmetic, daemon, machine, models, places, probe
 from codespec.cli.checks.finding import Finding, from_error, well
 from codespec.cli.daemon_call import Address, Found, address_of
-from codespec.cli.options import engine_config
-from codespec.config import EngineConfig
+from codespec.cli.options import choose_config
+from codespec.config import EngineConfig, user_file
 from codespec.errors import ConfigError
+from codespec.pair.choice import Choice, offer_note
 from codespec.pair.facts import ModelFacts
 from codespec.server.access import read_token
 from codespec.server.settings import ServeConfig, resolve_serve
@@ -60,10 +62,12 @@ def examine(options: argparse.Namespace) -> Iterator[Finding]:
 
 def _settings(options: argparse.Namespace, case: Case) -> Iterator[Finding]:
     """Engine and daemon have settings of their own; either may be broken."""
-    where = f"read from {options.config}" if options.config else "defaults, variables and flags"
     try:
-        case.config = engine_config(options)
-        yield well("settings", where)
+        own = None if options.config else user_file()
+        choice = choose_config(options)
+        case.config = choice.config
+        yield well("settings", _where_from(options.config, own))
+        yield well("model", _model(choice))
     except ConfigError as error:
         yield from_error("settings", error)
     try:
@@ -71,6 +75,20 @@ def _settings(options: argparse.Namespace, case: Case) -> Iterator[Finding]:
         case.address = address_of(options.url, serve.host, serve.port, _token(serve))
     except ConfigError as error:
         yield from_error("serve", error)
+
+
+def _where_from(named: Path | None, own: Path | None) -> str:
+    """Which file the settings are from, if any is."""
+    if named or own:
+        return f"read from {named or own}" + (" (your own)" if own else "")
+    return "defaults, variables and flags"
+
+
+def _model(choice: Choice) -> str:
+    """Which model was chosen and why, and what there is instead of the starter pair."""
+    if note := offer_note(choice.config):
+        return f"starter, since {choice.why}; {note}"
+    return f"{choice.config.model}, {choice.why}" if choice.config.model else choice.why
 
 
 def _token(serve: ServeConfig) -> str:

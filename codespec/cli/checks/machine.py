@@ -7,6 +7,7 @@ import importlib.util
 import os
 import platform
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from codespec import __version__
@@ -14,9 +15,10 @@ from codespec.cli.checks.finding import Finding, failed, from_error, warning, we
 from codespec.cli.options import require_torch
 from codespec.config import EngineConfig
 from codespec.errors import ConfigError
+from codespec.pair.context import USUAL_CONTEXT, choose_context, context_room, machine_memory
 from codespec.pair.facts import ModelFacts
 from codespec.pair.settings import computes_bfloat16
-from codespec.pair.size import cache_size, weight_size
+from codespec.pair.size import USUAL_BATCH, cache_size, slot_size, weight_size
 
 ENGINE_PACKAGES = ("torch", "transformers", "safetensors", "numpy", "aiohttp")
 MEMORY = Path("/proc/meminfo")
@@ -113,7 +115,15 @@ def check_memory(config: EngineConfig, target: ModelFacts, drafter: ModelFacts |
 def needed_bytes(config: EngineConfig, target: ModelFacts, drafter: ModelFacts | None) -> float:
     """An estimate: weights in their number formats, caches, and what the program itself takes."""
     sides = [(target, config.dtype)] + ([(drafter, config.drafter_dtype)] if drafter else [])
-    return RUNTIME + sum(weight_size(side, dtype) for side, dtype in sides) + cache_size(config, sides)
+    weights = sum(weight_size(side, dtype) for side, dtype in sides)
+    return RUNTIME + weights + cache_size(replace(config, context=_context(config, target)), sides)
+
+
+def _context(config: EngineConfig, target: ModelFacts) -> int:
+    """The tokens that a target has here; the usual ones on a GPU, whose memory is not this machine's."""
+    room = context_room(config.cache_mb, machine_memory()) if config.device == "cpu" else 0
+    each, batch = slot_size(target, config.dtype, 1), config.max_batch or USUAL_BATCH
+    return choose_context(config.context, target.context or USUAL_CONTEXT, each, batch, room)
 
 
 def free_bytes() -> float | None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 
-from codespec.cli.checks import arithmetic
+from codespec.cli.checks import arithmetic, prompts
 from codespec.cli.checks.finding import Finding, failed, from_error, warning, well
 from codespec.cli.checks.machine import needed_bytes
 from codespec.cli.daemon_call import Address
@@ -57,6 +57,7 @@ def probe_engine(config: EngineConfig, target: ModelFacts, drafter: ModelFacts |
     small = replace(config, max_batch=1, cache_mb=0, learn=False, policy="fixed", draft_tokens=4, warmup=0)
     if needed_bytes(small, target, drafter) > MOST_BYTES:
         yield well("probe", "not tried, since loading takes long: start the daemon and look again")
+        yield well(prompts.NAME, "not measured, for the same reason")
         yield well(arithmetic.NAME, "not tried, for the same reason")
         return
     from codespec.engine.load import build_engine
@@ -70,6 +71,7 @@ def probe_engine(config: EngineConfig, target: ModelFacts, drafter: ModelFacts |
         yield from_error("probe", error)
         return
     yield _compare(config, on, off, began)
+    yield prompts.check_prompts(engine, config)
     yield arithmetic.check_arithmetic(engine, small)
 
 

@@ -19,7 +19,8 @@ async def health(request: web.Request) -> web.StreamResponse:
     """Ready, with which models and in which mode, or 503 and how far it is."""
     daemon = request.app[DAEMON]
     loaded = daemon.loaded()
-    models = {"target": loaded.name, "drafter": loaded.drafter}
+    better = {"model": loaded.offer.name, "bytes": loaded.offer.size} if loaded.offer else None
+    models = {"model": loaded.model, "target": loaded.name, "drafter": loaded.drafter, "offer": better}
     engine = {"mode": loaded.engine.mode, "notes": loaded.engine.notes}
     return reply({"status": "ok", "version": __version__, "open": daemon.num_open, **models, **engine})
 

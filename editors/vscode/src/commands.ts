@@ -13,6 +13,7 @@ import {
 } from "vscode";
 import { explanation } from "./explanation.ts";
 import type { Installer } from "./installer.ts";
+import type { Puller } from "./puller.ts";
 import type { Server } from "./server.ts";
 import { settings, toggle, toggleLanguage } from "./settings.ts";
 import { facts, headline } from "./status.ts";
@@ -25,12 +26,13 @@ export interface Parts {
   readonly server: Server;
   readonly bar: StatusBar;
   readonly installer: Installer;
+  readonly puller: Puller;
   readonly gate: { dismissed(): void };
   readonly log: LogOutputChannel;
 }
 
 export function addCommands(parts: Parts): Disposable[] {
-  const { server, installer, gate, log } = parts;
+  const { server, installer, puller, gate, log } = parts;
   const page = new Explanation(server);
   const register = (name: string, act: () => unknown): Disposable => commands.registerCommand(`codespec.${name}`, act);
   return [
@@ -41,6 +43,8 @@ export function addCommands(parts: Parts): Disposable[] {
     register("explainLast", () => page.show()),
     register("openPage", () => openPage(parts)),
     register("restartServer", () => server.restart()),
+    register("reloadDaemon", () => puller.restartDaemon()),
+    register("pullModel", () => puller.pull()),
     register("showLog", () => log.show()),
     register("install", () => installer.install()),
     register("openSettings", () => commands.executeCommand("workbench.action.openSettings", "codespec.")),
@@ -56,7 +60,8 @@ async function showStatus({ bar }: Parts): Promise<void> {
   const { known } = bar;
   const found = facts(known).map(([label, description]) => ({ label, description, command: "" }));
   const separator = { label: "", kind: QuickPickItemKind.Separator, command: "" };
-  const chosen = await window.showQuickPick([...found, separator, ...actions(known.process.kind)], {
+  const choices = actions(known.process.kind, known.figures.daemon?.offer?.model);
+  const chosen = await window.showQuickPick([...found, separator, ...choices], {
     title: headline(known),
     placeHolder: "What to do",
   });
@@ -68,11 +73,12 @@ interface Action {
   readonly command: string;
 }
 
-function actions(process: string): Action[] {
+function actions(process: string, offered: string | undefined): Action[] {
   const language = window.activeTextEditor?.document.languageId;
   const found: Action[] = [];
   const add = (label: string, command: string): number => found.push({ label, command });
   if (process === "missing") add("$(cloud-download) Install the server", "codespec.install");
+  if (offered) add(`$(cloud-download) Pull ${offered}`, "codespec.pullModel");
   add(settings.enabled ? "$(circle-slash) Switch off" : "$(zap) Switch on", "codespec.toggle");
   if (language) {
     add(

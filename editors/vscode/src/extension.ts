@@ -12,6 +12,7 @@ import { addCommands } from "./commands.ts";
 import { activeEditor, middleware } from "./inline.ts";
 import { Installer } from "./installer.ts";
 import { MoreGate } from "./more.ts";
+import { Puller } from "./puller.ts";
 import { type Listener, Server } from "./server.ts";
 import { StatusBar } from "./status_bar.ts";
 
@@ -23,7 +24,11 @@ export async function activate({ globalStorageUri, globalState, subscriptions }:
   const folder = globalStorageUri.fsPath;
   const environment = `${folder}/server`;
   const gate = new MoreGate(activeEditor);
-  const listener: Listener = { told: (status) => bar.tell(status), grown: (uri, version) => gate.grown(uri, version) };
+  const listener: Listener = {
+    told: (status) => bar.tell(status),
+    grown: (uri, version) => gate.grown(uri, version),
+    offered: (offer) => void puller.offer(offer),
+  };
   const server = new Server(
     environment,
     folder,
@@ -33,6 +38,7 @@ export async function activate({ globalStorageUri, globalState, subscriptions }:
   );
   const bar = new StatusBar(server);
   const installer = new Installer(server, environment, folder, log, globalState);
+  const puller = new Puller(server, folder, log, globalState);
   running = server;
 
   function focus(): void {
@@ -52,10 +58,11 @@ export async function activate({ globalStorageUri, globalState, subscriptions }:
   subscriptions.push(
     log,
     bar,
+    puller,
     server.onChange(changed),
     window.onDidChangeActiveTextEditor(focus),
     workspace.onDidChangeConfiguration(configured),
-    ...addCommands({ server, bar, installer, gate, log }),
+    ...addCommands({ server, bar, installer, puller, gate, log }),
   );
   await server.start();
   if (server.process.kind === "missing") void installer.offer();

@@ -36,6 +36,7 @@ class Client extends LanguageClient {
 export interface Listener {
   told(status: Told): void;
   grown(uri: string, version: number): void;
+  offered(offer: unknown): void;
 }
 
 /** One process and its connection. */
@@ -102,6 +103,14 @@ export class Server {
     return (await this.life?.client.sendRequest<Explained>("workspace/executeCommand", params)) ?? {};
   }
 
+  /** Ends the daemon and starts it again, with what is on the disk now; why that can't be, "" if it was done. */
+  async restartDaemon(): Promise<string> {
+    if (!this.life) return "the language server does not run: restart codespec first.";
+    const params = { command: "codespec.restartDaemon", arguments: [] };
+    const { message } = await this.life.client.sendRequest<{ message: string }>("workspace/executeCommand", params);
+    return message;
+  }
+
   /** Tells it which document is in use; without a server nothing happens. */
   focus(uri: string): void {
     if (this.process.kind === "running") {
@@ -142,6 +151,7 @@ export class Server {
     client.onNotification("codespec/more", ({ uri, version }: { uri: string; version: number }) => {
       this.listener.grown(client.protocol2CodeConverter.asUri(uri).toString(), version);
     });
+    client.onNotification("codespec/offer", (offer: unknown) => this.listener.offered(offer));
     const late = setTimeout(() => child.kill(), START_MS);
     try {
       await client.start();

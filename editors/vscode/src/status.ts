@@ -23,6 +23,7 @@ export interface Figures {
     readonly version: string;
     readonly target: string;
     readonly drafter: string;
+    readonly offer?: { readonly model: string } | null;
   };
   readonly last?: {
     readonly committed: number;

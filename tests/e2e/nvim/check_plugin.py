@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.nvim.editor import COMMAND, PLUGIN, Editor
-from tests.e2e.nvim.fixtures import Daemon
+from tests.e2e.nvim.fixtures import Daemon, daemons_at
 
 # What lazy.nvim does with { dir = …, opts = … }: the folder on the runtime path, its plugin files, setup.
 LAZY = """
@@ -160,3 +160,44 @@ def test_status_line(editor: Editor, project: Path) -> None:
     take = "require('codespec.status').take({ kind = ..., message = 'x', busy = false }); "
     marks = {kind: editor.lua(take + line, kind) for kind in ["Warning", "Error", "Inactive", "Normal"]}
     assert marks == {"Warning": "codespec?", "Error": "codespec!", "Inactive": "codespec off", "Normal": "codespec"}
+
+
+def test_a_better_model_is_told_of_once_and_pulled_when_the_user_says_so(
+    program: str, project: Path, port: int
+) -> None:
+    offering = {"url": f"http://127.0.0.1:{port}", "daemonArguments": ["--model", ""]}  # whatever the environment says
+    told = "`codespec models pull smollm2-135m` (93 MB) brings a real one. `:CodespecPull` does it here."
+
+    def begin() -> Editor:
+        editor = Editor(program, project / "home", options={"settings": offering})
+        editor.edit(project / "offer.py", "def add(a, b):\n    return a + b\n\n\ndef subtract(a, b):\n")
+        editor.keys("Goreturn ")
+        editor.shown(limit=180)  # its folders are new: the daemon measures first
+        editor.keys("<C-\\><C-n>")
+        return editor
+
+    editor = begin()
+    editor.wait(lambda: told in messages(editor), "it is told")
+    (before,) = daemons_at(port)
+    editor.wait(lambda: "small starter pair answers" in editor.status()["message"], "the status says it too")
+    editor.nvim.command("checkhealth codespec")
+    assert "`:CodespecPull` brings smollm2-135m in its place" in editor.text()
+    command = editor.lua("return require('codespec.offer').now().command")
+    assert command[1:] == ["-P", "-m", "codespec", "models", "pull", "smollm2-135m"]
+    editor.lua("require('codespec.offer').now().command = { 'sh', '-c', 'exit 1' }")
+    editor.nvim.command("CodespecPull")
+    editor.wait(
+        lambda: "smollm2-135m was not pulled: the terminal says why." in messages(editor), "it failed", limit=180
+    )
+    assert daemons_at(port) == [before], "which changes nothing"
+    editor.lua("require('codespec.offer').now().command = { 'sh', '-c', 'echo pulled' }")
+    editor.nvim.command("Codespec pull")
+    editor.wait(
+        lambda: "smollm2-135m is here, and the daemon loads it." in messages(editor), "it was pulled", limit=180
+    )
+    assert daemons_at(port) and before not in daemons_at(port), "another daemon has begun"
+    editor.close()
+    again = begin()
+    again.wait(lambda: again.lua("return require('codespec.offer').now() ~= nil"), "it is offered again")
+    assert "CodespecPull" not in messages(again), "but not told again"
+    again.close()

@@ -44,6 +44,8 @@ export class CodeServer {
       HOME: join(home, "home"),
       PATH: `${dirname(server.node)}:${process.env.PATH}`,
       EXTENSIONS_GALLERY: "{}", // no look-ups outside
+      CODESPEC_MODEL: "starter", // the same pair on every machine
+      PIP_NO_INDEX: "1", // no model is fetched
       E2E_TAPS: server.taps,
       E2E_SERVER: process.env.E2E_SERVER ?? join(here, "../../../.venv/bin/codespec"),
     };

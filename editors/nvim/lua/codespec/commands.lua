@@ -77,8 +77,14 @@ local commands = {
       say(require('codespec.status').sentences(told))
     end)
   end,
-  restart = function()
+  restart = function(what)
+    if what == 'daemon' then
+      return require('codespec.offer').restart_daemon('the daemon starts again.')
+    end
     require('codespec').restart()
+  end,
+  pull = function()
+    require('codespec.offer').pull()
   end,
   log = function(which)
     open(which == 'daemon' and daemon_log() or vim.lsp.log.get_filename())
@@ -103,6 +109,9 @@ local arguments = {
   end,
   log = function()
     return { 'daemon', 'server' }
+  end,
+  restart = function()
+    return { 'daemon' }
   end,
 }
 arguments.disable, arguments.toggle = arguments.enable, arguments.enable

@@ -17,6 +17,7 @@ local SETTINGS = {
   url = 'string',
   tokenFile = 'string',
   startDaemon = 'boolean',
+  model = 'string',
   daemonArguments = 'table',
 }
 

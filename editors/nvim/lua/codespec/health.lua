@@ -39,6 +39,9 @@ local function check_daemon(daemon)
   local where = ('the daemon at %s'):format(daemon.url)
   if daemon.state == 'ready' then
     health.ok(('%s is ready: %s, guesses by %s'):format(where, daemon.target, daemon.drafter))
+    if type(daemon.offer) == 'table' then
+      health.info(('`:CodespecPull` brings %s in its place'):format(daemon.offer.model))
+    end
   elseif daemon.state == 'starting' then
     health.ok(('%s is starting'):format(where))
   elseif daemon.state == 'silent' then

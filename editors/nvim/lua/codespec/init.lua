@@ -4,6 +4,7 @@
 local config = require('codespec.config')
 local ghost = require('codespec.ghost')
 local keys = require('codespec.keys')
+local offer = require('codespec.offer')
 local server = require('codespec.server')
 local status = require('codespec.status')
 
@@ -19,6 +20,9 @@ local handlers = {
   end,
   ['codespec/more'] = function(_, params)
     ghost.more(params)
+  end,
+  ['codespec/offer'] = function(_, params)
+    offer.take(params)
   end,
 }
 

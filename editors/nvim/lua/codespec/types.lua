@@ -22,6 +22,12 @@
 ---@field range lsp.Range
 ---@field command? lsp.Command
 
+---@class codespec.Offer A model in place of the starter pair, and the command that fetches it.
+---@field model string
+---@field bytes integer
+---@field command string[]
+---@field message string one sentence
+
 ---@class codespec.Status What the server says of itself and the document in use.
 ---@field kind 'Normal'|'Warning'|'Error'|'Inactive'|'Off'
 ---@field message string one sentence, or ''

@@ -1,0 +1,80 @@
+"""`codespec doctor` says how long prompts are here, and why: planted times of a slow and of a fast machine."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from codespec.cli.checks.prompts import check_prompts
+from codespec.config import EngineConfig
+from codespec.engine.engine import Engine
+from codespec.engine.reading import Reading
+from tests.cli.conftest import Command, Models
+from tests.cli.doctors import lines_of
+from tests.pairs import build, model
+
+FAST = Reading(rows=256, near=0.001, far=0.001, distance=1024, one=0.001)
+SLOW = Reading(rows=64, near=0.1, far=0.1, distance=1024, one=0.01)
+SLOWEST = replace(SLOW, near=1.0, far=1.0)
+
+
+@pytest.fixture(name="engine", scope="module")
+def fixture_engine() -> Engine:
+    return build(model("llama", "gpt2"), proposers="suffix", max_batch=1)
+
+
+def test_the_command_says_it(command: Command, models: Models) -> None:
+    found = lines_of(command("doctor", "--target", models.target, "--drafter", models.drafter, "--context", "640"))
+    said = r"(ok|warning): context 640 tokens \(as set\); .*answered in about [1-9]\d* ms"
+    assert re.match(said, found["prompts"]), found["prompts"]
+    assert "prompts" not in lines_of(command("doctor", "--no-probe", "--target", models.target))
+
+
+@pytest.mark.parametrize(
+    ("reading", "settings", "said"),
+    [
+        (
+            FAST,
+            {},
+            "ok: context 1,024 tokens (all that the model takes); a new document's prompt may take them all (ans",
+        ),
+        (
+            SLOW,
+            {"context": 512},
+            "ok: context 512 tokens (as set); of a new document 384 are read (answered in about 680",
+        ),
+        (SLOW, {}, "first_answer_ms = 800; 640 tokens a second)"),
+        (SLOW, {"first_answer_ms": 0}, "a new document's prompt may take them all (answered in about 1680 ms)"),
+        (
+            SLOWEST,
+            {},
+            "warning: context 1,024 tokens (all that the model takes); of a new document 256 are read (answered",
+        ),
+        (SLOWEST, {}, "no fewer are of use: choose a smaller target or a faster dtype"),
+    ],
+)
+def test_what_was_chosen_and_why(
+    reading: Reading,
+    settings: dict[str, int],
+    said: str,
+    engine: Engine,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("codespec.engine.reading.find_reading", lambda *_: reading)
+    found = check_prompts(engine, EngineConfig(**settings))  # type: ignore[arg-type]
+    assert said in f"{found.state}: {found.said}: {found.mend}"
+
+
+def test_why_the_context_is_no_longer(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("codespec.engine.reading.find_reading", lambda *_: SLOW)
+    monkeypatch.setattr("codespec.engine.load.machine_memory", lambda: 0)
+    spec = engine.target.spec
+    engine.target.spec = replace(spec, max_length=8192)
+    try:
+        by_memory, given = (check_prompts(engine, EngineConfig(cache_mb=size)).said for size in (0, 1))
+    finally:
+        engine.target.spec = spec
+    assert "context 2,048 tokens (by 1/16 of the memory; the model takes 8,192)" in by_memory
+    assert "(by 1/4 of cache_mb; the model takes 8,192)" in given

@@ -1,0 +1,208 @@
+"""The model that is asked for, the one that a daemon has and the one that it offers; and a daemon that is restarted."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from codespec_lsp.daemon_client import DaemonClient, DaemonError, Health
+from codespec_lsp.daemon_start import Starter, command_line, serve_command
+from codespec_lsp.daemons import Daemons
+from codespec_lsp.model_choice import note_of, read_offer
+from codespec_lsp.settings import Settings
+
+from tests.lsp.conversation import run, until
+from tests.lsp.fake_daemon import FakeDaemon, editor, talking
+from tests.lsp.test_daemon_start import TINY, daemons, end_all, free_port, hello
+
+OFFER = {"model": "smollm2-135m", "bytes": 92_871_040}
+STARTER = Health("ready", target="codespec-starter", drafter="small", offer=OFFER)
+SENTENCE = "The small starter pair answers: `codespec models pull smollm2-135m` (93 MB) brings a real one."
+
+
+@pytest.fixture(autouse=True)
+def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+@pytest.fixture
+def begun(tmp_path: Path) -> Path:
+    folder = tmp_path / "begun"
+    folder.mkdir()
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("health", "settings", "note"),
+    [
+        (STARTER, {}, SENTENCE),
+        (Health("ready", target="smollm2-135m", model="smollm2-135m"), {}, ""),
+        (Health("ready", target="smollm2-135m", model="smollm2-135m"), {"model": "smollm2-135m"}, ""),
+        (STARTER, {"url": "http://192.0.2.1:8765"}, ""),  # its models lie elsewhere
+        (Health("starting", offer=OFFER), {}, ""),
+        (Health("absent"), {"model": "smollm2-135m"}, ""),
+        (Health("ready", offer={"model": 3, "bytes": None}), {}, ""),
+        (
+            STARTER,
+            {"model": "smollm2-135m"},
+            "The daemon at http://127.0.0.1:8765 was started with codespec-starter and not with smollm2-135m: restart "
+            "the daemon, or unset codespec.model.",
+        ),
+    ],
+)
+def test_what_is_to_be_known(health: Health, settings: dict[str, Any], note: str) -> None:
+    assert note_of(health, Settings(**settings)) == note
+
+
+def test_an_offer_names_this_installations_own_command() -> None:
+    offer = read_offer(STARTER, Settings())
+    assert offer is not None and offer.as_dict() == {
+        **OFFER,
+        "message": SENTENCE,
+        "command": [sys.executable, "-P", "-m", "codespec", "models", "pull", "smollm2-135m"],
+    }
+
+
+def test_the_model_that_is_set_goes_to_the_daemon_that_is_started() -> None:
+    seen: list[list[str]] = []
+
+    def command(port: int, arguments: Any) -> list[str]:
+        seen.append(list(arguments))
+        return serve_command(port, arguments)
+
+    found = Daemons(command)
+    found.find(Settings(model="smollm2-135m", daemon_arguments=("--threads", "2")))
+    found.find(Settings())
+    assert seen == [["--model", "smollm2-135m", "--threads", "2"], []]
+
+
+def says(monkeypatch: pytest.MonkeyPatch, **more: Any) -> None:
+    """Has the fake daemon say more of itself."""
+
+    async def health(_fake: FakeDaemon, _request: Any) -> Any:
+        from aiohttp import web
+
+        return web.json_response({"status": "ok", "version": "0", "target": "big", "drafter": "small", **more})
+
+    monkeypatch.setattr(FakeDaemon, "health", health)
+
+
+def test_an_offer_is_told_once_and_stands_in_the_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    says(monkeypatch, offer=OFFER, model="")
+
+    async def scenario() -> None:
+        async with talking() as (client, fake):
+            assert (await client.status())["message"] == "" and not client.heard("codespec/offer")
+            fake.script = ["1"]
+            client.open("x = \n")
+            assert await client.texts(0, 4) == ["x = 1"]
+            assert (await client.hear("codespec/offer"))["model"] == "smollm2-135m"
+            status = await client.status()
+            assert (status["kind"], status["message"]) == ("Normal", SENTENCE)
+            assert status["daemon"]["offer"] == OFFER
+            client.type(2, 0, 4, "y")
+            assert await client.texts(0, 5) == ["x = y1"]
+            client.notify("workspace/didChangeConfiguration", {"settings": {"codespec": {"alternatives": 2}}})
+            client.type(3, 0, 5, "z")
+            assert await client.texts(0, 6) == ["x = yz1"]
+            await client.status()
+            assert len(client.heard("codespec/offer")) == 1 and not client.heard("window/showMessage")
+
+    run(scenario())
+
+
+def test_another_model_than_the_one_that_was_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    says(monkeypatch, model="starter")
+
+    async def scenario() -> None:
+        async with talking(model="smollm2-135m") as (client, fake):
+            fake.script = ["1"]
+            client.open("x = \n")
+            await client.texts(0, 4)
+            await until(lambda: any("started with" in told["message"] for told in client.heard("didChangeStatus")))
+            assert "with starter and not with smollm2-135m: restart the daemon" in (await client.status())["message"]
+            client.notify("workspace/didChangeConfiguration", {"settings": {"codespec": {"model": "starter"}}})
+            client.type(2, 0, 4, "y")
+            await client.texts(0, 5)
+            await until(lambda: client.heard("didChangeStatus")[-1]["message"] == "")
+
+    run(scenario())
+
+
+def test_a_daemon_that_an_editor_started_is_restarted_from_any(begun: Path) -> None:
+    async def scenario() -> None:
+        settings = Settings(url=f"http://127.0.0.1:{free_port()}", budget_ms=60_000)
+        async with editor(settings, daemons(TINY, begun)) as one:
+            await hello(one)
+            reply = await one.request("workspace/executeCommand", {"command": "codespec.restartDaemon"})
+            assert reply["result"] == {"message": ""}
+            assert len(list(begun.iterdir())) == 2, "the first one ended, and another began"
+            one.type(2, 0, 4, "y")
+            assert await one.texts(0, 5) == ["x = y1"]
+            assert (await one.status())["kind"] == "Normal"
+
+    try:
+        run(scenario())
+    finally:
+        end_all(begun)
+
+
+def test_a_daemon_that_the_user_started_is_left_alone() -> None:
+    async def scenario() -> None:
+        async with talking(start_daemon=True) as (client, fake):
+            fake.script = ["1"]
+            reply = await client.request("workspace/executeCommand", {"command": "codespec.restartDaemon"})
+            assert "was not started by an editor: stop it and start it again yourself" in reply["result"]["message"]
+            assert (await client.status())["kind"] == "Warning"
+            client.open("x = \n")
+            assert await client.texts(0, 4) == ["x = 1"], "it goes on"
+
+    run(scenario())
+
+
+def starter(port: int, command: list[str]) -> Starter:
+    return Starter(DaemonClient(f"http://127.0.0.1:{port}"), command, port=port)
+
+
+def write_number(tmp_path: Path, port: int, text: str) -> None:
+    place = tmp_path / "state" / "codespec" / f"daemon-{port}.pid"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(text)
+
+
+@pytest.mark.parametrize("text", ["", "no number", "-1", "0", str(os.getpid())])
+def test_no_other_process_is_ended(text: str, tmp_path: Path) -> None:
+    """Numbers are used again: what got the daemon's is not it."""
+    write_number(tmp_path, 1, text)
+
+    async def scenario() -> None:
+        with pytest.raises(DaemonError, match="was not started by an editor"):
+            await starter(1, ["false"]).restart()
+
+    run(scenario())
+
+
+def test_one_that_another_language_server_started_is_found_by_its_words(tmp_path: Path) -> None:
+    port = free_port()
+    words = [sys.executable, "-c", "import time; time.sleep(600)", "serve", "--port", str(port), "--model", "m"]
+    process = subprocess.Popen(words)
+    try:
+        asyncio.run(_until_it_has_words(process.pid))
+        assert f" serve --port {port} --model m" in command_line(process.pid)
+        write_number(tmp_path, port, str(process.pid))
+        assert starter(port, words).serves(process.pid)
+        assert not starter(port + 1, words).serves(process.pid), "it is another port's"
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert command_line(process.pid) == "" and not starter(port, words).serves(process.pid)
+
+
+async def _until_it_has_words(number: int) -> None:
+    await until(lambda: "serve" in command_line(number))

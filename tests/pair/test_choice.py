@@ -1,0 +1,218 @@
+"""Which target and drafter are meant: by a model's name, one by one, or by what is on this machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from codespec.catalogue.entries import read_catalogue
+from codespec.catalogue.store import folder_of
+from codespec.config import EngineConfig
+from codespec.errors import ConfigError
+from codespec.pair import choice
+from codespec.pair.choice import choose, offer, offer_note, resolve
+
+OWN = EngineConfig()
+TARGET, DRAFTER = OWN.target, OWN.drafter
+REFERENCE, LARGE, SMALL = "smollm2-135m", "qwen2.5-coder-7b", "qwen2.5-coder-0.5b"
+Pull = Callable[..., None]
+
+
+@pytest.fixture
+def pull(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pull:
+    """Has models look pulled, in a data folder of the test's own."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+
+    def pull(*names: str) -> None:
+        for name in names:
+            folder = folder_of(name)
+            folder.mkdir(parents=True)
+            told = {"name": name, "source": "test", "licence": "", "model": "", "sha256": {}, "bytes": 1, "date": ""}
+            (folder / "codespec_model.json").write_text(json.dumps(told))
+
+    return pull
+
+
+@pytest.fixture(autouse=True)
+def with_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "computes_bfloat16", lambda: True)
+
+
+def names(config: EngineConfig) -> tuple[str, str]:
+    return config.target, config.drafter
+
+
+def levels(tmp_path: Path, file: dict[str, str], environment: dict[str, str], flags: dict[str, str]) -> EngineConfig:
+    path = tmp_path / "levels.toml"
+    path.write_text("".join(f'{name} = "{value}"\n' for name, value in file.items()))
+    return resolve(flags, path, {f"CODESPEC_{name.upper()}": value for name, value in environment.items()})
+
+
+# What is set in the file, in the environment and by flags, and the target and the drafter that come of it. R: the
+# reference model, which is pulled; its drafter is DRAFTER.
+MODEL, T, D = {"model": LARGE}, {"target": "t"}, {"drafter": "d"}
+
+
+@pytest.mark.parametrize(
+    ("file", "environment", "flags", "expected"),
+    [
+        # nothing, or one part
+        ({}, {}, {}, (REFERENCE, DRAFTER)),
+        (D, {}, {}, (REFERENCE, "d")),
+        (T, {}, {}, ("t", DRAFTER)),
+        (T, {}, D, ("t", "d")),
+        # the model alone, from each place
+        (MODEL, {}, {}, (LARGE, SMALL)),
+        ({}, MODEL, {}, (LARGE, SMALL)),
+        ({}, {}, MODEL, (LARGE, SMALL)),
+        # a model of a higher place replaces both parts of the lower ones
+        (T | D, {}, MODEL, (LARGE, SMALL)),
+        (T, D, MODEL, (LARGE, SMALL)),
+        (T | D, MODEL, {}, (LARGE, SMALL)),
+        ({}, T, MODEL, (LARGE, SMALL)),
+        # a target of a higher place replaces the model; the drafter is what it would be without one
+        (MODEL, {}, T, ("t", DRAFTER)),
+        (MODEL, T, {}, ("t", DRAFTER)),
+        (MODEL, {}, T | D, ("t", "d")),
+        (MODEL | D, {}, T, ("t", "d")),
+        ({}, MODEL | D, T, ("t", "d")),
+        # a drafter of the same or a higher place replaces the model's drafter only
+        (MODEL, {}, D, (LARGE, "d")),
+        (MODEL | D, {}, {}, (LARGE, "d")),
+        ({}, {}, MODEL | D, (LARGE, "d")),
+        (MODEL, D, {}, (LARGE, "d")),
+        # on one level: the target that is named, guessed for by the model's drafter
+        (MODEL | T, {}, {}, ("t", SMALL)),
+        ({}, {}, MODEL | T, ("t", SMALL)),
+        ({}, {}, MODEL | T | D, ("t", "d")),
+        # each place in turn
+        (MODEL, T, MODEL, (LARGE, SMALL)),
+        (T, MODEL, T, ("t", DRAFTER)),
+        (MODEL, {}, {"model": "starter"}, (TARGET, DRAFTER)),
+        (T, {}, {"model": ""}, (REFERENCE, DRAFTER)),
+    ],
+    ids=str,
+)
+def test_who_overrules_whom(
+    file: dict[str, str],
+    environment: dict[str, str],
+    flags: dict[str, str],
+    expected: tuple[str, str],
+    tmp_path: Path,
+    pull: Pull,
+) -> None:
+    pull(REFERENCE, LARGE, SMALL)
+    assert names(levels(tmp_path, file, environment, flags)) == expected
+
+
+def test_the_default_is_the_reference_model_once_it_is_pulled(pull: Pull) -> None:
+    before = choose({}, environment={})
+    assert names(before.config) == (TARGET, DRAFTER) and before.config.model == ""
+    assert before.why == "smollm2-135m has not been pulled"
+    pull(REFERENCE)
+    after = choose({}, environment={})
+    assert names(after.config) == (REFERENCE, DRAFTER) and after.config.model == REFERENCE
+    assert after.why == "the default, since it has been pulled"
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "why"),
+    [
+        ({"model": "starter"}, {}, "named by the command line"),
+        ({}, {"CODESPEC_MODEL": "starter"}, "named by the environment"),
+        ({"target": "t"}, {}, "target and drafter are named one by one"),
+        ({"target": "t"}, {"CODESPEC_MODEL": "starter"}, "target and drafter are named one by one"),
+    ],
+)
+def test_the_reason(flags: dict[str, Any], environment: dict[str, str], why: str) -> None:
+    assert choose(flags, None, environment).why == why
+
+
+def test_the_reason_names_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "codespec.toml"
+    file.write_text('model = "starter"\n')
+    assert choose({}, file, {}).why == f"named by {file}"
+
+
+def test_a_hub_id_means_the_same_model(pull: Pull) -> None:
+    pull(SMALL)
+    got = resolve({"model": "Qwen/Qwen2.5-Coder-0.5B"}, environment={})
+    assert (got.model, got.target, got.drafter) == (SMALL, SMALL, DRAFTER)
+
+
+def test_a_model_that_was_pulled_from_elsewhere_gets_a_drafter_that_fits_any(pull: Pull) -> None:
+    pull("my-own")
+    got = resolve({"model": "my-own"}, environment={})
+    assert (got.model, *names(got)) == ("my-own", "my-own", DRAFTER)
+
+
+@pytest.mark.parametrize(
+    ("settings", "dtypes"),
+    [
+        ({}, ("float32", "float32")),
+        ({"model": REFERENCE}, ("bfloat16", "float32")),  # the drafter that codespec ships is fastest in float32
+        ({"model": LARGE}, ("bfloat16", "bfloat16")),
+        ({"model": LARGE, "dtype": "float16"}, ("float16", "float16")),
+        ({"model": LARGE, "drafter_dtype": "int8"}, ("bfloat16", "int8")),
+        ({"model": LARGE, "target": "t"}, ("float32", "float32")),  # what is recommended is so for the model's own
+        ({"model": "starter"}, ("float32", "float32")),
+    ],
+    ids=str,
+)
+def test_the_recommended_number_format(settings: dict[str, str], dtypes: tuple[str, str], pull: Pull) -> None:
+    pull(LARGE, SMALL)
+    if settings.get("model") == REFERENCE:
+        pull(REFERENCE)
+    got = resolve(settings, environment={})
+    assert (got.dtype, got.drafter_dtype) == dtypes
+
+
+def test_a_number_format_that_the_processor_lacks_is_not_recommended(
+    pull: Pull, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pull(REFERENCE)
+    monkeypatch.setattr(choice, "computes_bfloat16", lambda: False)
+    assert resolve({"model": REFERENCE}, environment={}).dtype == "float32"
+    assert resolve({"model": REFERENCE, "device": "cuda"}, environment={}).dtype == "bfloat16"
+    assert resolve({"model": REFERENCE, "dtype": "bfloat16"}, environment={}).dtype == "bfloat16"
+
+
+def test_a_name_that_is_unknown(pull: Pull) -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolve({"model": "smolm"}, environment={})
+    assert str(caught.value) == f"model = 'smolm' is not one of starter, {', '.join(read_catalogue())}."
+
+
+@pytest.mark.parametrize("name", ["../x", "/", "a/../b", "~/m", "\0", "starter/target", ".", "x" * 300])
+def test_names_that_are_paths_are_unknown(name: str, pull: Pull) -> None:
+    with pytest.raises(ConfigError, match="is not one of starter, smollm2-135m"):
+        resolve({"model": name}, environment={})
+
+
+def test_a_model_or_its_drafter_that_is_not_pulled(pull: Pull) -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolve({"model": REFERENCE}, environment={})
+    assert str(caught.value) == "smollm2-135m has not been pulled: run `codespec models pull smollm2-135m` (93 MB)."
+    with pytest.raises(ConfigError, match=r"7b has not been pulled: run `codespec models pull .*` \(15\.2 GB\)\."):
+        resolve({"model": LARGE}, environment={})
+    pull(LARGE)
+    with pytest.raises(ConfigError, match=r"qwen2.5-coder-0.5b has not been pulled: run .* \(988 MB\)\."):
+        resolve({"model": LARGE}, environment={})
+    assert names(resolve({"model": LARGE, "drafter": "none"}, environment={})) == (LARGE, "none")
+
+
+def test_what_is_offered_and_when(pull: Pull) -> None:
+    alone = resolve({}, environment={})
+    offered = offer(alone)
+    assert offered is not None and offered.name == REFERENCE
+    assert offer_note(alone) == (
+        "the small starter pair answers; `codespec models pull smollm2-135m` (93 MB) brings a real one"
+    )
+    for chosen in ({"model": "starter"}, {"target": "t"}):
+        assert offer(resolve(chosen, environment={})) is None and offer_note(resolve(chosen, environment={})) == ""
+    pull(REFERENCE)
+    assert offer(resolve({}, environment={})) is None
