@@ -23,7 +23,9 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     one.add_argument("--minutes", type=float, default=60.0, help="budget in minutes of working time (60)")
     one.add_argument("--steps", type=int, default=0, help="budget in steps; a resume then repeats exactly")
     one.add_argument("--lessons", action="store_true", help="learn from the target's lessons too, half and half")
+    one.add_argument("--start", type=Path, metavar="FOLDER", help="a model to begin with, and its tokenizer")
     _add_lesson_arguments(actions.add_parser("lessons", help="have a target write what its drafter is to learn"))
+    _add_adapt_arguments(actions.add_parser("adapt", help="teach a causal model to fill in the middle (LoRA)"))
     export = actions.add_parser("export", help="write a checkpoint's weights as a Hugging Face folder")
     export.add_argument("name", choices=MODELS)
     _add_eval_arguments(actions.add_parser("eval", help="measure a pair on held-out code"))
@@ -75,6 +77,30 @@ def _add_lesson_arguments(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=int, default=0)
     add("--threads", type=int, default=1)
     add("--device", choices=("cpu", "cuda"), default="cpu")
+
+
+def _add_adapt_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("model", metavar="MODEL", help="a name of the catalogue, a folder, a .gguf file or a hub id; tied embeddings")
+    add("--out", type=Path, required=True, metavar="FOLDER", help="where the adapter goes, in peft's layout")
+    add("--rank", type=_count, default=32, metavar="N", help="LoRA's rank, on all linear layers (32)")
+    add("--rate", type=float, default=1.5e-3, metavar="R", help="the learning rate at its highest (0.0015)")
+    add("--rows", type=_count, default=6, metavar="N", help="rows a step (6)")
+    add("--length", type=_count, default=256, metavar="N", help="tokens a row (256)")
+    add("--minutes", type=float, default=100.0, help="budget in minutes of working time (100)")
+    add("--steps", type=int, default=0, help="budget in steps; a resume then sees the same data")
+    add("--start", type=Path, metavar="FOLDER", help="an adapter to begin with, of the same model and rank")
+    add("--sentinels", type=_names, default=(), metavar="A,B,C,D", help="tokens for prefix, suffix, middle and end")
+    add("--dtype", choices=("auto", "float32", "bfloat16"), default="auto", help="of the model (auto: the faster)")
+    add("--resume", action="store_true", help="go on from the checkpoint")
+    add("--seed", type=int, default=0)
+    add("--threads", type=int, default=2)
+    add("--device", choices=("cpu", "cuda"), default="cpu")
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """Names with commas between them."""
+    return tuple(filter(None, text.split(",")))
 
 
 def _add_eval_arguments(parser: argparse.ArgumentParser) -> None:

@@ -16,6 +16,7 @@ from codespec.errors import TrainingError
 from codespec.models.loader import load_model
 from codespec.models.processor import processor
 from codespec.pair.folder import find_folder
+from codespec.training.adapt_command import faster_dtype, run_adapt
 from codespec.training.checkpoint import write_atomically
 from codespec.training.corpus import HELD_OUT_NAME, build_corpus, read_documents
 from codespec.training.evaluation import choose_places, evaluate_pair, evaluation_engine, writing_engine
@@ -60,6 +61,8 @@ def run_train(args: argparse.Namespace) -> int:
         export_checkpoint(recipe, place, args.out)
     elif args.action == "eval":
         _evaluate(args, place)
+    elif args.action == "adapt":
+        return 0 if run_adapt(args, place) else 3
     elif args.action == "pretrain":
         return 0 if _pretrain(args, place) else 3
     else:
@@ -95,14 +98,16 @@ def _pretrain(args: argparse.Namespace, place: Workplace) -> bool:
     recipe = make_recipe(args.name, budget, seed=args.seed, device=args.device)
     lessons = read_lessons(place.lessons) if args.lessons else []
     documents = read_documents(place.corpus)
-    return train_one(recipe, place, documents=documents, resume=args.resume, out=args.out, lessons=lessons)
+    return train_one(
+        recipe, place, documents=documents, resume=args.resume, start=args.start, out=args.out, lessons=lessons
+    )
 
 
 def _teach(args: argparse.Namespace, place: Workplace) -> None:
     """Writes lessons until there are enough, the time is over or a signal comes; what is written is kept."""
     torch.set_num_threads(args.threads)
     documents = read_documents(place.corpus)
-    engine = writing_engine(load_model(args.target, device=args.device, dtype="bfloat16"))
+    engine = writing_engine(load_model(args.target, device=args.device, dtype=faster_dtype(args.device)))
     end = time.monotonic() + 60 * args.minutes
     with catching_signals() as interruption:
         written = list(

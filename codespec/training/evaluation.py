@@ -142,14 +142,14 @@ def evaluate_pair(target: str, drafter: str, places: Places, *, device: str = "c
 
 
 def evaluation_engine(target: LanguageModel, drafter: LanguageModel | None) -> Engine:
-    """An engine where the drafter guesses alone and from the first token on."""
-    config = EngineConfig(proposers="draft_model", policy="fixed", warmup=0, max_batch=BATCH)
+    """An engine where the drafter guesses alone and from the first token on, and no prompt is cut to save time."""
+    config = EngineConfig(proposers="draft_model", policy="fixed", warmup=0, max_batch=BATCH, first_answer_ms=0)
     return assemble(target, drafter, config)
 
 
 def writing_engine(target: LanguageModel) -> Engine:
     """An engine that writes many texts: large batches, drafts from the text itself only."""
-    return assemble(target, None, EngineConfig(proposers="suffix", warmup=0, max_batch=LESSON_BATCH))
+    return assemble(target, None, EngineConfig(proposers="suffix", warmup=0, max_batch=LESSON_BATCH, first_answer_ms=0))
 
 
 def _write(engine: Engine, places: Places, scores: PairScores, steps: Steps) -> None:

@@ -27,7 +27,8 @@ LESSONS_NAME = "lessons.jsonl.gz"
 PREFIX_CHARS, SUFFIX_CHARS = 1200, 500
 LEAST_CHARS = 400  # of a document
 TOKENS = 64
-BATCH = 16
+BATCH = 16  # texts at once
+GROUP = 4 * BATCH  # texts a call: whoever has ended makes room for the next
 FIM_SHARE = 0.5
 SAMPLED_SHARE = 0.25
 TEMPERATURE = 0.8
@@ -78,10 +79,10 @@ def write_lessons(
         raise TrainingError("The corpus has no file long enough to learn from: collect more packages.")
     chosen = np.random.default_rng([seed, 3]).integers(len(long), size=count)
     steps = Steps("lessons", count)
-    for start in range(0, count, BATCH):
+    for start in range(0, count, GROUP):
         if stop():
             return
-        numbers = range(start, min(start + BATCH, count))
+        numbers = range(start, min(start + GROUP, count))
         asked = [lesson_request(long[int(chosen[number])], number, seed=seed) for number in numbers]
         for request, done in zip(asked, complete(asked), strict=True):
             if done.text:

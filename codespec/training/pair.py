@@ -119,20 +119,22 @@ def train_one(
     resume: bool,
     until: float = 1.0,
     out: Path | None = None,
+    start: Path | None = None,
     lessons: Sequence[Lesson] = (),
 ) -> bool:
     """Train one model of the pair up to `until` of its budget; a preview at every checkpoint, `out` last.
 
-    Returns False if a signal stopped it first.
+    `start` is the folder of a model to begin with, whose tokenizer is taken. Returns False if a signal came first.
     """
     name = recipe.name
-    tokenizer, manifest = load_tokenizer(place.tokenizer(name)), read_manifest(place)
+    tokenizer, manifest = load_tokenizer(start or place.tokenizer(name)), read_manifest(place)
     run, arrived = pretrain(
         recipe,
         documents,
         tokenizer,
         place.checkpoint(name),
         resume=resume,
+        start=start,
         until=until,
         held_out=held_out_excerpts(held_out_files(), HELD_OUT_EXCERPTS),
         lessons=lessons,

@@ -21,6 +21,7 @@ from tokenizers import Tokenizer
 from codespec.training.checkpoint import load_checkpoint, save_checkpoint
 from codespec.training.corpus import Document
 from codespec.training.evaluate import bits_per_byte
+from codespec.training.export import load_weights
 from codespec.training.lessons import Lesson
 from codespec.training.llama import LlamaShape, TinyLlama
 from codespec.training.muon import Muon
@@ -103,9 +104,13 @@ class Run:
         self.position = Position(**state["position"])
 
 
-def start_run(recipe: Recipe, checkpoint: Path | None = None) -> Run:
-    """A fresh run, or the one that `checkpoint` holds. TrainingError if that is missing or corrupted."""
+def start_run(recipe: Recipe, checkpoint: Path | None = None, start: Path | None = None) -> Run:
+    """A fresh run, from the weights of the folder `start` if there is one, or the run that `checkpoint` holds.
+    TrainingError if that is missing or corrupted.
+    """
     model = TinyLlama(recipe.shape, seed=recipe.seed).to(recipe.device)
+    if start is not None and checkpoint is None:
+        load_weights(model, start)
     hidden = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n]
     rest = [p for n, p in model.named_parameters() if p.ndim != 2 or "embed" in n]
     others = torch.optim.AdamW(rest, lr=recipe.other_rate, betas=(0.9, 0.95), weight_decay=0.0)
@@ -164,6 +169,7 @@ def pretrain(
     checkpoint: Path,
     *,
     resume: bool = False,
+    start: Path | None = None,
     until: float = 1.0,
     held_out: Sequence[str] = (),
     lessons: Sequence[Lesson] = (),
@@ -173,7 +179,7 @@ def pretrain(
 
     Writes `checkpoint` now and then, at the end, and on SIGTERM or SIGINT.
     """
-    run = start_run(recipe, checkpoint if resume else None)
+    run = start_run(recipe, checkpoint if resume else None, start)
     stream = SampleStream(documents, tokenizer, seed=recipe.seed, lessons=lessons)
     run.position.lessons = len(lessons) or run.position.lessons
     bar = Bar(recipe.name)

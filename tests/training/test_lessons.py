@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 
 from codespec.errors import TrainingError
 from codespec.training.corpus import Document
-from codespec.training.lessons import BATCH, Lesson, lesson_request, read_lessons, save_lessons, write_lessons
+from codespec.training.lessons import GROUP, Lesson, lesson_request, read_lessons, save_lessons, write_lessons
 from codespec.training.samples import SampleStream, Spelling
 from codespec.types import Completion, CompletionRequest, Stats
 
@@ -57,8 +57,8 @@ def test_lessons_keep_the_targets_words_and_leave_out_silence(documents: list[Do
 
 def test_a_wish_to_stop_keeps_what_is_written(documents: list[Document]) -> None:
     calls = iter([False, False, True])
-    written = list(write_lessons(answer, documents, 10 * BATCH, seed=0, stop=lambda: next(calls)))
-    assert BATCH < len(written) <= 2 * BATCH
+    written = list(write_lessons(answer, documents, 10 * GROUP, seed=0, stop=lambda: next(calls)))
+    assert GROUP < len(written) <= 2 * GROUP
 
 
 @pytest.mark.parametrize("content", [b"", b"no gzip", None])

@@ -20,7 +20,7 @@ from codespec.training.cross_entropy import IGNORED, head_loss
 from codespec.training.export import export_model
 from codespec.training.llama import LlamaShape, TinyLlama
 from codespec.training.muon import orthogonalise
-from codespec.training.pretrain import Recipe, Run, pretrain
+from codespec.training.pretrain import Recipe, Run, pretrain, start_run
 from codespec.training.schedule import Budget, counted_seconds, learning_rate_factor
 
 
@@ -135,3 +135,20 @@ def test_the_rate_rises_then_falls_to_almost_nothing() -> None:
     assert learning_rate_factor(9, 0.0, warmup_steps=10) == 1.0
     assert learning_rate_factor(500, 0.5, warmup_steps=10) == 0.5
     assert 0 < learning_rate_factor(1000, 1.0, warmup_steps=10) <= 0.02
+
+
+def test_a_run_can_begin_with_the_weights_of_another(
+    recipe: Recipe, documents: list[Document], tokenizers: dict[str, Tokenizer], tmp_path: Path
+) -> None:
+    tokenizer = tokenizers["drafter"]
+    first, _ = pretrain(recipe, documents, tokenizer, tmp_path / "first")
+    export_model(first.model, tokenizer, tmp_path / "folder", "card")
+    begun = start_run(recipe, None, tmp_path / "folder")
+    for name, value in first.model.state_dict().items():
+        assert torch.equal(begun.model.state_dict()[name], value.bfloat16().float())
+    assert begun.position.step == 0
+    with pytest.raises(TrainingError, match="has no weights that can be read"):
+        start_run(recipe, None, tmp_path)
+    other = replace(recipe, shape=replace(recipe.shape, layers=3))
+    with pytest.raises(TrainingError, match="have another shape: give a folder of the same pair"):
+        start_run(other, None, tmp_path / "folder")

@@ -1,0 +1,89 @@
+"""`codespec train adapt`: from flags to a model that is taught, and to its card. Holds no loop."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from codespec.errors import TrainingError
+from codespec.pair.made import SOURCE
+from codespec.text.control_tokens import read_json
+from codespec.training.adapt import AdaptRecipe, AdaptRun, adapt
+from codespec.training.adapt_samples import AdaptStream
+from codespec.training.adapter_card import adapter_card
+from codespec.training.adapting import Adapting, read_adapter
+from codespec.training.corpus import HELD_OUT_NAME, read_documents
+from codespec.training.pair import Workplace, read_manifest
+from codespec.training.schedule import Budget
+
+FASTER = 1.2  # times, before bfloat16 is worth its rounding
+PROBE = (1024, 1024, 1024)
+
+
+def run_adapt(args: argparse.Namespace, place: Workplace) -> bool:
+    """Teaches, and writes the adapter at every checkpoint; False when a signal stopped it first."""
+    torch.set_num_threads(args.threads)
+    if args.start and args.resume:
+        raise TrainingError("--start begins anew from an adapter and --resume goes on with a run: leave one out.")
+    documents, manifest = read_documents(place.corpus), read_manifest(place)
+    dtype = faster_dtype(args.device) if args.dtype == "auto" else args.dtype
+    model = Adapting(
+        args.model, rank=args.rank, sentinels=args.sentinels, seed=args.seed, dtype=dtype, device=args.device
+    )
+    if args.start:
+        model.restore(read_adapter(args.start))
+    budget = Budget(minutes=args.minutes, steps=args.steps)
+    run = AdaptRun(model, AdaptRecipe(budget, rate=args.rate, rows=args.rows, length=args.length))
+    stream = AdaptStream(documents, model.tokenizer, model.sentinels, seed=args.seed)
+    held = place.folder / HELD_OUT_NAME
+    held_out = AdaptStream(read_documents(held), model.tokenizer, model.sentinels, seed=1) if held.is_file() else None
+    facts = _facts(args, model, dtype)
+    return adapt(
+        run,
+        stream,
+        held_out,
+        place.folder / "checkpoints" / "adapt.ckpt",
+        resume=args.resume,
+        on_checkpoint=lambda run: model.export(args.out, adapter_card(facts, run.position, manifest)),
+    )
+
+
+def faster_dtype(device: str) -> str:
+    """bfloat16 where its products are clearly faster (AMX, a GPU), else float32, which also keeps more."""
+    if device != "cpu":
+        return "bfloat16"
+    seconds = {name: _time_product(getattr(torch, name)) for name in ("float32", "bfloat16")}
+    return "bfloat16" if seconds["float32"] > FASTER * seconds["bfloat16"] else "float32"
+
+
+def _time_product(dtype: torch.dtype) -> float:
+    rows, inner, outer = PROBE
+    left, right = torch.ones(rows, inner, dtype=dtype), torch.ones(inner, outer, dtype=dtype)
+    times = []
+    for _ in range(5):
+        begun = time.perf_counter()
+        left @ right
+        times.append(time.perf_counter() - begun)
+    return min(times)
+
+
+def _facts(args: argparse.Namespace, model: Adapting, dtype: str) -> dict[str, Any]:
+    source = read_json(model.folder / "config.json").get(SOURCE) or {}
+    names = {number: name for name, number in model.tokenizer.vocab.items()}
+    return {
+        "model": args.model if "/" not in args.model else Path(args.model).name,
+        "source": f" (from {source['quantization']})" if "quantization" in source else "",
+        "rank": args.rank,
+        "rate": args.rate,
+        "rows": args.rows,
+        "length": args.length,
+        "seed": args.seed,
+        "dtype": dtype,
+        "started": f", begun from the adapter {args.start.name}" if args.start else "",
+        "parameters": sum(value.numel() for value in model.state().values()) / 1e6,
+        "sentinels": [names[number] for number in model.sentinels.ids],
+    }
