@@ -66,7 +66,7 @@ def run_policy_bench(bench: PolicyBench) -> dict[str, Any]:
         "processor": processor().label,
         "pair": pair.facts(),
         "note": "; ".join(dict.fromkeys(filter(None, notes))),
-        "prompts": _prompt_facts(recordings, bench.tokens),
+        "prompts": _prompt_facts(recordings),
         "settings": {"tokens": bench.tokens, "longest": LONGEST, "folds": FOLDS, "warmup": pair.warmup},
         "tables": sections,
     }
@@ -78,14 +78,13 @@ def _spots(bench: PolicyBench) -> tuple[list[Spot], str]:
     return held_out_spots(bench.held_out, bench.limit)
 
 
-def _prompt_facts(recordings: Sequence[Recording], tokens: int) -> dict[str, Any]:
+def _prompt_facts(recordings: Sequence[Recording]) -> dict[str, Any]:
     languages = sorted({recording.spot.language for recording in recordings})
     return {
         "count": len(recordings),
         "tokens": sum(len(recording.ids) for recording in recordings),
         "by_language": {name: sum(r.spot.language == name for r in recordings) for name in languages},
         "projects": len({recording.spot.project for recording in recordings}),
-        "cut_before_a_loop": sum(r.request.max_tokens < tokens for r in recordings),
         "tokens_by_class": dict(tokens_by_class(recordings)),
     }
 

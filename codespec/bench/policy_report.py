@@ -18,7 +18,6 @@ def report(found: Mapping[str, Any]) -> list[str]:
     prompts = found["prompts"]
     lines = [f"{prompts['count']} places in {prompts['projects']} projects, {prompts['tokens']} tokens; "]
     lines[0] += ", ".join(f"{name} {count}" for name, count in prompts["by_language"].items())
-    lines[0] += f"; {prompts['cut_before_a_loop']} texts are cut where they begin to go round in circles"
     lines += [found["processor"], *([found["note"]] if found["note"] else [])]
     for shape, section in found["tables"].items():
         lines += _section(shape, section)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import collections.abc
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import accumulate
 
 from codespec.bench.pair import Pair
@@ -22,7 +22,6 @@ from codespec.proposers.base import NOTHING, budget_bytes
 from codespec.proposers.draft_model import DraftModel
 from codespec.proposers.suffix import SuffixProposer, end_after_spaces
 from codespec.sequence import Cap, Draft, Sequence
-from codespec.training.loops import is_loop
 from codespec.types import CompletionRequest
 
 LONGEST = 16  # target tokens of a draft
@@ -137,14 +136,14 @@ def cut_lookup(draft: Draft, sequence: Sequence, cap: Cap) -> Draft:
 def record(
     pair: Pair, spots: collections.abc.Sequence[Spot], tokens: int, advance: Callable[[], None]
 ) -> list[Recording]:
-    """Completes every spot, plain, with at most `tokens` target tokens, less where the text begins to go round in
-    circles: nobody is shown that, and any policy is good at it. Spots where nothing could be drafted are left out.
-    `advance` is told each finished one.
+    """Completes every spot, plain, with at most `tokens` target tokens. Spots where nothing could be drafted are left
+    out. `advance` is told each finished one.
     """
     listener = Listener(pair)
     engine = Engine(pair.target, listener, FixedLength(0), context=pair.context, max_batch=BATCH, warmup=pair.warmup)
     sequences = []
-    for spot, request in zip(spots, _without_loops(pair, spots, tokens), strict=True):
+    for spot in spots:
+        request = spot.request(tokens)
         sequence = engine.submit(request)[0]
         listener.heard[sequence] = Recording(spot, request, tuple(sequence.prompt_ids))
         sequences.append(sequence)
@@ -156,19 +155,6 @@ def record(
             _finish(listener.heard[sequence], sequence, pair)
             advance()
     return [r for r in (listener.heard[sequence] for sequence in sequences) if 0 in r.guesses]
-
-
-def _without_loops(pair: Pair, spots: collections.abc.Sequence[Spot], tokens: int) -> list[CompletionRequest]:
-    """The requests, each as long as its plain completion goes without a loop."""
-    engine = Engine(pair.target, None, FixedLength(0), context=pair.context, max_batch=BATCH)
-    requests = [spot.request(tokens) for spot in spots]
-    found = []
-    for request, done in zip(requests, engine.complete(requests), strict=True):
-        pieces = [pair.target.token_bytes[token] for token in done.token_ids]
-        whole = (n for n in range(len(pieces), 0, -1) if not is_loop(b"".join(pieces[:n])))
-        length = next(whole, 1)
-        found.append(request if length == len(pieces) else replace(request, max_tokens=length))
-    return found
 
 
 def _finish(recording: Recording, sequence: Sequence, pair: Pair) -> None:

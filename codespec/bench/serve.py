@@ -23,7 +23,6 @@ from codespec.bench.serve_places import Typing, find_places, find_typing
 from codespec.bench.serve_summary import Cell, keystrokes, overhead
 from codespec.config import EngineConfig
 from codespec.models.processor import processor
-from codespec.training.loops import is_loop
 from codespec.training.progress import Steps
 
 # Both halves of the places are completed off and on. Between two visits of a place lie all places of the other half,
@@ -93,8 +92,8 @@ async def _section(
         facts, texts = await client.facts(), dict[int, str]()
         passes = len(bench.concurrency) * bench.repeats * len(ORDER)
         typed = sum(len(list(document.bodies(bench.keystrokes))) for document in typing)
-        steps = Steps(f"serve {shape}", len(places) * (2 + passes // 2) + typed)
-        bodies = await _straight_bodies(client, bench, places, steps.advance)
+        steps = Steps(f"serve {shape}", len(places) * (1 + passes // 2) + typed)
+        bodies = _bodies(places, bench.tokens)
         await client.closed_loop([{**body, "speculate": True} for body in bodies], 1, steps.advance)  # it learns
         cells = [Cell(concurrency, texts) for concurrency in bench.concurrency]
         for cell in cells:
@@ -106,8 +105,6 @@ async def _section(
         "daemon": facts,
         "simulated": shape if shape != "own" else "",
         "mode_after": mode_after,
-        "tokens": sum(body["max_tokens"] for body in bodies),
-        "cut_before_a_loop": sum(body["max_tokens"] < bench.tokens for body in bodies),
         "cells": [cell.as_dict() for cell in cells],
         "keystrokes": keystrokes(sessions) if typed else None,
     }
@@ -117,26 +114,12 @@ async def _section(
     return found
 
 
-async def _straight_bodies(
-    client: Client, bench: ServeBench, places: Sequence[BenchPrompt], advance: Callable[[], None]
-) -> list[dict[str, Any]]:
-    """The requests, each as long as its plain completion goes without a loop: nobody is shown a text that goes round in
-    circles, and guessing is good at it.
-    """
-    bodies = [
-        {"prefix": place.prefix, "suffix": place.suffix, "path": place.path, "shape": "raw", "max_tokens": bench.tokens}
+def _bodies(places: Sequence[BenchPrompt], tokens: int) -> list[dict[str, Any]]:
+    """The requests: each text ends where the target ends it, or after so many tokens."""
+    return [
+        {"prefix": place.prefix, "suffix": place.suffix, "path": place.path, "shape": "raw", "max_tokens": tokens}
         for place in places
     ]
-    done = await client.closed_loop([{**body, "speculate": False} for body in bodies], 4, advance)
-    for body, reply in zip(bodies, done.replies, strict=True):
-        body["max_tokens"] = _straight(reply)
-    return bodies
-
-
-def _straight(reply: Reply) -> int:
-    """How many rounds of a plain completion, a token each, go by before it goes round in circles."""
-    whole = (n for n in range(len(reply.rounds), 0, -1) if not is_loop("".join(reply.rounds[:n]).encode()))
-    return next(whole, 1)
 
 
 async def _fill(

@@ -53,7 +53,7 @@ def test_the_whole_bench(held_out: Path, models: Models, command: Command, tmp_p
     for cell in section["cells"]:
         assert cell["texts"] == cell["texts_alike"] == 12
         assert cell["off"]["drafted"] == 0 < cell["on"]["drafted"]
-        assert cell["off"]["committed"] == cell["on"]["committed"] == section["tokens"]
+        assert cell["off"]["committed"] == cell["on"]["committed"] > 0
         assert cell["off"]["requests"] == cell["on"]["requests"] == 6
         assert cell["faster"]["low"] <= cell["faster"]["ratio"] <= cell["faster"]["high"]
     typed = section["keystrokes"]

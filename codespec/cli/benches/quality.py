@@ -1,0 +1,103 @@
+"""`codespec bench quality`. Knows its flags."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from pathlib import Path, PurePath
+from typing import Any
+
+from codespec.cli.benches.flags import count, count_or_none, finish
+from codespec.cli.options import add_engine_options, engine_config, require_torch
+
+KINDS = ("single-line", "multi-line", "random-span", "line", "block")
+DESCRIPTION = (
+    "how good: one line, several lines or any span cut out of HumanEval's solutions and of held-out projects, "
+    "filled in by a target, or by several side by side"
+)
+
+
+def add(benches: Any) -> None:
+    """Adds the command."""
+    description = f"{DESCRIPTION[0].upper()}{DESCRIPTION[1:]}. Decoded plainly: a drafter changes no text."
+    parser: argparse.ArgumentParser = benches.add_parser("quality", help=DESCRIPTION, description=description)
+    option = parser.add_argument
+    option("--compare", nargs="+", default=[], metavar="PATH|HUB_ID", help="other targets, on the same sites")
+    option("--prompts", type=Path, metavar="FILE", help="HumanEval's file (.jsonl or .jsonl.gz)")
+    option("--held-out", type=Path, metavar="FILE", help="held-out projects (default: the work folder's)")
+    option(
+        "--kinds",
+        type=kinds,
+        metavar="KIND,…",
+        help=f"only these: {', '.join(KINDS[:3])} of HumanEval, {', '.join(KINDS[3:])} of held-out projects",
+    )
+    option("--seed", type=count_or_none, default=11, metavar="N", help="which sites the rule takes (11)")
+    option("--each", type=count, default=1, metavar="N", help="sites of each kind in a HumanEval problem (1)")
+    option("--limit", type=count, metavar="N", help="HumanEval problems, and sites a language and kind")
+    option(
+        "--shape",
+        choices=("editor", "raw"),
+        default="editor",
+        help="editor: healed, and ended where the line or block ends; raw: the target's own tokens up to its end token",
+    )
+    option("--left-only", action="store_true", help="leave out the text after the cursor")
+    option(
+        "--execute",
+        action="store_true",
+        help="run HumanEval's tests on what was written (pass@1). This runs code that a model wrote, on this machine: "
+        "limits stop accidents, not an attacker; use a container where that matters",
+    )
+    option("--json", type=Path, metavar="OUT", help="write all figures to this file")
+    add_engine_options(parser)
+    parser.set_defaults(run=run, plot=None)
+
+
+def kinds(text: str) -> tuple[str, ...]:
+    """Kinds of site with commas between them, in the order of the report, for argparse."""
+    named = text.split(",")
+    unknown = [name for name in named if name not in KINDS]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is not one of {', '.join(KINDS)}")
+    return tuple(kind for kind in KINDS if kind in named)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Runs `codespec bench quality`."""
+    config = engine_config(options)
+    require_torch()
+    from codespec.bench.quality import QualityBench, run_quality_bench
+    from codespec.bench.quality_report import report
+
+    bench = QualityBench(
+        config=config,
+        compare=options.compare,
+        prompts=options.prompts,
+        held_out=options.held_out,
+        kinds=options.kinds,
+        seed=options.seed,
+        each=options.each,
+        limit=options.limit or 0,
+        shape=options.shape,
+        left_only=options.left_only,
+        execute=options.execute,
+        command=command_line(options),
+    )
+    found = run_quality_bench(bench)
+    return finish(options, found, report(found), ())
+
+
+def command_line(options: argparse.Namespace) -> str:
+    """What was typed, but for places of this machine: of a path the last part alone, and not where figures go."""
+    words = ["codespec", "bench", "quality"]
+    for name, value in vars(options).items():
+        if name in ("run", "json", "plot", "command", "bench") or value is None or value is False or value == []:
+            continue
+        flag = f"--{name.replace('_', '-')}"
+        values = value if isinstance(value, list) else [",".join(value) if isinstance(value, tuple) else value]
+        words += [flag] if value is True else [flag, *(_without_folder(one) for one in values)]
+    return shlex.join(words)
+
+
+def _without_folder(value: object) -> str:
+    text = str(value)
+    return PurePath(text).name if isinstance(value, Path) or PurePath(text).is_absolute() else text
