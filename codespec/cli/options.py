@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 SETTINGS = (
     "model", "target", "drafter", "device", "drafter_device", "dtype", "drafter_dtype", "mode", "proposers", "policy",
-    "caps", "learn", "draft_tokens", "min_confidence", "warmup", "context", "graph_rows", "threads",
+    "caps", "learn", "draft_tokens", "min_confidence", "warmup", "context", "first_answer_ms", "graph_rows", "threads",
     "tensor_parallel", "target_shape",
 )  # fmt: skip
 
@@ -60,6 +60,12 @@ def add_engine_options(parser: argparse.ArgumentParser, *, shape_flags: tuple[st
     group.add_argument("--min-confidence", type=float, metavar="P", help="where the drafter stops (default 0.4)")
     group.add_argument("--warmup", type=int, metavar="N", help="tokens of context before drafting (default 100)")
     group.add_argument("--context", type=int, metavar="N", help="target tokens of prompt and completion together")
+    group.add_argument(
+        "--first-answer-ms",
+        type=int,
+        metavar="N",
+        help="an editor's prompts are as long as can be read and answered in this time (default 800; 0: any length)",
+    )
     group.add_argument("--graph-rows", type=int, metavar="N", help="rows of the largest graph on a GPU (default 128)")
     group.add_argument("--threads", type=count, metavar="N|auto", help="CPU threads (default auto: measured at start)")
     group.add_argument("--tensor-parallel", type=int, metavar="N", help="GPUs that hold the target together")
@@ -82,7 +88,11 @@ def add_pair_options(group: argparse._ActionsContainer) -> None:
         help="target and drafter together, by a name of `codespec models list`, or starter (default: smollm2-135m "
         "where it has been pulled, else starter)",
     )
-    group.add_argument("--target", metavar="PATH|HUB_ID", help="the model that decides, in place of the model's own")
+    group.add_argument(
+        "--target",
+        metavar="PATH|HUB_ID",
+        help="the model that decides: a folder, a .gguf file, a pulled name or a hub id",
+    )
     group.add_argument("--drafter", metavar="PATH|HUB_ID|none", help="the model that guesses")
 
 

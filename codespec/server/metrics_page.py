@@ -6,6 +6,7 @@ Knows what every number means; reads the engine's by a snapshot, so that a scrap
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from aiohttp import web
 
@@ -42,7 +43,10 @@ async def stats(request: web.Request) -> web.StreamResponse:
     loaded = daemon.worker.loaded
     found = [family.as_dict() for family in families(daemon)]
     whose = {"version": __version__, "state": daemon.state, "model": loaded.name if loaded else None}
-    engine = {"mode": loaded.engine.mode if loaded else None, "notes": loaded.engine.notes if loaded else []}
+    engine: dict[str, Any] = {"mode": None, "notes": []}
+    if loaded:
+        prompts = {"context": loaded.context, "prompt_budget": loaded.engine.prompt_budget}
+        engine = {"mode": loaded.engine.mode, "notes": loaded.engine.notes, **prompts}
     return reply({"daemon": {**whose, **engine}, "families": found}, headers={"Cache-Control": "no-store"})
 
 

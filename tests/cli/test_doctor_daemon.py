@@ -35,6 +35,14 @@ def test_a_port_that_cannot_be_listened_on(look: Look, monkeypatch: pytest.Monke
         assert "can't be listened on (Address already in use): check host and port" in look()["port"]
 
 
+def test_a_daemon_says_how_long_its_prompts_are(look: Look) -> None:
+    engine = fakes.FakeEngine()
+    engine.prompt_budget = 16
+    with serving(engine) as served:
+        said = look("--url", f"http://127.0.0.1:{served.port}")["daemon"]
+        assert said.startswith("ok: ready, model toy; of a new document 16 tokens are read, of a context of ")
+
+
 def test_a_daemon_that_is_ready_and_of_another_version(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(fakes.FakeEngine()) as served:
         url = f"http://127.0.0.1:{served.port}"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import http.client
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from codespec import __version__
 from codespec.cli.checks.finding import Finding, State, failed, warning, well
@@ -45,10 +46,18 @@ def check_daemon(address: Address, found: Found) -> Iterator[Finding]:
         said = f"the daemon is codespec {found.version}, this is {__version__}"
         yield warning("version", said, "restart the daemon")
     if found.state == "ready":
-        yield well("daemon", f"ready, model {found.told['daemon'].get('model')}")
+        yield well("daemon", f"ready, model {found.told['daemon'].get('model')}{_prompts(found.told['daemon'])}")
         return
     state, mend = STATES.get(found.state, ("failed", "restart it"))
     yield Finding("daemon", state, f"{found.state}{_why(address)}", mend)
+
+
+def _prompts(daemon: Mapping[str, Any]) -> str:
+    """How long an editor's prompts are there, where that is less than the context."""
+    context, tokens = daemon.get("context"), daemon.get("prompt_budget")
+    if not isinstance(context, int) or not isinstance(tokens, int) or tokens >= context:
+        return ""
+    return f"; of a new document {tokens:,} tokens are read, of a context of {context:,} (first_answer_ms)"
 
 
 def _why(address: Address) -> str:
