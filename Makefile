@@ -16,7 +16,7 @@ endif
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
 
-demo: $(READY) ## complete real code with the starter pair, show drafted and accepted text and the speed-up
+demo: $(READY) ## complete real code, show who wrote what and the speed-up (pulls a model, 93 MB, once; CODESPEC_MODEL=starter: none)
 	@$(BIN)/python -m codespec.cli.demo
 
 serve: $(READY) ## the daemon in the foreground, on 127.0.0.1:8765

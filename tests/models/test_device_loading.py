@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -69,6 +71,6 @@ def test_the_drafter_goes_where_it_is_told(
 
     for module in (load, loader):  # the second is where drafters are loaded
         monkeypatch.setattr(module, "load_model", loaded)
-    monkeypatch.setattr(load, "assemble", lambda *_: None)
+    monkeypatch.setattr(load, "assemble", lambda *_: SimpleNamespace(notes=[]))
     load.build_engine(EngineConfig(device=device, drafter_device=asked))
     assert seen == [(device, True), (wanted, False)], "nobody needs a drafter's rows bit for bit"
