@@ -1,7 +1,7 @@
 """`codespec bench decode`: codespec and its peers decode the same prompts with the same weights in one run.
 
-Calibrates everybody, chooses prompts, then repeats every cell (how tokens are chosen × how many prompts at once) with
-all contestants in turn. Everything found is written at once, and a later run of the same command goes on from there.
+Calibrates everybody, then repeats every cell (how tokens are chosen × how many prompts at once) with all contestants in
+turn. Everything found is written at once, and a later run of the same command goes on from there.
 Knows the order of things; the parts know how.
 """
 
@@ -10,9 +10,10 @@ from __future__ import annotations
 import hashlib
 import platform
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -20,45 +21,49 @@ import torch
 import transformers
 
 from codespec import __version__
-from codespec.bench.decode_acceptance import measure_acceptance
-from codespec.bench.decode_grid import FULL, SAMPLINGS, SMALL, Cell, Grid
+from codespec.bench.decode_grid import CONCURRENCY, SAMPLINGS, Cell
 from codespec.bench.decode_passes import MANY, Lineup, References, calibrate, run_pass
-from codespec.bench.decode_prompts import Chosen, Place, choose_tasks, digest, find_places, first_tasks, rebuild_tasks
+from codespec.bench.decode_prompts import Place, count_kinds, digest, find_places, make_tasks
 from codespec.bench.decode_sheet import Sheet, commit_name
 from codespec.bench.decode_summary import summarize
+from codespec.bench.pair import Pair
 from codespec.bench.peers.contest import Family, Variant, Work, formats, thread_counts
 from codespec.bench.peers.hugging_face import PeerFamily, PeerModels
 from codespec.bench.peers.llama_cpp import LlamaFamily
-from codespec.bench.peers.ours import NEVER_RIGHT, OFF, Own, OwnFamily, OwnModels, table_name
+from codespec.bench.peers.ours import OFF, OwnFamily, OwnModels, table_name
 from codespec.config import EngineConfig
+from codespec.engine.admission import Admission
 from codespec.models.loader import find_device
 from codespec.models.processor import processor
 from codespec.pair.folder import find_folder
+from codespec.pair.gguf import read_source
+from codespec.text.control_tokens import read_json
 from codespec.training.progress import Steps
+
+LIMIT, TOKENS, REPEATS = 24, 128, 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeBench:
-    """What is asked for; the grid fills in what is None. No pass is begun that would end behind so many `minutes`."""
+    """What is asked for: `limit` prompts a cell, and in each text `tokens` at most. No pass is begun that would end
+    behind so many `minutes`.
+    """
 
     config: EngineConfig
     held_out: Path | None = None
     prompts: Path | None = None
     file: Path | None = None
-    limit: int | None = None
-    tokens: int | None = None
-    concurrency: tuple[int, ...] | None = None
-    samplings: tuple[str, ...] | None = None
-    repeats: int = 5
+    limit: int = LIMIT
+    tokens: int = TOKENS
+    concurrency: tuple[int, ...] = CONCURRENCY
+    samplings: tuple[str, ...] = tuple(SAMPLINGS)
+    repeats: int = REPEATS
     minutes: float | None = None
 
     @property
-    def grid(self) -> Grid:
-        """The whole grid for a pair as it is, a small one for an enlarged target."""
-        grid = FULL if self.config.target_shape == "own" else SMALL
-        asked = {name: getattr(self, name) for name in ("limit", "tokens", "concurrency", "samplings")}
-        asked["fewer"] = self.limit
-        return replace(grid, **{name: value for name, value in asked.items() if value is not None})
+    def cells(self) -> list[Cell]:
+        """All comparisons, in order."""
+        return [Cell(*found) for found in product(self.samplings, self.concurrency)]
 
 
 def run_decode_bench(bench: DecodeBench) -> dict[str, Any]:
@@ -69,11 +74,10 @@ def run_decode_bench(bench: DecodeBench) -> dict[str, Any]:
     sheet = Sheet(bench.file)
     places, note = find_places(bench.held_out, bench.prompts)
     section = sheet.section(bench.config.target_shape, _configuration(bench, places))
-    section["note"] = note
     contest = Contest(bench, sheet, section, places)
     contest.prepare()
     contest.play()
-    section["note"] = "; ".join(dict.fromkeys([note, *contest.small.notes, *contest.models.notes]))
+    section["note"] = "; ".join(dict.fromkeys(filter(None, [note, *contest.models.notes])))
     for measured in sheet.values["sections"].values():
         if measured["passes"]:
             measured["summary"] = summarize(measured)
@@ -85,24 +89,23 @@ class Contest:
     """One section of the sheet under way."""
 
     def __init__(self, bench: DecodeBench, sheet: Sheet, section: dict[str, Any], places: Sequence[Place]) -> None:
-        self.bench, self.grid = bench, bench.grid
-        self.sheet, self.section, self.places = sheet, section, places
+        self.bench, self.sheet, self.section = bench, sheet, section
         self.began = time.monotonic()
-        slots = max(MANY, *self.grid.concurrency)
-        self.models = OwnModels(bench.config, slots)
-        # Prompts are chosen with the small target: the enlarged one writes the same, up to rounding, and takes minutes.
-        self.small = OwnModels(replace(bench.config, target_shape="own"), slots)
-        kinds = [formats(device)[0] for device in (bench.config.device, self.small.drafter_device)]
-        pair = self.small.pair(Variant(kinds[0], kinds[1] if self.small.has_drafter else ""))
+        self.models = OwnModels(bench.config, max(MANY, *bench.concurrency))
+        pair = self.models.pair(self._first_variant())
         self.token_bytes = pair.target.token_bytes
-        self.lineup = Lineup(self._families(pair.shares_ids), self.grid.names)
-        section["pair"] = pair.facts()
+        count = max(bench.limit, *(cell.least for cell in bench.cells))
+        self.tasks, self.ends = make_tasks(Admission(pair.target, pair.context), places[:count], bench.tokens)
+        room = max(len(task.ids) for task in self.tasks) + bench.tokens
+        peers, llama = PeerModels(bench.config, pair.shares_ids), LlamaFamily(bench.config, self.models.slots, room)
+        families: list[Family] = [OwnFamily(self.models), PeerFamily(peers), llama]
+        self.lineup = Lineup(families)
+        section["pair"] = _facts(bench.config, pair)
+        section["prompts"] = dict(count_kinds(self.tasks[: bench.limit]))
 
     def prepare(self) -> None:
         """Calibrates, or reads what an earlier run found."""
-        known = self.section.get("contestants")
-        if known is None:
-            known = self._calibrated()
+        known = self.section.get("contestants") or self._calibrated()
         self.lineup.absent = {name: found["absent"] for name, found in known.items() if "absent" in found}
         self.lineup.fastest = {
             name: {size: Variant(**values) for size, values in found["fastest"].items()}
@@ -114,18 +117,15 @@ class Contest:
 
     def play(self) -> None:
         """Runs the passes that are not there yet, while there is time."""
-        chosen = {sampling: self._chosen(sampling) for sampling in self.grid.samplings}
-        self._count_acceptance(chosen)
-        waiting = self._waiting(chosen)
+        waiting = self._waiting()
         steps = Steps("measure", sum(len(work) for _, _, work in waiting))
         references = References(self.lineup, self.models, self.token_bytes)
         for cell, repeat, work in waiting:
             begun = time.monotonic()
             if self._late(cell):
                 break
-            names = [c.name for c in self.lineup.contestants if self.grid.takes_part(c.name, cell)]
-            self.section["costs"] = costs = self._measured_costs(cell)
-            records = run_pass(self.lineup, references, self.models, cell, repeat, work, names, steps.advance)
+            self.section["costs"] = self._measured_costs(cell)
+            records = run_pass(self.lineup, references, self.models, repeat, work, steps.advance)
             self.section["passes"].append(
                 {
                     "sampling": cell.sampling,
@@ -134,25 +134,19 @@ class Contest:
                     "date": date.today().isoformat(),
                     "commit": commit_name(),
                     "seconds": time.monotonic() - begun,
-                    "costs": costs,
                     "records": records,
                 }
             )
             self.sheet.write()
 
-    def _families(self, shared_vocabulary: bool) -> list[Family]:
-        config = self.bench.config
-        found: list[Family] = [OwnFamily(self.models), PeerFamily(PeerModels(config, shared_vocabulary))]
-        return [*found, LlamaFamily(config, self.models.slots, self.grid.tokens)]
-
     def _calibrated(self) -> dict[str, Any]:
-        steps = Steps("calibrate", len(self.lineup.contestants))
-        tasks = first_tasks(self.small, self._small_variant(), self.places, MANY)
-        measured = calibrate(self.lineup, tasks, self.grid, steps.advance)
+        everybody = [contestant for family in self.lineup.families for contestant in family.contestants]
+        several = any(count > 1 for count in self.bench.concurrency)
+        measured = calibrate(self.lineup, self.tasks, several, Steps("calibrate", len(everybody)).advance)
         found: dict[str, Any] = {}
-        for contestant in [c for family in self.lineup.families for c in family.contestants]:
+        for contestant in everybody:
             fastest = self.lineup.fastest.get(contestant.name)
-            if fastest:
+            if fastest and contestant.name not in self.lineup.absent:
                 found[contestant.name] = {
                     "family": contestant.family,
                     "plain": contestant.plain,
@@ -161,60 +155,30 @@ class Contest:
                     "settings": contestant.facts(fastest["one"]),
                     "calibration": measured[contestant.name],
                 }
-        return found | {name: {"absent": reason} for name, reason in self.lineup.absent.items() if reason}
+        return found | {name: {"absent": reason} for name, reason in self.lineup.absent.items()}
 
     def _measured_costs(self, cell: Cell) -> dict[str, Any]:
         """What the rounds of a pass will cost, by variant: a machine that others share changes from pass to pass."""
         names = [c.name for c in self.lineup.families[0].contestants if c.name in self.lineup.fastest]
-        used = {self.lineup.variant(n, cell.concurrency) for n in names if self.grid.takes_part(n, cell)}
+        used = {self.lineup.variant(name, cell.concurrency) for name in names}
         self.models.measure(used)
         return {table_name(variant): self.models.table(variant).as_dict() for variant in used}
 
-    def _count_acceptance(self, chosen: Mapping[str, Chosen]) -> None:
-        """What holds at fixed lengths, for the samplings of which it is not known yet."""
-        running = [c for c in self.lineup.contestants if isinstance(c, Own) and c.sources and c.name != NEVER_RIGHT]
-        variants = {contestant.name: self.lineup.variant(contestant.name, 1) for contestant in running}
-        known = self.section.setdefault("acceptance", {})
-        for sampling in (name for name in chosen if name not in known):
-            tokens, advance = self.grid.tokens, Steps(f"acceptance {sampling}", len(running)).advance
-            tasks, temperature = chosen[sampling].tasks, SAMPLINGS[sampling]
-            known[sampling] = measure_acceptance(self.small, running, variants, tasks, tokens, temperature, advance)
-            self.sheet.write()
+    def _first_variant(self) -> Variant:
+        """Plain decoding as it is the fastest, or before that is known, in the first format."""
+        known = self.section.get("contestants", {}).get(OFF, {}).get("fastest")
+        plain = Variant(**known["one"]) if known else Variant(formats(self.bench.config.device)[0])
+        drafters = formats(self.models.drafter_device) if self.models.has_drafter else ("",)
+        return replace(plain, drafter_dtype=drafters[0])
 
-    def _small_variant(self) -> Variant:
-        fastest = self.lineup.fastest.get(OFF)
-        return fastest["one"] if fastest else Variant(formats(self.bench.config.device)[0])
-
-    def _chosen(self, sampling: str) -> Chosen:
-        """The prompts of a sampling, chosen now or by an earlier run."""
-        known, grid, variant = self.section.setdefault("prompts", {}), self.grid, self._small_variant()
-        if sampling in known:
-            return rebuild_tasks(self.small, variant, self.places, known[sampling], grid.extra)
-        found = choose_tasks(
-            self.small,
-            variant,
-            self.places,
-            limit=grid.most(sampling),
-            loops=grid.loops,
-            extra=grid.extra,
-            tokens=grid.tokens,
-            temperature=SAMPLINGS[sampling],
-            advance=Steps(f"prompts {sampling}", grid.most(sampling)).advance,
-        )
-        known[sampling] = found.facts()
-        self.sheet.write()
-        return found
-
-    def _waiting(self, chosen: Mapping[str, Chosen]) -> list[tuple[Cell, int, list[Work]]]:
+    def _waiting(self) -> list[tuple[Cell, int, list[Work]]]:
         """The passes to come: every cell once, then every cell again, so that little time covers all."""
         there = {(p["sampling"], p["concurrency"], p["repeat"]) for p in self.section["passes"]}
-        found = []
-        for repeat in range(self.bench.repeats):
-            for cell in self.grid.cells:
-                if (cell.sampling, cell.concurrency, repeat) not in there:
-                    tasks = self.grid.batches(chosen[cell.sampling], cell)
-                    work = [Work(batch, self.grid.tokens, cell.temperature, cell.concurrency) for batch in tasks]
-                    found += [(cell, repeat, work)] if work else []
+        bench, found = self.bench, []
+        for repeat, cell in product(range(bench.repeats), bench.cells):
+            work = cell.work(self.tasks, bench.limit, bench.tokens, self.ends)
+            if work and (cell.sampling, cell.concurrency, repeat) not in there:
+                found.append((cell, repeat, work))
         return found
 
     def _late(self, cell: Cell) -> bool:
@@ -228,9 +192,18 @@ class Contest:
         return time.monotonic() - self.began + expected > 60 * self.bench.minutes
 
 
+def _facts(config: EngineConfig, pair: Pair) -> dict[str, Any]:
+    """What the pair is, and of weights from a GGUF file, what that stored."""
+    facts = pair.facts()
+    for role, name in (("target", config.target), ("drafter", config.drafter)):
+        if role in facts:
+            facts[role]["stored"] = read_source(read_json(find_folder(name) / "config.json"))
+    return facts
+
+
 def _configuration(bench: DecodeBench, places: Sequence[Place]) -> dict[str, Any]:
     """What must be the same for figures to stand beside each other; repeats and cells may be added."""
-    config, grid = bench.config, bench.grid
+    config = bench.config
     models = {"target": config.target, "drafter": config.drafter}
     return {
         "weights": {role: _weights(name) for role, name in models.items()},
@@ -242,8 +215,8 @@ def _configuration(bench: DecodeBench, places: Sequence[Place]) -> dict[str, Any
         "drafter_device": config.drafter_device,
         "graph_rows": config.graph_rows,
         "prompts": digest(places),
-        "prompts of a cell": [grid.limit, grid.fewer, grid.loops, grid.extra],
-        "tokens": grid.tokens,
+        "prompts of a cell": bench.limit,
+        "tokens": bench.tokens,
         "machine": {**_machine(config.device), "threads": list(thread_counts(config.device))},
         "versions": {
             "codespec": __version__,

@@ -5,26 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from codespec.bench.decode_grid import OF, SHARE
-from codespec.bench.decode_passes import UNBATCHED
 from codespec.bench.decode_summary import ALL
-from codespec.bench.peers.contest import CODE, LOOPS, NOISE, REWRITE
-from codespec.bench.peers.ours import OFF
+from codespec.bench.peers.contest import PROJECTS, PROMPTS
+from codespec.bench.peers.hugging_face import ASSISTED, LOOKUP
+from codespec.bench.peers.hugging_face import PLAIN as TRANSFORMERS
+from codespec.bench.peers.llama_cpp import FAMILY as LLAMA
+from codespec.bench.peers.ours import NEVER_RIGHT, OFF, ON, SUFFIX
 from codespec.bench.plot import Bar, Chart
 
-TITLES = {
-    CODE: "loop-free texts",
-    LOOPS: "texts that go round in circles",
-    REWRITE: "code repeated with small edits",
-    NOISE: "random words",
-    ALL: "all prompts",
-}
+TITLES = {PROMPTS: "of the prompts file", PROJECTS: "of held-out projects", ALL: "of all kinds"}
 WHO = (
-    f"codespec decodes all prompts in each repeat, others {SHARE} of {OF} in turn where they are many (the slowest 1)",
-    f"who takes one prompt after the other decodes {UNBATCHED} of a first batch where several run at once",
+    "× is the median over prompts (several at once: over batches of prompts) of ratios taken in turn, with its 95 % "
+    "bootstrap interval",
+    "several at once: codespec is timed while its batch is full, others from a batch's first token to its last text's "
+    "end; who takes one prompt only is left out",
 )
-ENOUGH = 0.9  # of the bound
-ALONE = ", 1 at once"  # the end of such a cell's name
 FAR = 0.5  # nats a token from plain sampling's: not the target's texts any more
 
 
@@ -33,25 +28,41 @@ def report(found: Mapping[str, Any]) -> list[str]:
     lines = []
     for name, section in _measured(found).items():
         lines += ["", f"── {_size(name)} " + "─" * 40, section["configuration"]["machine"]["processor"]]
-        lines += [*_prompts(section), *WHO, "fastest variants:"]
-        lines += [f"  {contestant}: {_variant(told)}" for contestant, told in section["contestants"].items()]
+        lines += [*_about(section), *WHO, "fastest variants:"]
+        lines += [f"  {contestant}: {_variant(facts)}" for contestant, facts in section["contestants"].items()]
         for cell, values in section["summary"]["cells"].items():
-            for group, told in values["groups"].items():
-                lines += ["", f"{cell}, {TITLES[group]} ({told['prompts']} prompts, {values['repeats']} repeats):"]
-                lines += _table(told)
-        lines += ["", *_prediction(section["summary"]["prediction"]), _headline(section["summary"]["headline"])]
+            for kind, figures in values["kinds"].items():
+                title = f"{cell}, {figures['prompts']} prompts {TITLES[kind]}, {values['repeats']} repeats:"
+                lines += ["", title, *_table(figures)]
+        lines += ["", *_prediction(section["summary"]["prediction"]), "", *headline(section)]
+    return lines
+
+
+def headline(section: Mapping[str, Any]) -> list[str]:
+    """What codespec's speculation brings, a line a cell, as a Markdown table for documents."""
+    rows = {cell: values["kinds"][ALL]["rows"] for cell, values in section["summary"]["cells"].items()}
+    others = [OFF, SUFFIX, TRANSFORMERS, ASSISTED, LOOKUP]
+    others += [name for name in section["contestants"] if name.startswith(LLAMA)]
+    others = [name for name in others if any(name in row.get(ON, {"times": ()})["times"] for row in rows.values())]
+    heads = ["× " + name.removeprefix("codespec ").removeprefix(f"{TRANSFORMERS} ") for name in others]
+    lines = ["| " + " | ".join([ON, "tokens/s", *heads, "never right, × off"]) + " |", "|---" * (len(others) + 3) + "|"]
+    for cell, row in rows.items():
+        if ON not in row:
+            continue
+        times, never = row[ON]["times"], row.get(NEVER_RIGHT, {"times": {}})["times"].get(OFF)
+        cells = [cell, f"{row[ON]['tokens_per_second']:.1f}", *(_interval(times.get(name)) for name in others)]
+        lines.append("| " + " | ".join([*cells, _interval(never)]) + " |")
     return lines
 
 
 def charts(found: Mapping[str, Any]) -> list[Chart]:
-    """Speed against the fastest plain decoding on loop-free texts, one prompt at once; the tables have the rest."""
-    drawn = []
-    for name, section in _measured(found).items():
-        for cell, values in section["summary"]["cells"].items():
-            told = values["groups"].get(CODE)
-            if told and cell.endswith(ALONE):
-                drawn.append(_chart(name, cell, told))
-    return drawn
+    """Speed against plain decoding, a chart a cell."""
+    return [
+        _chart(name, cell, values["kinds"][ALL])
+        for name, section in _measured(found).items()
+        for cell, values in section["summary"]["cells"].items()
+        if OFF in values["kinds"][ALL]["rows"]
+    ]
 
 
 def _measured(found: Mapping[str, Any]) -> dict[str, Any]:
@@ -59,75 +70,61 @@ def _measured(found: Mapping[str, Any]) -> dict[str, Any]:
     return {name: section for name, section in found["sections"].items() if "summary" in section}
 
 
-def _variant(told: Mapping[str, Any]) -> str:
-    """How a contestant is run, for one prompt and for many; or why it is not."""
-    if "absent" in told:
-        return str(told["absent"])
-    said = []
-    for size, variant in told["fastest"].items():
-        drafter = f", drafter {variant['drafter_dtype']}" if variant["drafter_dtype"] else ""
-        said.append(f"{size}: {variant['dtype']}{drafter}, {variant['threads']} thread(s)")
-    alone = "" if told["batched"] else "; one prompt after the other"
-    options = ", ".join(f"{name} {value}" for name, value in told["settings"].items())
-    return "; ".join(said) + (f" ({options})" if options else "") + alone
-
-
-def _prompts(section: Mapping[str, Any]) -> list[str]:
-    lines = [section["note"]] if section["note"] else []
-    for sampling, told in section["prompts"].items():
-        share = told["looping"] / max(1, told["places"])
-        lines.append(f"{sampling}: {told['places']} places looked at, {share:.0%} of the texts go round in circles")
-    commits = sorted({turn["commit"] for turn in section["passes"]})
+def _about(section: Mapping[str, Any]) -> list[str]:
+    """The models, the prompts, and whether passes are of one commit."""
+    lines = [f"{role}: {_model(facts)}" for role, facts in section["pair"].items()]
+    lines += [section["note"]] if section["note"] else []
+    commits = sorted({one["commit"] for one in section["passes"]})
     if len(commits) > 1:
         lines.append(f"passes of several commits with the same code: {', '.join(commits)}")
     return lines
 
 
-def _table(told: Mapping[str, Any]) -> list[str]:
-    head = ("", "tokens/s", "× fastest plain", "with reading", "× off", "accepted", "a round", "equal", "loops")
-    lines = ["{:28}{:>9}{:>21}{:>14}{:>7}{:>10}{:>9}{:>11}{:>7}".format(*head)]
-    for name, row in told["rows"].items():
-        off = row["times"].get(OFF)
-        whole = row["times_fastest_plain_with_reading"]
-        cells = f"{row['tokens_per_second']:9.1f}{_interval(row['times_fastest_plain']):>21}"
-        cells += f"{whole['ratio']:14.2f}" if whole else f"{'':14}"
-        cells += f"{off['ratio']:7.2f}" if off else f"{'':7}"
+def _model(facts: Mapping[str, Any]) -> str:
+    stored = f", from {facts['stored']}" if facts.get("stored") else ""
+    return f"{facts['name']}, {facts['parameters'] / 1e6:.1f} M parameters, {facts['vocabulary']} tokens{stored}"
+
+
+def _variant(facts: Mapping[str, Any]) -> str:
+    """How a contestant is run, for one prompt and for many; or why it is not."""
+    if "absent" in facts:
+        return str(facts["absent"])
+    parts = []
+    for size, variant in facts["fastest"].items():
+        drafter = f", drafter {variant['drafter_dtype']}" if variant["drafter_dtype"] else ""
+        parts.append(f"{size}: {variant['dtype']}{drafter}, {variant['threads']} thread(s)")
+    options = ", ".join(f"{name} {value}" for name, value in facts["settings"].items())
+    return "; ".join(parts) + (f" ({options})" if options else "")
+
+
+def _table(figures: Mapping[str, Any]) -> list[str]:
+    head = ("", "tokens/s", "× off", "first ms", "accepted", "a round", "equal", "tokens", "ended", "loops")
+    lines = ["{:28}{:>9}{:>19}{:>10}{:>10}{:>9}{:>9}{:>8}{:>7}{:>7}".format(*head)]
+    for name, row in figures["rows"].items():
+        cells = f"{row['tokens_per_second']:9.1f}{_interval(row['times'].get(OFF)):>19}"
+        cells += f"{row['first_seconds'] * 1000:10.0f}"
         drafts = row["acceptance"] is not None
         cells += f"{row['acceptance']:10.0%}{row['accepted_a_round']:9.2f}" if drafts else f"{'':19}"
-        lines.append(f"{name:28}{cells}{_equal(row):>11}{row['looping']:7.0%}")
-    lines.append(f"  fastest plain: {told['fastest_plain'] or 'none ran'}")
-    lines += [f"  {line}" for name, row in told["rows"].items() for line in _details(name, row, told)]
-    return lines + [f"  {name} failed: {why}" for name, why in told["failed"].items()]
+        equal = f"{row['equal']}/{row['compared']}" if row["compared"] else "–"
+        lines.append(f"{name:28}{cells}{equal:>9}{row['tokens_a_text']:8.1f}{row['ended']:7.0%}{row['looping']:7.0%}")
+    if ON in figures["rows"]:
+        times = figures["rows"][ON]["times"].items()
+        lines.append(f"  {ON}, × others: " + ", ".join(f"{name} {_interval(ratio)}" for name, ratio in times))
+    lines += [f"  {line}" for name, row in figures["rows"].items() for line in _details(name, row, figures["rows"])]
+    return lines + [f"  {name} failed: {why}" for name, why in figures["failed"].items()]
 
 
-def _details(name: str, row: Mapping[str, Any], told: Mapping[str, Any]) -> list[str]:
+def _details(name: str, row: Mapping[str, Any], rows: Mapping[str, Any]) -> list[str]:
     split = ", ".join(f"{part} {share:.0%}" for part, share in row["split"].items())
-    lines = [f"{name}: {split}"]
-    if "result_of_predicted" in row and row["acceptance"] is not None:
-        lines += [f"{name}: {_judged(row)}"]
+    predicted = f"; predicted {row['predicted']:.2f} × off" if "predicted" in row else ""
+    lines = [f"{name}: {split}{predicted}"]
     if row["compared"] and row["equal"] < row["compared"] and not row["plain"]:  # another program rounds otherwise
         lines.append(f"{name}: NOT EQUAL to plain in {row['compared'] - row['equal']} of {row['compared']} texts")
-    plain = told["rows"].get(told["fastest_plain"], {})
+    plain = rows.get(OFF, {})
     if "nats" in row and "nats" in plain and row["nats"] < plain["nats"] - FAR:
-        said = f"it gives them {row['nats']:.2f} nats a token, plain ones {plain['nats']:.2f}"
-        lines.append(f"{name}: NOT THE TARGET'S TEXTS: {said}")
+        both = f"it gives them {row['nats']:.2f} nats a token, plain ones {plain['nats']:.2f}"
+        lines.append(f"{name}: NOT THE TARGET'S TEXTS: {both}")
     return lines
-
-
-def _judged(row: Mapping[str, Any]) -> str:
-    """The result beside what the cost table allows and says."""
-    result = row["times"][OFF]["ratio"]
-    said = f"result {result:.2f} × off, predicted {row['predicted']:.2f} ({row['result_of_predicted']:.0%})"
-    if "result_of_bound" not in row:
-        return said
-    share = row["result_of_bound"]
-    verdict = "passes" if share >= ENOUGH else f"less than {ENOUGH:.0%}"
-    lengths = ", ".join(f"{source} {length}" for source, length in row["bound"]["lengths"].items())
-    return f"{said}, bound {row['bound']['times_plain']:.2f} ({share:.0%} of it: {verdict}; at lengths {lengths})"
-
-
-def _equal(row: Mapping[str, Any]) -> str:
-    return f"{row['equal']}/{row['compared']}" if row["compared"] else "–"
 
 
 def _interval(values: Mapping[str, Any] | None) -> str:
@@ -137,27 +134,22 @@ def _interval(values: Mapping[str, Any] | None) -> str:
 def _prediction(values: Mapping[str, Any]) -> list[str]:
     if not values:
         return []
-    said = f"{values['median_error']:.0%} off in the median of {values['rows']} rows"
-    return [f"the cost table's predictions are {said}, {values['worst_error']:.0%} at worst ({values['worst']})"]
+    middle = f"{values['median_error']:.0%} off in the median of {values['rows']} rows"
+    return [f"the cost table's predictions are {middle}, {values['worst_error']:.0%} at worst ({values['worst']})"]
 
 
-def _headline(values: Mapping[str, Any]) -> str:
-    if not values["stated"]:
-        return f"no headline: {values['why']}"
-    return f"headline: {_interval(values['times_fastest_plain'])} × the fastest plain ({values['fastest_plain']})"
-
-
-def _chart(name: str, cell: str, told: Mapping[str, Any]) -> Chart:
+def _chart(name: str, cell: str, figures: Mapping[str, Any]) -> Chart:
+    off = {"ratio": 1.0, "low": 1.0, "high": 1.0}
     bars = []
-    for contestant, row in told["rows"].items():
-        times = row["times_fastest_plain"]
+    for contestant, row in figures["rows"].items():
+        times = off if contestant == OFF else row["times"].get(OFF)
         if times is None:
             continue
-        kind = "best" if contestant == "codespec on" else "plain" if contestant == told["fastest_plain"] else "bar"
+        kind = "best" if contestant == ON else "plain" if contestant == OFF else "bar"
         note = f"{times['ratio']:.2f}  ({row['tokens_per_second']:.0f} tokens/s)"
         bars.append(Bar(contestant, times["ratio"], kind, (times["low"], times["high"]), note))
-    note = f"{_size(name)}; {told['prompts']} loop-free prompts; 95 % bootstrap intervals"
-    return Chart(f"Speed against the fastest plain decoding: {cell}", note, bars, line=1.0)
+    note = f"{_size(name)}; {figures['prompts']} prompts; medians with 95 % bootstrap intervals"
+    return Chart(f"Speed against plain decoding: {cell}", note, bars, line=1.0)
 
 
 def _size(name: str) -> str:

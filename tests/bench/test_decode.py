@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
-from codespec.bench.decode_grid import FULL
 from codespec.bench.peers import hugging_face
 from codespec.bench.peers.contest import Answer
 from codespec.models.processor import processor
@@ -23,23 +21,25 @@ __all__ = ["command", "models", "plain_environment"]
 NAMES = {
     "codespec off",
     "codespec on",
+    "codespec on, never right",
     "codespec suffix",
     "codespec draft_model",
     "transformers",
-    "transformers assisted",
-    "transformers prompt lookup",
 }
-SMALL = ("--limit", "1", "--tokens", "8", "--concurrency", "1,2", "--repeats", "1")
+ONE_PROMPT = {"transformers assisted", "transformers prompt lookup"}
+SMALL = ("--limit", "2", "--tokens", "8", "--concurrency", "1,2", "--repeats", "1")
 
 
 @pytest.fixture
 def words(models: Models, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str | Path]:
-    """The benchmark on two projects and nothing of this machine's library; nothing is measured at leisure."""
+    """The benchmark on two projects and some prompts without this machine's library; no measurement takes long."""
     monkeypatch.setattr("codespec.bench.pricing.LEISURE", 0.0)
     monkeypatch.setattr("codespec.bench.pricing.BUDGET", 0.05)
     monkeypatch.setattr("codespec.training.held_out.held_out_files", list)
     monkeypatch.setattr("codespec.bench.decode_sheet.code_digest", lambda: "the code")  # someone may be editing it
-    monkeypatch.setattr("codespec.bench.decode.FULL", replace(FULL, loops=1, extra=1, calibration=3))
+    monkeypatch.setattr("codespec.bench.decode_passes.CALIBRATION", 3)
+    monkeypatch.setattr("codespec.bench.peers.ours.QUICK", 0.05)
+    monkeypatch.setattr("codespec.bench.peers.ours.PASS", 0.0)
     monkeypatch.setattr("codespec.bench.peers.contest.DTYPES", ("float32",))
     for module in ("ours", "hugging_face"):
         monkeypatch.setattr(f"codespec.bench.peers.{module}.thread_counts", lambda device: (1,))
@@ -49,7 +49,10 @@ def words(models: Models, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> li
     text = "".join(f"def area{i}(width):\n    result = width * {i}\n    return result\n\n\n" for i in range(20))
     documents = [Document(name, f"{name}.py", "python", text.replace("area", name)) for name in ("disc", "cube")]
     write_documents(tmp_path / "held_out.jsonl.gz", documents)
-    return ["bench", "decode", *models.flags, "--held-out", tmp_path / "held_out.jsonl.gz"]
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text("".join(json.dumps({"prompt": f"def size{n}(box):\n"}) + "\n" for n in range(9)))
+    sources: list[str | Path] = ["--held-out", tmp_path / "held_out.jsonl.gz", "--prompts", prompts]
+    return ["bench", "decode", *models.flags, *sources]
 
 
 def read(file: Path) -> dict[str, Any]:
@@ -65,21 +68,21 @@ def test_the_whole_bench_and_going_on_with_it(words: list[str | Path], command: 
     assert section["configuration"]["machine"]["processor"] == processor().label and processor().label in done.out
     assert str(tmp_path) not in out.read_text(encoding="utf-8")
     check_cells(section)
-    assert "loop-free prompts and 1 repeats, where 50 and 5 are needed" in done.out and "NOT EQUAL" not in done.out
+    assert section["prompts"] == {"prompts": 1, "projects": 1} and "NOT EQUAL" not in done.out
+    assert "| codespec on | tokens/s | × off |" in done.out and "greedy, 1 at once, 1 prompts of held-out" in done.out
     assert "llama.cpp bf16: no_such_package not installed: run" in done.out and "measure [" in done.err
     assert ElementTree.parse(plot).getroot().tag.endswith("svg")
 
     small = tmp_path / "summary.json"
-    more = command(*words, *SMALL[:-1], "2", "--json", out, "--summary", small)
+    fewer = ("--concurrency", "1", "--sampling", "greedy", "--repeats", "2")
+    more = command(*words, *SMALL[:4], *fewer, "--json", out, "--summary", small)
     assert more.code == 0, more.err
     kept = read(small)
     assert "passes" not in kept and kept["summary"].keys() == read(out)["summary"].keys()
     later = read(out)
-    assert later["passes"][:4] == section["passes"] and len(later["passes"]) == 8
-    assert {turn["repeat"] for turn in later["passes"][4:]} == {1}
-    assert {name: later[name] for name in ("contestants", "prompts")} == {
-        name: section[name] for name in ("contestants", "prompts")
-    }
+    assert later["passes"][:4] == section["passes"] and len(later["passes"]) == 5
+    assert (later["passes"][4]["sampling"], later["passes"][4]["repeat"]) == ("greedy", 1)
+    assert later["contestants"] == section["contestants"]
     other = command(*words, *SMALL[:2], "--tokens", "9", "--json", out)
     other.check_mistake("measured with another tokens", "delete this one")
     assert read(out) == later
@@ -91,26 +94,26 @@ def check_cells(section: dict[str, Any]) -> None:
         f"{sampling}, {count} at once" for sampling in ("greedy", "sampled") for count in (1, 2)
     }
     for cell, values in section["summary"]["cells"].items():
-        told = values["groups"]["all"]
-        first = cell == "greedy, 1 at once"  # the only one with prompts for drafts that are never right
-        assert set(told["rows"]) | set(told["failed"]) == NAMES | ({"codespec on, never right"} if first else set())
-        assert set(told["failed"]) <= {"transformers assisted"} and ("sampled" in cell or not told["failed"])
-        assert values["repeats"] == 1 and told["fastest_plain"] in ("codespec off", "transformers")
-        for name, row in told["rows"].items():
+        figures, alone = values["kinds"]["all"], ", 1 at once" in cell
+        assert set(values["kinds"]) == ({"all", "prompts", "projects"} if alone else {"all"})
+        assert figures["prompts"] == (2 if alone else 4)
+        assert set(figures["rows"]) | set(figures["failed"]) == NAMES | (ONE_PROMPT if alone else set())
+        assert set(figures["failed"]) <= {"transformers assisted"} and ("sampled" in cell or not figures["failed"])
+        for name, row in figures["rows"].items():
             assert row["tokens_per_second"] > 0 and row["equal"] == row["compared"], (cell, name)
             comparable = "greedy" in cell or name.startswith("codespec")
             assert row["compared"] == (row["texts"] if comparable else 0)
             assert sum(row["split"].values()) == pytest.approx(1.0, abs=0.05)
             assert ("nats" in row) == ("sampled" in cell)
-        on, off = told["rows"]["codespec on"], told["rows"]["codespec off"]
+            assert 0 < row["tokens_a_text"] <= 8 and ("codespec off" in row["times"]) == (name != "codespec off")
+        on, off = figures["rows"]["codespec on"], figures["rows"]["codespec off"]
+        never = figures["rows"]["codespec on, never right"]
         assert off["drafted_a_round"] == 0 and on["drafted_a_round"] > 0
-        assert on["bound"]["times_plain"] > 0.0  # against another engine's table: noise may bring it below 1
-        assert "bound" not in off
-        assert on["times"]["codespec off"]["repeats"] == 1
-        assert told["rows"][told["fastest_plain"]]["times_fastest_plain"]["ratio"] == 1.0
-    for turn in section["passes"]:
-        for record in (record for records in turn["records"].values() for record in records if "seconds" in record):
-            assert record["tokens"] + record["prompts"] <= 8 * record["prompts"]  # the first tokens are not decoding's
+        assert never["drafted_a_round"] > 0 == never["acceptance"]
+        assert set(on["times"]) == set(figures["rows"]) - {"codespec on"} and on["predicted"] > 0
+    for one in section["passes"]:
+        for record in (record for records in one["records"].values() for record in records if "seconds" in record):
+            assert record["tokens"] + record["prompts"] <= record["written"]  # the first tokens are not decoding's
 
 
 def test_a_wrong_text_of_a_peer_is_not_equal(
@@ -129,7 +132,7 @@ def test_a_wrong_text_of_a_peer_is_not_equal(
     quick = ("--limit", "1", "--tokens", "6", "--concurrency", "1", "--repeats", "1", "--sampling", "greedy")
     done = command(*words, *quick, "--json", out)
     assert done.code == 0, done.err
-    rows = read(out)["summary"]["cells"]["greedy, 1 at once"]["groups"]["all"]["rows"]
+    rows = read(out)["summary"]["cells"]["greedy, 1 at once"]["kinds"]["all"]["rows"]
     assert rows["transformers prompt lookup"]["equal"] == 0 < rows["transformers prompt lookup"]["compared"]
     assert all(row["equal"] == row["compared"] for name, row in rows.items() if name != "transformers prompt lookup")
     assert "transformers prompt lookup: NOT EQUAL to plain in" in done.out
@@ -144,7 +147,7 @@ def test_a_wrong_text_of_ours_is_an_error(
     quick = ("--limit", "1", "--tokens", "6", "--concurrency", "1", "--repeats", "1", "--sampling", "greedy")
     done = command(*words, *quick, "--json", out)
     assert done.code == 1, done.err
-    rows = read(out)["summary"]["cells"]["greedy, 1 at once"]["groups"]["all"]["rows"]
+    rows = read(out)["summary"]["cells"]["greedy, 1 at once"]["kinds"]["all"]["rows"]
     assert rows["codespec on"]["equal"] < rows["codespec on"]["compared"] and "NOT EQUAL to plain in" in done.out
     said = done.err.splitlines()[-1]
     assert said.startswith("codespec: A text differs from plain decoding, which exact mode rules out (codespec ")
@@ -155,7 +158,7 @@ def test_a_wrong_text_of_ours_is_an_error(
     ("more", "sentence"),
     [
         (["--held-out", "none.gz"], "There is no corpus at none.gz"),
-        (["--prompts", "none.jsonl"], "give one of them"),
+        (["--prompts", "none.jsonl"], "The prompts file none.jsonl can't be read"),
         (["--dtype", "bfloat16"], "leave out --dtype"),
         (["--threads", "2"], "leave out --dtype and --threads"),
         (["--repeats", "0"], "must be a whole number of 1 or more"),

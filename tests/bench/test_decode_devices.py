@@ -39,7 +39,7 @@ def test_a_drafter_beside_the_gpu_has_the_cpus_formats() -> None:
 @pytest.mark.parametrize("device,going", [("cpu", True), ("cuda", False)])
 def test_llama_cpp_takes_part_beside_a_cpu_only(device: str, going: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(llama_cpp, "PACKAGES", ("json",))  # installed everywhere
-    family = LlamaFamily(EngineConfig(device=device), slots=4, tokens=8)
+    family = LlamaFamily(EngineConfig(device=device), slots=4, room=8)
     assert bool(family.contestants) is going
     assert all("beside a CPU" in why for why in family.absent.values()) and bool(family.absent) is not going
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import random
+import shutil
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,10 +14,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codespec.bench.peers.contest import Answer, PeerError, Stable, Task, Variant, Work
+from codespec.bench.peers import llama_cpp
+from codespec.bench.peers.contest import PROMPTS, Answer, PeerError, Stable, Task, Variant, Work
 from codespec.bench.peers.gguf_file import FORMATS, neighbours, tensors, why_not
-from codespec.bench.peers.llama_cpp import Llama, LlamaFamily, LlamaModel, Row, choose, look_up
+from codespec.bench.peers.llama_cpp import NGRAM_NAME, Llama, LlamaFamily, LlamaModel, Row, choose, look_up
+from codespec.bench.peers.original import Original, find_original
+from codespec.catalogue.store import Pulled, folder_of
 from codespec.config import EngineConfig
+from codespec.models.processor import Processor
+from codespec.pair.made import SOURCE
+from codespec.text.tokenizer import TextTokenizer
+from tests.cli.conftest import write_model
 from tests.pairs import network_for
 from tests.toy_tokenizers import toy_tokenizer
 
@@ -46,9 +56,6 @@ class FakeModel:
     def roll_back(self, sequence: int, length: int) -> None:
         del self.held[sequence][length:]
 
-    def cut(self, text: str) -> list[int]:
-        return [1, 2]
-
     def _row(self, ids: Sequence[int]) -> Row:
         dice = random.Random(repr(ids[-2:]))
         return np.array([dice.random() * 4 for _ in range(VOCABULARY)], dtype=np.float32)
@@ -57,7 +64,12 @@ class FakeModel:
 def decode(ngram: bool, work: Work) -> tuple[Answer, FakeModel]:
     model = FakeModel()
     models: Stable[LlamaModel] = Stable(lambda _: model)  # type: ignore[arg-type,return-value]
-    return Llama("BF16", ngram, models).answer(work, Variant("bfloat16")), model
+    name = NGRAM_NAME if ngram else "llama.cpp bf16"
+    return Llama(name, ["bf16"], models).answer(work, Variant("bfloat16")), model
+
+
+def task(number: int, ids: Sequence[int]) -> Task:
+    return Task(number, PROMPTS, "", "", "", tuple(ids))
 
 
 @settings(max_examples=40)
@@ -65,27 +77,33 @@ def decode(ngram: bool, work: Work) -> tuple[Answer, FakeModel]:
     st.lists(st.lists(st.integers(0, VOCABULARY - 1), min_size=3, max_size=20), min_size=1, max_size=4),
     st.integers(1, 40),
     st.sampled_from([0.0, 0.8]),
+    st.sampled_from([frozenset[int](), frozenset({2}), frozenset({0, 3})]),
 )
-def test_a_lookup_changes_no_text(prompts: list[list[int]], tokens: int, temperature: float) -> None:
-    tasks = tuple(Task(number, "code", "", "", tuple(ids)) for number, ids in enumerate(prompts))
-    work = Work(tasks, tokens, temperature)
+def test_a_lookup_changes_no_text(
+    prompts: list[list[int]], tokens: int, temperature: float, ends: frozenset[int]
+) -> None:
+    tasks = tuple(task(number, ids) for number, ids in enumerate(prompts))
+    work = Work(tasks, tokens, temperature, ends=ends)
     (plain, _), (guessed, model) = decode(False, work), decode(True, work)
-    assert guessed.ids == plain.ids and all(len(ids) == tokens for ids in plain.ids)
-    assert plain.drafted == plain.accepted == 0 and plain.rounds == plain.tokens == (tokens - 1) * len(prompts)
+    assert guessed.ids == plain.ids
+    assert all(len(ids) == tokens or ids[-1] in ends for ids in plain.ids)
+    assert not any(ends & set(ids[:-1]) for ids in plain.ids)
+    assert plain.drafted == plain.accepted == 0
+    assert plain.rounds == plain.tokens == sum(map(len, plain.ids)) - len(prompts)
     assert guessed.rounds + guessed.accepted == guessed.tokens == plain.tokens
     assert guessed.accepted <= guessed.drafted
     assert model.rows == sum(len(ids) for ids in prompts) + guessed.rounds + guessed.drafted
 
 
 def test_lookups_are_used() -> None:
-    work = Work((Task(0, "code", "", "", (1, 2, 3)),), 60)
+    work = Work((task(0, (1, 2, 3)),), 60)
     guessed, _ = decode(True, work)
     assert guessed.accepted > 0 and guessed.rounds < 59
 
 
 def test_a_text_too_long_for_the_cache_is_told() -> None:
     with pytest.raises(PeerError, match="more than 200"):
-        decode(False, Work((Task(0, "code", "", "", (1,) * 150),), 60))
+        decode(False, Work((task(0, (1,) * 150),), 60))
 
 
 @given(st.lists(st.integers(0, 3), min_size=3, max_size=30), st.integers(0, 8))
@@ -143,9 +161,75 @@ def test_what_can_not_be_written_is_told(architecture: str, kind: str, reason: s
     assert reason in told and bool(told) == bool(reason)
 
 
-def test_what_is_not_installed_is_told() -> None:
+def test_what_is_not_installed_is_reported() -> None:
     family = LlamaFamily(EngineConfig(), 2, 16)
-    assert len(family.contestants) in (0, 4)
+    assert len(family.contestants) in (0, 3)
     if not family.contestants:
-        assert set(family.absent) == {f"llama.cpp {kind.lower()}{more}" for kind in FORMATS for more in ("", " n-gram")}
+        assert set(family.absent) == {*(f"llama.cpp {kind.lower()}" for kind in FORMATS), NGRAM_NAME}
         assert all("pip install llama-cpp-python gguf" in why for why in family.absent.values())
+
+
+@pytest.mark.parametrize(
+    ("kind", "written"), [("Q4_1", {"llama.cpp bf16", "llama.cpp q8_0"}), ("Q8_0", {"llama.cpp bf16"})]
+)
+def test_the_users_own_file_takes_part_in_time_only(
+    kind: str, written: set[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """With AMX it is loaded without repacked weights, and others with them; one format takes part once."""
+    loaded: list[tuple[Path, bool]] = []
+
+    class Loaded(FakeModel):
+        def __init__(self, file: Path, slots: int, room: int, choosable: int, repacked: bool) -> None:
+            super().__init__()
+            loaded.append((file, repacked))
+
+        def spelled(self, token: int) -> bytes:
+            return tokenizer.token_bytes[token]
+
+    folder = converted_folder(tmp_path, kind)
+    tokenizer = TextTokenizer.from_folder(folder)
+    original = Original(tmp_path / "mine.gguf", kind)
+    monkeypatch.setattr(llama_cpp, "find_original", lambda target: original)
+    monkeypatch.setattr(llama_cpp, "LlamaModel", Loaded)
+    monkeypatch.setattr(llama_cpp, "PACKAGES", ("json",))  # installed everywhere
+    monkeypatch.setattr(llama_cpp, "processor", lambda: Processor("one with AMX", ("amx_bf16", "avx2"), (), 1))
+    monkeypatch.setattr(llama_cpp, "write_gguf", lambda *_: None)
+    family = LlamaFamily(EngineConfig(target=str(folder)), 2, 64)
+    assert {c.name for c in family.contestants if c.reference} == written
+    own = next(c for c in family.contestants if c.name == f"llama.cpp {kind.lower()}")
+    lookup = next(c for c in family.contestants if c.name == NGRAM_NAME)
+    assert own.plain and not lookup.plain and len(family.contestants) == len(written) + 2
+    assert {v.dtype for v in lookup.variants()} == {*(name[10:] for name in written), kind.lower()}
+    work = Work((task(0, (1, 2, 3)),), 3)
+    for contestant in family.contestants:
+        contestant.answer(work, contestant.variants()[0])
+    assert [repacked for file, repacked in loaded if file == original.file] == [False]
+    assert all(repacked for file, repacked in loaded if file != original.file) and len(loaded) == len(written) + 1
+
+
+def converted_folder(tmp_path: Path, kind: str) -> Path:
+    folder = write_model(tmp_path / "target", "gpt2", 0)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, SOURCE: {"quantization": kind, "sha256": "ab" * 32}}))
+    return folder
+
+
+def test_the_original_is_the_named_file_or_a_pulled_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = converted_folder(tmp_path, "Q4_1")
+    assert find_original(str(folder)) is None, "the file is gone"
+    place = folder_of("tiny")
+    place.mkdir(parents=True)
+    file = place / "tiny.gguf"
+    file.write_bytes(b"GGUF")
+    Pulled("tiny", "somewhere", "", file.name, {file.name: "ab" * 32}, 4, "2026-01-01").write_manifest(place)
+    assert find_original(str(folder)) == Original(file, "Q4_1")
+    shutil.rmtree(place)
+    adapter = tmp_path / "adapter"
+    adapter.mkdir()
+    named = tmp_path / "named.gguf"
+    named.write_bytes(b"GGUF")
+    monkeypatch.setattr("codespec.bench.peers.original.find_folder", lambda name: folder)
+    assert find_original(str(named)) == Original(named, "Q4_1")
+    (adapter / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": str(named)}))
+    (adapter / "adapter_model.safetensors").write_bytes(b"")
+    assert find_original(str(adapter)) == Original(named, "Q4_1")

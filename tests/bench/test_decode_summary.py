@@ -1,4 +1,4 @@
-"""Figures from records made up here: ratios are paired, groups are apart, bounds bound, and no file is half written."""
+"""Figures from records made up here: ratios are paired, kinds are apart, and no file is half written."""
 
 from __future__ import annotations
 
@@ -9,169 +9,163 @@ from typing import Any
 import pytest
 
 from codespec.bench import decode_sheet
-from codespec.bench.decode_prompts import Place, digest, find_places
-from codespec.bench.decode_report import report
+from codespec.bench.decode_prompts import Place, count_kinds, digest, find_places, make_tasks
+from codespec.bench.decode_ratios import compare
+from codespec.bench.decode_report import charts, headline, report
 from codespec.bench.decode_sheet import Sheet
-from codespec.bench.decode_summary import HEADLINE_PROMPTS, condensed, summarize
-from codespec.bench.peers.contest import (
-    CODE,
-    LOOPS,
-    Variant,
-)
-from codespec.bench.peers.ours import table_name
-from codespec.bench.recording import LONGEST
-from codespec.control.costs import CostTable, Curve, ForwardCost
+from codespec.bench.decode_summary import ALL, condensed, mismatches, summarize
+from codespec.bench.peers.contest import PROJECTS, PROMPTS, Variant
+from codespec.bench.peers.ours import NEVER_RIGHT, OFF, ON
+from codespec.engine.admission import Admission
 from codespec.errors import ConfigError
+from codespec.training.corpus import Document, write_documents
+from tests.pairs import model
 
 FAST = Variant("float32")
+CELL = "greedy, 1 at once"
 
 
-def record(batch: int, pace: float, group: str = CODE, **more: Any) -> dict[str, Any]:
+def record(work: int, pace: float, kind: str = PROMPTS, **more: Any) -> dict[str, Any]:
     return {
-        "batch": batch, "group": group, "prompts": 1, "seconds": 5.0 + 10 * pace, "first_seconds": 5.0, "tokens": 10,
-        "rounds": 10, "drafted": 0, "accepted": 0, "split": {"rest": 10 * pace}, "equal": 1, "loops": 0, **more,
+        "work": work, "kind": kind, "prompts": 1, "seconds": 5.0 + 10 * pace, "first_seconds": 5.0, "tokens": 10,
+        "written": 11, "ended": 0, "rounds": 10, "drafted": 0, "accepted": 0, "split": {"rest": 10 * pace}, "equal": 1,
+        "loops": 0, "predicted": 10.0, **more,
     }  # fmt: skip
 
 
-def section(passes: list[dict[str, Any]]) -> dict[str, Any]:
-    plain = {"family": "transformers", "plain": True, "batched": True, "settings": {}}
-    plain["fastest"] = {"one": FAST.as_dict()}
-    quick = {**plain, "plain": False, "batched": False, "settings": {"tokens": 5}}
-    prompts = {"greedy": {"places": 4, "looping": 1}}
-    contestants = {"plain": plain, "quick": quick, "codespec on": quick, "gone": {"absent": "it is not there"}}
+def section(passes: list[dict[str, Any]], *names: str) -> dict[str, Any]:
+    fastest = {"fastest": {"one": FAST.as_dict()}}
+    contestants: dict[str, Any] = {
+        name: {
+            "family": name.split(" ")[0], "plain": name == OFF, "batched": True, "settings": {"tokens": 5}, **fastest
+        }
+        for name in names
+    }  # fmt: skip
+    pair = {"target": {"name": "some target", "parameters": 1e6, "vocabulary": 9, "stored": "Q4_1"}}
     return {
-        "contestants": contestants, "prompts": prompts, "note": "", "acceptance": {}, "passes": passes,
-        "configuration": {"machine": {"processor": "some processor"}},
+        "contestants": contestants | {"gone": {"absent": "it is not there"}}, "note": "a note", "passes": passes,
+        "configuration": {"machine": {"processor": "some processor"}}, "pair": pair,
     }  # fmt: skip
 
 
-def turn(repeat: int, **records: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"sampling": "greedy", "concurrency": 1, "repeat": repeat, "commit": "abc", "costs": {}, "records": records}
+def one_pass(repeat: int, records: dict[str, list[dict[str, Any]]], concurrency: int = 1) -> dict[str, Any]:
+    return {
+        "sampling": "greedy", "concurrency": concurrency, "repeat": repeat, "commit": "abc", "records": records,
+    }  # fmt: skip
 
 
 def test_ratios_are_paired_so_that_a_busy_repeat_does_not_count() -> None:
     speeds = {0: 1.0, 1: 9.0, 2: 1.0, 3: 30.0, 4: 1.0}  # how slow the machine was
     passes = [
-        turn(
+        one_pass(
             repeat,
-            plain=[record(n, 2.0 * slow) for n in range(6)],
-            quick=[record(n, 1.0 * slow) for n in range(3)],  # the others are missing
+            {
+                OFF: [record(n, 2.0 * slow) for n in range(6)],
+                ON: [record(n, 1.0 * slow) for n in range(3)],  # the others are missing
+            },
         )
         for repeat, slow in speeds.items()
     ]
-    rows = summarize(section(passes))["cells"]["greedy, 1 at once"]["groups"][CODE]["rows"]
-    times = rows["quick"]["times_fastest_plain"]
-    assert times["ratio"] == times["least"] == times["most"] == pytest.approx(2.0)
-    assert times["low"] == times["high"] == pytest.approx(2.0) and (times["batches"], times["repeats"]) == (3, 5)
-    assert rows["plain"]["times"]["quick"]["ratio"] == pytest.approx(0.5)
+    rows = summarize(section(passes, OFF, ON))["cells"][CELL]["kinds"][ALL]["rows"]
+    times = rows[ON]["times"][OFF]
+    assert times["ratio"] == times["low"] == times["high"] == pytest.approx(2.0)
+    assert (times["works"], times["repeats"]) == (3, 5) and rows[OFF]["times"] == {}
 
 
-def test_loops_are_apart_and_failures_are_told() -> None:
-    passes = [
-        turn(
-            0,
-            plain=[record(0, 1.0), record(1, 1.0, LOOPS)],
-            quick=[record(0, 1.0), record(1, 0.1, LOOPS)],
-            **{"codespec on": [{"batch": 0, "group": CODE, "failed": "it broke"}]},
-        )
-    ]
-    found = section(passes)
-    found["summary"] = summarize(found)
-    groups = found["summary"]["cells"]["greedy, 1 at once"]["groups"]
-    assert groups[CODE]["rows"]["quick"]["times_fastest_plain"]["ratio"] == pytest.approx(1.0)
-    assert groups[LOOPS]["rows"]["quick"]["times_fastest_plain"]["ratio"] == pytest.approx(10.0)
-    assert groups["all"]["failed"] == {"codespec on": "it broke"} and groups["all"]["prompts"] == 2
-    sections = {"own": found, "qwen2.5-0.5b": found, "qwen2.5-7b": {"passes": []}}  # the last was interrupted
-    told = "\n".join(report({"sections": sections}))
-    assert "quick: one: float32, 1 thread(s) (tokens 5); one prompt after the other" in told and "7b" not in told
-    assert "some processor" in told and "codespec on failed: it broke" in told and "gone: it is not there" in told
-    assert "qwen2.5-0.5b's cost (simulated)" in told and "no headline" in told
+def test_a_ratio_is_the_median_over_prompts_with_its_spread() -> None:
+    off = {(repeat, work): record(work, 6.0) for repeat in range(3) for work in range(9)}
+    on = {unit: record(unit[1], 6.0 / (1 + unit[1])) for unit in off}  # prompt n is 1 + n times as fast
+    on[1, 8] = record(8, 1e-6)  # one lucky repeat of one prompt
+    found = compare(on, off)
+    assert found is not None and found.ratio == pytest.approx(5.0)
+    assert 1.0 <= found.low < 5.0 < found.high <= 9.0
+    one = compare({(n, 0): record(0, pace) for n, pace in enumerate((1.0, 2.0, 3.0))}, off)
+    assert one is not None and (one.ratio, one.low, one.high, one.works) == (3.0, 2.0, 6.0, 1)
 
 
-@pytest.mark.parametrize(("prompts", "repeats", "stated"), [(50, 5, True), (49, 5, False), (50, 4, False)])
-def test_a_headline_needs_enough(prompts: int, repeats: int, stated: bool) -> None:
-    assert HEADLINE_PROMPTS == 50
-    names = {"plain": 2.0, "codespec on": 1.0}
-    passes = [
-        turn(repeat, **{name: [record(n, pace) for n in range(prompts)] for name, pace in names.items()})
-        for repeat in range(repeats)
-    ]
-    headline = summarize(section(passes))["headline"]
-    assert headline["stated"] is stated
-    assert not stated or headline["times_fastest_plain"]["ratio"] == pytest.approx(2.0)
-
-
-def held(source: str, right: int) -> dict[str, Any]:
-    """Ten rounds that drafted two tokens each, as counts of what held."""
-    rest = [0] * (LONGEST - 2)
-    return {source: {"rounds": 10, "drafted": [10, 10, *rest], "right": [right, right, *rest], "units": 20}}
+def test_a_text_that_ended_at_once_has_no_pace() -> None:
+    on = {(0, 0): record(0, 1.0, tokens=0, written=1, ended=1), (0, 1): record(1, 1.0)}
+    off = {(0, 0): record(0, 2.0, tokens=0, written=1, ended=1), (0, 1): record(1, 3.0)}
+    found = compare(on, off)
+    assert found is not None and (found.ratio, found.works) == (3.0, 1)
+    assert compare({(0, 0): on[0, 0]}, off) is None
+    rows = summarize(section([one_pass(0, {OFF: [off[0, 0]]})], OFF))["cells"][CELL]["kinds"][ALL]["rows"]
+    assert rows[OFF]["ended"] == 1.0 and rows[OFF]["tokens_per_second"] == 0.0
 
 
 def judged_section() -> dict[str, Any]:
-    """Two proposers alone and together, the second of which is better without the first."""
-    costs = CostTable(
-        ForwardCost((64,), (Curve((1, 8), (1.0, 1.0)),)), {"draft_model": ForwardCost((64,), (Curve((1,), (0.0,)),))}
-    )
-    played = {"played": {"steps": 9, "context": 64.0, "modelled": 9.0}, "drafted": 4, "accepted": 1}
-    off = {"played": {"steps": 10, "context": 64.0, "modelled": 18.0}}
-    rows = {"codespec off": off, "codespec on": played, "codespec suffix": played, "codespec draft_model": played}
-    paces = {"codespec off": 1.0, "codespec on": 0.4, "codespec suffix": 0.8, "codespec draft_model": 0.5}
-    found = section([turn(0, **{name: [record(0, paces[name], **more)] for name, more in rows.items()})])
-    sources = {
-        "codespec on": ["suffix", "draft_model"],
-        "codespec suffix": ["suffix"],
-        "codespec draft_model": ["draft_model"],
-    }
-    for name in rows:
-        settings = {"sources": sources.get(name, [])}
-        found["contestants"][name] = {
-            "family": "codespec",
-            "plain": name == "codespec off",
-            "batched": True,
-            "settings": settings,
-            "fastest": {"one": FAST.as_dict()},
+    """Two kinds of prompts at one at once, and several at once."""
+    paces = {OFF: 1.0, ON: 0.4, NEVER_RIGHT: 1.25, "codespec suffix": 0.8, "transformers": 2.0}
+    passes = []
+    for repeat in range(2):
+        records = {
+            name: [record(0, pace), record(1, pace if name == OFF else pace / 2, PROJECTS)]
+            for name, pace in paces.items()
         }
-    counts = {
-        "codespec on": held("suffix", 1),
-        "codespec suffix": held("suffix", 1),
-        "codespec draft_model": held("draft_model", 8),
-    }
-    found["acceptance"] = {"greedy": {name: {CODE: [kept]} for name, kept in counts.items()}}
-    found["passes"][0]["costs"] = {table_name(FAST): costs.as_dict()}
-    return found
+        for name, seconds in ((OFF, 18.0), (ON, 9.0)):
+            records[name] = [{**one, "predicted": seconds} for one in records[name]]
+        records["broken"] = [{"work": 0, "kind": PROMPTS, "failed": "it broke"}]
+        several = {
+            name: [record(0, pace, "", prompts=8, predicted=10 * pace)]
+            for name, pace in paces.items()
+            if name in (OFF, ON)
+        }
+        passes += [one_pass(repeat, records), one_pass(repeat, several, 4)]
+    return section(passes, *paces, "broken")
 
 
-def test_a_bound_may_leave_out_a_proposer_and_stands_beside_the_result() -> None:
+def test_kinds_are_apart_and_failures_are_reported() -> None:
     found = judged_section()
     found["summary"] = summarize(found)
-    rows = found["summary"]["cells"]["greedy, 1 at once"]["groups"][CODE]["rows"]
-    bounds = {name: row["bound"] for name, row in rows.items() if "bound" in row}
-    assert bounds["codespec suffix"]["times_plain"] == pytest.approx(1.2, rel=1e-3)  # one round in ten brings two more
-    assert bounds["codespec draft_model"]["times_plain"] == pytest.approx(2.6, rel=1e-3)
-    assert bounds["codespec on"] == bounds["codespec draft_model"] and "codespec off" not in bounds
-    assert rows["codespec on"]["result_of_bound"] == pytest.approx(2.5 / 2.6, rel=1e-3)
-    told = "\n".join(report({"sections": {"own": found}}))
-    assert (
-        "codespec on: result 2.50 × off" in told and "bound 2.60 (96% of it: passes; at lengths draft_model 2)" in told
-    )
-    assert "bound 2.60 (77% of it: less than 90%" in told
-    assert rows["codespec suffix"]["predicted"] == pytest.approx(2.0)
+    kinds = found["summary"]["cells"][CELL]["kinds"]
+    assert set(kinds) == {ALL, PROMPTS, PROJECTS} and kinds[ALL]["prompts"] == 2
+    assert kinds[PROMPTS]["rows"][ON]["times"][OFF]["ratio"] == pytest.approx(2.5)
+    assert kinds[PROJECTS]["rows"][ON]["times"][OFF]["ratio"] == pytest.approx(5.0)
+    assert set(found["summary"]["cells"]["greedy, 4 at once"]["kinds"]) == {ALL}
+    assert kinds[ALL]["failed"] == {"broken": "it broke"}
+    rows = kinds[ALL]["rows"]
+    assert set(rows[ON]["times"]) == set(rows) - {ON} and set(rows["transformers"]["times"]) == {OFF}
+    assert rows[ON]["predicted"] == pytest.approx(2.0) and "predicted" not in rows["transformers"]
     prediction = found["summary"]["prediction"]
-    assert prediction["rows"] == 3 and "at worst (greedy, 1 at once, code" in told
-    assert prediction["worst"] == f"greedy, 1 at once, {CODE}, codespec suffix"
-    assert prediction["worst_error"] == pytest.approx(1 - 1.25 / 2.0)
+    assert prediction["rows"] == 4 and prediction["worst"] == f"{CELL}, {ON}"
+    sections = {"own": found, "qwen2.5-0.5b": found, "qwen2.5-7b": {"passes": []}}  # the last was interrupted
+    text = "\n".join(report({"sections": sections}))
+    assert "broken: one: float32, 1 thread(s) (tokens 5)" in text and "7b" not in text
+    assert "some processor" in text and "broken failed: it broke" in text and "gone: it is not there" in text
+    assert "target: some target, 1.0 M parameters, 9 tokens, from Q4_1" in text and "a note" in text
+    assert "qwen2.5-0.5b's cost (simulated)" in text and "at worst (greedy, 1 at once, codespec on)" in text
+    assert len(charts({"sections": sections})) == 4
+
+
+def test_the_headline_is_a_table_of_ratios() -> None:
+    found = judged_section()
+    found["summary"] = summarize(found)
+    head, rule, one, four = [[cell.strip() for cell in line.strip("|").split("|")] for line in headline(found)]
+    assert head == [ON, "tokens/s", "× off", "× suffix", "× transformers", "never right, × off"]
+    assert len(rule) == len(one) == len(four) == len(head)
+    assert one[0] == CELL and one[2].startswith("3.75 (") and one[5].startswith("1.20 (")
+    assert four[2] == "2.50 (2.50–2.50)" and four[3:] == ["", "", ""]
+
+
+def test_a_text_of_ours_that_differs_is_a_mismatch() -> None:
+    found = judged_section()
+    for one in found["passes"][0]["records"].values():
+        one[0]["equal"] = 0  # another program's may
+    for records in found["passes"][1]["records"].values():
+        records[0]["equal"] = 8
+    found["summary"] = summarize(found)
+    wrong = mismatches({"sections": {"own": found}})
+    assert {text.split(", greedy")[0] for text in wrong} == {OFF, ON, NEVER_RIGHT, "codespec suffix"}
+    assert sum(text.endswith(f"{CELL}, own: 1 of 4 texts") for text in wrong) == 4
+    assert "transformers: NOT EQUAL to plain in 1 of 4 texts" in "\n".join(report({"sections": {"own": found}}))
 
 
 def test_what_documents_keep_is_small_and_says_the_same() -> None:
     found = judged_section()
-    found["prompts"]["greedy"]["numbers"] = {CODE: [1, 2]}
     found["summary"] = summarize(found)
     kept = condensed({"bench": "decode", "sections": {"own": found}})["sections"]["own"]
-    assert "passes" not in kept and "numbers" not in kept["prompts"]["greedy"] and "passes" in found
-    rows = kept["summary"]["cells"]["greedy, 1 at once"]["groups"][CODE]["rows"]
-    assert set(rows["codespec on"]["times"]) == set(rows) - {"codespec on"}
-    assert set(rows["codespec suffix"]["times"]) == {"codespec off"}
-    assert rows["codespec on"]["times"]["codespec off"]["ratio"] == 2.5
+    assert "passes" not in kept and "passes" in found
+    assert kept["summary"]["cells"][CELL]["kinds"][PROMPTS]["rows"][ON]["times"][OFF]["ratio"] == 2.5
     assert len(json.dumps(kept)) < len(json.dumps(found))
 
 
@@ -195,16 +189,30 @@ def test_a_sheet_is_whole_or_as_before(tmp_path: Path, monkeypatch: pytest.Monke
         Sheet(file)
 
 
-def test_places_are_the_same_for_everybody(tmp_path: Path) -> None:
-    file = tmp_path / "prompts.jsonl"
-    texts = ["first line\n" + "x = 1\n" * 300 + f"last {n}" for n in range(12)]
-    file.write_text("".join(json.dumps({"prompt": text, "path": "a.py"}) + "\n" for text in texts))
+def test_places_are_the_same_for_everybody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("codespec.training.held_out.held_out_files", list)
+    file, held_out = tmp_path / "prompts.jsonl", tmp_path / "held_out.jsonl.gz"
+    lines = [{"prompt": f"x = {n}", "path": "a.py", "suffix": "y" if n % 2 else ""} for n in range(12)]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    code = "".join(f"def area{i}(width):\n    result = width * {i}\n    return result\n\n\n" for i in range(20))
+    write_documents(held_out, [Document("disc", f"disc{n}.py", "python", code) for n in range(3)])
     places, note = find_places(None, file)
     again, _ = find_places(None, file)
-    assert digest(places) == digest(again) and note == "prompts of a file" and len(places) == 12
-    assert all(place.prefix.startswith("x = 1\n") and "last" in place.prefix for place in places)
-    assert [place.prefix[-2:].strip() for place in places] != [str(n) for n in range(12)]  # shuffled
-    assert digest([*places, Place("", "")]) != digest(places)
+    assert digest(places) == digest(again) and note == "" and len(places) == 12
+    assert {(place.prefix, place.suffix) for place in places} == {(line["prompt"], line["suffix"]) for line in lines}
+    assert [place.prefix for place in places] != [line["prompt"] for line in lines]  # shuffled
+    assert digest([*places, Place(PROMPTS, "", "", "")]) != digest(places)
+
+    both, _ = find_places(held_out, file)
+    assert [place.kind for place in both[:4]] == [PROMPTS, PROJECTS] * 2
+    assert [place for place in both if place.kind == PROMPTS] == places[: len(both) // 2]
+    alone, _ = find_places(held_out, None)
+    assert {place.kind for place in alone} == {PROJECTS}
+    admission = Admission(model("llama", "bytes"), 512)
+    tasks, ends = make_tasks(admission, both[:6], 8)
+    assert ends >= admission.target.tokenizer.model_eos_ids
+    assert count_kinds(tasks) == {PROMPTS: 3, PROJECTS: 3} and [task.number for task in tasks] == list(range(6))
+    assert all(task.ids for task in tasks)
     file.write_text("")
     with pytest.raises(ConfigError):
         find_places(None, file)

@@ -34,8 +34,9 @@ def test_everybody_decodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert {v["dtype"] for one in told.values() for v in one.get("fastest", {}).values()} == set(GPU_DTYPES)
     assert all("absent" in one for name, one in told.items() if name.startswith("llama.cpp"))
     for cell in section["summary"]["cells"].values():
-        rows = cell["groups"]["all"]["rows"]
-        assert {"codespec off", "codespec on", "transformers", "transformers assisted"} <= set(rows)
+        rows = cell["kinds"]["all"]["rows"]
+        assert {"codespec off", "codespec on", "transformers"} <= set(rows)
+        assert ("transformers assisted" in rows) == (cell["concurrency"] == 1)
         own = [row for name, row in rows.items() if name.startswith("codespec")]
         assert all(row["equal"] == row["compared"] > 0 for row in own)
         assert rows["codespec on"]["drafted_a_round"] > 0

@@ -1,7 +1,7 @@
 """What everybody in the contest is given and gives back. Knows ids, seconds and counts; knows no model.
 
-All decode the same prompt ids with the same weights to the same number of tokens: an end-of-text token is a token like
-any other here, so nobody gains by stopping early.
+All decode the same prompt ids to the target's own end of the text, or to the same number of tokens at most. Nobody
+gains by stopping early: what counts is the time of a token that was written.
 """
 
 from __future__ import annotations
@@ -14,34 +14,35 @@ from typing import Any, Generic, Protocol, TypeVar
 DTYPES = ("float32", "bfloat16")
 GPU_DTYPES = ("bfloat16",)  # float32 reads twice the bytes, float16 as many: neither can be faster
 TEMPERATURE = 0.8
-CODE, LOOPS, REWRITE, NOISE = "code", "loops", "rewrite", "noise"
-GROUPS = (CODE, LOOPS, REWRITE, NOISE)
-GUESSABLE: tuple[str, ...] = (CODE, LOOPS, REWRITE)
+PROMPTS, PROJECTS = "prompts", "projects"  # of a prompts file, of held-out code
+KINDS = (PROMPTS, PROJECTS)
 
 Model = TypeVar("Model")
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One prompt: its number is its seed too, `group` says what kind of text follows, `ids` are the target's."""
+    """One prompt: its number is its seed too, `kind` is one of KINDS, `ids` are the target's."""
 
     number: int
-    group: str
+    kind: str
     prefix: str
+    suffix: str
     path: str
     ids: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Prompts that are decoded, `tokens` each, greedily or (temperature > 0) sampled: `at_once` of them at any time, or
-    all (0).
+    """Prompts that are decoded greedily or (temperature > 0) sampled: `at_once` of them at any time, or all (0). A text
+    ends with an id of `ends`, or after `tokens`.
     """
 
     tasks: tuple[Task, ...]
     tokens: int
     temperature: float = 0.0
     at_once: int = 0
+    ends: frozenset[int] = frozenset()
 
     @property
     def count(self) -> int:
@@ -135,10 +136,10 @@ class PeerError(Exception):
 class Contestant(Protocol):
     """One row of the comparison.
 
-    plain    whether it decodes without guessing
-    batched  whether it takes several prompts at once; else they go one after the other
-    keyed    whether a sampled text is the same whatever was guessed, so that it can be compared
-    groups   the kinds of prompts that it takes; all, if there are none
+    plain      whether it decodes without guessing
+    batched    whether it takes several prompts at once; else it takes part where one is decoded
+    keyed      whether a sampled text is the same whatever was guessed, so that it can be compared
+    reference  the family whose plain contestant's texts it is compared with; "" for none
     """
 
     name: str
@@ -146,7 +147,7 @@ class Contestant(Protocol):
     plain: bool
     batched: bool
     keyed: bool
-    groups: tuple[str, ...]
+    reference: str
 
     def variants(self) -> Sequence[Variant]:
         """Every way to run it that may be the fastest."""
@@ -204,6 +205,12 @@ def formats(device: str) -> tuple[str, ...]:
 def thread_counts(device: str = "cpu") -> tuple[int, ...]:
     """One thread, and two where there are two cores to run on; beside a GPU they compute nothing."""
     return (1, 2) if device == "cpu" and len(os.sched_getaffinity(0)) > 1 else (1,)
+
+
+def cut_at_end(ids: Sequence[int], ends: Collection[int]) -> tuple[int, ...]:
+    """The ids up to the first that ends a text."""
+    place = next((n for n, token in enumerate(ids) if token in ends), len(ids))
+    return tuple(ids[: place + 1])
 
 
 def in_turn(parts: Sequence[Work], answer: Callable[[Work], Answer]) -> Answer:

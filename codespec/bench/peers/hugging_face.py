@@ -24,7 +24,6 @@ from transformers import (
 from transformers.utils import logging as transformers_logging
 
 from codespec.bench.peers.contest import (
-    GUESSABLE,
     Answer,
     Contestant,
     PeerError,
@@ -32,11 +31,13 @@ from codespec.bench.peers.contest import (
     Task,
     Variant,
     Work,
+    cut_at_end,
     formats,
     in_turn,
     thread_counts,
 )
 from codespec.bench.peers.meters import Clock, Meter, OnlyReal, time_when_done
+from codespec.bench.peers.ours import FAMILY as OWN
 from codespec.config import EngineConfig
 from codespec.models.enlarge import enlarge
 from codespec.models.loader import DTYPES as TORCH_DTYPES
@@ -95,7 +96,7 @@ class PeerModels:
             self.choosable = network.config.get_text_config().vocab_size
             network = enlarge(network, shape)
             network.set_attn_implementation("sdpa")
-        return _without_end(network.eval().to(self.config.device))
+        return network.eval().to(self.config.device)
 
     def _load_assistant(self, dtype: str, sampled: bool) -> Assistant:
         network = load_network(self.config.drafter, dtype).eval().to(self.config.device)
@@ -111,11 +112,11 @@ class Peer:
 
     family = FAMILY
     keyed = False
-    groups: tuple[str, ...] = GUESSABLE
 
     def __init__(self, name: str, models: PeerModels) -> None:
         self.name = name
         self.plain = self.batched = name == PLAIN
+        self.reference = OWN if self.plain else FAMILY
         self._models = models
 
     def variants(self) -> list[Variant]:
@@ -148,6 +149,8 @@ class Peer:
 
     def _generate(self, tasks: Sequence[Task], work: Work, variant: Variant) -> Answer:
         network, sampled = self._models.target(variant), work.temperature > 0.0
+        network.generation_config.eos_token_id = sorted(work.ends) or None
+        network.generation_config.pad_token_id = 0
         options, watched = self._options(variant, sampled), {"verify": network}
         if "assistant_model" in options:
             watched["draft"] = options["assistant_model"]
@@ -170,7 +173,8 @@ class Peer:
         finally:
             for clock in clocks.values():
                 clock.close()
-        return _answer(written[:, ids.shape[1] :], meter, clocks, (began, ended), ids.shape[1])
+        texts = [cut_at_end(row, work.ends) for row in written[:, ids.shape[1] :].tolist()]
+        return _answer(texts, meter, clocks, (began, ended), ids.shape[1])
 
     def _options(self, variant: Variant, sampled: bool) -> dict[str, Any]:
         options: dict[str, Any] = {"do_sample": False}
@@ -219,13 +223,6 @@ def _tokenizer(name: str) -> Any:
     return PreTrainedTokenizerFast(tokenizer_file=str(file), clean_up_tokenization_spaces=False)
 
 
-def _without_end(network: Any) -> Any:
-    """Everybody writes as many tokens: no token ends a text."""
-    network.generation_config.eos_token_id = None
-    network.generation_config.pad_token_id = 0
-    return network
-
-
 def _padded(tasks: Sequence[Task]) -> tuple[Tensor, Tensor]:
     """Prompts of one length [N, longest], padded on the left, and which ids are theirs."""
     longest = max(len(task.ids) for task in tasks)
@@ -235,14 +232,15 @@ def _padded(tasks: Sequence[Task]) -> tuple[Tensor, Tensor]:
 
 
 def _answer(
-    written: Tensor, meter: Meter, clocks: Mapping[str, Clock], times: tuple[float, float], prompt: int
+    ids: list[tuple[int, ...]], meter: Meter, clocks: Mapping[str, Clock], times: tuple[float, float], prompt: int
 ) -> Answer:
+    """Rounds of texts that go on; what a batch pads them with behind their ends is not counted."""
     began, ended = times
-    ids = [tuple(row) for row in written.tolist()]
-    first = (meter.length - prompt) * len(ids)
-    committed = written.shape[1] - (meter.length - prompt)
+    first = sum(min(len(text), meter.length - prompt) for text in ids)
+    later = sum(map(len, ids)) - first
     split = {name: clock.seconds for name, clock in clocks.items()}
     split["rest"] = ended - meter.first - sum(split.values())
-    drafted = max(0, clocks["verify"].rows - meter.rounds) * len(ids)
-    accepted = (committed - meter.rounds) * len(ids)
-    return Answer(ids, ended - began, meter.first - began, first, meter.rounds * len(ids), drafted, accepted, split)
+    guessing = len(ids) == 1
+    rounds = meter.rounds if guessing else later
+    drafted = max(0, clocks["verify"].rows - rounds) if guessing else 0
+    return Answer(ids, ended - began, meter.first - began, first, rounds, drafted, max(0, later - rounds), split)

@@ -1,8 +1,9 @@
-"""llama.cpp in the contest, by its Python package and a GGUF file of the same weights: plain, and with a lookup.
+"""llama.cpp in the contest, by its Python package: plain with GGUF files written here of the target's weights, plain
+with the user's own file where the target was read from one, and with a lookup in its fastest format.
 
 It is called by its lowest interface, all prompts in one batch, so that nothing of the package's own loop counts. It is
-given the target's ids; that each of its tokens spells the same bytes is checked before anything is timed, and how many
-prompts it would itself have cut into the same ids is told. Knows llama.cpp; knows nothing of codespec's engine.
+given the target's ids; that each of its tokens spells the same bytes is checked before anything is timed. Knows
+llama.cpp; knows nothing of codespec's engine.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,6 @@ import numpy as np
 import numpy.typing as npt
 
 from codespec.bench.peers.contest import (
-    GUESSABLE,
     Answer,
     Contestant,
     PeerError,
@@ -35,17 +36,19 @@ from codespec.bench.peers.contest import (
 )
 from codespec.bench.peers.gguf_file import FORMATS, why_not, write_gguf
 from codespec.bench.peers.hugging_face import load_network
+from codespec.bench.peers.original import Original, find_original
+from codespec.bench.peers.ours import FAMILY as OWN
 from codespec.config import EngineConfig
 from codespec.models.enlarge import enlarge
+from codespec.models.processor import processor
 from codespec.models.shapes import SHAPES
 from codespec.pair.folder import find_folder
 from codespec.text.tokenizer import TextTokenizer
 
 FAMILY = "llama.cpp"
-PLAIN = tuple(f"{FAMILY} {kind.lower()}" for kind in FORMATS)
+NGRAM_NAME = f"{FAMILY} n-gram"
 PACKAGES = ("llama_cpp", "gguf")
 NGRAM, GUESS = 2, 10  # ids looked for, ids guessed: the package's own defaults
-ROOM = 512  # positions a sequence, at least
 PIECE = 512  # bytes of a token at most
 
 Row = npt.NDArray[np.float32]
@@ -66,19 +69,29 @@ class Written:
         """Tokens written."""
         return len(self.ids) - self.prompt
 
+    def ended(self, work: Work) -> bool:
+        """Whether there is no more to write."""
+        return self.count >= work.tokens or (self.count > 0 and self.ids[-1] in work.ends)
+
 
 class LlamaModel:
-    """A loaded GGUF file with a cache for `slots` sequences of `room` positions."""
+    """A loaded GGUF file with a cache for `slots` sequences of `room` positions. Without `repacked` no weight is
+    arranged anew for the processor.
+    """
 
-    def __init__(self, file: Path, slots: int, room: int, choosable: int) -> None:
+    def __init__(self, file: Path, slots: int, room: int, choosable: int, repacked: bool) -> None:
         self._api: Any = importlib.import_module("llama_cpp")  # optional, and without types
         llama_cpp = self._api
         self._quiet = llama_cpp.llama_log_callback(lambda *_: None)  # kept: the library holds no reference
         llama_cpp.llama_log_set(self._quiet, ctypes.c_void_p(0))
         llama_cpp.llama_backend_init()
-        self._model = llama_cpp.llama_model_load_from_file(str(file).encode(), llama_cpp.llama_model_default_params())
+        wanted = llama_cpp.llama_model_default_params()
+        if not (repacked or hasattr(wanted, "use_extra_bufts")):
+            raise PeerError("this llama-cpp-python can't leave AMX, which fails on this file: install a newer one")
+        wanted.use_extra_bufts = repacked
+        self._model = llama_cpp.llama_model_load_from_file(str(file).encode(), wanted)
         if not self._model:
-            raise PeerError("llama.cpp can't load the file that was written for it")
+            raise PeerError(f"llama.cpp can't load {file.name}")
         given = llama_cpp.llama_context_default_params()
         given.n_ctx, given.n_batch, given.n_ubatch, given.n_seq_max = slots * room, slots * room, 512, slots
         given.n_threads = given.n_threads_batch = 1
@@ -88,7 +101,7 @@ class LlamaModel:
         self._memory = llama_cpp.llama_get_memory(self._context)
         self._vocabulary = llama_cpp.llama_model_get_vocab(self._model)
         self._batch = llama_cpp.llama_batch_init(slots * room, 0, 1)
-        self._choosable = choosable
+        self._choosable = min(choosable, llama_cpp.llama_vocab_n_tokens(self._vocabulary))
         self.room = room
 
     def clear(self, threads: int) -> None:
@@ -122,62 +135,52 @@ class LlamaModel:
         size = self._api.llama_token_to_piece(self._vocabulary, token, buffer, PIECE, 0, False)
         return buffer.raw[: max(0, size)]
 
-    def cut(self, text: str) -> list[int]:
-        """Its own ids of a text."""
-        data = text.encode()
-        ids = (self._api.llama_token * (len(data) + 8))()
-        size = self._api.llama_tokenize(self._vocabulary, data, len(data), ids, len(ids), False, False)
-        return list(ids[: max(0, size)])
-
     def _row(self, place: int) -> Row:
         row = self._api.llama_get_logits_ith(self._context, place)
         return np.ctypeslib.as_array(row, shape=(self._choosable,))
 
 
 class Llama:
-    """One way to run llama.cpp; `kind` is the file's number format."""
+    """One way to run llama.cpp: plain with a file of one of `kinds`, or with a lookup and the fastest of them."""
 
+    family = FAMILY
     batched = True
     keyed = True  # one draw a token, in the order of the text
-    groups: tuple[str, ...] = GUESSABLE
 
-    def __init__(self, kind: str, ngram: bool, models: Stable[LlamaModel]) -> None:
-        self.name = f"{FAMILY} {kind.lower()}{' n-gram' if ngram else ''}"
-        self.family = f"{FAMILY} {kind.lower()}"
-        self.plain = not ngram
-        self.same_text = 0.0  # share of prompts that it would have cut into the same ids
-        self._kind = kind
+    def __init__(self, name: str, kinds: Sequence[str], models: Stable[LlamaModel], reference: str = "") -> None:
+        self.name = name
+        self.reference = reference
+        self.plain = name != NGRAM_NAME
+        self._kinds = kinds
         self._models = models
 
     def variants(self) -> list[Variant]:
-        """Threads; the number format is the contestant's name."""
-        return [Variant("bfloat16", threads=threads) for threads in thread_counts()]
+        """Files and threads."""
+        return [Variant(kind, threads=threads) for kind, threads in product(self._kinds, thread_counts())]
 
     def begin(self) -> None:
         """Nothing was learned."""
 
     def facts(self, variant: Variant) -> dict[str, Any]:
-        """The format, and the lookup's settings."""
-        lookup = {} if self.plain else {"ngram": NGRAM, "guess": GUESS}
-        return {"format": self._kind, "own_tokenizer_agrees_on_prompts": self.same_text, **lookup}
+        """The lookup's settings."""
+        return {} if self.plain else {"ngram": NGRAM, "guess": GUESS}
 
     def answer(self, work: Work, variant: Variant) -> Answer:
         """The prompts in batches that begin and end together."""
         return in_turn(work.parts(), lambda part: self._together(part, variant))
 
     def _together(self, work: Work, variant: Variant) -> Answer:
-        model = self._models.get(self._kind)
+        model = self._models.get(variant.dtype)
         longest = max(len(task.ids) for task in work.tasks) + work.tokens + GUESS
         if longest > model.room:
             raise PeerError(f"a prompt and its text take {longest} positions, more than {model.room}")
-        self.same_text = sum(model.cut(task.prefix) == list(task.ids) for task in work.tasks) / len(work.tasks)
         model.clear(variant.threads)
         going = [_begin(number, task) for number, task in enumerate(work.tasks)]
         texts = list(going)
         began = time.perf_counter()
         self._round(model, going, work)
         first, verify, rounds, drafted, accepted = time.perf_counter(), 0.0, 0, 0, 0
-        while going := [text for text in going if text.count < work.tokens]:
+        while going := [text for text in going if not text.ended(work)]:
             if not self.plain:
                 for text in going:
                     text.pending += look_up(text.ids, min(GUESS, work.tokens - text.count - 1))
@@ -205,7 +208,7 @@ class Llama:
             for place, row in enumerate(own):
                 token = choose(row, work.temperature, text.dice)
                 text.ids.append(token)
-                if place >= len(guessed) or guessed[place] != token:
+                if place >= len(guessed) or guessed[place] != token or token in work.ends:
                     break
             model.roll_back(text.number, len(text.ids) - 1)
             text.pending = [text.ids[-1]]
@@ -213,28 +216,53 @@ class Llama:
 
 
 class LlamaFamily:
-    """llama.cpp's contestants, or why there are none."""
+    """llama.cpp's contestants, or why there are none; `room` is positions that a prompt and its text take at most."""
 
     name = FAMILY
 
-    def __init__(self, config: EngineConfig, slots: int, tokens: int) -> None:
-        self._config, self._slots, self._tokens = config, slots, tokens
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+    def __init__(self, config: EngineConfig, slots: int, room: int) -> None:
+        self._config, self._slots, self._room = config, slots, room + GUESS
         self._models: Stable[LlamaModel] = Stable(self._load)
+        self._original = find_original(config.target) if config.target_shape == "own" else None
         missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
         reason = f"{' and '.join(missing)} not installed: run `pip install llama-cpp-python gguf`" if missing else ""
         if config.device != "cpu":
             reason = "it takes part beside a CPU only"  # the package comes without a GPU's kernels
-        everybody = [Llama(kind, ngram, self._models) for kind in FORMATS for ngram in (False, True)]
+        everybody = self._everybody()
         self.contestants: Sequence[Contestant] = [] if reason else everybody
         self.absent: Mapping[str, str] = {llama.name: reason for llama in everybody} if reason else {}
 
     def keep(self, variants: Collection[Variant]) -> None:
         """All formats stay."""
 
+    def _everybody(self) -> list[Llama]:
+        """Who has the target's own weights is compared in text; the user's file is computed otherwise, and may lack an
+        adapter that the target has.
+        """
+        own = [self._original.kind.lower()] if self._original else []
+        kinds = [kind.lower() for kind in FORMATS if kind.lower() not in own]
+        plain = [Llama(f"{FAMILY} {kind}", [kind], self._models, OWN) for kind in kinds]
+        plain += [Llama(f"{FAMILY} {kind}", [kind], self._models) for kind in own]
+        return [*plain, Llama(NGRAM_NAME, [*kinds, *own], self._models)]
+
     def _load(self, kind: str) -> LlamaModel:
-        """Writes and loads the target in a format, and checks that its tokens are the target's."""
+        """Loads the target in a format, and checks that its tokens are the target's."""
         tokenizer = TextTokenizer.from_folder(find_folder(self._config.target))
+        if self._original and self._original.kind.lower() == kind:
+            model = self._load_original(self._original, tokenizer)
+        else:
+            model = self._load_written(kind, tokenizer)
+        wrong = [n for n, spelled in enumerate(tokenizer.token_bytes) if spelled and model.spelled(n) != spelled]
+        if wrong:
+            raise PeerError(f"llama.cpp spells {len(wrong)} tokens otherwise (first: {wrong[0]})")
+        return model
+
+    def _load_original(self, original: Original, tokenizer: TextTokenizer) -> LlamaModel:
+        # llama.cpp's products with AMX end the whole process on some files (seen with Q4_1).
+        repacked = not any(feature.startswith("amx") for feature in processor().features)
+        return LlamaModel(original.file, self._slots, self._room, tokenizer.vocab_size, repacked)
+
+    def _load_written(self, kind: str, tokenizer: TextTokenizer) -> LlamaModel:
         network = load_network(self._config.target, "float32")
         reason = why_not(network, tokenizer)
         if reason:
@@ -242,14 +270,10 @@ class LlamaFamily:
         shape = SHAPES.get(self._config.target_shape)
         if shape is not None:
             network = enlarge(network, shape)
-        self._folder = self._folder or tempfile.TemporaryDirectory(prefix="codespec-gguf-")
-        file = Path(self._folder.name) / f"{kind}.gguf"
-        write_gguf(file, network, tokenizer, _merges(find_folder(self._config.target)), kind)
-        model = LlamaModel(file, self._slots, max(ROOM, 2 * self._tokens + ROOM), tokenizer.vocab_size)
-        wrong = [n for n, spelled in enumerate(tokenizer.token_bytes) if spelled and model.spelled(n) != spelled]
-        if wrong:
-            raise PeerError(f"llama.cpp spells {len(wrong)} tokens otherwise (first: {wrong[0]})")
-        return model
+        with tempfile.TemporaryDirectory(prefix="codespec-gguf-") as folder:  # it is mapped, so its name may go
+            file = Path(folder) / f"{kind}.gguf"
+            write_gguf(file, network, tokenizer, _merges(find_folder(self._config.target)), kind.upper())
+            return LlamaModel(file, self._slots, self._room, tokenizer.vocab_size, repacked=True)
 
 
 def choose(row: Row, temperature: float, dice: np.random.Generator) -> int:

@@ -16,8 +16,6 @@ import torch
 
 from codespec.bench.pair import Pair
 from codespec.bench.peers.contest import (
-    GUESSABLE,
-    NOISE,
     Answer,
     Contestant,
     Stable,
@@ -157,21 +155,19 @@ class OwnModels:
 
 
 class Own:
-    """One way to run codespec; `sources` are the names of the proposers. `length` is a fixed draft length instead of
-    the configured policy's; who is named NEVER_RIGHT has all its drafts spoilt.
+    """One way to run codespec; `sources` are the names of the proposers. The one named NEVER_RIGHT has all its drafts
+    spoilt.
     """
 
-    family = FAMILY
+    family = reference = FAMILY
     batched = True
     keyed = True
 
-    def __init__(self, name: str, models: OwnModels, sources: tuple[str, ...], length: int | None = None) -> None:
+    def __init__(self, name: str, models: OwnModels, sources: tuple[str, ...]) -> None:
         self.name = name
         self.plain = not sources
         self.sources = sources
-        self.groups = {OFF: (), ON: (), NEVER_RIGHT: (NOISE,)}.get(name, GUESSABLE)
         self._models = models
-        self._length = length
         self._policy: DraftLengthPolicy | None = None
 
     def variants(self) -> list[Variant]:
@@ -206,7 +202,7 @@ class Own:
         )
         sequences = [engine.submit(request)[0] for request in _requests(work)]
         for sequence in sequences:
-            sequence.eos_ids = frozenset()  # everybody writes as many tokens
+            sequence.eos_ids = work.ends
         return decode(engine, watch, sequences, work.count)
 
     def _proposer(self, pair: Pair, batch: int) -> Proposer | None:
@@ -218,8 +214,8 @@ class Own:
 
     def _new_policy(self, pair: Pair, variant: Variant) -> DraftLengthPolicy:
         config = self._models.config
-        if not self.sources or self._length is not None:
-            return FixedLength(self._length or 0)
+        if not self.sources:
+            return FixedLength(0)
         if not config.policy.startswith("cost"):
             return choose_policy(config, None, pair.target, None, [])
         table = self._models.table(variant)
@@ -261,6 +257,7 @@ def _requests(work: Work) -> list[CompletionRequest]:
     return [
         CompletionRequest(
             prefix=task.prefix,
+            suffix=task.suffix,
             path=task.path,
             max_tokens=work.tokens,
             temperature=work.temperature,

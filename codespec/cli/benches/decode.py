@@ -20,28 +20,29 @@ def add(benches: Any) -> None:
         run,
     )
     parser.add_argument("--held-out", type=Path, metavar="FILE", help="held-out projects (default: the work folder's)")
-    parser.add_argument("--prompts", type=Path, metavar="FILE", help="prompts instead, one JSON object a line")
     parser.add_argument(
-        "--limit", type=count, metavar="N", help="loop-free prompts a cell (52 in the first, 16; 6 with --shape)"
+        "--prompts", type=Path, metavar="FILE", help="prompts, one JSON object a line; with --held-out half of each"
     )
-    parser.add_argument("--tokens", type=count, metavar="N", help="target tokens a prompt (128; 64 with --shape)")
-    parser.add_argument("--repeats", type=count, default=5, metavar="N", help="passes over every cell (5)")
     parser.add_argument(
-        "--concurrency", type=counts, metavar="N,…", help="prompts at once (1,4,8,16; 1,8,16 with --shape)"
+        "--limit", type=count, default=24, metavar="N", help="prompts a cell (24; twice as many as run at once)"
     )
-    parser.add_argument("--sampling", choices=("greedy", "sampled"), help="only this (with --shape: greedy)")
+    parser.add_argument("--tokens", type=count, default=128, metavar="N", help="target tokens a text at most (128)")
+    parser.add_argument("--repeats", type=count, default=3, metavar="N", help="passes over every cell (3)")
+    parser.add_argument(
+        "--concurrency", type=counts, default=(1, 4, 8, 16), metavar="N,…", help="prompts at once (1,4,8,16)"
+    )
+    parser.add_argument("--sampling", choices=("greedy", "sampled"), help="only this (default: both)")
     parser.add_argument("--minutes", type=count, metavar="N", help="begin no pass that would end later than this")
     parser.add_argument("--summary", type=Path, metavar="OUT", help="write what --json has but for the single passes")
 
 
 def run(options: argparse.Namespace) -> int:
     """Runs `codespec bench decode`."""
-    if options.held_out and options.prompts:
-        raise ConfigError("--held-out and --prompts name two sets of prompts: give one of them.")
     if options.dtype or options.drafter_dtype or options.threads is not None or options.mode:
         raise ConfigError("bench decode finds everybody's fastest dtype and threads: leave out --dtype and --threads.")
     require_torch()
     from codespec.bench.decode import DecodeBench, run_decode_bench
+    from codespec.bench.decode_grid import SAMPLINGS
     from codespec.bench.decode_report import charts, report
     from codespec.bench.decode_summary import condensed, mismatches
 
@@ -53,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
         limit=options.limit,
         tokens=options.tokens,
         concurrency=options.concurrency,
-        samplings=(options.sampling,) if options.sampling else None,
+        samplings=(options.sampling,) if options.sampling else tuple(SAMPLINGS),
         repeats=options.repeats,
         minutes=options.minutes,
     )
