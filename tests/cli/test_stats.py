@@ -98,6 +98,8 @@ def test_the_table_is_the_daemons(toy: Served, command: Command, monkeypatch: py
         "model": "toy",
         "mode": "exact",
         "notes": [],
+        "context": 512,
+        "prompt_budget": 512,
     }
     figures = Figures(told)
     places = ("proposer", "context", "language")
