@@ -163,7 +163,7 @@ def make_config(values: Mapping[str, Any]) -> EngineConfig:
         if name in found:
             found[name] = _at_home(found[name])
     # The drafters that codespec ships are so small that float32 is the fastest.
-    if "dtype" in found and not found.get("drafter", str(PACKAGE)).startswith(str(PACKAGE)):
+    if "dtype" in found and not Path(found.get("drafter", PACKAGE)).is_relative_to(PACKAGE):
         found.setdefault("drafter_dtype", found["dtype"])
     return EngineConfig(**found)
 

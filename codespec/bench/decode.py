@@ -217,6 +217,7 @@ def _configuration(bench: DecodeBench, places: Sequence[Place]) -> dict[str, Any
         "prompts": digest(places),
         "prompts of a cell": bench.limit,
         "tokens": bench.tokens,
+        "several at once": any(count > 1 for count in bench.concurrency),  # everybody's fastest way of that, or none
         "machine": {**_machine(config.device), "threads": list(thread_counts(config.device))},
         "versions": {
             "codespec": __version__,

@@ -74,6 +74,8 @@ def _about(section: Mapping[str, Any]) -> list[str]:
     """The models, the prompts, and whether passes are of one commit."""
     lines = [f"{role}: {_model(facts)}" for role, facts in section["pair"].items()]
     lines += [section["note"]] if section["note"] else []
+    held_back = [name for name, found in section["contestants"].items() if "repacked" in found.get("settings", {})]
+    lines += [f"without AMX, which ends the process on such a file: {', '.join(held_back)}"] if held_back else []
     commits = sorted({one["commit"] for one in section["passes"]})
     if len(commits) > 1:
         lines.append(f"passes of several commits with the same code: {', '.join(commits)}")

@@ -38,6 +38,6 @@ def check_complete(files: Collection[str], label: str) -> None:
 def _why_no_weights(files: Collection[str]) -> str:
     if any(fnmatchcase(file, pattern) for file in files for pattern in _PICKLED):
         return "its weights are pickled, and a pickle can run code when it is loaded; choose one with safetensors files"
-    if any(file.endswith(".gguf") for file in files):
+    if any(file.lower().endswith(".gguf") for file in files):
         return "it holds GGUF files; download the one you want and run `codespec models pull FILE.gguf`"
     return "it holds no model*.safetensors; choose a model in the Hugging Face layout"

@@ -1,11 +1,11 @@
 """Takes a model of the user's own into the store: a GGUF file, or a folder in the Hugging Face layout.
 
-Knows files and links; downloads nothing. A hard link takes no room; where there can be none, files are copied.
+Knows files; downloads nothing. Files are copied and never linked: what the user writes into his own later must not
+change a model whose checksum is written down.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from pathlib import Path
@@ -16,7 +16,6 @@ from codespec.catalogue.source import Fetched, Plan, Say
 from codespec.errors import ConfigError, ModelError
 
 _MAGIC = b"GGUF"
-_GROWTH = 8  # a float32 folder is at most so many times as large as four-bit weights
 
 
 class FileSource:
@@ -35,11 +34,14 @@ class FileSource:
             raise ModelError(f"{self._file} can't be read ({error.strerror}): check its path.") from error
         if magic != _MAGIC:
             raise ModelError(f"{self._file} is not a GGUF file: give one, or a folder in the Hugging Face layout.")
-        size = self._file.stat().st_size
-        return Plan(str(self._file), "", size, _GROWTH * size)
+        return Plan(str(self._file), "", self._file.stat().st_size)  # whoever converts it knows what that takes
+
+    def digests(self) -> dict[str, str]:
+        """Its SHA-256 as it is now."""
+        return {self._file.name: sha256_of(self._file)}
 
     def fetch(self, folder: Path, say: Say) -> Fetched:
-        """Links or copies it."""
+        """Copies it."""
         take(self._file, folder / self._file.name)
         say(f"{self.name}: taken in from {self._file}")
         return Fetched(self._file.name, {self._file.name: sha256_of(folder / self._file.name)})
@@ -58,12 +60,16 @@ class FolderSource:
         return Plan(str(self._folder), "", sum(file.stat().st_size for file in files))
 
     def fetch(self, folder: Path, say: Say) -> Fetched:
-        """Links or copies what is wanted."""
+        """Copies what is wanted."""
         files = self._files()
         for file in files:
             take(file.resolve(), folder / file.name)
         say(f"{self.name}: taken in from {self._folder}")
         return Fetched("", {file.name: sha256_of(folder / file.name) for file in files})
+
+    def digests(self) -> dict[str, str]:
+        """The SHA-256 of each wanted file as it is now."""
+        return {file.name: sha256_of(file) for file in self._files()}
 
     def _files(self) -> list[Path]:
         try:
@@ -75,12 +81,9 @@ class FolderSource:
 
 
 def take(file: Path, place: Path) -> None:
-    """A hard link to a file, or a copy of it; what an earlier attempt left is replaced."""
+    """A copy of a file; what an earlier attempt left is replaced."""
     place.unlink(missing_ok=True)
-    try:
-        os.link(file, place)
-    except OSError:  # another disk, or a file system without links
-        shutil.copyfile(file, place)
+    shutil.copyfile(file, place)
 
 
 def name_from(stem: str) -> str:

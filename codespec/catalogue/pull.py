@@ -6,6 +6,8 @@ a hidden folder beside the models until it is whole.
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import re
 import shutil
@@ -19,10 +21,11 @@ from codespec.catalogue.hub import HubSource
 from codespec.catalogue.local import FileSource, FolderSource
 from codespec.catalogue.room import check_disk, folder_size, written
 from codespec.catalogue.source import Fetched, Plan, Say, Source
-from codespec.catalogue.store import Pulled, folder_name, folder_of, models_home, pulled, read_pulled
+from codespec.catalogue.store import Pulled, folder_name, folder_of, models_home, name_of, pulled, read_pulled
 from codespec.catalogue.wheel import WheelSource
 from codespec.errors import ConfigError, ModelError
 
+MADE_OF = "codespec_source"  # in the config.json of what was made of a GGUF file (`pair.made.SOURCE`)
 _RESERVED = ("starter", "none", "own", "auto")  # words that mean something else where a model is named
 
 
@@ -48,7 +51,8 @@ def find_source(wanted: str, name: str = "") -> Source:
 
 def looks_like_path(wanted: str) -> bool:
     """Whether this means something on this disk: owner/name always means the hub."""
-    return wanted.startswith((".", "/", "~")) or "\\" in wanted or wanted.endswith(".gguf") or wanted.count("/") > 1
+    ends = wanted.lower().endswith(".gguf")
+    return ends or wanted.startswith((".", "/", "~")) or "\\" in wanted or wanted.count("/") > 1
 
 
 def _local_source(path: Path, name: str) -> Source:
@@ -67,18 +71,15 @@ def _local_source(path: Path, name: str) -> Source:
 
 def pull(source: Source, say: Say) -> Pulled:
     """The model, fetched unless it is there. ModelError in one sentence if it cannot be had."""
-    with alone(source.name, say):
-        there, local = read_pulled(source.name), isinstance(source, FileSource | FolderSource)
-        if there and not local:
+    with _in_words(source.name, "pulled"), alone(source.name, say):
+        there = read_pulled(source.name)
+        if there:
+            _check_same(source, there)
             say(f"{there.name} is there already ({written(there.bytes)})")
             return there
-        if not there and folder_of(source.name).exists():
+        if folder_of(source.name).exists():
             raise ModelError(f"{folder_of(source.name)} is in the way and no model that was pulled: move it elsewhere.")
         plan = source.plan()
-        if there and there.source != plan.label:
-            raise ConfigError(f"{there.name} is there already, from {there.source}: choose another name with --name.")
-        if there:
-            return there
         folder = part_of(source.name)
         check_disk(folder, max(plan.size - folder_size(folder), 0) + plan.room, source.name)
         say(f"{source.name}: {written(plan.size)} from {plan.label}")
@@ -88,6 +89,19 @@ def pull(source: Source, say: Say) -> Pulled:
         finally:
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()
+
+
+def _check_same(source: Source, there: Pulled) -> None:
+    """Raises ConfigError if a model of the user's own is there from elsewhere, or is not what it was."""
+    if not isinstance(source, FileSource | FolderSource):
+        return
+    if there.source != source.plan().label:
+        raise ConfigError(f"{there.name} is there already, from {there.source}: choose another name with --name.")
+    if there.sha256 != source.digests():
+        raise ConfigError(
+            f"{there.name} is there already, with other bytes than {there.source} has now: run "
+            f"`codespec models remove {there.name}` first."
+        )
 
 
 def _settle(folder: Path, plan: Plan, name: str, fetched: Fetched) -> Pulled:
@@ -116,25 +130,49 @@ def remove(name: str, say: Say) -> int:
     part = part_of(name)
     if read_pulled(name) is None and not part.is_dir():
         raise ModelError(f"{name} has not been pulled: {_what_is_there()}.")
-    with alone(name, say):
+    with _in_words(name, "removed"), alone(name, say):
         there = read_pulled(name)
         gone = folders_of(there) if there else []
         freed = sum(_freed(folder) for folder in [*gone, part])
         shutil.rmtree(part, ignore_errors=True)
+        # Each goes out of sight first, so that no half of it is ever taken for the whole.
         for folder in gone:
-            part.parent.mkdir(parents=True, exist_ok=True)
-            if folder == folder_of(name):  # first out of sight, so that no half of it is ever taken for the whole
+            if folder == folder_of(name):
+                part.parent.mkdir(parents=True, exist_ok=True)
                 os.rename(folder, part)
-                folder = part
-            shutil.rmtree(folder)
+                shutil.rmtree(part)
+            else:
+                _remove_made(folder)
         return freed
 
 
+def _remove_made(folder: Path) -> None:
+    """Deletes what was made of a model, when nobody is making it; by way of where it is made, which is cleared then."""
+    from filelock import FileLock
+
+    part = folder.with_suffix(".part")
+    with FileLock(folder.with_suffix(".lock")):
+        shutil.rmtree(part, ignore_errors=True)
+        if folder.is_dir():
+            os.rename(folder, part)
+            shutil.rmtree(part)
+
+
 def folders_of(model: Pulled) -> list[Path]:
-    """A pulled model's own folder, and the one that its GGUF file was converted to, if it was."""
+    """A pulled model's own folder, the one that its GGUF file was converted to, and those where that has an adapter."""
     digest = model.sha256.get(model.model, "")
-    converted = [converted_home() / digest] if re.fullmatch("[0-9a-f]{64}", digest) else []
-    return [folder for folder in [model.folder, *converted] if folder.is_dir()]
+    if not re.fullmatch("[0-9a-f]{64}", digest):
+        return [model.folder]
+    merged = [file.parent for file in sorted(converted_home().glob("*/config.json")) if _base_of(file) == digest]
+    return [folder for folder in [model.folder, converted_home() / digest, *merged] if folder.is_dir()]
+
+
+def _base_of(config: Path) -> str:
+    """The SHA-256 of the GGUF file whose model, with an adapter, a made folder holds; "" for other folders."""
+    try:
+        return str(json.loads(config.read_text(encoding="utf-8"))[MADE_OF]["base_sha256"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
 
 
 def converted_home() -> Path:
@@ -152,7 +190,7 @@ def part_of(name: str) -> Path:
 def partly() -> list[str]:
     """Names of models of which a part is there."""
     home = models_home() / ".part"
-    return sorted(path.name.replace("--", "/") for path in home.iterdir()) if home.is_dir() else []
+    return sorted(name_of(path.name) for path in home.iterdir()) if home.is_dir() else []
 
 
 @contextmanager
@@ -172,6 +210,22 @@ def alone(name: str, say: Say) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+@contextmanager
+def _in_words(name: str, what: str) -> Iterator[None]:
+    """What the disk refuses becomes one sentence with the place and the mend."""
+    try:
+        yield
+    except BrokenPipeError:  # no disk, but who listened has gone
+        raise
+    except OSError as error:
+        place = error.filename or models_home()
+        mend = "free some" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "check that it can be written"
+        raise ModelError(
+            f"{name} can't be {what}, because of {place} ({error.strerror or error}): {mend}, or set XDG_DATA_HOME to "
+            "a folder elsewhere."
+        ) from error
 
 
 def _freed(folder: Path) -> int:

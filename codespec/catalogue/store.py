@@ -79,6 +79,11 @@ def folder_name(name: str) -> str:
     return name.replace("/", "--")
 
 
+def name_of(folder: str) -> str:
+    """The name whose `folder_name` this is."""
+    return re.sub("--(?=[A-Za-z0-9])", "/", folder, count=1)
+
+
 def pulled() -> dict[str, Pulled]:
     """All pulled models by name. A folder without a readable manifest is none."""
     home = models_home()

@@ -78,8 +78,12 @@ def _download(wheel: Wheel, folder: Path, size: int) -> Path:
     arrived, scratch = folder / "arrived", folder / "scratch"
     for made in (arrived, scratch):
         made.mkdir(parents=True)
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--dest", str(arrived)]
+    command = [sys.executable, "-P", "-m", "pip", "download"]  # -P: not a pip.py of the folder where this is called
     command += [
+        "--no-deps",
+        "--only-binary=:all:",
+        "--dest",
+        str(arrived),
         "--disable-pip-version-check",
         "--no-input",
         "--progress-bar",

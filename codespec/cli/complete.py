@@ -53,9 +53,11 @@ def run(options: argparse.Namespace) -> int:
     """Completes and prints; returns 0."""
     request = read_request(options)
     engine = load_engine(options, **(PLAIN if options.no_speculation else {}))
-    say(engine.notes)
-    painter = Painter(sys.stdout, colour=sys.stdout.isatty())
+    painter, said = Painter(sys.stdout, colour=sys.stdout.isatty()), 0
     for event in engine.stream(request):
+        if not said:  # behind the first event: a request that is refused is one sentence
+            say(engine.notes)
+            said = len(engine.notes)
         if not options.json:
             show(event, painter, options.show_draft)
         elif isinstance(event, DoneEvent):

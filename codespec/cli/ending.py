@@ -35,8 +35,9 @@ def run_to_exit_code(command: Callable[[], int]) -> int:
         if error.errno != errno.ENOSPC:
             raise
         _discard_output()
+        what = error.filename or "The output"
         return _complain(
-            "The output can't be written (no space left on the device): free some, or write elsewhere.", MISTAKE
+            f"{what} can't be written (no space left on the device): free some, or write elsewhere.", MISTAKE
         )
     except KeyboardInterrupt:
         return INTERRUPTED

@@ -52,6 +52,7 @@ def run_pull(options: argparse.Namespace) -> int:
     """Fetches the model and its drafter, converts what is GGUF, says how to use it; returns 0."""
     from codespec.catalogue.entries import find_entry, read_catalogue
     from codespec.catalogue.pull import find_source, pull
+    from codespec.catalogue.store import find_pulled
 
     source = find_source(options.model, options.name)
     entry = find_entry(source.name)
@@ -61,13 +62,15 @@ def run_pull(options: argparse.Namespace) -> int:
         sources.append(find_source(entry.drafter))
     for source in sources:
         model = pull(source, _note)
-        if model.model.endswith(".gguf"):
+        if model.model.lower().endswith(".gguf"):
             from codespec.pair.folder import find_folder
 
             find_folder(str(model.path))
         print(f"{model.name}: {model.path}", flush=True)
-    flag = f"--model {entry.name}" if entry else f"--target {sources[0].name}"
-    print(f"use it: codespec serve {flag}")
+    flags = f"--model {entry.name}" if entry else f"--target {sources[0].name}"
+    if entry and entry.drafter in read_catalogue() and len(sources) == 1 and find_pulled(entry.drafter) is None:
+        flags += " --drafter none"  # its own is not here, and nothing fetches it on the way
+    print(f"use it: codespec serve {flags}")
     return 0
 
 

@@ -56,7 +56,8 @@ def look_lower(config: EngineConfig, notes: MutableSequence[str]) -> None:
 
 def holds(config: EngineConfig, instructions: str) -> bool:
     """Whether the target is exact with these instructions, in a process of its own."""
-    command = [sys.executable, "-m", "codespec.engine.instructions", config.target, config.dtype, config.target_shape]
+    module = ("-P", "-m", "codespec.engine.instructions")  # -P: nothing of the working folder is run
+    command = [sys.executable, *module, config.target, config.dtype, config.target_shape]
     try:
         done = subprocess.run(
             command,

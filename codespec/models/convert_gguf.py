@@ -38,8 +38,8 @@ def convert(file: Path, folder: Path, sha256: str) -> None:
     """Writes the folder, which must exist; ModelError in one sentence for everything that stands against it."""
     header = read_header(file)
     _check_kind(header)
+    check_whole(header)  # first: from here on, a tensor's sizes are no larger than the file
     plan = make_plan(header)
-    check_whole(header)
     vocabulary = read_vocabulary(header)
     _demand_disk(folder, size_of(plan.weights) + ROOM)
     source = {

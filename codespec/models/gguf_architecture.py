@@ -149,18 +149,28 @@ def _common(settings: Settings) -> Json:
         raise unreadable(header, f"a head of {head} numbers with values of {value}, of which {turned} turn,")
     if settings.whole("expert_count", 0) or settings.whole("expert_used_count", 0):
         raise unreadable(header, "a mixture of experts")
+    groups, middle = settings.whole("attention.head_count_kv", heads), settings.whole("feed_forward_length")
+    _check_sizes(header, hidden, {"attn_q": heads * head, "attn_k": groups * head, "ffn_up": middle})
     return {
         "vocab_size": embedding.shape[0],
         "hidden_size": hidden,
-        "intermediate_size": settings.whole("feed_forward_length"),
+        "intermediate_size": middle,
         "num_hidden_layers": layers,
         "num_attention_heads": heads,
-        "num_key_value_heads": settings.whole("attention.head_count_kv", heads),
+        "num_key_value_heads": groups,
         "head_dim": head,
         "max_position_embeddings": settings.whole("context_length"),
         "rope_parameters": _rotary(settings, head),
         "tie_word_embeddings": "output.weight" not in header.tensors,
     }
+
+
+def _check_sizes(header: Header, hidden: int, rows: Mapping[str, int]) -> None:
+    """Holds the sizes in the settings, which may say anything, against tensors that are in the file."""
+    for place, count in rows.items():
+        tensor = header.tensors.get(f"blk.0.{place}.weight")
+        if tensor is not None and tensor.shape != (count, hidden):
+            raise broken(header.file, f"{tensor.name} has not the size that its settings tell")
 
 
 def _rotary(settings: Settings, head: int) -> Json:
@@ -183,6 +193,8 @@ def _rotary(settings: Settings, head: int) -> Json:
 def _llama3(header: Header, base: float, head: int) -> Json:
     """Llama 3's scaling, which the file holds as one factor a frequency: the published settings that give these."""
     stored = read_factors(header)
+    if stored.size != -(-head // 2):
+        raise unreadable(header, "its rotary factors")
     for scale in (8.0, 32.0, 16.0, 4.0):
         values: Json = {"factor": scale, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
         values["original_max_position_embeddings"] = 8192

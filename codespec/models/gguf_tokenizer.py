@@ -144,7 +144,10 @@ def _token_id(header: Header, name: str, size: int) -> int | None:
 
 def _byte_level(header: Header, tokens: Sequence[str], kinds: Sequence[int]) -> tuple[Json, bool]:
     family = _family(header)
-    merges = [_halves(merge) for merge in header.items("tokenizer.ggml.merges")]
+    listed = header.items("tokenizer.ggml.merges")
+    if not all(isinstance(merge, str) for merge in listed):
+        raise broken(header.file, "its merges are no texts")
+    merges = [_halves(merge) for merge in listed]
     made = {left + right for left, right in merges}
     vocab = {
         token: number

@@ -46,7 +46,8 @@ def merge(base: Path, adapter: Path, folder: Path, sha256: str) -> None:
         if found is not None:
             shutil.copyfile(found, folder / name)
     config = read_json(folder / "config.json")
-    config[SOURCE] = {**(source or {}), "format": FORMAT, "sha256": sha256, "adapter": adapter.name}
+    of = {"base_sha256": source.get("sha256", "")} if source else {}  # whoever removes the base finds this by it
+    config[SOURCE] = {**(source or {}), **of, "format": FORMAT, "sha256": sha256, "adapter": adapter.name}
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
 
 

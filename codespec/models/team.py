@@ -104,7 +104,7 @@ def start_team(size: int, device: str, command: Sequence[str], told: bytes) -> T
     store, others = FileStore(meeting, size), []
     for rank in range(1, size):
         added = [str(rank), str(size), meeting, device]
-        others.append(subprocess.Popen([sys.executable, *command, *added], stdin=subprocess.PIPE))
+        others.append(subprocess.Popen([sys.executable, "-P", *command, *added], stdin=subprocess.PIPE))
         stdin = others[-1].stdin
         assert stdin is not None
         stdin.write(told + b"\n")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+from codespec.catalogue.store import MANIFEST
 from codespec.errors import ModelError
 from codespec.pair.made import Making, Say, hash_once, made
 from codespec.text.control_tokens import read_json
@@ -18,7 +19,7 @@ MERGER = "codespec.models.merge_adapter"
 
 def is_adapter(folder: Path) -> bool:
     """Whether a folder holds an adapter and no model."""
-    return (folder / CONFIG).is_file() and not (folder / "model.safetensors").is_file()
+    return (folder / CONFIG).is_file() and not any(folder.glob("model*.safetensors"))
 
 
 def base_name(adapter: Path) -> str:
@@ -32,11 +33,11 @@ def base_name(adapter: Path) -> str:
 def adapted(base: Path, adapter: Path, say: Say | None = None) -> Path:
     """The folder of a model (a folder in the Hugging Face layout) with an adapter merged into it."""
     try:
-        parts = [hash_once(file) for file in (*sorted(base.glob("*.safetensors")), adapter / WEIGHTS)]
-        texts = [hash_once(file) for file in sorted(adapter.glob("*.json"))]
+        weights = (*sorted(base.glob("*.safetensors")), adapter / WEIGHTS)
+        parts = [f"{file.name} {hash_once(file)}\n" for file in (*weights, *_texts(base), *_texts(adapter))]
         return made(
             Making(
-                hashlib.sha256("".join([*parts, *texts]).encode()).hexdigest(),
+                hashlib.sha256("".join(parts).encode()).hexdigest(),
                 MERGER,
                 (str(base.absolute()), str(adapter.absolute())),
                 told=f"merging the adapter {adapter} into its model (once)",
@@ -48,3 +49,8 @@ def adapted(base: Path, adapter: Path, say: Say | None = None) -> Path:
     except OSError as error:
         place = error.filename or adapter
         raise ModelError(f"{place} can't be used ({error.strerror}): check the path and its permissions.") from error
+
+
+def _texts(folder: Path) -> list[Path]:
+    """Configuration, tokenizer and chat template, which the merged model takes over from either side."""
+    return sorted(file for ending in ("*.json", "*.jinja") for file in folder.glob(ending) if file.name != MANIFEST)

@@ -14,6 +14,7 @@ from typing import Any
 
 from codespec.catalogue.entries import Entry, find_entry
 from codespec.catalogue.pairs import REFERENCE, STARTER_NAME, Pair, default_model, pair_of
+from codespec.catalogue.room import written
 from codespec.catalogue.store import find_pulled
 from codespec.config import EngineConfig, make_config, read_levels
 from codespec.errors import ConfigError
@@ -66,17 +67,12 @@ def offer_note(config: EngineConfig) -> str:
 def pull_command(name: str) -> str:
     """The command that brings a model of the catalogue, and how much that downloads."""
     entry = find_entry(name)
-    return f"`codespec models pull {name}`" + (f" ({size_text(entry.size)})" if entry else "")
+    return f"`codespec models pull {name}`" + (f" ({written(entry.size)})" if entry else "")
 
 
 def model_name(name: str) -> str:
     """The model's own name, by that or by its hub id. Raises ConfigError for one that is unknown."""
     return name if name in ("", STARTER_NAME) else _pair(name).target
-
-
-def size_text(size: int) -> str:
-    """Bytes for people."""
-    return f"{size / 1e6:.0f} MB" if size < 1e9 else f"{size / 1e9:.1f} GB"
 
 
 def _merge(
@@ -128,5 +124,5 @@ def _on_this_machine(name: str) -> str:
 
 
 def _computes(dtype: str, device: str) -> bool:
-    """Whether a recommended number format is fast where the target runs."""
-    return dtype != "bfloat16" or device != "cpu" or computes_bfloat16()
+    """Whether a recommended number format is fast where the target runs; `auto` may come to be the processor."""
+    return dtype != "bfloat16" or device.startswith("cuda") or computes_bfloat16()

@@ -7,14 +7,12 @@ document's prompt is the same.
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
+from codespec.catalogue import room as machine
 
 USUAL_CONTEXT = 2048  # tokens that are had at least, where the model takes them
 ROUND = 512  # tokens in whose multiples a context is chosen, as caches are made
 SHARE = 16  # a part in so many of the machine's memory, for the keys and values of what runs at once
 CACHE_SHARE = 4  # a part in so many of cache_mb: the rest is for idle documents
-LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 def choose_context(asked: int, longest: int, token_bytes: int, batch: int, room: int) -> int:
@@ -34,14 +32,4 @@ def context_room(cache_mb: int, memory: int) -> int:
 
 def machine_memory() -> int:
     """Bytes of memory that this machine has, or this container may take; 0 where the system does not tell."""
-    if not hasattr(os, "sysconf"):
-        return 0
-    try:
-        whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError):
-        return 0
-    try:
-        limit = LIMIT.read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError):
-        return whole
-    return min(whole, int(limit)) if limit.isdecimal() else whole
+    return machine.machine_memory() or 0

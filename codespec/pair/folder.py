@@ -2,7 +2,8 @@
 that was pulled, or a snapshot from the hub.
 
 Knows paths, what is pulled and the hub's client; knows nothing of what the files say. `owner/name` always means the
-hub, wherever a command runs, so that a folder of that name in somebody's project is never taken for it.
+hub and a name of the catalogue that model, wherever a command runs, so that a folder of that name in somebody's project
+is never taken for it.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from codespec.catalogue.entries import find_entry
 from codespec.catalogue.store import find_pulled
 from codespec.config import PACKAGE, STARTER
 from codespec.errors import ModelError
-from codespec.pair.adapted import adapted, base_name, is_adapter
+from codespec.pair.adapted import WEIGHTS, adapted, base_name, is_adapter
 from codespec.pair.gguf import converted, is_gguf
 
 # What the engine needs of a hub repository; other formats of the same weights stay there.
-_WANTED = ["*.json", "model*.safetensors"]
+_WANTED = ["*.json", "*.jinja", "model*.safetensors", WEIGHTS]
 _HUB_ID = re.compile(r"[^./~\\:][^/\\:]*/[^/\\]+")
 
 
@@ -48,15 +49,15 @@ def find_local(name: str) -> Path | None:
 
     None for a hub id that has not been pulled; ModelError for what means nothing here.
     """
-    path = Path(name).expanduser()
-    if is_hub_id(name):
-        if path.exists():
-            raise ModelError(f"{name} means a model of the hub, and here is a folder of that name: write ./{name}.")
-        return find_pulled(name)
-    pulled = find_pulled(name) if "/" not in name else None
+    path, hub = Path(name).expanduser(), is_hub_id(name)
+    pulled = find_pulled(name) if hub or "/" not in name else None
     if pulled is not None:  # before a folder that happens to be called so
         return pulled
-    if path.is_dir() or (is_gguf(path) and path.is_file()):
+    if hub and path.exists():
+        raise ModelError(f"{name} means a model of the hub, and here is a folder of that name: write ./{name}.")
+    if hub:
+        return None
+    if find_entry(name) is None and (path.is_dir() or (is_gguf(path) and path.is_file())):
         return path
     raise ModelError(_why_missing(name, path))
 
@@ -82,10 +83,11 @@ def find_fetched(name: str) -> Path | None:
 
 
 def _why_missing(name: str, path: Path) -> str:
-    if name.startswith(str(STARTER)):
+    if path.is_relative_to(STARTER):
         return "The starter pair is not in this installation: reinstall codespec, or give --target and --drafter."
     if find_entry(name) is not None:
-        return f"{name} has not been pulled: run `codespec models pull {name}`."
+        here = f", or write ./{name} for the folder" if path.is_dir() else ""
+        return f"{name} has not been pulled: run `codespec models pull {name}`{here}."
     if path.is_file():
         return f"There is no model folder {path}, but a file: give a folder, a .gguf file or a hub id."
     if is_gguf(path):

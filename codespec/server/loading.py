@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from codespec.catalogue.entries import Hub, find_entry
+from codespec.catalogue.pairs import STARTER_NAME
+from codespec.catalogue.store import find_pulled
 from codespec.config import STARTER, EngineConfig
 from codespec.pair.choice import offer
 from codespec.pair.folder import find_folder
@@ -34,7 +37,8 @@ class Progress:
 class Loaded:
     """An engine, its model's name for replies, and its bounds: target tokens of a request, requests at once; whether it
     goes on behind finished texts; the name of the drafter ("none"); how many completions there are to one that is
-    decoded again (0: none is); the setting `model` ("": none was named); and a better model to pull, if there is one.
+    decoded again (0: none is); the setting `model` ("": none was named); a better model to pull, if there is one; and
+    all that the setting may be for this model.
     """
 
     engine: Engine
@@ -46,6 +50,7 @@ class Loaded:
     audit_every: int = 0
     model: str = ""
     offer: Entry | None = None
+    names: tuple[str, ...] = ()
 
 
 def loader(
@@ -80,13 +85,25 @@ def loader(
             audit_every,
             model=config.model,
             offer=offer(config),
+            names=model_names(config),
         )
 
     return load
 
 
+def model_names(config: EngineConfig) -> tuple[str, ...]:
+    """All that `model` may be set to for what this configuration runs, without regard to case; nothing for a target
+    that no name means, such as a folder.
+    """
+    name = config.model or (STARTER_NAME if config.target == EngineConfig().target else config.target)
+    entry = find_entry(name)
+    if entry:
+        return (entry.name, str(entry.source)) if isinstance(entry.source, Hub) else (entry.name,)
+    return (name,) if config.model or name == STARTER_NAME or find_pulled(name) else ()
+
+
 def public_name(model: str) -> str:
     """A model's name for clients: a hub id as it is; of a folder its own name, never the path to it."""
-    if model.startswith(str(STARTER)):
+    if Path(model).is_relative_to(STARTER):
         return "codespec-starter-drafter" if Path(model).name == "drafter" else "codespec-starter"
     return Path(model).name if Path(model).is_absolute() or Path(model).exists() else model

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from codespec.errors import TrainingError
 from codespec.training.adapt_samples import AdaptStream
 from codespec.training.adapting import Adapting
 from codespec.training.checkpoint import load_checkpoint, save_checkpoint
@@ -92,13 +93,19 @@ class AdaptRun:
     def state(self) -> dict[str, Any]:
         """All that a resume needs."""
         return {
+            "identity": self.model.identity,
             "model": self.model.state(),
             "optimizer": self._optimizer.state_dict(),
             "position": asdict(self.position),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Takes up what `state` gave."""
+        """Takes up what `state` gave. TrainingError where that was another model, rank or choice of sentinels."""
+        if state["identity"] != self.model.identity:
+            raise TrainingError(
+                "The checkpoint belongs to another model, rank or choice of sentinels: give the same ones, or another "
+                "--out."
+            )
         self.model.restore(state["model"])
         self._optimizer.load_state_dict(state["optimizer"])
         self.position = AdaptPosition(**state["position"])

@@ -35,7 +35,7 @@ def run_adapt(args: argparse.Namespace, place: Workplace) -> bool:
         args.model, rank=args.rank, sentinels=args.sentinels, seed=args.seed, dtype=dtype, device=args.device
     )
     if args.start:
-        model.restore(read_adapter(args.start))
+        model.restore(read_adapter(args.start, model.sentinels))
     budget = Budget(minutes=args.minutes, steps=args.steps)
     run = AdaptRun(model, AdaptRecipe(budget, rate=args.rate, rows=args.rows, length=args.length))
     stream = AdaptStream(documents, model.tokenizer, model.sentinels, seed=args.seed)
@@ -46,7 +46,7 @@ def run_adapt(args: argparse.Namespace, place: Workplace) -> bool:
         run,
         stream,
         held_out,
-        place.folder / "checkpoints" / "adapt.ckpt",
+        args.out.with_name(args.out.name + ".ckpt"),
         resume=args.resume,
         on_checkpoint=lambda run: model.export(args.out, adapter_card(facts, run.position, manifest)),
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import warnings
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,13 @@ from transformers import AutoModelForCausalLM
 
 from codespec.errors import TrainingError
 from codespec.pair.folder import find_plain_folder
+from codespec.pair.made import hash_once
+from codespec.text.control_tokens import read_json
 from codespec.text.tokenizer import TextTokenizer
 from codespec.training.adapt_samples import Rows
 from codespec.training.checkpoint import write_atomically
 from codespec.training.merged_lora import MergedLora
-from codespec.training.sentinels import choose_sentinels, first_rows
+from codespec.training.sentinels import Sentinels, choose_sentinels, first_rows
 
 CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
 SETTINGS_FILE = "tokenizer_config.json"
@@ -84,6 +87,12 @@ class Adapting:
         """Makes the next `judge` see the last update."""
         self._merged.refresh()
 
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """What an adapter belongs to, as plain values: the model's weights, the rank and the sentinels."""
+        digests = [hash_once(file) for file in sorted(self.folder.glob("*.safetensors"))]
+        return {"weights": digests, "rank": self.rank, "sentinels": list(self.sentinels.ids)}
+
     def state(self) -> dict[str, Tensor]:
         """What is trained, by peft's names."""
         return {name: value.detach() for name, value in self._names.items()}
@@ -92,7 +101,7 @@ class Adapting:
     def restore(self, state: dict[str, Tensor]) -> None:
         """Takes up what `state` gave. TrainingError where it belongs to another shape."""
         if {name: value.shape for name, value in state.items()} != {n: v.shape for n, v in self._names.items()}:
-            raise TrainingError("The adapter to go on with has other shapes: give the same model and rank.")
+            raise TrainingError("The adapter to go on with has other shapes: give the same model and --rank.")
         for name, value in self._names.items():
             value.copy_(state[name])
         self.refresh()
@@ -127,9 +136,12 @@ class Adapting:
         return torch.where(which.any(-1, keepdim=True), which @ self.rows.to(vectors.dtype), vectors)
 
 
-def read_adapter(folder: Path) -> dict[str, Tensor]:
-    """The trained tensors of an exported adapter. TrainingError if there are none."""
+def read_adapter(folder: Path, sentinels: Sentinels) -> dict[str, Tensor]:
+    """The trained tensors of an exported adapter with these sentinels. TrainingError if there are none."""
     file = folder / WEIGHTS_FILE
+    tokens = read_json(folder / CONFIG_FILE).get("trainable_token_indices") or {}
+    if [sorted(found) for found in tokens.values()] != [sorted(sentinels.ids)]:
+        raise TrainingError(f"The adapter {folder} has other sentinels: name its own with --sentinels.")
     if not file.is_file():
         raise TrainingError(f"{folder} holds no {WEIGHTS_FILE}: give a folder that `codespec train adapt` made.")
     return {name: value.float() for name, value in load_file(file).items()}

@@ -23,7 +23,6 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     one.add_argument("--minutes", type=float, default=60.0, help="budget in minutes of working time (60)")
     one.add_argument("--steps", type=int, default=0, help="budget in steps; a resume then repeats exactly")
     one.add_argument("--lessons", action="store_true", help="learn from the target's lessons too, half and half")
-    one.add_argument("--start", type=Path, metavar="FOLDER", help="a model to begin with, and its tokenizer")
     _add_lesson_arguments(actions.add_parser("lessons", help="have a target write what its drafter is to learn"))
     _add_adapt_arguments(actions.add_parser("adapt", help="teach a causal model to fill in the middle (LoRA)"))
     export = actions.add_parser("export", help="write a checkpoint's weights as a Hugging Face folder")
@@ -33,6 +32,8 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     _add_corpus_arguments(both)
     both.add_argument("--drafter-minutes", type=float, default=17.0)
     both.add_argument("--target-minutes", type=float, default=63.0)
+    for action in (one, export):
+        action.add_argument("--start", type=Path, metavar="FOLDER", help="a model to begin with, and its tokenizer")
     for action in (one, export, both):
         action.add_argument("--out", type=Path, default=STARTER, help="where the finished model folders go")
         action.add_argument("--seed", type=int, default=0)

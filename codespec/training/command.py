@@ -58,7 +58,7 @@ def run_train(args: argparse.Namespace) -> int:
         _teach(args, place)
     elif args.action == "export":
         recipe = make_recipe(args.name, Budget(minutes=1), seed=args.seed, device="cpu")
-        export_checkpoint(recipe, place, args.out)
+        export_checkpoint(recipe, place, args.out, args.start)
     elif args.action == "eval":
         _evaluate(args, place)
     elif args.action == "adapt":

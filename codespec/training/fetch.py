@@ -41,7 +41,7 @@ def fetch_packages(wanted: PackageList, folder: Path) -> None:
 
 def fetch_pypi(names: Sequence[str], place: Path) -> None:
     """Wheels, unpacked into one site-packages folder; no dependencies, no builds."""
-    pip = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--quiet"]
+    pip = [sys.executable, "-P", "-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--quiet"]
     _run([*pip, "--no-deps", "--no-compile", "--only-binary=:all:", "--target", str(place), *names], place)
 
 

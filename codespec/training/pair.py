@@ -162,7 +162,8 @@ def train_pair(place: Workplace, recipes: dict[str, Recipe], out: Path, *, resum
     )
 
 
-def export_checkpoint(recipe: Recipe, place: Workplace, out: Path) -> None:
-    """Write the weights of a model's checkpoint, finished or not, as a Hugging Face folder."""
-    run = start_run(recipe, place.checkpoint(recipe.name))
-    export_run(run, load_tokenizer(place.tokenizer(recipe.name)), out / recipe.name, read_manifest(place))
+def export_checkpoint(recipe: Recipe, place: Workplace, out: Path, start: Path | None = None) -> None:
+    """Write the weights of a model's checkpoint as a Hugging Face folder; `start` is what it was begun with."""
+    tokenizer = load_tokenizer(start or place.tokenizer(recipe.name))
+    run = start_run(recipe, tokenizer, place.checkpoint(recipe.name))
+    export_run(run, tokenizer, out / recipe.name, read_manifest(place))

@@ -7,6 +7,7 @@ bit on the same machine.
 
 from __future__ import annotations
 
+import hashlib
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +19,7 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer
 
+from codespec.errors import TrainingError
 from codespec.training.checkpoint import load_checkpoint, save_checkpoint
 from codespec.training.corpus import Document
 from codespec.training.evaluate import bits_per_byte
@@ -70,6 +72,7 @@ class Run:
     matrices: Muon
     others: torch.optim.AdamW
     position: Position
+    tokenizer: str = ""  # a digest of what spells its rows
 
     @property
     def progress(self) -> float:
@@ -85,6 +88,7 @@ class Run:
             "matrices": self.matrices.state_dict(),
             "others": self.others.state_dict(),
             "random": torch.get_rng_state(),
+            "tokenizer": self.tokenizer,
             "position": {
                 "step": at.step,
                 "rows": at.rows,
@@ -96,7 +100,12 @@ class Run:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take up a state made by `state`."""
+        """Take up a state made by `state`. TrainingError if its rows were spelled by another tokenizer."""
+        if state["tokenizer"] != self.tokenizer:
+            raise TrainingError(
+                "The checkpoint belongs to another tokenizer: give the same --start as before, or begin without "
+                "--resume."
+            )
         self.model.load_state_dict(state["model"])
         self.matrices.load_state_dict(state["matrices"])
         self.others.load_state_dict(state["others"])
@@ -104,9 +113,9 @@ class Run:
         self.position = Position(**state["position"])
 
 
-def start_run(recipe: Recipe, checkpoint: Path | None = None, start: Path | None = None) -> Run:
+def start_run(recipe: Recipe, tokenizer: Tokenizer, checkpoint: Path | None = None, start: Path | None = None) -> Run:
     """A fresh run, from the weights of the folder `start` if there is one, or the run that `checkpoint` holds.
-    TrainingError if that is missing or corrupted.
+    TrainingError if that is missing or corrupted, or belongs to another tokenizer.
     """
     model = TinyLlama(recipe.shape, seed=recipe.seed).to(recipe.device)
     if start is not None and checkpoint is None:
@@ -114,7 +123,8 @@ def start_run(recipe: Recipe, checkpoint: Path | None = None, start: Path | None
     hidden = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n]
     rest = [p for n, p in model.named_parameters() if p.ndim != 2 or "embed" in n]
     others = torch.optim.AdamW(rest, lr=recipe.other_rate, betas=(0.9, 0.95), weight_decay=0.0)
-    run = Run(recipe, model, Muon(hidden, lr=recipe.matrix_rate), others, Position())
+    digest = hashlib.sha256(tokenizer.to_str().encode()).hexdigest()
+    run = Run(recipe, model, Muon(hidden, lr=recipe.matrix_rate), others, Position(), digest)
     if checkpoint is not None:
         run.restore(load_checkpoint(checkpoint))
     return run
@@ -179,7 +189,7 @@ def pretrain(
 
     Writes `checkpoint` now and then, at the end, and on SIGTERM or SIGINT.
     """
-    run = start_run(recipe, checkpoint if resume else None, start)
+    run = start_run(recipe, tokenizer, checkpoint if resume else None, start)
     stream = SampleStream(documents, tokenizer, seed=recipe.seed, lessons=lessons)
     run.position.lessons = len(lessons) or run.position.lessons
     bar = Bar(recipe.name)

@@ -22,7 +22,8 @@ TOKEN_VARIABLE = "CODESPEC_SERVE_TOKEN"
 class Health:
     """How the daemon is, and what it said. `ready`, `starting`, `silent` (somebody listens, but does not answer in
     time), `absent` (nobody listens), or `foreign` (no daemon of ours, or one that can't serve). Where it is ready: its
-    version, its models' names, the name in its setting `model`, and a better model that it offers."""
+    version, its models' names, the name in its setting `model`, a better model that it offers, and all names that mean
+    the model it has."""
 
     state: Literal["ready", "starting", "silent", "absent", "foreign"]
     message: str = ""
@@ -31,6 +32,7 @@ class Health:
     drafter: str = ""
     model: str = ""
     offer: Mapping[str, Any] | None = None
+    names: tuple[str, ...] = ()
 
 
 class DaemonError(Exception):
@@ -139,8 +141,13 @@ async def _refusal(reply: aiohttp.ClientResponse) -> DaemonError:
 def _read_health(status: int, said: dict[str, Any]) -> Health:
     if status == 200 and said.get("status") == "ok":
         texts = {name: str(said.get(name, "")) for name in ("version", "target", "drafter", "model")}
-        offer = said.get("offer")
-        return Health("ready", **texts, offer=offer if isinstance(offer, dict) else None)
+        offer, names = said.get("offer"), said.get("names")
+        return Health(
+            "ready",
+            **texts,
+            offer=offer if isinstance(offer, dict) else None,
+            names=tuple(str(name) for name in names) if isinstance(names, list) else (),
+        )
     message = _message(said)
     if status == 503 and message:
         return Health("starting" if "starting" in message or "stopping" in message else "foreign", message)

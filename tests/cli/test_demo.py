@@ -168,6 +168,14 @@ def test_its_size_is_said_before_it_is_fetched(
 
 
 @pytest.mark.usefixtures("nothing_pulled")
+def test_no_place_for_models_is_said(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CODESPEC_MODEL", raising=False)
+    monkeypatch.setenv("XDG_DATA_HOME", "/dev/null/x")
+    assert demo_model.find_config(None).model == "starter"
+    assert "/dev/null/x" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("nothing_pulled")
 @pytest.mark.parametrize("by", ["flag", "variable"])
 def test_a_chosen_model_fetches_nothing(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo_model, "_fetch", lambda entry: pytest.fail("something was fetched"))

@@ -62,13 +62,13 @@ def test_what_was_chosen_and_why(
     engine: Engine,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("codespec.engine.reading.find_reading", lambda *_: reading)
+    monkeypatch.setattr("codespec.engine.reading.measure_again", lambda *_: reading)
     found = check_prompts(engine, EngineConfig(**settings))  # type: ignore[arg-type]
     assert said in f"{found.state}: {found.said}: {found.mend}"
 
 
 def test_why_the_context_is_no_longer(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("codespec.engine.reading.find_reading", lambda *_: SLOW)
+    monkeypatch.setattr("codespec.engine.reading.measure_again", lambda *_: SLOW)
     monkeypatch.setattr("codespec.engine.load.machine_memory", lambda: 0)
     spec = engine.target.spec
     engine.target.spec = replace(spec, max_length=8192)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 from collections.abc import Callable
 
@@ -38,6 +39,15 @@ def test_every_error_of_ours_is_one_sentence(
 def test_an_interrupt_ends_silently(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_to_exit_code(raiser(KeyboardInterrupt())) == 130
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(("file", "what"), [(None, "The output"), ("/x/y", "/x/y")])
+def test_a_full_disk_is_not_always_the_outputs(file: str | None, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("codespec.cli.ending._discard_output", lambda: None)
+    said = io.StringIO()
+    monkeypatch.setattr("sys.stderr", said)
+    assert run_to_exit_code(raiser(OSError(errno.ENOSPC, "full", file))) == 2
+    assert said.getvalue().startswith(f"codespec: {what} can't be written (no space left on the device): free some")
 
 
 @pytest.mark.parametrize("error", [RuntimeError("bug"), OSError(5, "bug"), SystemExit(2)])

@@ -13,9 +13,13 @@ import pytest
 
 from codespec.catalogue import pull as pulling
 from codespec.catalogue.entries import read_catalogue
+from codespec.catalogue.room import written
 from codespec.catalogue.source import Source
 from codespec.catalogue.store import Pulled, folder_of
 from codespec.cli import models_table
+from codespec.errors import ConfigError
+from codespec.pair import context
+from codespec.pair.choice import pull_command, resolve
 from tests.cli.conftest import Command
 from tests.cli.processes import run
 from tests.cli.test_light import HEAVY
@@ -121,7 +125,47 @@ def test_the_drafter_comes_along(words: list[str], pulled: list[str], command: C
     assert (done.code, asked) == (0, pulled)
     assert ("--no-drafter" in done.err) == (len(pulled) == 2)
     flag = "--target" if "owner/name" in pulled else "--model"
-    assert done.out.endswith(f"use it: codespec serve {flag} {pulled[0]}\n")
+    more = " --drafter none" if "--no-drafter" in words else ""  # for what was not pulled could not be loaded
+    assert done.out.endswith(f"use it: codespec serve {flag} {pulled[0]}{more}\n")
+
+
+def put(name: str) -> None:
+    """A model in the Hugging Face layout that counts as pulled."""
+    folder_of(name).mkdir(parents=True)
+    Pulled(name, "here", "", "", {}, 0, "").write_manifest(folder_of(name))
+
+
+def test_what_a_pull_says_can_be_chosen(command: Command, asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CODESPEC_MODEL", raising=False)
+    put("qwen2.5-coder-7b")
+    with pytest.raises(ConfigError, match=r"0\.5b has not been pulled"):
+        resolve({"model": "qwen2.5-coder-7b"}, None, {})
+    config = resolve({"model": "qwen2.5-coder-7b", "drafter": "none"}, None, {})
+    assert (config.target, config.drafter) == ("qwen2.5-coder-7b", "none")
+    put("qwen2.5-coder-0.5b")
+    done = command("models", "pull", "qwen2.5-coder-7b", "--no-drafter")
+    assert done.out.endswith("use it: codespec serve --model qwen2.5-coder-7b\n")
+
+
+def test_a_file_with_large_letters_is_converted_too(command: Command, gguf: Path, converted: list[str]) -> None:
+    command("models", "pull", gguf.rename(gguf.with_name("TINY.GGUF")))
+    assert converted == [str(folder_of("tiny") / "TINY.GGUF")]
+
+
+def test_no_place_for_models_is_one_sentence(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", "/dev/null/x")
+    command("models", "pull", "smollm2-135m").check_mistake("smollm2-135m can't be pulled, because of /dev/null/x")
+
+
+def test_one_size_is_written_in_one_way() -> None:
+    entry = read_catalogue()["qwen2.5-coder-7b"]
+    assert pull_command(entry.name).endswith(f"({written(entry.size)})")
+
+
+def test_one_function_knows_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    for known, told in ((5, 5), (None, 0)):
+        monkeypatch.setattr("codespec.catalogue.room.machine_memory", lambda known=known: known)
+        assert context.machine_memory() == told
 
 
 def test_removed(command: Command, gguf: Path, home: Path, converted: list[str]) -> None:

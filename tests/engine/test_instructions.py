@@ -78,7 +78,9 @@ def test_where_nothing_holds_it_is_tried_once(config: EngineConfig, monkeypatch:
     assert notes == [] and os.environ[VARIABLE] == ""
 
 
-def test_a_process_of_its_own_tries_the_model(config: EngineConfig, tmp_path: Path) -> None:
+def test_a_process_of_its_own_tries_the_model(config: EngineConfig, tmp_path: Path, monkeypatch: Patch) -> None:
+    (tmp_path / "codespec.py").write_text("raise SystemExit('a file of the working folder was run')\n")
+    monkeypatch.chdir(tmp_path)
     assert holds(config, "AVX2")
     assert not holds(EngineConfig(target=str(tmp_path / "nothing")), "AVX2")
 

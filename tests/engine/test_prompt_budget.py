@@ -74,6 +74,16 @@ class TestKept:
         target.allocate(5, 256)
         assert find_reading(target, notes) == found and notes == [], "how many slots there are does not matter"
 
+    def test_measured_again_the_shorter_times_are_kept(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        target = model("llama", "gpt2")
+        target.allocate(2, 256)
+        monkeypatch.setattr(module, "measure_reading", lambda _: SLOW)
+        assert find_reading(target, []) == SLOW
+        monkeypatch.setattr(module, "measure_reading", lambda _: replace(SLOW, near=SLOW.near / 3, one=SLOW.one * 3))
+        assert module.measure_again(target, []) == replace(SLOW, near=SLOW.near / 3)
+        monkeypatch.setattr(module, "measure_reading", lambda _: pytest.fail("it is kept"))
+        assert find_reading(target, []) == replace(SLOW, near=SLOW.near / 3)
+
     def test_another_number_format_is_another_speed(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         for dtype in ("float32", "bfloat16"):
             target = model("llama", "gpt2", dtype)

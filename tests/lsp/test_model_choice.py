@@ -22,7 +22,8 @@ from tests.lsp.fake_daemon import FakeDaemon, editor, talking
 from tests.lsp.test_daemon_start import TINY, daemons, end_all, free_port, hello
 
 OFFER = {"model": "smollm2-135m", "bytes": 92_871_040}
-STARTER = Health("ready", target="codespec-starter", drafter="small", offer=OFFER)
+STARTER = Health("ready", target="codespec-starter", drafter="small", offer=OFFER, names=("starter",))
+CODER = Health("ready", model="qwen2.5-coder-0.5b", names=("qwen2.5-coder-0.5b", "Qwen/Qwen2.5-Coder-0.5B"))
 SENTENCE = "The small starter pair answers: `codespec models pull smollm2-135m` (93 MB) brings a real one."
 
 
@@ -45,6 +46,10 @@ def begun(tmp_path: Path) -> Path:
         (Health("ready", target="smollm2-135m", model="smollm2-135m"), {}, ""),
         (Health("ready", target="smollm2-135m", model="smollm2-135m"), {"model": "smollm2-135m"}, ""),
         (STARTER, {"url": "http://192.0.2.1:8765"}, ""),  # its models lie elsewhere
+        (STARTER, {"model": "starter"}, ""),  # which it chose itself
+        (CODER, {"model": "Qwen/Qwen2.5-Coder-0.5B"}, ""),
+        (CODER, {"model": "qwen/qwen2.5-coder-0.5b"}, ""),
+        (CODER, {"model": "Qwen2.5-Coder-0.5B"}, ""),
         (Health("starting", offer=OFFER), {}, ""),
         (Health("absent"), {"model": "smollm2-135m"}, ""),
         (Health("ready", offer={"model": 3, "bytes": None}), {}, ""),
@@ -118,7 +123,7 @@ def test_an_offer_is_told_once_and_stands_in_the_status(monkeypatch: pytest.Monk
 
 
 def test_another_model_than_the_one_that_was_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    says(monkeypatch, model="starter")
+    says(monkeypatch, model="", names=["starter"])
 
     async def scenario() -> None:
         async with talking(model="smollm2-135m") as (client, fake):
@@ -126,7 +131,7 @@ def test_another_model_than_the_one_that_was_set(monkeypatch: pytest.MonkeyPatch
             client.open("x = \n")
             await client.texts(0, 4)
             await until(lambda: any("started with" in told["message"] for told in client.heard("didChangeStatus")))
-            assert "with starter and not with smollm2-135m: restart the daemon" in (await client.status())["message"]
+            assert "with big and not with smollm2-135m: restart the daemon" in (await client.status())["message"]
             client.notify("workspace/didChangeConfiguration", {"settings": {"codespec": {"model": "starter"}}})
             client.type(2, 0, 4, "y")
             await client.texts(0, 5)

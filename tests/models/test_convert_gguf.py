@@ -6,6 +6,8 @@ import json
 import random
 import shutil
 import struct
+import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +184,44 @@ def test_a_broken_or_hostile_header_is_one_sentence(data: bytes, sentence: str, 
     file = tmp_path / "m.gguf"
     file.write_bytes(data)
     refused(file, sentence)
+
+
+def widen_query(file: Path) -> None:
+    data, name = bytearray(file.read_bytes()), b"blk.0.attn_q.weight"
+    at = data.index(name) + len(name) + 4 + 8  # behind the number of dimensions, and the columns
+    data[at : at + 8] = struct.pack("<Q", MANY)
+    file.write_bytes(data)
+
+
+def widen_heads(file: Path) -> None:
+    values = {
+        f"llama.{key}": MANY for key in ("attention.key_length", "attention.value_length", "rope.dimension_count")
+    }
+    write_model(file, "llama3", settings=values)
+
+
+MANY = 1 << 22
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (widen_query, "it ends within blk.0.attn_q.weight"),
+        (widen_heads, "blk.0.attn_q.weight has not the size that its settings tell"),
+    ],
+)
+def test_sizes_that_are_not_in_the_file_take_no_memory(
+    change: Callable[[Path], None], sentence: str, tmp_path: Path
+) -> None:
+    file = write_model(tmp_path / "m.gguf", "llama3")
+    change(file)
+    refused(file, sentence)  # loads what is loaded once
+    tracemalloc.start()
+    try:
+        refused(file, sentence)
+        assert tracemalloc.get_traced_memory()[1] < MANY
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_file_cut_anywhere_is_one_sentence(tmp_path: Path) -> None:

@@ -175,6 +175,7 @@ def beyond(writer: Any) -> None:
         (without("tokenizer.ggml.tokens"), "has no vocabulary"),
         (replaced("tokenizer.ggml.token_type", [1, 1]), "its vocabulary does not fit together"),
         (replaced("tokenizer.ggml.merges", ["x nothing"]), "its merges do not fit"),
+        (replaced("tokenizer.ggml.merges", [1, 2]), "its merges are no texts"),
         (replaced("tokenizer.ggml.tokens", ["a", "a"]), "its vocabulary does not fit"),
         (beyond, "is beyond its vocabulary"),
     ],

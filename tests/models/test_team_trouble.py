@@ -42,8 +42,10 @@ mine.close()
 """
 
 
-def test_a_team_waits_for_its_next_call(tmp_path: Path) -> None:
-    """Longer than it would wait for an answer: nobody types at night."""
+def test_a_team_waits_for_its_next_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Longer than it would wait for an answer: nobody types at night. And nothing of the working folder is run."""
+    (tmp_path / "codespec.py").write_text("raise SystemExit('a file of the working folder was run')\n")
+    monkeypatch.chdir(tmp_path)
     file = tmp_path / "heard"
     team = start_team(2, "cpu", ("-c", WAITS), json.dumps(str(file)).encode())
     time.sleep(3)

@@ -16,10 +16,12 @@ from transformers import AutoModelForCausalLM
 from codespec.catalogue.entries import read_catalogue
 from codespec.errors import ModelError
 from codespec.models.loader import load_model
+from codespec.pair import adapted as adapting
 from codespec.pair import folder as folders
-from codespec.pair.adapted import adapted
+from codespec.pair.adapted import adapted, is_adapter
 from codespec.pair.facts import read_facts
 from codespec.pair.folder import find_folder, find_plain_folder
+from codespec.pair.made import SOURCE
 from tests.models.gguf_files import write_model
 
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # peft's own
@@ -55,6 +57,39 @@ def adapter(base: Path, tmp_path: Path) -> Path:
     return tmp_path / "adapter"
 
 
+@pytest.fixture
+def digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], str]:
+    """What a merge of two small folders, which is not made, would be kept under."""
+    monkeypatch.setattr(adapting, "made", lambda making, say: Path(making.digest))
+    for place, name in (("of", "model"), ("small", "adapter_model")):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / f"{name}.safetensors").write_bytes(b"numbers")
+        (tmp_path / place / "adapter_config.json").write_text("{}")
+    return lambda: adapted(tmp_path / "of", tmp_path / "small").name
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        *("of/config.json", "of/generation_config.json", "of/tokenizer.json", "of/chat_template.jinja"),
+        *("small/tokenizer_config.json", "small/chat_template.jinja"),
+    ],
+)
+def test_all_that_a_merge_takes_over_makes_it_another(file: str, tmp_path: Path, digest: Callable[[], str]) -> None:
+    before = digest()
+    (tmp_path / file).write_text("1")
+    first = digest()
+    (tmp_path / file).write_text("{}")
+    assert len({before, first, digest()}) == 3
+
+
+def test_a_model_of_parts_with_an_adapters_settings_is_a_model(tmp_path: Path) -> None:
+    (tmp_path / "adapter_config.json").write_text("{}")
+    assert is_adapter(tmp_path)
+    (tmp_path / "model-00001-of-00002.safetensors").write_bytes(b"numbers")
+    assert not is_adapter(tmp_path)
+
+
 def weights(folder: Path) -> dict[str, torch.Tensor]:
     return load_file(folder / "model.safetensors")
 
@@ -70,6 +105,8 @@ def test_an_adapters_folder_is_a_model_of_its_own(base: Path, adapter: Path, cap
     assert torch.allclose(merged[name], plain[name] + b @ a, atol=1e-6)
     assert torch.equal(merged["model.embed_tokens.weight"], plain["model.embed_tokens.weight"])
     assert find_folder(str(adapter)) == folder and capfd.readouterr().err == ""
+    source, of = (json.loads((at / "config.json").read_text())[SOURCE] for at in (folder, find_folder(str(base))))
+    assert source["base_sha256"] == of["sha256"] != source["sha256"] == folder.name
     facts = read_facts(str(adapter))
     assert facts.reasons == () and facts.tokenizer is not None
     assert load_model(str(adapter), exact=False).tokenizer.fingerprint == facts.tokenizer.fingerprint

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import huggingface_hub
 import pytest
+from huggingface_hub.utils import filter_repo_objects
 
 from codespec.catalogue.store import Pulled, folder_of
 from codespec.errors import ModelError
@@ -78,6 +79,37 @@ def test_a_pulled_model_goes_before_a_folder_of_its_name(here: Path) -> None:
     place = pull("mine")
     assert find_folder("mine") == place
     assert find_folder("./mine") == Path("mine")
+
+
+def test_a_name_of_the_catalogue_is_never_a_projects_folder(here: Path) -> None:
+    (here / "smollm2-135m").mkdir()
+    with pytest.raises(ModelError, match=r"pull smollm2-135m`, or write \./smollm2-135m for the folder\.$"):
+        find_folder("smollm2-135m")
+    assert find_folder("./smollm2-135m") == Path("smollm2-135m")
+    place = pull("smollm2-135m")
+    assert find_local("smollm2-135m") == place
+
+
+def test_a_pulled_hub_id_goes_before_a_projects_folder(here: Path) -> None:
+    (here / "owner" / "name").mkdir(parents=True)
+    place = pull("owner/name")
+    assert find_folder("owner/name") == place and find_folder("./owner/name") == Path("owner/name")
+
+
+def test_an_adapter_of_the_hub_comes_with_all_that_it_is_merged_from(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client's own choice of files is used, on a repository's listing."""
+    files = ["adapter_config.json", "adapter_model.safetensors", "chat_template.jinja", "README.md", "training.bin"]
+    seen: list[list[str]] = []
+
+    def snapshot(name: str, allow_patterns: list[str]) -> str:
+        seen.append(list(filter_repo_objects(files, allow_patterns=allow_patterns)))
+        return str(here)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
+    assert find_folder("owner/adapter") == here
+    assert seen == [files[:3]]
 
 
 def test_a_pulled_hub_id_is_not_asked_of_the_hub() -> None:

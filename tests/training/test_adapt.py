@@ -211,7 +211,7 @@ def test_an_exported_adapter_is_pefts_and_says_how_it_fills_in(
     assert (template.prefix_id, template.suffix_id, template.middle_id) == (marks.prefix, marks.suffix, marks.middle)
     network = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(plain), str(tmp_path / "out"))
     merged = network.merge_and_unload()
-    run.model.restore(read_adapter(tmp_path / "out"))  # rounded, as it was written
+    run.model.restore(read_adapter(tmp_path / "out", run.model.sentinels))  # rounded, as it was written
     rows = stream.batch(0, 2, 64)
     logits = merged(input_ids=rows.ids).logits
     nats = torch.nn.functional.cross_entropy(logits.flatten(0, 1), rows.labels.flatten(), reduction="none")
@@ -221,7 +221,17 @@ def test_an_exported_adapter_is_pefts_and_says_how_it_fills_in(
 
 def test_a_start_of_another_rank_is_refused(plain: Path, tmp_path: Path) -> None:
     make(plain, rank=2).export(tmp_path / "other", "card")
-    with pytest.raises(TrainingError, match="give the same model and rank"):
-        make(plain).restore(read_adapter(tmp_path / "other"))
+    marks = make(plain).sentinels
+    with pytest.raises(TrainingError, match="give the same model and --rank"):
+        make(plain).restore(read_adapter(tmp_path / "other", marks))
+    with pytest.raises(TrainingError, match="has other sentinels: name its own"):
+        read_adapter(tmp_path / "other", Sentinels(1, 2, 3, 4))
+    (tmp_path / "other" / "adapter_model.safetensors").unlink()
     with pytest.raises(TrainingError, match="holds no adapter_model"):
-        read_adapter(tmp_path)
+        read_adapter(tmp_path / "other", marks)
+
+
+def test_a_checkpoint_of_other_sentinels_is_refused(plain: Path) -> None:
+    first = AdaptRun(make(plain), recipe())
+    with pytest.raises(TrainingError, match="belongs to another model, rank or choice of sentinels"):
+        AdaptRun(make(plain, sentinels=tuple(UNUSED[:4])), recipe()).restore(first.state())

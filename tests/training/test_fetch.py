@@ -12,7 +12,7 @@ import pytest
 from codespec.errors import TrainingError
 from codespec.training.arguments import STARTER_LIST
 from codespec.training.copyright import licence_of, parse_copyright
-from codespec.training.fetch import fetch_debian, fetch_npm, fetch_packages
+from codespec.training.fetch import fetch_debian, fetch_npm, fetch_packages, fetch_pypi
 from codespec.training.holdout import HELD_OUT_PROJECTS
 from codespec.training.package_list import PackageList, read_package_list
 from codespec.training.sources import debian_sources, npm_packages
@@ -99,6 +99,15 @@ def test_npm_archives_are_unpacked_and_read(programs: Path, tmp_path: Path) -> N
     fetch_npm(["left"], tmp_path / "new")
     (package,) = npm_packages(tmp_path / "new" / "node_modules")
     assert (package.name, package.licence, [inside for inside, _ in package.files]) == ("npm:left", "MIT", ["src/a.ts"])
+
+
+def test_no_pip_of_the_folder_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pip.py").write_text("open('was-run', 'w').close()\n")
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    with pytest.raises(TrainingError, match=r"No matching distribution|Could not find a version"):
+        fetch_pypi(["not-on-this-machine"], tmp_path)
+    assert not (tmp_path / "was-run").exists()
 
 
 def test_an_archive_cannot_write_outside_its_folder(programs: Path, tmp_path: Path) -> None:

@@ -143,12 +143,20 @@ def test_a_run_can_begin_with_the_weights_of_another(
     tokenizer = tokenizers["drafter"]
     first, _ = pretrain(recipe, documents, tokenizer, tmp_path / "first")
     export_model(first.model, tokenizer, tmp_path / "folder", "card")
-    begun = start_run(recipe, None, tmp_path / "folder")
+    begun = start_run(recipe, tokenizer, None, tmp_path / "folder")
     for name, value in first.model.state_dict().items():
         assert torch.equal(begun.model.state_dict()[name], value.bfloat16().float())
     assert begun.position.step == 0
     with pytest.raises(TrainingError, match="has no weights that can be read"):
-        start_run(recipe, None, tmp_path)
+        start_run(recipe, tokenizer, None, tmp_path)
     other = replace(recipe, shape=replace(recipe.shape, layers=3))
     with pytest.raises(TrainingError, match="have another shape: give a folder of the same pair"):
-        start_run(other, None, tmp_path / "folder")
+        start_run(other, tokenizer, None, tmp_path / "folder")
+
+
+def test_a_run_is_not_resumed_with_another_tokenizer(
+    recipe: Recipe, documents: list[Document], tokenizers: dict[str, Tokenizer], tmp_path: Path
+) -> None:
+    pretrain(recipe, documents, tokenizers["drafter"], tmp_path / "run", until=0.2)
+    with pytest.raises(TrainingError, match="belongs to another tokenizer: give the same --start"):
+        pretrain(recipe, documents, tokenizers["target"], tmp_path / "run", resume=True)

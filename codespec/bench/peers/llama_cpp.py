@@ -147,8 +147,11 @@ class Llama:
     batched = True
     keyed = True  # one draw a token, in the order of the text
 
-    def __init__(self, name: str, kinds: Sequence[str], models: Stable[LlamaModel], reference: str = "") -> None:
+    def __init__(
+        self, name: str, kinds: Sequence[str], models: Stable[LlamaModel], reference: str = "", *, repacked: bool = True
+    ) -> None:
         self.name = name
+        self._repacked = repacked
         self.reference = reference
         self.plain = name != NGRAM_NAME
         self._kinds = kinds
@@ -162,8 +165,9 @@ class Llama:
         """Nothing was learned."""
 
     def facts(self, variant: Variant) -> dict[str, Any]:
-        """The lookup's settings."""
-        return {} if self.plain else {"ngram": NGRAM, "guess": GUESS}
+        """The lookup's settings, and whether a file is computed without the processor's products for packed weights."""
+        held_back = {} if self._repacked else {"repacked": False}
+        return held_back if self.plain else {"ngram": NGRAM, "guess": GUESS}
 
     def answer(self, work: Work, variant: Variant) -> Answer:
         """The prompts in batches that begin and end together."""
@@ -242,7 +246,7 @@ class LlamaFamily:
         own = [self._original.kind.lower()] if self._original else []
         kinds = [kind.lower() for kind in FORMATS if kind.lower() not in own]
         plain = [Llama(f"{FAMILY} {kind}", [kind], self._models, OWN) for kind in kinds]
-        plain += [Llama(f"{FAMILY} {kind}", [kind], self._models) for kind in own]
+        plain += [Llama(f"{FAMILY} {kind}", [kind], self._models, repacked=repacks_originals()) for kind in own]
         return [*plain, Llama(NGRAM_NAME, [*kinds, *own], self._models)]
 
     def _load(self, kind: str) -> LlamaModel:
@@ -258,9 +262,7 @@ class LlamaFamily:
         return model
 
     def _load_original(self, original: Original, tokenizer: TextTokenizer) -> LlamaModel:
-        # llama.cpp's products with AMX end the whole process on some files (seen with Q4_1).
-        repacked = not any(feature.startswith("amx") for feature in processor().features)
-        return LlamaModel(original.file, self._slots, self._room, tokenizer.vocab_size, repacked)
+        return LlamaModel(original.file, self._slots, self._room, tokenizer.vocab_size, repacks_originals())
 
     def _load_written(self, kind: str, tokenizer: TextTokenizer) -> LlamaModel:
         network = load_network(self._config.target, "float32")
@@ -274,6 +276,13 @@ class LlamaFamily:
             file = Path(folder) / f"{kind}.gguf"
             write_gguf(file, network, tokenizer, _merges(find_folder(self._config.target)), kind.upper())
             return LlamaModel(file, self._slots, self._room, tokenizer.vocab_size, repacked=True)
+
+
+def repacks_originals() -> bool:
+    """Whether a user's file is computed with packed weights: with AMX, such products end the process on some files
+    (seen with Q4_1).
+    """
+    return not any(feature.startswith("amx") for feature in processor().features)
 
 
 def choose(row: Row, temperature: float, dice: np.random.Generator) -> int:

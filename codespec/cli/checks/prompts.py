@@ -17,10 +17,10 @@ NAME = "prompts"
 def check_prompts(engine: Engine, config: EngineConfig) -> Finding:
     """What the settings come to with the engine's target, whatever slots this engine has."""
     from codespec.engine.load import target_context
-    from codespec.engine.reading import find_reading, prompt_budget, readings_folder
+    from codespec.engine.reading import measure_again, prompt_budget
 
     context, longest = target_context(engine.target, config), engine.target.spec.max_length
-    reading = find_reading(engine.target, [])
+    reading = measure_again(engine.target, [])
     tokens = prompt_budget(reading, config.first_answer_ms, context)
     takes = round(reading.answer(tokens) * 1000)
     said = f"context {context:,} tokens ({_why(config, context, longest)}); "
@@ -30,8 +30,8 @@ def check_prompts(engine: Engine, config: EngineConfig) -> Finding:
     said += f"{config.first_answer_ms}; {1 / reading.seconds(1):,.0f} tokens a second)"
     if takes <= config.first_answer_ms:
         return well(NAME, said)
-    mend = "choose a smaller target or a faster dtype, or, if the machine was busy when it was measured, remove {}"
-    return warning(NAME, f"{said}: no fewer are of use", mend.format(readings_folder()))
+    mend = "choose a smaller target or a faster dtype, or run doctor again when the machine is less busy"
+    return warning(NAME, f"{said}: no fewer are of use", mend)
 
 
 def _why(config: EngineConfig, context: int, longest: int) -> str:

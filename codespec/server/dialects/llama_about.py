@@ -6,6 +6,7 @@ Knows their fields; completes nothing.
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Any
 
 from aiohttp import web
 
@@ -20,7 +21,8 @@ async def health(request: web.Request) -> web.StreamResponse:
     daemon = request.app[DAEMON]
     loaded = daemon.loaded()
     better = {"model": loaded.offer.name, "bytes": loaded.offer.size} if loaded.offer else None
-    models = {"model": loaded.model, "target": loaded.name, "drafter": loaded.drafter, "offer": better}
+    models: dict[str, Any] = {"model": loaded.model, "target": loaded.name, "drafter": loaded.drafter, "offer": better}
+    models["names"] = loaded.names
     engine = {"mode": loaded.engine.mode, "notes": loaded.engine.notes}
     return reply({"status": "ok", "version": __version__, "open": daemon.num_open, **models, **engine})
 

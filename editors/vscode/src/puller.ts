@@ -15,13 +15,14 @@ import {
 } from "vscode";
 import { type Asked, isOffer, mayAsk, type Offer, question } from "./offer.ts";
 import type { Server } from "./server.ts";
+import { Single } from "./single.ts";
 
 const ASKED = "codespec.modelAsked";
 const NAME = "codespec: pull the model";
 
 export class Puller implements Disposable {
   private offered: Offer | undefined;
-  private running = false;
+  private readonly running = new Single();
   private readonly listening = tasks.onDidEndTaskProcess(({ execution, exitCode }) => {
     if (execution.task.name === NAME) void this.ended(exitCode);
   });
@@ -48,12 +49,20 @@ export class Puller implements Disposable {
   async pull(): Promise<void> {
     if (!this.offered) {
       void window.showInformationMessage("No model is offered: `codespec models list` in a terminal names all.");
-    } else if (!this.running) {
-      const [program = "", ...words] = this.offered.command;
-      const how = new ProcessExecution(program, words, { cwd: this.folder });
-      this.log.info(`pulling ${this.offered.model}`);
-      await tasks.executeTask(new Task({ type: "process" }, TaskScope.Global, NAME, "codespec", how, []));
-      this.running = true;
+      return;
+    }
+    const { model, command } = this.offered;
+    const [program = "", ...words] = command;
+    const how = new ProcessExecution(program, words, { cwd: this.folder });
+    const task = new Task({ type: "process" }, TaskScope.Global, NAME, "codespec", how, []);
+    try {
+      await this.running.begin(() => {
+        this.log.info(`pulling ${model}`);
+        return tasks.executeTask(task);
+      });
+    } catch (error) {
+      const why = error instanceof Error ? error.message : String(error);
+      void window.showErrorMessage(`codespec: ${model} was not pulled, because no terminal opened (${why}): try again.`);
     }
   }
 
@@ -70,7 +79,7 @@ export class Puller implements Disposable {
 
   private async ended(code: number | undefined): Promise<void> {
     const model = this.offered?.model ?? "";
-    this.running = false;
+    this.running.end();
     if (code !== 0) {
       void window.showErrorMessage(`codespec: ${model} was not pulled: the terminal says why.`);
       return;
