@@ -105,7 +105,10 @@ class Contest:
 
     def prepare(self) -> None:
         """Calibrates, or reads what an earlier run found."""
-        known = self.section.get("contestants") or self._calibrated()
+        known = self.section.get("contestants", {})
+        sizes = {size for found in known.values() for size in found.get("fastest", {})}
+        if not known or ("many" not in sizes and max(self.bench.concurrency) > 1):
+            known = self._calibrated()
         self.lineup.absent = {name: found["absent"] for name, found in known.items() if "absent" in found}
         self.lineup.fastest = {
             name: {size: Variant(**values) for size, values in found["fastest"].items()}
@@ -217,7 +220,6 @@ def _configuration(bench: DecodeBench, places: Sequence[Place]) -> dict[str, Any
         "prompts": digest(places),
         "prompts of a cell": bench.limit,
         "tokens": bench.tokens,
-        "several at once": any(count > 1 for count in bench.concurrency),  # everybody's fastest way of that, or none
         "machine": {**_machine(config.device), "threads": list(thread_counts(config.device))},
         "versions": {
             "codespec": __version__,
