@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 
 from codespec.errors import TrainingError
 from codespec.training.card import model_card
+from codespec.training.checkpoint import load_checkpoint
 from codespec.training.corpus import CORPUS_NAME, MANIFEST_NAME, Document, read_documents
 from codespec.training.evaluate import held_out_excerpts
 from codespec.training.export import export_model
@@ -164,6 +165,7 @@ def train_pair(place: Workplace, recipes: dict[str, Recipe], out: Path, *, resum
 
 def export_checkpoint(recipe: Recipe, place: Workplace, out: Path, start: Path | None = None) -> None:
     """Write the weights of a model's checkpoint as a Hugging Face folder; `start` is what it was begun with."""
+    load_checkpoint(place.checkpoint(recipe.name))  # what is missing then is said first
     tokenizer = load_tokenizer(start or place.tokenizer(recipe.name))
     run = start_run(recipe, tokenizer, place.checkpoint(recipe.name))
     export_run(run, tokenizer, out / recipe.name, read_manifest(place))

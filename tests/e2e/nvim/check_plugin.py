@@ -120,7 +120,7 @@ def test_help(editor: Editor, project: Path) -> None:
 
 def test_commands_are_completed(editor: Editor) -> None:
     complete = editor.nvim.funcs.getcompletion
-    wanted = ["disable", "enable", "explain", "log", "page", "restart", "status", "toggle"]
+    wanted = ["disable", "enable", "explain", "log", "page", "pull", "restart", "status", "toggle"]
     assert complete("Codespec ", "cmdline") == wanted
     assert complete("Codespec e", "cmdline") == ["enable", "explain"]
     assert "python" in complete("Codespec toggle py", "cmdline")
