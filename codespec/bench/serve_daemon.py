@@ -33,7 +33,7 @@ def own_daemon(config: EngineConfig, queue: int) -> Iterator[str]:
         settings, complaints = Path(folder) / "settings.toml", Path(folder) / "stderr"
         settings.write_text(_toml({**asdict(config), "learn": False}, queue), encoding="utf-8")
         with complaints.open("wb") as stderr:
-            words = [sys.executable, "-m", "codespec", "serve", "--port", "0", "--config", str(settings)]
+            words = [sys.executable, "-P", "-m", "codespec", "serve", "--port", "0", "--config", str(settings)]
             process = subprocess.Popen(
                 words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, env=_environment(), text=True
             )

@@ -142,7 +142,7 @@ class Editor:
 @asynccontextmanager
 async def language_server(url: str) -> AsyncIterator[Editor]:
     """An editor with a language server of its own that asks the daemon at `url`, until the block ends."""
-    words = [sys.executable, "-m", "codespec", "lsp", "--stdio", "--no-start", "--daemon", url]
+    words = [sys.executable, "-P", "-m", "codespec", "lsp", "--stdio", "--no-start", "--daemon", url]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(*words, stdin=pipe, stdout=pipe, limit=MOST_LINE, env=environment)

@@ -87,7 +87,10 @@ def name_of(folder: str) -> str:
 def pulled() -> dict[str, Pulled]:
     """All pulled models by name. A folder without a readable manifest is none."""
     home = models_home()
-    folders = sorted(path for path in home.iterdir() if not path.name.startswith(".")) if home.is_dir() else []
+    try:
+        folders = sorted(path for path in home.iterdir() if not path.name.startswith(".")) if home.is_dir() else []
+    except OSError as error:
+        raise ConfigError(f"{home} can't be read ({error.strerror}): check its permissions.") from error
     found = [manifest for folder in folders if (manifest := read_manifest(folder))]
     return {manifest.name: manifest for manifest in found}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from codespec.catalogue.entries import find_entry
 from codespec.training.adapt import AdaptPosition
 
 _CARD = """---
@@ -37,7 +38,6 @@ language: {languages}. Generated files, near-copies, tests and the held-out proj
 **Not good for** what its model is not good for: correct programs, facts, long files, anything where a wrong answer
 costs something.
 """
-LICENCE = {"smollm2-135m": "apache-2.0"}
 
 
 def adapter_card(facts: dict[str, Any], at: AdaptPosition, manifest: dict[str, Any]) -> str:
@@ -45,10 +45,10 @@ def adapter_card(facts: dict[str, Any], at: AdaptPosition, manifest: dict[str, A
     used = [package for package in manifest["packages"] if package["files"]]
     licences = Counter(package["licence"] for package in used)
     prefix, suffix, middle, end = facts["sentinels"]
-    last = at.history[-1] if at.history else None
+    last, entry = at.history[-1] if at.history else None, find_entry(facts["model"])
     return _CARD.format(
         **facts,
-        licence=LICENCE.get(facts["model"], "that of its model"),
+        licence=entry.licence.lower() if entry else "that of its model",
         tokens=at.tokens / 1e6,
         steps=at.step,
         minutes=at.seconds / 60,

@@ -112,3 +112,16 @@ def test_an_unknown_name_lists_the_known() -> None:
     with pytest.raises(ConfigError, match="'gpt' is not one of starter, smollm2-135m, qwen"):
         pair_of("gpt")
     assert len(known_names()) == len(set(known_names()))
+
+
+def test_a_folder_of_models_that_cannot_be_read_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(folder: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(folder))
+
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    models_home().mkdir(parents=True)
+    monkeypatch.setattr(Path, "iterdir", denied)
+    with pytest.raises(ConfigError, match=r"models can't be read \(Permission denied\): check its permissions\.$"):
+        pulled()

@@ -40,16 +40,7 @@ BUSY = "import time" + TINY.replace("async def health(request):", WAITS)
 REFUSES = "import sys; sys.exit('codespec: There is no model folder there: give another.')"
 
 
-@pytest.fixture(autouse=True)
-def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-
-
-@pytest.fixture
-def begun(tmp_path: Path) -> Path:
-    folder = tmp_path / "begun"
-    folder.mkdir()
-    return folder
+pytestmark = pytest.mark.usefixtures("own_state")
 
 
 def free_port() -> int:

@@ -27,16 +27,7 @@ CODER = Health("ready", model="qwen2.5-coder-0.5b", names=("qwen2.5-coder-0.5b",
 SENTENCE = "The small starter pair answers: `codespec models pull smollm2-135m` (93 MB) brings a real one."
 
 
-@pytest.fixture(autouse=True)
-def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-
-
-@pytest.fixture
-def begun(tmp_path: Path) -> Path:
-    folder = tmp_path / "begun"
-    folder.mkdir()
-    return folder
+pytestmark = pytest.mark.usefixtures("own_state")
 
 
 @pytest.mark.parametrize(

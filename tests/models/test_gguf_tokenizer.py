@@ -79,8 +79,7 @@ def real_file() -> Path:
     words = [sys.executable, "-P", "-m", "codespec", "models", "pull", "smollm2-135m"]
     done = subprocess.run(words, capture_output=True, text=True, env={**os.environ, "HF_HUB_OFFLINE": "0"})
     file = find_pulled("smollm2-135m")
-    if done.returncode or file is None:
-        pytest.skip(f"smollm2-135m can't be pulled here: {done.stderr.strip()}")
+    assert done.returncode == 0 and file is not None, done.stderr
     return file
 
 
