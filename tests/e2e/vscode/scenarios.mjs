@@ -179,36 +179,6 @@ export const scenarios = {
     assert.equal(await window.save("a.py"), place.before + place.text + place.after);
   },
 
-  async "a better model is offered once, and pulled in a terminal when the user says so"(ide) {
-    const place = WORDS[0];
-    const offering = { "codespec.daemonArguments": ["--model", ""] }; // whatever the environment says
-    const toast = (window, text) => window.page.locator(".notification-toast", { hasText: text });
-    ide.daemon.kill();
-    try {
-      const window = await ide.openAt(place, offering);
-      await window.type(place.key);
-      const question = toast(window, "Pull smollm2-135m (93 MB), a real model?");
-      await question.waitFor({ timeout: 60_000 });
-      assert.match((await window.wire.status()).message, /^The small starter pair answers: `codespec models pull/);
-      await ide.shot(window, "offer");
-      const [daemon] = ide.daemon.processes;
-      await question.getByRole("button", { name: "Pull", exact: true }).click();
-      // The editor that is tested is built without terminals: a task begins, and never ends.
-      await window.page.locator(".terminal.xterm").first().waitFor({ timeout: 60_000 });
-      await ide.shot(window, "pull");
-      assert.deepEqual(ide.daemon.processes, [daemon], "which changes nothing yet");
-      await window.command("codespec: Restart the Daemon");
-      await until("another one began", () => ide.daemon.processes.length === 1 && ide.daemon.processes[0] !== daemon);
-      const other = await ide.openAt(place, offering);
-      await other.type(place.key);
-      await until("it is offered there too", () => other.wire.all("codespec/offer").length === 1);
-      await pause(1000); // a question would have come by then
-      assert.equal(await toast(other, "a real model?").count(), 0, "but the user was asked before");
-    } finally {
-      ide.daemon.kill();
-    }
-  },
-
   async "a file with secrets is not sent, and the status bar says why"(ide) {
     const before = await ide.daemon.asked();
     const window = await ide.open({ ".env": "TOKEN=not-for-anybody\n" }, [".env", 2, 1]);
@@ -238,5 +208,32 @@ export const scenarios = {
     await window.press("Backspace"); // a whole step of the indentation
     await window.type("    ");
     await window.whole(place.text);
+  },
+
+  // The last one: the daemon that it leaves was started with arguments of its own.
+  async "a better model is offered once, and pulled in a terminal when the user says so"(ide) {
+    const place = WORDS[0];
+    const offering = { "codespec.daemonArguments": ["--model", ""] }; // whatever the environment says
+    const toast = (window, text) => window.page.locator(".notification-toast", { hasText: text });
+    ide.daemon.kill();
+    const window = await ide.openAt(place, offering);
+    await window.type(place.key);
+    const question = toast(window, "Pull smollm2-135m (93 MB), a real model?");
+    await question.waitFor({ timeout: 60_000 });
+    assert.match((await window.wire.status()).message, /^The small starter pair answers: `codespec models pull/);
+    await ide.shot(window, "offer");
+    const [daemon] = ide.daemon.processes;
+    await question.getByRole("button", { name: "Pull", exact: true }).click();
+    // The editor that is tested is built without terminals: a task begins, and never ends.
+    await window.page.locator(".terminal.xterm").first().waitFor({ timeout: 60_000 });
+    await ide.shot(window, "pull");
+    assert.deepEqual(ide.daemon.processes, [daemon], "which changes nothing yet");
+    await window.command("codespec: Restart the Daemon");
+    await until("another one began", () => ide.daemon.processes.length === 1 && ide.daemon.processes[0] !== daemon);
+    const other = await ide.openAt(place, offering);
+    await other.type(place.key);
+    await until("it is offered there too", () => other.wire.all("codespec/offer").length === 1);
+    await pause(1000); // a question would have come by then
+    assert.equal(await toast(other, "a real model?").count(), 0, "but the user was asked before");
   },
 };
