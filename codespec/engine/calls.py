@@ -4,24 +4,21 @@ models and files; what is tried is `codespec.models.invariance`' business.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import platform
 from collections.abc import MutableSequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
 
-from codespec import __version__
 from codespec.control import kept
+from codespec.engine.fingerprint import fingerprint
 from codespec.errors import ConfigError
 from codespec.models.call_shape import FAST, CallShape
 from codespec.models.invariance import Finding, settle
 from codespec.models.language_model import LanguageModel
 from codespec.models.linear import large_kinds, measure_least_rows, tiled_linears
-from codespec.models.processor import processor
 from codespec.models.variance import CHUNK, SAMPLED, find_variance
 
 KIND = 1  # how shapes are found: one of another kind is not read
@@ -34,7 +31,7 @@ def choose_calls(model: LanguageModel, notes: MutableSequence[str], chunk: int =
     """
     model.threads = None
     forced = os.environ.get(FORCED, "")
-    file = kept.cache_folder() / "calls" / f"{_fingerprint(model)}.json"
+    file = kept.cache_folder() / "calls" / f"{_kept_name(model)}.json"
     if forced and model.exact:
         found = _tried(model, _read_forced(forced), chunk)
     else:
@@ -107,19 +104,11 @@ def _read_forced(text: str) -> CallShape:
         raise ConfigError(f"{FORCED} = {text!r} is no shape of calls ({error}): unset it.") from error
 
 
-def _fingerprint(model: LanguageModel) -> str:
-    """Names what a shape depends on: processor, torch and its threads, the matrices and the attention of the model."""
+def _kept_name(model: LanguageModel) -> str:
+    """Names what a shape depends on beside the machine: the matrices and the attention of the model."""
     kinds = {layer.kind for layer in tiled_linears(model.network)}
-    facts = [
-        KIND,
-        __version__,
-        platform.node(),
-        processor().label,
-        torch.__version__,
-        torch.get_num_threads(),
-        str(model.dtype),
-        [model.exact, model.spec.architecture, model.spec.lean, model.spec.packed, model.steps, str(model.device)],
-        sorted(kinds),
-        sorted(json.dumps(asdict(heads), sort_keys=True) for heads in model.heads),
-    ]
-    return hashlib.blake2b(json.dumps(facts, default=str).encode(), digest_size=12).hexdigest()
+    spec = model.spec
+    facts = [model.exact, spec.architecture, spec.lean, spec.packed, model.steps, str(model.device), str(model.dtype)]
+    return fingerprint(
+        KIND, facts, sorted(kinds), sorted(json.dumps(asdict(heads), sort_keys=True) for heads in model.heads)
+    )

@@ -8,10 +8,7 @@ for whose reading a part of the time is kept whatever it is, nor the policy, nor
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-import platform
 import time
 from collections.abc import Mapping, MutableSequence
 from dataclasses import asdict, dataclass, replace
@@ -20,10 +17,9 @@ from typing import Any
 
 import torch
 
-from codespec import __version__
 from codespec.control import kept
+from codespec.engine.fingerprint import fingerprint
 from codespec.models.language_model import LanguageModel, Rows
-from codespec.models.processor import processor
 
 KIND = 1  # how it is measured: what was measured in another way is not read
 FEW, MANY, FAR = 64, 256, 1024  # tokens read at once where that takes long, and elsewhere; tokens before them
@@ -119,7 +115,7 @@ def _keep(model: LanguageModel, reading: Reading, notes: MutableSequence[str]) -
 
 
 def _file(model: LanguageModel) -> Path:
-    return readings_folder() / f"{_fingerprint(model)}.json"
+    return readings_folder() / f"{_kept_name(model)}.json"
 
 
 def measure_reading(model: LanguageModel) -> Reading:
@@ -145,19 +141,9 @@ def _time(model: LanguageModel, rows: int, context: int) -> float:
     return time.perf_counter() - began
 
 
-def _fingerprint(model: LanguageModel) -> str:
-    """Names what the time depends on: the machine, torch and its threads, the model, and how it computes."""
+def _kept_name(model: LanguageModel) -> str:
+    """Names what the time depends on beside the machine: the model, and how it computes."""
     spec = {**asdict(model.spec), "name": "", "notes": ()}
     device = torch.cuda.get_device_name(model.device) if model.device.type == "cuda" else ""
-    facts = [
-        KIND,
-        __version__,
-        platform.node(),
-        processor().label,
-        torch.__version__,
-        torch.get_num_threads(),
-        [spec, str(model.device), device, str(model.dtype), model.exact, model.steps],
-        model.calls.as_dict(),
-        sorted(model.shapes.items()),
-    ]
-    return hashlib.blake2b(json.dumps(facts, sort_keys=True, default=str).encode(), digest_size=12).hexdigest()
+    facts = [spec, str(model.device), device, str(model.dtype), model.exact, model.steps]
+    return fingerprint(KIND, facts, model.calls.as_dict(), sorted(model.shapes.items()))

@@ -7,17 +7,14 @@ row's arithmetic counts they do not. So nothing here is chosen by a processor's 
 
 from __future__ import annotations
 
-import hashlib
 import os
-import platform
 from collections.abc import MutableSequence
 from dataclasses import dataclass
-
-import torch
 
 from codespec.config import EngineConfig
 from codespec.control import kept
 from codespec.control.costs import CostTable
+from codespec.engine.fingerprint import fingerprint
 from codespec.models.language_model import LanguageModel
 from codespec.models.processor import processor
 from codespec.models.timing import SHORT, choose_threads
@@ -102,7 +99,7 @@ def _kept_threads(model: LanguageModel, notes: MutableSequence[str]) -> int:
     most = _most_threads()
     if most == 1:
         return 1
-    file = kept.cache_folder() / "threads" / f"{_fingerprint(model, most)}.json"
+    file = kept.cache_folder() / "threads" / f"{fingerprint(KIND, most, model.spec, sorted(model.shapes.items()))}.json"
     try:
         content = kept.read(file)
         if content is not None and 1 <= int(content["threads"]) <= most:
@@ -121,16 +118,3 @@ def _most_threads() -> int:
     """The physical cores, or fewer where OMP_NUM_THREADS says so: who sets that shares the machine."""
     told = os.environ.get("OMP_NUM_THREADS", "")
     return min(processor().cores, int(told)) if told.isdecimal() and int(told) else processor().cores
-
-
-def _fingerprint(model: LanguageModel, most: int) -> str:
-    facts = (
-        KIND,
-        platform.node(),
-        processor().label,
-        torch.__version__,
-        most,
-        model.spec,
-        sorted(model.shapes.items()),
-    )
-    return hashlib.blake2b(repr(facts).encode(), digest_size=12).hexdigest()
