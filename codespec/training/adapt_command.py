@@ -40,7 +40,9 @@ def run_adapt(args: argparse.Namespace, place: Workplace) -> bool:
     run = AdaptRun(model, AdaptRecipe(budget, rate=args.rate, rows=args.rows, length=args.length))
     stream = AdaptStream(documents, model.tokenizer, model.sentinels, seed=args.seed)
     held = place.folder / HELD_OUT_NAME
-    held_out = AdaptStream(read_documents(held), model.tokenizer, model.sentinels, seed=1) if held.is_file() else None
+    held_out = None
+    if held.is_file():
+        held_out = AdaptStream(read_documents(held), model.tokenizer, model.sentinels, seed=1, prefix_weight=0.0)
     facts = _facts(args, model, dtype)
     return adapt(
         run,

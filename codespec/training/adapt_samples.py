@@ -24,6 +24,7 @@ MOST_LINES = 5
 PLAIN_SHARE = 0.08  # of the samples: so that the model forgets nothing of plain text
 PSM_SHARE = 0.2
 END_WEIGHT = 0.5
+PREFIX_WEIGHT = 0.25  # behind the suffix: it teaches to look there in far more tokens than middles have
 MOST_MIDDLE = 0.4  # of a row
 LEAST_ROOM = 64
 ROOMS = (96, 128, 192, 256)  # tokens of a sample: most of what fills a gap stands near it, and short ones teach more
@@ -51,12 +52,18 @@ class AdaptStream:
     """An endless, seekable stream of rows over a corpus."""
 
     def __init__(
-        self, documents: Sequence[Document], tokenizer: TextTokenizer, sentinels: Sentinels, *, seed: int
+        self,
+        documents: Sequence[Document],
+        tokenizer: TextTokenizer,
+        sentinels: Sentinels,
+        *,
+        seed: int,
+        prefix_weight: float = PREFIX_WEIGHT,
     ) -> None:
         self._documents = documents
         self._tokenizer = tokenizer
         self._sentinels = sentinels
-        self._seed = seed
+        self._seed, self._prefix_weight = seed, prefix_weight
         self._owners, self._starts = count_windows(documents, STRIDE)
         probe = "\n".join(document.text[:2000] for document in documents[:: max(1, len(documents) // 50)])
         self._chars_per_token = len(probe) / max(1, len(tokenizer.encode_inside(probe)))
@@ -91,7 +98,7 @@ class AdaptStream:
             return Sample(ids, [0.0, *[1.0] * (len(ids) - 1)])
         cut = choose_cut(excerpt, rng)
         order = "psm" if rng.random() < PSM_SHARE else "spm"
-        return fim_sample(cut, self._tokenizer, self._sentinels, room, order)
+        return fim_sample(cut, self._tokenizer, self._sentinels, room, order, self._prefix_weight)
 
 
 def choose_cut(text: str, rng: np.random.Generator) -> Cut:
@@ -112,8 +119,11 @@ def choose_cut(text: str, rng: np.random.Generator) -> Cut:
     return Cut(text[:before], middle, text[before + len(middle) :])
 
 
-def fim_sample(cut: Cut, tokenizer: TextTokenizer, sentinels: Sentinels, room: int, order: str) -> Sample:
-    """A cut as ids in `order` ("psm" or "spm"), at most `room`; only the middle and its end count.
+def fim_sample(
+    cut: Cut, tokenizer: TextTokenizer, sentinels: Sentinels, room: int, order: str, prefix_weight: float = 0.0
+) -> Sample:
+    """A cut as ids in `order` ("psm" or "spm"), at most `room`; the middle and its end count, and a prefix behind its
+    suffix as much as `prefix_weight` says.
 
     Prefix and suffix lose their far ends. A middle that is too long is cut, and then has no end.
     """
@@ -130,5 +140,6 @@ def fim_sample(cut: Cut, tokenizer: TextTokenizer, sentinels: Sentinels, room: i
     else:
         head = [sentinels.prefix, sentinels.suffix, *behind, sentinels.middle, *before]
     end = [sentinels.end] if ended else []
-    weights = [0.0] * len(head) + [1.0] * len(middle) + [END_WEIGHT] * len(end)
+    known = len(before[1:]) if order == "spm" else 0  # a far end was cut: nobody can know its first token
+    weights = [0.0] * (len(head) - known) + [prefix_weight] * known + [1.0] * len(middle) + [END_WEIGHT] * len(end)
     return Sample([*head, *middle, *end], weights)

@@ -120,6 +120,10 @@ def test_a_sample_is_the_cut_in_order_and_only_the_middle_counts(plain: Path, or
     )
     assert sample.ids == [*expected, *middle, marks.end]
     assert sample.weights[: len(expected)] == [0.0] * len(expected) and min(sample.weights[len(expected) :]) > 0
+    context = fim_sample(cut, tokenizer, marks, 200, order, prefix_weight=0.25)
+    counted = [number for number, weight in zip(context.ids, context.weights, strict=True) if weight == 0.25]
+    assert counted == (before[1:] if order == "spm" else []), "a prefix with the suffix in sight"
+    assert context.weights[len(expected) :] == sample.weights[len(expected) :]
 
 
 def test_what_does_not_fit_loses_its_far_ends(plain: Path, long_text: str) -> None:
