@@ -31,7 +31,6 @@ from codespec.training.sentinels import Sentinels, choose_sentinels, first_rows
 
 CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
 SETTINGS_FILE = "tokenizer_config.json"
-COPIED = ("config.json", "generation_config.json", "tokenizer.json", "chat_template.jinja", "special_tokens_map.json")
 UNIT = 128  # counted positions come in multiples of so many: few shapes, few compiled kernels
 
 
@@ -107,16 +106,13 @@ class Adapting:
         self.refresh()
 
     def export(self, folder: Path, card: str) -> None:
-        """Writes the adapter in peft's layout, in bfloat16, with the tokenizer and how it fills in."""
+        """Writes the adapter in peft's layout, in bfloat16, and how it fills in; the rest is the model's own."""
         weights = {name: value.to("cpu", torch.bfloat16).contiguous() for name, value in self.state().items()}
         write_atomically(folder / WEIGHTS_FILE, save(weights, metadata={"format": "pt"}))
         config = self._peft.peft_config["default"].to_dict()
         config = {name: sorted(value) if isinstance(value, set) else value for name, value in config.items()}
         config |= {"base_model_name_or_path": self.name, "inference_mode": True}
         write_atomically(folder / CONFIG_FILE, json.dumps(config, indent=1, default=str).encode() + b"\n")
-        for name in COPIED:
-            if (self.folder / name).is_file():
-                write_atomically(folder / name, (self.folder / name).read_bytes())
         write_atomically(folder / SETTINGS_FILE, json.dumps(self._settings(), indent=1).encode() + b"\n")
         write_atomically(folder / "README.md", card.encode())
 

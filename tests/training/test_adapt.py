@@ -15,6 +15,7 @@ from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from codespec.errors import TrainingError
+from codespec.models.merge_adapter import merge
 from codespec.text.fim_templates import FimTemplate, find_template
 from codespec.text.tokenizer import TextTokenizer
 from codespec.training.adapt import AdaptRecipe, AdaptRun, adapt
@@ -209,7 +210,9 @@ def test_an_exported_adapter_is_pefts_and_says_how_it_fills_in(
     run = AdaptRun(make(plain), recipe(3))
     stream = AdaptStream(documents, run.model.tokenizer, run.model.sentinels, seed=0)
     adapt(run, stream, None, tmp_path / "a.ckpt", on_checkpoint=lambda run: run.model.export(tmp_path / "out", "card"))
-    template = find_template(TextTokenizer.from_folder(tmp_path / "out"))
+    (tmp_path / "whole").mkdir()
+    merge(plain, tmp_path / "out", tmp_path / "whole", "0" * 64)
+    template = find_template(TextTokenizer.from_folder(tmp_path / "whole"))
     assert isinstance(template, FimTemplate) and template.order == "spm"
     marks = run.model.sentinels
     assert (template.prefix_id, template.suffix_id, template.middle_id) == (marks.prefix, marks.suffix, marks.middle)
