@@ -1,8 +1,7 @@
 """Fill-in-the-middle rows for a model that has a tokenizer of its own: cut, spelled, packed into one fixed shape.
 
-Cursor places are those of people who edit: the rest of a line, one whole line, a few lines (Bavarian et al. 2022 for
-the two orders; the cuts are ours). Row `i` depends on the seed and `i` alone, so a resumed run sees the same data.
-Knows text and ids, no model.
+Cursor places are those of people who edit, the two orders those of Bavarian et al. 2022. Row `i` depends on the seed
+and `i` alone, so a resumed run sees the same data. Knows text and ids, no model.
 """
 
 from __future__ import annotations
@@ -16,11 +15,10 @@ from torch import Tensor
 
 from codespec.text.tokenizer import TextTokenizer
 from codespec.training.corpus import Document
-from codespec.training.samples import Cut, count_windows
+from codespec.training.cuts import Cut, cut_where_edited
+from codespec.training.samples import count_windows
 from codespec.training.sentinels import Sentinels
 
-REST_OF_LINE, WHOLE_LINE = 0.4, 0.35  # of the cuts; the others are a few lines
-MOST_LINES = 5
 PLAIN_SHARE = 0.08  # of the samples: so that the model forgets nothing of plain text
 PSM_SHARE = 0.2
 END_WEIGHT = 0.5
@@ -96,27 +94,9 @@ class AdaptStream:
         if rng.random() < PLAIN_SHARE:
             ids = self._tokenizer.encode_inside(excerpt)[:room]
             return Sample(ids, [0.0, *[1.0] * (len(ids) - 1)])
-        cut = choose_cut(excerpt, rng)
+        cut = cut_where_edited(excerpt, rng)
         order = "psm" if rng.random() < PSM_SHARE else "spm"
         return fim_sample(cut, self._tokenizer, self._sentinels, room, order, self._prefix_weight)
-
-
-def choose_cut(text: str, rng: np.random.Generator) -> Cut:
-    """An excerpt cut where somebody edits; the middle is a line's rest, a whole line, or a few lines."""
-    lines = text.split("\n")
-    filled = [number for number, line in enumerate(lines[:-1]) if line.strip()] or [0]
-    number = filled[int(rng.integers(len(filled)))]
-    kind = rng.random()
-    count = 1 if kind < REST_OF_LINE + WHOLE_LINE else int(rng.integers(2, MOST_LINES + 1))
-    line = lines[number]
-    indent = len(line) - len(line.lstrip())
-    if kind < REST_OF_LINE:
-        column = int(rng.integers(indent, max(indent + 1, len(line))))
-    else:
-        column = 0 if rng.random() < 0.4 else indent
-    before = sum(len(line) + 1 for line in lines[:number]) + column
-    middle = "\n".join([line[column:], *lines[number + 1 : number + count]])
-    return Cut(text[:before], middle, text[before + len(middle) :])
 
 
 def fim_sample(

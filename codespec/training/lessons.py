@@ -19,14 +19,15 @@ import numpy as np
 from codespec.errors import TrainingError
 from codespec.training.checkpoint import write_atomically
 from codespec.training.corpus import Document
+from codespec.training.cuts import cut_where_edited
 from codespec.training.infilling import Complete
 from codespec.training.progress import Steps
 from codespec.types import Completion, CompletionRequest
 
 LESSONS_NAME = "lessons.jsonl.gz"
-PREFIX_CHARS, SUFFIX_CHARS = 1200, 500
+PREFIX_CHARS, SUFFIX_CHARS = 700, 300  # most of a lesson's cost is reading its prompt
 LEAST_CHARS = 400  # of a document
-TOKENS = 64
+TOKENS = 96
 BATCH = 16  # texts at once
 GROUP = 4 * BATCH  # texts a call: whoever has ended makes room for the next
 FIM_SHARE = 0.5
@@ -46,17 +47,16 @@ class Lesson:
 
 
 def lesson_request(document: Document, number: int, *, seed: int) -> CompletionRequest:
-    """A place of a document, by seed and number; with the text behind it or without, greedy or sampled."""
+    """A place where somebody edits, by seed and number; with the text behind it or without, greedy or sampled."""
     rng = np.random.default_rng([seed, 2, number])
     text = document.text
-    cursor = int(len(text) * rng.uniform(0.05, 0.95))
-    start = max(0, cursor - PREFIX_CHARS)
-    start = text.find("\n", start, cursor) + 1 if start else 0
-    behind = "" if rng.random() >= FIM_SHARE else text[cursor : cursor + SUFFIX_CHARS]
-    suffix = behind[max(0, behind.find("\n")) :]  # the rest of the line is what is asked for
+    start = int(rng.integers(max(1, len(text) - PREFIX_CHARS)))
+    start = text.rfind("\n", 0, start + 1) + 1
+    cut = cut_where_edited(text[start : start + PREFIX_CHARS + SUFFIX_CHARS], rng)
+    suffix = cut.suffix[:SUFFIX_CHARS] if rng.random() < FIM_SHARE else ""
     sampled = rng.random() < SAMPLED_SHARE
     return CompletionRequest(
-        prefix=text[start:cursor],
+        prefix=cut.prefix[-PREFIX_CHARS:],
         suffix=suffix,
         max_tokens=TOKENS,
         temperature=TEMPERATURE if sampled else 0.0,
@@ -77,17 +77,28 @@ def write_lessons(
     long = [document for document in documents if len(document.text) >= LEAST_CHARS]
     if not long:
         raise TrainingError("The corpus has no file long enough to learn from: collect more packages.")
-    chosen = np.random.default_rng([seed, 3]).integers(len(long), size=count)
+    chosen = _choose_documents(long, count, np.random.default_rng([seed, 3]))
     steps = Steps("lessons", count)
     for start in range(0, count, GROUP):
         if stop():
             return
         numbers = range(start, min(start + GROUP, count))
-        asked = [lesson_request(long[int(chosen[number])], number, seed=seed) for number in numbers]
+        asked = [lesson_request(chosen[number], number, seed=seed) for number in numbers]
         for request, done in zip(asked, complete(asked), strict=True):
             if done.text:
                 yield _lesson(request, done)
         steps.advance(len(asked))
+
+
+def _choose_documents(documents: Sequence[Document], count: int, rng: np.random.Generator) -> list[Document]:
+    """Languages by the square root of what there is of them: the common ones often, the rare ones not seldom."""
+    by_language: dict[str, list[Document]] = {}
+    for document in documents:
+        by_language.setdefault(document.language, []).append(document)
+    pools = list(by_language.values())
+    shares = np.sqrt([len(pool) for pool in pools])
+    picked = rng.choice(len(pools), size=count, p=shares / shares.sum())
+    return [pools[pool][int(rng.integers(len(pools[pool])))] for pool in picked]
 
 
 def _lesson(request: CompletionRequest, done: Completion) -> Lesson:

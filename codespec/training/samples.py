@@ -2,15 +2,12 @@
 packing.
 
 Knows tokenizers and layouts, no model. Row `i` depends on the seed and `i` alone, so a resumed run
-sees the same data. Fill-in-the-middle follows Bavarian et al. 2022 (PSM and SPM, cuts between characters),
-with the cuts that an editor makes: the cursor anywhere in a line, the middle up to the end of that line or of
-one a few lines below.
+sees the same data. Fill-in-the-middle follows Bavarian et al. 2022 (PSM and SPM, cuts between characters).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -19,6 +16,7 @@ from torch import Tensor
 
 from codespec.training.corpus import Document
 from codespec.training.cross_entropy import IGNORED
+from codespec.training.cuts import Cut, cut_anywhere
 from codespec.training.lessons import Lesson
 from codespec.training.vocabularies import (
     END,
@@ -63,30 +61,6 @@ class Spelling:
     def inside(self, text: str) -> list[int]:
         """Ids of text that continues what stands before it: exactly its bytes."""
         return self._middle.encode(text, add_special_tokens=False).ids if text else []
-
-
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """A document's excerpt cut in three between characters."""
-
-    prefix: str
-    middle: str
-    suffix: str
-
-
-def choose_cut(text: str, rng: np.random.Generator) -> Cut:
-    """Cut an excerpt as an editor would: 45 % rest of the line, 30 % some lines, 25 % any span."""
-    start = int(len(text) * rng.uniform(0.05, 0.95))
-    kind = rng.random()
-    if kind < 0.75:
-        extra = 0 if kind < 0.45 else int(rng.integers(1, 6))
-        end = start
-        for _ in range(extra + 1):
-            line_end = text.find("\n", end + 1 if end > start else end)
-            end = len(text) if line_end < 0 else line_end
-    else:
-        end = min(len(text), start + 1 + int(rng.exponential(150.0)))
-    return Cut(text[:start], text[start:end], text[end:])
 
 
 def fim_ids(cut: Cut, spelling: Spelling, room: int, *, order: str, joint: bool) -> list[int] | None:
@@ -228,7 +202,7 @@ class SampleStream:
             excerpt = text[start : start + int(room * self._chars_per_token)]
             order, joint = ("psm" if rng.random() < 0.5 else "spm"), rng.random() < 0.5
             if len(excerpt) >= LEAST_FIM_CHARS:
-                ids = fim_ids(choose_cut(excerpt, rng), self._spelling, room, order=order, joint=bool(joint))
+                ids = fim_ids(cut_anywhere(excerpt, rng), self._spelling, room, order=order, joint=bool(joint))
                 if ids is not None:
                     return ids
         excerpt = text[start : start + int(room * self._chars_per_token * 1.5)]

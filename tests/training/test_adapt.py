@@ -19,10 +19,10 @@ from codespec.models.merge_adapter import merge
 from codespec.text.fim_templates import FimTemplate, find_template
 from codespec.text.tokenizer import TextTokenizer
 from codespec.training.adapt import AdaptRecipe, AdaptRun, adapt
-from codespec.training.adapt_samples import AdaptStream, choose_cut, fim_sample
+from codespec.training.adapt_samples import AdaptStream, fim_sample
 from codespec.training.adapting import Adapting, read_adapter
 from codespec.training.corpus import Document
-from codespec.training.samples import Cut
+from codespec.training.cuts import Cut, cut_where_edited
 from codespec.training.schedule import Budget
 from codespec.training.sentinels import Sentinels, choose_sentinels, first_rows
 from codespec.training.vocabularies import save_tokenizer
@@ -97,13 +97,13 @@ def test_cuts_are_places_where_people_edit(long_text: str) -> None:
     rng = np.random.default_rng(0)
     kinds = Counter[str]()
     for _ in range(400):
-        cut = choose_cut(long_text, rng)
+        cut = cut_where_edited(long_text, rng)
         assert cut.prefix + cut.middle + cut.suffix == long_text
         assert cut.suffix == "" or cut.suffix.startswith("\n")
         begins = cut.prefix.rpartition("\n")[2].strip() == ""
         kinds["lines" if "\n" in cut.middle else "line" if begins else "rest"] += 1
     assert all(kinds[kind] > 60 for kind in ("lines", "line", "rest")), kinds
-    assert choose_cut("x", rng).middle == "x"
+    assert cut_where_edited("x", rng).middle == "x"
 
 
 @pytest.mark.parametrize("order", ["spm", "psm"])

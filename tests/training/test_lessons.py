@@ -39,7 +39,7 @@ def test_places_are_the_documents_own_text_and_depend_on_seed_and_number(documen
     assert asked != [lesson_request(document, number, seed=2) for number in range(200)]
     for request in asked:
         assert request.prefix in document.text and request.suffix in document.text
-        assert not request.suffix or request.suffix.startswith("\n") or "\n" not in request.suffix
+        assert not request.suffix or request.suffix.startswith("\n"), "the rest of the line is what is asked for"
     assert 60 < sum(bool(request.suffix) for request in asked) < 140
     assert 20 < sum(request.temperature > 0 for request in asked) < 80
 
@@ -53,6 +53,13 @@ def test_lessons_keep_the_targets_words_and_leave_out_silence(documents: list[Do
     first = path.read_bytes()
     save_lessons(path, written)
     assert read_lessons(path) == written and path.read_bytes() == first
+
+
+def test_rare_languages_are_not_forgotten() -> None:
+    documents = [Document("p", f"{n}.py", "python", "x = 1\n" * 100) for n in range(100)]
+    documents.append(Document("p", "a.go", "go", "var x = 1\n" * 100))
+    written = write_lessons(answer, documents, 440, seed=0)
+    assert 20 <= sum(lesson.path == "a.go" for lesson in written) <= 60, "one in eleven"
 
 
 def test_a_wish_to_stop_keeps_what_is_written(documents: list[Document]) -> None:

@@ -14,7 +14,8 @@ from transformers import AutoTokenizer
 
 from codespec.training.corpus import Document
 from codespec.training.cross_entropy import IGNORED
-from codespec.training.samples import Cut, Project, SampleStream, Spelling, choose_cut, fim_ids
+from codespec.training.cuts import Cut, cut_anywhere
+from codespec.training.samples import Project, SampleStream, Spelling, fim_ids
 from codespec.training.vocabularies import SPECIALS, save_tokenizer
 
 TEXT = "def grüße(self, x):\n        return x.name(1234)  # 漢字\n\n\tif a:\r\n    pass\n"
@@ -106,7 +107,7 @@ def test_a_middle_too_long_for_its_room_is_no_sample(tokenizer: Tokenizer) -> No
 
 def test_cuts_end_lines_mostly_and_start_inside_words(long_text: str) -> None:
     rng, text = np.random.default_rng(0), long_text[:2000]
-    cuts = [choose_cut(text, rng) for _ in range(400)]
+    cuts = [cut_anywhere(text, rng) for _ in range(400)]
     assert all(c.prefix + c.middle + c.suffix == text for c in cuts)
     assert sum(c.suffix.startswith("\n") or not c.suffix for c in cuts) >= 280
     assert sum(c.prefix[-1:].isalnum() and c.middle[:1].isalnum() for c in cuts) >= 100
