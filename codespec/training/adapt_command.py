@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,10 @@ from codespec.training.adapt import AdaptRecipe, AdaptRun, adapt
 from codespec.training.adapt_samples import AdaptStream
 from codespec.training.adapter_card import adapter_card
 from codespec.training.adapting import Adapting, read_adapter
+from codespec.training.arithmetic import faster_dtype
 from codespec.training.corpus import HELD_OUT_NAME, read_documents
 from codespec.training.pair import Workplace, read_manifest
 from codespec.training.schedule import Budget
-
-FASTER = 1.2  # times, before bfloat16 is worth its rounding
-PROBE = (1024, 1024, 1024)
 
 
 def run_adapt(args: argparse.Namespace, place: Workplace) -> bool:
@@ -52,25 +49,6 @@ def run_adapt(args: argparse.Namespace, place: Workplace) -> bool:
         resume=args.resume,
         on_checkpoint=lambda run: model.export(args.out, adapter_card(facts, run.position, manifest)),
     )
-
-
-def faster_dtype(device: str) -> str:
-    """bfloat16 where its products are clearly faster (AMX, a GPU), else float32, which also keeps more."""
-    if device != "cpu":
-        return "bfloat16"
-    seconds = {name: _time_product(getattr(torch, name)) for name in ("float32", "bfloat16")}
-    return "bfloat16" if seconds["float32"] > FASTER * seconds["bfloat16"] else "float32"
-
-
-def _time_product(dtype: torch.dtype) -> float:
-    rows, inner, outer = PROBE
-    left, right = torch.ones(rows, inner, dtype=dtype), torch.ones(inner, outer, dtype=dtype)
-    times = []
-    for _ in range(5):
-        begun = time.perf_counter()
-        left @ right
-        times.append(time.perf_counter() - begun)
-    return min(times)
 
 
 def _facts(args: argparse.Namespace, model: Adapting, dtype: str) -> dict[str, Any]:

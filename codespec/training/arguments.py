@@ -22,6 +22,7 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     one.add_argument("name", choices=MODELS)
     one.add_argument("--minutes", type=float, default=60.0, help="budget in minutes of working time (60)")
     one.add_argument("--steps", type=int, default=0, help="budget in steps; a resume then repeats exactly")
+    one.add_argument("--rate", type=float, default=1.0, metavar="TIMES", help="the recipe's learning rates (1)")
     one.add_argument("--lessons", action="store_true", help="learn from the target's lessons too, half and half")
     _add_lesson_arguments(actions.add_parser("lessons", help="have a target write what its drafter is to learn"))
     _add_adapt_arguments(actions.add_parser("adapt", help="teach a causal model to fill in the middle (LoRA)"))

@@ -12,7 +12,7 @@ tags: [code, fill-in-the-middle, codespec]
 ---
 # codespec starter pair: {name}
 
-{role} A Llama-family model of {parameters:.2f} M parameters, trained from scratch by `codespec train`
+{role} A Llama-family model of {parameters:.2f} M parameters, trained {begun} by `codespec train`
 ({device}). It exists so that codespec works in its first minute; it is **not** a good programmer.
 
 | | |
@@ -24,7 +24,7 @@ MLP {mlp_size}, tied embeddings |
 the last {long_share:.0%} of the time {long_length} |
 {lessons}| positions | up to {max_positions} are accepted; none beyond {long_length} were seen in training |
 | held-out | {bits} bits per byte on unseen standard-library code (asyncio, email, xml, unittest) |
-| recipe | bf16 autocast; Muon ({matrix_rate}) for hidden matrices, AdamW ({other_rate}) for the rest; \
+| recipe | {dtype} arithmetic; Muon ({matrix_rate}) for hidden matrices, AdamW ({other_rate}) for the rest; \
 warm-up, then linear decay; {tokens_per_step} tokens a step; seed {seed} |
 
 **Data.** {size:.0f} MB of source in {packages} packages whose licence metadata is plainly permissive

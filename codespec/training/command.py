@@ -16,7 +16,8 @@ from codespec.errors import TrainingError
 from codespec.models.loader import load_model
 from codespec.models.processor import processor
 from codespec.pair.folder import find_folder
-from codespec.training.adapt_command import faster_dtype, run_adapt
+from codespec.training.adapt_command import run_adapt
+from codespec.training.arithmetic import faster_dtype
 from codespec.training.checkpoint import write_atomically
 from codespec.training.corpus import HELD_OUT_NAME, build_corpus, read_documents
 from codespec.training.evaluation import choose_places, evaluate_pair, evaluation_engine, writing_engine
@@ -95,7 +96,7 @@ def _collect(args: argparse.Namespace, place: Workplace) -> None:
 def _pretrain(args: argparse.Namespace, place: Workplace) -> bool:
     torch.set_num_threads(args.threads)
     budget = Budget(minutes=args.minutes, steps=args.steps)
-    recipe = make_recipe(args.name, budget, seed=args.seed, device=args.device)
+    recipe = make_recipe(args.name, budget, seed=args.seed, device=args.device, rate=args.rate)
     lessons = read_lessons(place.lessons) if args.lessons else []
     documents = read_documents(place.corpus)
     return train_one(

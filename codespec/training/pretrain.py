@@ -12,7 +12,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -49,17 +49,21 @@ class Recipe:
     warmup_steps: int = 60
     checkpoint_seconds: float = 240.0
     device: str = "cpu"
+    dtype: str = "bfloat16"  # of the arithmetic; the weights are float32
 
 
 @dataclass(slots=True)
 class Position:
-    """Where a run stands; `lessons` are the texts of a target that it learns from besides the corpus."""
+    """Where a run stands; `lessons` are the texts of a target that it learns from besides the corpus, `start` is the
+    folder whose weights it began with.
+    """
 
     step: int = 0
     rows: int = 0
     tokens: int = 0
     seconds: float = 0.0
     lessons: int = 0
+    start: str = ""
     history: list[dict[str, float]] = field(default_factory=list)
 
 
@@ -89,14 +93,7 @@ class Run:
             "others": self.others.state_dict(),
             "random": torch.get_rng_state(),
             "tokenizer": self.tokenizer,
-            "position": {
-                "step": at.step,
-                "rows": at.rows,
-                "tokens": at.tokens,
-                "seconds": at.seconds,
-                "lessons": at.lessons,
-                "history": at.history,
-            },
+            "position": asdict(at),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -127,6 +124,8 @@ def start_run(recipe: Recipe, tokenizer: Tokenizer, checkpoint: Path | None = No
     run = Run(recipe, model, Muon(hidden, lr=recipe.matrix_rate), others, Position(), digest)
     if checkpoint is not None:
         run.restore(load_checkpoint(checkpoint))
+    elif start is not None:
+        run.position.start = "/".join(start.parts[-2:])
     return run
 
 
@@ -139,7 +138,7 @@ def train_step(run: Run, stream: SampleStream) -> float:
     factor = learning_rate_factor(at.step, progress, warmup_steps=recipe.warmup_steps)
     for optimizer, rate in ((run.matrices, recipe.matrix_rate), (run.others, recipe.other_rate)):
         optimizer.param_groups[0]["lr"] = rate * factor
-    with torch.autocast(torch.device(recipe.device).type, torch.bfloat16):
+    with torch.autocast(torch.device(recipe.device).type, torch.bfloat16, enabled=recipe.dtype == "bfloat16"):
         loss = run.model.loss(ids, labels)
     loss.backward()
     for optimizer in (run.matrices, run.others):

@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from codespec.errors import TrainingError
@@ -33,8 +35,9 @@ def tiny_world(monkeypatch: pytest.MonkeyPatch, shape: LlamaShape, recipe: Recip
     for name in pair.SHAPES:
         monkeypatch.setitem(pair.SHAPES, name, shape)
 
-    def make(name: str, budget: Budget, *, seed: int, device: str) -> Recipe:
-        return replace(recipe, name=name, budget=Budget(steps=3), seed=seed, device=device)
+    def make(name: str, budget: Budget, *, seed: int, device: str, rate: float = 1.0) -> Recipe:
+        rates = {"matrix_rate": rate * recipe.matrix_rate, "other_rate": rate * recipe.other_rate}
+        return replace(recipe, name=name, budget=Budget(steps=3), seed=seed, device=device, **rates)
 
     monkeypatch.setattr(command, "make_recipe", make)
 
@@ -56,6 +59,13 @@ def test_all_makes_two_folders_that_transformers_loads(tmp_path: Path) -> None:
     assert run("--work", str(tmp_path / "work"), "export", "target", "--out", str(tmp_path / "again")) == 0
     first, again = (tmp_path / place / "target" / "model.safetensors" for place in ("out", "again"))
     assert first.read_bytes() == again.read_bytes()
+    begun = ("--start", str(tmp_path / "out" / "drafter"), "--rate", "0.001", "--out", str(tmp_path / "on"))
+    assert run("--work", str(tmp_path / "work"), "pretrain", "drafter", *begun, "--threads", "1") == 0
+    assert "trained from the weights of out/drafter by" in (tmp_path / "on" / "drafter" / "README.md").read_text(
+        "utf-8"
+    )
+    old, new = (load_file(tmp_path / place / "drafter" / "model.safetensors") for place in ("out", "on"))
+    assert all(torch.allclose(old[name].float(), new[name].float(), atol=1e-3) for name in old), "a low rate"
 
 
 def test_pretraining_without_a_corpus_says_what_to_run(tmp_path: Path) -> None:
