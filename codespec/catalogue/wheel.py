@@ -35,7 +35,8 @@ class WheelSource:
     def plan(self) -> Plan:
         """What the catalogue says."""
         entry, wheel = self._entry, self._wheel
-        room = wheel.file_bytes + _FLOATS * entry.parameters
+        made = 2 if entry.adapter else 1  # the converted model, and one with the adapter merged into it
+        room = wheel.file_bytes + made * _FLOATS * entry.parameters
         return Plan(f"{wheel.package} {wheel.version}", entry.licence, entry.size, room)
 
     def fetch(self, folder: Path, say: Say) -> Fetched:

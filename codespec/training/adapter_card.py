@@ -30,7 +30,8 @@ model's own licence ({licence}).
 
 **Prompts.** Suffix-prefix-middle (four fifths of the samples) and prefix-suffix-middle:
 `{prefix}{suffix}` suffix `{middle}` prefix middle `{end}`, and `{prefix}` prefix `{suffix}` suffix `{middle}` middle
-`{end}`. Cursor places: the rest of a line, a whole line, two to five lines. A twelfth of the samples is plain text.
+`{end}`. Cursor places: the rest of a line, a whole line, two to five lines. A twelfth of the samples is plain text. The
+loss counts middles, their ends by half, and a prefix that stands behind its suffix by a quarter.
 
 **Data.** {size:.0f} MB of source in {packages} packages whose licence metadata is plainly permissive ({licences}); by
 language: {languages}. Generated files, near-copies, tests and the held-out projects were removed.

@@ -53,7 +53,8 @@ def lesson_request(document: Document, number: int, *, seed: int) -> CompletionR
     start = int(rng.integers(max(1, len(text) - PREFIX_CHARS)))
     start = text.rfind("\n", 0, start + 1) + 1
     cut = cut_where_edited(text[start : start + PREFIX_CHARS + SUFFIX_CHARS], rng)
-    suffix = cut.suffix[:SUFFIX_CHARS] if rng.random() < FIM_SHARE else ""
+    filled_in = rng.random() < FIM_SHARE or not cut.prefix  # of nothing, not every target can go on
+    suffix = cut.suffix[:SUFFIX_CHARS] if filled_in else ""
     sampled = rng.random() < SAMPLED_SHARE
     return CompletionRequest(
         prefix=cut.prefix[-PREFIX_CHARS:],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 from codespec.catalogue import entries
 from codespec.catalogue.entries import BYTES, ROOM, Entry, Hub, Wheel, find_entry, read_advice, read_catalogue
 from codespec.catalogue.store import folder_name
+from codespec.config import PACKAGE
+from codespec.pair.adapted import base_name, is_adapter
 from codespec.text import fim_templates
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -19,10 +22,11 @@ ALL = list(read_catalogue().values())
 
 @pytest.mark.parametrize("entry", ALL, ids=lambda entry: entry.name)
 def test_entry_is_whole(entry: Entry) -> None:
+    families = {family.name for family in fim_templates._FAMILIES}
     assert folder_name(entry.name) == entry.name == entry.name.lower()
     assert entry.title and entry.licence and entry.card.startswith("https://")
     assert entry.dtype in BYTES and entry.context >= 2048 and entry.parameters > 1e8
-    assert entry.fim == "" or entry.fim in {family.name for family in fim_templates._FAMILIES}
+    assert entry.fim == "declared" if entry.adapter else entry.fim in families
     assert entry.drafter in ("own", "none") or entry.drafter in read_catalogue()
     if isinstance(entry.source, Hub):
         assert re.fullmatch(r"[\w.-]+/[\w.-]+", entry.source.id) and entry.source.id in entry.card
@@ -35,11 +39,21 @@ def test_entry_is_whole(entry: Entry) -> None:
 @pytest.mark.parametrize("entry", ALL, ids=lambda entry: entry.name)
 def test_drafter_is_small(entry: Entry) -> None:
     drafter = read_catalogue().get(entry.drafter)
-    smallest = min(other.parameters for other in ALL if other.fim)
+    smallest = min(other.parameters for other in ALL if other.fim and not other.adapter)
     if drafter:
         assert 10 * drafter.parameters <= entry.parameters and drafter.drafter == "own"
     else:
         assert 10 * smallest > entry.parameters
+
+
+@pytest.mark.parametrize("entry", [entry for entry in ALL if entry.adapter], ids=lambda entry: entry.name)
+def test_an_adapter_ships_with_its_card_and_its_licence(entry: Entry) -> None:
+    folder = PACKAGE / entry.adapter
+    weights, card = folder / "adapter_model.safetensors", (folder / "README.md").read_text(encoding="utf-8")
+    assert weights.stat().st_size <= 20e6 and is_adapter(folder) and base_name(folder) == entry.name
+    assert f"license: {entry.licence.lower()}" in card and f"base_model: {entry.name}" in card
+    settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    assert {"fim_prefix", "fim_suffix", "fim_middle", "fim_end", "codespec_fim_orders"} <= settings.keys()
 
 
 def test_what_must_be_there() -> None:

@@ -208,8 +208,8 @@ def test_parts_have_the_names_of_models() -> None:
 
 def test_the_room_for_conversion_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 0, 600_000_000))
-    with pytest.raises(ModelError, match="smollm2-135m takes 729 MB of disk and 600 MB are free"):
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 0, 900_000_000))
+    with pytest.raises(ModelError, match=r"smollm2-135m takes 1\.3 GB of disk and 900 MB are free"):
         pull(find_source("smollm2-135m"), quiet)
 
 

@@ -87,7 +87,7 @@ def test_as_json(command: Command, home: Path) -> None:
     rows = {row["name"]: row for row in found["models"]}
     assert found["home"] == str(home) and len(found["recommended"]) == 6
     assert rows["seed-coder-8b"]["here"] == rows["owner/name"]["here"] == "partly"
-    assert rows["smollm2-135m"]["here"] == "" and rows["smollm2-135m"]["fim"] is False
+    assert rows["smollm2-135m"]["here"] == "" and rows["smollm2-135m"]["fim"] is True
     assert rows["qwen2.5-coder-7b"]["source"] == "Qwen/Qwen2.5-Coder-7B"
 
 

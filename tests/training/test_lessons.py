@@ -40,6 +40,7 @@ def test_places_are_the_documents_own_text_and_depend_on_seed_and_number(documen
     for request in asked:
         assert request.prefix in document.text and request.suffix in document.text
         assert not request.suffix or request.suffix.startswith("\n"), "the rest of the line is what is asked for"
+    assert all(request.prefix or request.suffix for request in asked)
     assert 60 < sum(bool(request.suffix) for request in asked) < 140
     assert 20 < sum(request.temperature > 0 for request in asked) < 80
 
