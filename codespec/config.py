@@ -21,11 +21,6 @@ PACKAGE = Path(__file__).parent
 STARTER = PACKAGE / "starter"
 PREFIX = "CODESPEC_"
 NO_SETTINGS = ("CODESPEC_PROMPTS", "CODESPEC_SERVE_TOKEN", "CODESPEC_TEST_CALLS")  # variables of ours that others read
-# Files whose text is never taken as context, by name.
-SECRET_FILES = (
-    *(".env*", "*.pem", "*.key", "*.crt", "*.cert", "*.p12", "*.pfx", "id_rsa*", "id_ed25519*", ".npmrc", ".pypirc"),
-    *(".netrc", "secrets.*", "credentials*", "*.kdbx", ".dev.vars"),
-)
 TABLES = ("serve",)  # of a file, for settings that are not the engine's; CODESPEC_SERVE_* are their variables
 CHOICES = {
     "dtype": ("float32", "bfloat16", "float16"),

@@ -16,7 +16,7 @@ from typing import Any
 import aiohttp
 
 from codespec.errors import ConfigError
-from codespec.server.access import TOKEN_VARIABLE
+from codespec.token_file import TOKEN_VARIABLE
 
 PATH = "/v1/codespec/complete"
 SECONDS = 600.0  # for one reply

@@ -118,8 +118,8 @@ def add_address_options(parser: argparse.ArgumentParser, *, config: bool = True)
 
 def find_address(options: argparse.Namespace) -> Address:
     """The daemon's address by --url, or by the settings it was started with. Raises ConfigError."""
-    from codespec.server.access import read_token
     from codespec.server.settings import resolve_serve
+    from codespec.token_file import read_token
 
     config = resolve_serve({"token_file": options.token_file}, options.config)
     return address_of(options.url, config.host, config.port, read_token(config.token_file))

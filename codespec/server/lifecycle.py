@@ -22,13 +22,14 @@ from typing import Any, NoReturn
 from aiohttp import web
 
 from codespec.errors import ConfigError
-from codespec.server.access import check_bind, read_token
+from codespec.server.access import check_bind
 from codespec.server.app import build_app
 from codespec.server.daemon import Daemon
 from codespec.server.loading import Loaded, Progress
 from codespec.server.logs import log
 from codespec.server.settings import ServeConfig
 from codespec.server.worker import Worker
+from codespec.token_file import read_token
 
 STOP_SECONDS = 5.0  # for the engine's thread, after the last request
 IDLE_SECONDS = 75.0  # a connection without a request

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
 
 MOST_LINE = 1 << 20
 CONNECT_SECONDS = 2.0
-TOKEN_VARIABLE = "CODESPEC_SERVE_TOKEN"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,16 +101,6 @@ class DaemonClient:
                 headers=self._headers, timeout=timeout, connector=connector, read_bufsize=MOST_LINE
             )
         return self._session
-
-
-def read_token(file: str, environment: Mapping[str, str]) -> str:
-    """The token that the daemon asks for; "" for none. Raises DaemonError where the file can't be read."""
-    if not file:
-        return environment.get(TOKEN_VARIABLE, "")
-    try:
-        return Path(file).expanduser().read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DaemonError(f"The token file {file} can't be read ({type(error).__name__}): check it.") from error
 
 
 async def _read_events(reply: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, dict[str, Any]]]:

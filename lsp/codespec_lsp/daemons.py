@@ -5,11 +5,12 @@ Knows settings and how a daemon is started; knows no completions.
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
-from codespec_lsp.daemon_client import DaemonClient, DaemonError, Health, read_token
+from codespec.errors import ConfigError
+from codespec.token_file import read_token
+from codespec_lsp.daemon_client import DaemonClient, DaemonError, Health
 from codespec_lsp.daemon_start import Starter, serve_command
 from codespec_lsp.settings import Settings
 
@@ -29,7 +30,7 @@ class Daemons:
         arguments = (*_model_flag(settings), *settings.daemon_arguments, *_token_flag(settings))
         key = (settings.url, settings.token_file, starts, arguments)
         if key not in self._known:
-            client = DaemonClient(settings.url, read_token(settings.token_file, os.environ))
+            client = DaemonClient(settings.url, _token(settings))
             command = self._command(settings.port, arguments) if starts else None
             self._known[key] = (client, Starter(client, command, port=settings.port))
         return self._known[key]
@@ -39,6 +40,14 @@ class Daemons:
         for client, starter in self._known.values():
             await starter.close()
             await client.close()
+
+
+def _token(settings: Settings) -> str:
+    """What the daemon asks for; "" for nothing. Raises DaemonError where it can't be read."""
+    try:
+        return read_token(settings.token_file)
+    except ConfigError as error:
+        raise DaemonError(str(error)) from error
 
 
 def _model_flag(settings: Settings) -> tuple[str, ...]:

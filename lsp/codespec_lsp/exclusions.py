@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 
-from codespec.config import SECRET_FILES
+from codespec.secret_files import is_secret
 from codespec_lsp.ignore_files import Patterns
 from codespec_lsp.uris import path_of, split_uri
 
@@ -16,12 +16,6 @@ IGNORE_FILES = (".gitignore", ".codespecignore")
 LOOK_AGAIN = 1.0  # seconds after which an ignore file is looked at again, and a document is decided on again
 MOST_KNOWN = 256  # documents
 MOST_BYTES = 1 << 20
-_SECRETS = Patterns(name.lower() for name in SECRET_FILES)
-
-
-def is_secret(path: str) -> bool:
-    """Whether a path's last part is one that secrets are kept under."""
-    return _SECRETS.match(path.replace("\\", "/").rpartition("/")[2].lower(), False) is not None
 
 
 class Exclusions:

@@ -21,6 +21,7 @@ MOST_BODY = 64 << 20
 MOST_HEADER_LINES = 32
 PARSE_ERROR, INVALID_REQUEST, NOT_INITIALIZED = -32700, -32600, -32002
 _LENGTH = re.compile(rb"content-length:[ \t]*(\d{1,12})[ \t]*\r?\n", re.IGNORECASE)
+_TYPE = re.compile(rb"content-type:[^\r\n]*\r?\n", re.IGNORECASE)
 
 
 class Reader(Protocol):
@@ -117,11 +118,13 @@ async def _read_body(reader: Reader) -> bytes | str | None:
                 return None
             if found := _LENGTH.fullmatch(line):
                 length = int(found[1])
-            elif not line.strip() and length is not None:
+            elif not line.strip():
                 break
-        else:
+            elif not _TYPE.fullmatch(line):
+                return "A header is neither Content-Length nor Content-Type."  # a web page speaks HTTP to any port
+        if length is None:
             return "There is no Content-Length."
-        if length is None or length > MOST_BODY:
+        if length > MOST_BODY:
             return f"A message is longer than {MOST_BODY >> 20} MiB."
         body = await reader.readexactly(length)
         return body if len(body) == length else None

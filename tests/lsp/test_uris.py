@@ -6,10 +6,11 @@ from pathlib import PureWindowsPath
 from urllib.parse import quote
 
 import pytest
-from codespec_lsp.exclusions import is_secret
 from codespec_lsp.uris import path_of, split_uri
 from hypothesis import given
 from hypothesis import strategies as st
+
+from codespec.secret_files import is_secret
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from codespec.errors import ConfigError
-from codespec.server.access import check_bind, is_loopback, read_token
-from codespec.server.secrets import is_secret
+from codespec.secret_files import is_secret
+from codespec.server.access import check_bind, is_loopback
+from codespec.token_file import read_token
 from tests.server.daemons import serving
 from tests.server.fakes import FakeEngine
 from tests.server.test_jobs import PATH, body

@@ -18,8 +18,8 @@ from codespec.config import EngineConfig, user_file
 from codespec.errors import ConfigError
 from codespec.pair.choice import Choice, offer_note
 from codespec.pair.facts import ModelFacts
-from codespec.server.access import read_token
 from codespec.server.settings import ServeConfig, resolve_serve
+from codespec.token_file import read_token
 
 
 @dataclass(slots=True)

@@ -10,9 +10,9 @@ from typing import Any
 from aiohttp import web
 
 from codespec.errors import CodespecError, RequestError
+from codespec.secret_files import is_secret
 from codespec.server.daemon import DAEMON
 from codespec.server.dialects.streams import read_tokens, stream
-from codespec.server.secrets import is_secret
 from codespec.server.tickets import Ask, Priority
 from codespec.server.wire import Fields, event_stream, read_fields, sse
 from codespec.types import CompletionRequest, DoneEvent, Event, RoundEvent, Snippet, Stats, TextEvent

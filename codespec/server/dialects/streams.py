@@ -15,9 +15,9 @@ from typing import Any, Concatenate, ParamSpec
 from aiohttp import web
 
 from codespec.errors import CodespecError, RequestError
+from codespec.secret_files import is_secret
 from codespec.server.daemon import DAEMON
 from codespec.server.loading import Loaded
-from codespec.server.secrets import is_secret
 from codespec.server.tickets import Ask, Ticket
 from codespec.server.wire import Fields, Lines, error_body, sse
 from codespec.text.fim_templates import FimMissing, find_template

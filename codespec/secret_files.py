@@ -1,0 +1,39 @@
+"""Whether a file's text may be taken as context, by its path: one list for the daemon and the language server.
+
+Knows names and the ways to write them; asks no file system.
+"""
+
+from __future__ import annotations
+
+import re
+from fnmatch import translate
+from urllib.parse import unquote
+
+# Keys, tokens, passwords and what keeps them beside settings. Names are told apart without regard to case.
+SECRET_FILES = (
+    *(".env*", "*.env", ".dev.vars", ".npmrc", ".pypirc", ".git-credentials", "credentials*", "secrets.*"),
+    *(".netrc", "_netrc", ".pgpass", "pgpass.conf", "*.tfstate", "*.tfstate.*", "*.kdbx"),
+    *("id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", "*.pem", "*.key", "*.crt", "*.cert", "*.p12", "*.pfx"),
+)
+MOST_ENCODED = 4  # times that a name may be percent-encoded
+_SECRET = re.compile("|".join(translate(glob) for glob in SECRET_FILES), re.IGNORECASE)
+
+
+def is_secret(path: str) -> bool:
+    """Whether a path's (or a URI's) last part is one that secrets are kept under, however it is written."""
+    return any(_SECRET.fullmatch(name) for form in _forms(path) for name in _last_names(form))
+
+
+def _forms(path: str) -> list[str]:
+    """The path as it is and as it may be meant: percent-encoded, once or more often, with a query or a fragment."""
+    forms = [path]
+    while len(forms) <= MOST_ENCODED and (decoded := unquote(forms[-1])) != forms[-1]:
+        forms.append(decoded)
+    return [*forms, *(re.split("[?#]", form)[0] for form in forms)]
+
+
+def _last_names(path: str) -> set[str]:
+    """The last part, whole and by pieces, and without what Windows leaves out: a stream's name behind a colon, dots and
+    spaces at the end."""
+    last = re.split(r"[/\\]", path.rstrip("/\\"))[-1]
+    return {name for piece in (last, *last.split(":")) for name in (piece, piece.rstrip(". "))}

@@ -1,0 +1,31 @@
+"""The token that the daemon asks for: where it is kept, and what makes one. Knows a file and a variable; knows no
+requests.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from codespec.errors import ConfigError
+from codespec.regular_file import Unreadable, read_regular
+
+TOKEN_VARIABLE = "CODESPEC_SERVE_TOKEN"
+LEAST_TOKEN = 16  # characters
+MOST_BYTES = 4096  # of its file
+
+
+def read_token(file: str, environment: Mapping[str, str] | None = None) -> str:
+    """The token from its file or from CODESPEC_SERVE_TOKEN; "" for none. Raises ConfigError for one too easy."""
+    token, where = (os.environ if environment is None else environment).get(TOKEN_VARIABLE, ""), TOKEN_VARIABLE
+    if file:
+        where = file
+        try:
+            token = read_regular(Path(file).expanduser(), MOST_BYTES).decode().strip()
+        except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: ~ names no home
+            why = str(error) if isinstance(error, Unreadable) else type(error).__name__
+            raise ConfigError(f"The token file {file} can't be read ({why}): check it.") from error
+    if (token or file) and (len(token) < LEAST_TOKEN or not token.isascii() or not token.isprintable()):
+        raise ConfigError(f"The token in {where} is too easy to guess: use {LEAST_TOKEN} or more ASCII characters.")
+    return token

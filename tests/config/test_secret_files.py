@@ -1,0 +1,24 @@
+"""The names that secrets are kept under, and the ways to write them."""
+
+from __future__ import annotations
+
+import pytest
+
+from codespec.secret_files import is_secret
+
+SECRETS = [".env", "a/.env.local", "x/KEY.PEM", "id_rsa.pub", "c:\\me\\.npmrc", "credentials", "secrets.yml", "a.kdbx"]
+SECRETS += ["id_ecdsa", "id_ecdsa_sk", "id_dsa", ".git-credentials", ".pgpass", "a.tfstate", "a.tfstate.backup"]
+SECRETS += ["prod.env", "Prod.ENV", "%2Eenv", "a/id%5Fecdsa", "%252Eenv", "dir%2F.pgpass", "c%3A%5Cme%5Cprod.env"]
+SECRETS += ["file:///a/prod.env?x=/y", "file:///a/id_dsa#L1", "prod.env/", "prod.env. ", "key.pem::$DATA", "c:.pgpass"]
+OTHERS = ["", "/", "env.py", "secret.py", "a/monkey.py", "pem", "id_rs", "environment.py", "src/keys.py", "pem.py"]
+OTHERS += ["secrets/a.py", ".env/a.py", "100%.py", "%", "state.tf", "envs", "a%2Fb.py", "%" * 500, "git-credentials"]
+
+
+@pytest.mark.parametrize("path", SECRETS)
+def test_secrets(path: str) -> None:
+    assert is_secret(path)
+
+
+@pytest.mark.parametrize("path", OTHERS)
+def test_no_secrets(path: str) -> None:
+    assert not is_secret(path)

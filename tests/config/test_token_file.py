@@ -1,0 +1,41 @@
+"""The token file: what it may be, and what is said of one that it may not be."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from codespec.errors import ConfigError
+from codespec.token_file import read_token
+
+
+def make_zero(file: Path) -> None:
+    file.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (os.mkfifo, "it is no regular file"),
+        (make_zero, "it is no regular file"),
+        (Path.mkdir, "it is no regular file"),
+        (lambda file: file.write_bytes(b"x" * 5000), "it is longer than 4 KiB"),
+        (lambda file: file.write_bytes(b"\xff" * 20), "UnicodeDecodeError"),
+        (lambda file: None, "FileNotFoundError"),
+    ],
+)
+def test_what_is_no_token_file(make: Callable[[Path], object], words: str, tmp_path: Path) -> None:
+    make(tmp_path / "token")
+    with pytest.raises(ConfigError) as caught:
+        read_token(str(tmp_path / "token"), {})
+    assert str(caught.value) == f"The token file {tmp_path / 'token'} can't be read ({words}): check it."
+
+
+def test_a_link_to_a_token_file(tmp_path: Path) -> None:
+    """As secrets are mounted."""
+    (tmp_path / "kept").write_text("a-token-of-some-length\n")
+    (tmp_path / "token").symlink_to("kept")
+    assert read_token(str(tmp_path / "token"), {}) == "a-token-of-some-length"
