@@ -59,6 +59,11 @@ class Documents:
         """The open document of a URI."""
         return self._open.get(uri)
 
+    @property
+    def last(self) -> Document | None:
+        """The document that was used last."""
+        return next(reversed(self._open.values()), None)
+
     def open(self, document: Document) -> None:
         """Takes a document; one opened again replaces itself."""
         self._open.pop(document.uri, None)

@@ -1,53 +1,38 @@
-"""Which files are neither completed nor sent as context, and why. Knows secret names, the user's globs, .gitignore and
-.codespecignore; reads those two files and no other.
+"""Which documents are neither completed nor sent as context, and why. Knows secret names and the user's globs, has
+ignore files looked at off the loop, and remembers for a moment what came out.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from codespec.secret_files import is_secret
 from codespec_lsp.ignore_files import Patterns
+from codespec_lsp.ignored import Ignored
 from codespec_lsp.uris import path_of, split_uri
 
-IGNORE_FILES = (".gitignore", ".codespecignore")
-LOOK_AGAIN = 1.0  # seconds after which an ignore file is looked at again, and a document is decided on again
-MOST_KNOWN = 256  # documents
-MOST_BYTES = 1 << 20
+MOST_LINKS = 40  # one after the other, as Linux has it
+LOOK_AGAIN = 1.0  # seconds after which a document is decided on again
+PATIENCE = 0.5  # seconds that a question waits for that; a file system that takes longer holds up no other document
 
 
-class Exclusions:
-    """Answers for one client. Ignore files are found from a file upwards, to the folder with .git or a root."""
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What is left out at a time: by the folders that are open, by the user's own globs, which hold from the root of
+    each and by names everywhere, and by ignore files."""
 
-    def __init__(self, roots: Sequence[str] = (), clock: Callable[[], float] = time.monotonic) -> None:
-        self.set_roots(roots)
-        self._globs = Patterns(())
-        self._clock = clock
-        self._read: dict[Path, tuple[float, Patterns | None]] = {}
-
-    def set_roots(self, roots: Sequence[str]) -> None:
-        """The folders that the editor has open."""
-        self._roots = {Path(root) for root in roots}
-        self._known: dict[str, tuple[float, str]] = {}
-
-    def set_globs(self, globs: Sequence[str]) -> None:
-        """The user's own; they hold from the root of each workspace, and by names everywhere."""
-        self._globs = Patterns(globs)
-        self._known.clear()
+    roots: frozenset[Path]
+    globs: Patterns
+    ignored: Ignored
 
     def reason(self, uri: str) -> str:
-        """Why a document is excluded, in one sentence; "" where it is not."""
-        now = self._clock()
-        known = self._known.get(uri)
-        if known is None or now - known[0] > LOOK_AGAIN:
-            if len(self._known) >= MOST_KNOWN:
-                self._known.clear()
-            known = self._known[uri] = (now, self._find_reason(uri))
-        return known[1]
-
-    def _find_reason(self, uri: str) -> str:
+        """Why a document is excluded, in one sentence; "" where it is not. Waits for the file system."""
         scheme = split_uri(uri).scheme
         if scheme not in ("file", "untitled"):
             return f"{scheme or 'this'} is no file on this machine, so it is not completed."
@@ -55,71 +40,99 @@ class Exclusions:
         name = PurePosixPath(path.replace("\\", "/")).name
         if is_secret(path):
             return f"{name} may hold secrets, so it is not completed."
-        if self._by_globs(path):
+        if self._by_globs(Path(path)):
             return f"{name} is excluded by the setting codespec.exclude."
-        ignored = self._ignored(Path(path)) if scheme == "file" else ""
-        return f"{name} is excluded by {ignored}." if ignored else ""
+        if scheme != "file":
+            return ""
+        if any(is_secret(link) for link in _links(path)):
+            return f"{name} is a link to what may hold secrets, so it is not completed."
+        return self.ignored.why(Path(path), self.roots)
 
-    def _by_globs(self, path: str) -> bool:
-        file = Path(path)
-        roots = [root for root in self._roots if file.is_relative_to(root)] or [Path(file.anchor)]
-        return any(_match(self._globs, root, file) is True for root in roots)
+    def _by_globs(self, file: Path) -> bool:
+        roots = [root for root in self.roots if file.is_relative_to(root)] or [Path(file.anchor)]
+        return any(_names(self.globs, file.relative_to(root).parts) for root in roots)
 
-    def _ignored(self, file: Path) -> str:
-        """The ignore file that names a file, or a folder above it; "" for none."""
-        top = self._top(file)
-        for above in [*reversed([parent for parent in file.parents if parent.is_relative_to(top)][:-1]), file]:
-            found = self._decide(above, above != file, top)
-            if found:
-                return found
-        return ""
 
-    def _decide(self, path: Path, is_folder: bool, top: Path) -> str:
-        """What the nearest ignore file says that says something."""
-        folders = [parent for parent in path.parents if parent.is_relative_to(top)]
-        for name in reversed(IGNORE_FILES):
-            for folder in folders:
-                patterns = self._patterns(folder / name)
-                found = patterns.match(path.relative_to(folder).as_posix(), is_folder) if patterns else None
-                if found is not None:
-                    if not found.takes_back:
-                        return name
-                    break
-        return ""
+class Exclusions:
+    """Answers for one client."""
 
-    def _top(self, file: Path) -> Path:
-        """The folder where looking ends: of the repository, else of the workspace, else the file's own."""
-        repository = next((parent for parent in file.parents if (parent / ".git").exists()), None)
-        if repository is not None:
-            return repository
-        roots = [root for root in self._roots if file.is_relative_to(root)]
-        return min(roots, key=lambda root: len(root.parts)) if roots else file.parent
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._known: dict[str, tuple[float, str]] = {}
+        self._looking: dict[str, _Look] = {}
+        self._use(Rules(frozenset(), Patterns(()), Ignored()))
 
-    def _patterns(self, file: Path) -> Patterns | None:
+    def set_roots(self, roots: Sequence[str]) -> None:
+        """The folders that the editor has open."""
+        self._use(Rules(frozenset(map(Path, roots)), self._rules.globs, self._rules.ignored))
+
+    def set_globs(self, globs: Sequence[str]) -> None:
+        """The user's own."""
+        patterns = Patterns(glob.encode("utf-8", "replace") for glob in globs)
+        self._use(Rules(self._rules.roots, patterns, self._rules.ignored))
+
+    def known(self, uri: str) -> str | None:
+        """Why a document is excluded, as it was found last; "" where it is not; None while that is being found out."""
+        return None if uri in self._looking or uri not in self._known else self._known[uri][1]
+
+    async def look(self, uris: Iterable[str]) -> None:
+        """Decides anew on documents whose decision is not of this moment. Returns though some may not be known yet."""
         now = self._clock()
-        known = self._read.get(file)
-        if known is None or now - known[0] > LOOK_AGAIN:
-            known = self._read[file] = (now, _read_patterns(file))
-        return known[1]
+        waited = [self._begin(uri, now) for uri in uris if self._is_old(uri, now)]
+        left = {look.task: look.began + PATIENCE - now for look in waited}
+        if left and max(left.values()) > 0:
+            await asyncio.wait([task for task in left if left[task] > 0], timeout=max(left.values()))
+
+    def forget(self, uri: str) -> None:
+        """The document is gone."""
+        self._known.pop(uri, None)
+        look = self._looking.pop(uri, None)
+        if look is not None:
+            look.task.cancel()
+
+    def _use(self, rules: Rules) -> None:
+        """Takes other rules; what is being decided by the old ones is of no use."""
+        for uri in list(self._looking):
+            self.forget(uri)
+        self._rules = rules
+        self._known.clear()
+
+    def _is_old(self, uri: str, now: float) -> bool:
+        return uri not in self._known or now - self._known[uri][0] > LOOK_AGAIN
+
+    def _begin(self, uri: str, now: float) -> _Look:
+        """The look that is under way for a document, or a new one."""
+        look = self._looking.get(uri)
+        if look is None:
+            look = self._looking[uri] = _Look(asyncio.get_running_loop().create_task(self._decide(uri)), now)
+        return look
+
+    async def _decide(self, uri: str) -> None:
+        reason = await asyncio.to_thread(self._rules.reason, uri)
+        self._known[uri] = (self._clock(), reason)
+        del self._looking[uri]
 
 
-def _read_patterns(file: Path) -> Patterns | None:
-    try:
-        if file.stat().st_size > MOST_BYTES:
-            return None
-        return Patterns(file.read_text(encoding="utf-8", errors="replace").splitlines())
-    except (OSError, ValueError):
-        return None  # none there, or not for this user, or no name for a file: git passes over it too
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """A decision under way."""
+
+    task: asyncio.Task[None]
+    began: float
 
 
-def _match(patterns: Patterns, root: Path, file: Path) -> bool | None:
-    """Whether a pattern names the file or a folder above it; None where none says anything."""
-    said = None
-    parts = file.relative_to(root).parts
-    for count in range(1, len(parts) + 1):
-        found = patterns.match("/".join(parts[:count]), count < len(parts))
-        if found is not None:
-            said = not found.takes_back
-            if said:
-                return True
-    return said
+def _links(path: str) -> Iterator[str]:
+    """What a path names, link by link."""
+    with contextlib.suppress(OSError, ValueError):  # it is no link, or no name for a file
+        for _ in range(MOST_LINKS):
+            path = os.path.join(os.path.dirname(path), os.readlink(path))
+            yield path
+
+
+def _names(patterns: Patterns, parts: Sequence[str]) -> bool:
+    """Whether a pattern names a path or a folder above it."""
+    return any(
+        found is not None and not found.takes_back
+        for count in range(1, len(parts) + 1)
+        for found in [patterns.match("/".join(parts[:count]), count < len(parts))]
+    )

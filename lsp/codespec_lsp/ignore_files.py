@@ -1,105 +1,238 @@
-"""Patterns as .gitignore has them, over paths. Knows the pattern language; reads no file."""
+"""Patterns as .gitignore has them, over paths. Knows the pattern language, which is one of bytes; reads no file.
+
+Matching takes time in proportion to pattern × path at most, whatever both are: what stands behind a `*` (or a `**`) is
+put as far to the left as it fits, and never tried elsewhere again.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+import string
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
+
+# What stands between two stars of a name: bytes, or for each byte a mask of those that it may be.
+Run = bytes | tuple[int, ...]
+Name = tuple[Run, ...]
+Sized = TypeVar("Sized", bound=Sequence[object])
+Text = TypeVar("Text", bound=Sequence[object])
+
+ANY = (1 << 256) - 1
+ANY_NAME: Name = (b"", b"")
+STAR, SLASH, BACKSLASH, QUESTION, OPEN, CLOSE, DASH, COLON = b"*/\\?[]-:"
+_SPECIAL = re.compile(rb"[\\?\[]")
+CLASSES = {
+    b"alnum": string.ascii_letters + string.digits,
+    b"alpha": string.ascii_letters,
+    b"blank": " \t",
+    b"cntrl": bytes([*range(32), 127]).decode(),
+    b"digit": string.digits,
+    b"graph": string.ascii_letters + string.digits + string.punctuation,
+    b"lower": string.ascii_lowercase,
+    b"print": string.ascii_letters + string.digits + string.punctuation + " ",
+    b"punct": string.punctuation,
+    b"space": string.whitespace,
+    b"upper": string.ascii_uppercase,
+    b"xdigit": string.hexdigits,
+}
+MASKS = {name: sum(1 << ord(character) for character in set(held)) for name, held in CLASSES.items()}
+
+
+class NoPattern(Exception):
+    """It can match nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """One line: `regex` over a path relative to the file's folder, with / between its parts."""
+    """One line, over a path relative to the file's folder: groups of names, any number of others between two groups."""
 
-    line: str
-    regex: re.Pattern[str]
+    groups: tuple[tuple[Name, ...], ...]
     takes_back: bool
     folders_only: bool
+
+    def match(self, path: Sequence[bytes]) -> bool:
+        """Whether it names the path that has these parts."""
+        return _match(self.groups, path, _names_fit)
 
 
 class Patterns:
     """The lines of one file."""
 
-    def __init__(self, lines: Iterable[str]) -> None:
+    def __init__(self, lines: Iterable[bytes]) -> None:
         self._patterns = [pattern for line in lines if (pattern := parse_line(line)) is not None]
 
     def match(self, path: str, is_folder: bool) -> Pattern | None:
-        """The last line that says something about a path; None where none does."""
-        found = None
-        for pattern in self._patterns:
-            if (is_folder or not pattern.folders_only) and pattern.regex.fullmatch(path):
-                found = pattern
-        return found
-
-
-def parse_line(line: str) -> Pattern | None:
-    """The pattern of a line; None for comments, blank lines and what can match nothing."""
-    shown = line.rstrip("\r\n")
-    text = _without_trailing_spaces(shown)
-    if not text or text.startswith("#"):
+        """The last line that says something about a path, which has / between its parts; None where none does."""
+        parts = path.encode("utf-8", "replace").split(b"/")
+        for pattern in reversed(self._patterns):
+            if (is_folder or not pattern.folders_only) and pattern.match(parts):
+                return pattern
         return None
-    takes_back = text.startswith("!")
+
+
+def parse_line(line: bytes) -> Pattern | None:
+    """The pattern of a line; None for comments, blank lines and what can match nothing."""
+    text = _without_trailing_spaces(line.removesuffix(b"\r"))
+    if text.startswith(b"#"):
+        return None
+    takes_back = text.startswith(b"!")
     text = text[1:] if takes_back else text
-    folders_only = text.endswith("/")
+    folders_only = text.endswith(b"/")
     text = text[:-1] if folders_only else text
-    anchored = "/" in text
-    text = text.removeprefix("/")
-    if not text:
+    if not text or text == b"/":
         return None
     try:
-        regex = re.compile(("" if anchored else "(?:.*/)?") + translate(text), re.DOTALL)
-    except re.error:
+        names = [None, _read_name(text)] if b"/" not in text else _read_path(text.removeprefix(b"/"))
+    except NoPattern:
         return None
-    return Pattern(shown, regex, takes_back, folders_only)
-
-
-def translate(glob: str) -> str:
-    """A glob as a regular expression: * and ? do not cross a /, ** as a whole part does."""
-    parts = glob.split("/")
-    pieces = []
-    for index, part in enumerate(parts):
-        last = index == len(parts) - 1
-        if part == "**":
-            pieces.append(".+" if last else "(?:.*/)?")
+    groups: list[tuple[Name, ...]] = [()]
+    for name in names:
+        if name is None:
+            groups.append(())
         else:
-            pieces.append(_part(part) + ("" if last else "/"))
-    return "".join(pieces)
+            groups[-1] += (name,)
+    return Pattern(tuple(groups), takes_back, folders_only)
 
 
-def _part(text: str) -> str:
-    found, index = [], 0
+def _match(pieces: Sequence[Sized], text: Text, fits: Callable[[Sized, Text, int], bool]) -> bool:
+    """Whether the pieces stand in the text one after the other, the first at its start and the last at its end, with
+    anything between them."""
+    first, last = pieces[0], pieces[-1]
+    at, end = len(first), len(text) - len(last)
+    if len(pieces) == 1:
+        return end == 0 and fits(first, text, 0)
+    if at > end or not fits(first, text, 0) or not fits(last, text, end):
+        return False
+    for piece in pieces[1:-1]:
+        while at + len(piece) <= end and not fits(piece, text, at):
+            at += 1
+        at += len(piece)
+    return at <= end
+
+
+def _names_fit(names: tuple[Name, ...], path: Sequence[bytes], at: int) -> bool:
+    return all(_match(name, part, _run_fits) for name, part in zip(names, path[at : at + len(names)], strict=True))
+
+
+def _run_fits(run: Run, text: bytes, at: int) -> bool:
+    if isinstance(run, bytes):
+        return text.startswith(run, at)
+    return all(mask >> text[at + index] & 1 for index, mask in enumerate(run))
+
+
+def _read_path(text: bytes) -> list[Name | None]:
+    """The names of a pattern with a / in it; None where any number of names may stand."""
+    names: list[Name | None] = []
+    for part in _split(text):
+        if len(part) > 1 and not part.strip(b"*"):
+            names.append(None)
+        else:
+            names.append(_read_name(part))
+    if names[-1] is None:
+        names.append(ANY_NAME)  # what a folder holds, not the folder
+    return names
+
+
+def _split(text: bytes) -> list[bytes]:
+    """The parts between the / that stand in no [class]; a backslash before a / says nothing."""
+    parts, start, index = [], 0, 0
     while index < len(text):
-        character = text[index]
-        index += 1
-        if character == "*":
-            found.append("[^/]*")
-        elif character == "?":
-            found.append("[^/]")
-        elif character == "[":
-            piece, index = _class(text, index)
-            found.append(piece)
-        elif character == "\\" and index < len(text):
-            found.append(re.escape(text[index]))
-            index += 1
+        if text[index] == OPEN:
+            index = _read_class(text, index + 1)[1]
+            continue
+        escaped = text[index] == BACKSLASH
+        if text[index + escaped : index + escaped + 1] == b"/":
+            parts.append(text[start:index])
+            start = index + escaped + 1
+        index += 1 + escaped
+    return [*parts, text[start:]]
+
+
+def _read_name(text: bytes) -> Name:
+    """A name with its stars, which stand for nothing but what is in one name."""
+    if not _SPECIAL.search(text):
+        first, *others = text.split(b"*")
+        return (first, *filter(None, others[:-1]), *others[-1:])
+    runs: list[list[int]] = [[]]
+    index = 0
+    while index < len(text):
+        byte, index = text[index], index + 1
+        if byte == STAR:
+            if runs[-1] or len(runs) == 1:
+                runs.append([])
+            continue
+        if byte == OPEN:
+            mask, index = _read_class(text, index)
+        elif byte == QUESTION:
+            mask = ANY
         else:
-            found.append(re.escape(character))
-    return "".join(found)
+            if byte == BACKSLASH:
+                byte, index = _escaped(text, index), index + 1
+            mask = 1 << byte
+        runs[-1].append(mask)
+    return tuple(_plain(run) for run in runs)
 
 
-def _class(text: str, index: int) -> tuple[str, int]:
-    """A [class] that begins before `index`, and where it ends; an open one is a [ that stands for nothing."""
-    negated = text[index : index + 1] in ("!", "^")
-    start = index + negated
-    end = text.find("]", start + 1)
+def _plain(run: list[int]) -> Run:
+    """As bytes where each can be only one."""
+    if any(mask & (mask - 1) or not mask for mask in run):
+        return tuple(run)
+    return bytes(mask.bit_length() - 1 for mask in run)
+
+
+def _read_class(text: bytes, index: int) -> tuple[int, int]:
+    """The mask of a [class] that begins before `index`, and where it ends. Raises NoPattern for one without an end."""
+    negated = text[index : index + 1] in (b"!", b"^")
+    index += negated
+    mask, before, first = 0, -1, True
+    while first or text[index : index + 1] != b"]":
+        if index >= len(text):
+            raise NoPattern
+        first, byte = False, text[index]
+        if byte == OPEN and text[index + 1 : index + 2] == b":":
+            name, end = _class_name(text, index)
+            if name is not None:
+                mask, before, index = mask | MASKS[name], -1, end
+                continue
+        if byte == DASH and before >= 0 and text[index + 1 : index + 2] not in (b"", b"]"):
+            index += 1
+            byte = text[index]
+            if byte == BACKSLASH:
+                byte, index = _escaped(text, index + 1), index + 1
+            mask |= max(0, (2 << byte) - (1 << before))  # backwards it holds nothing
+            before = -1
+        else:
+            if byte == BACKSLASH:
+                byte, index = _escaped(text, index + 1), index + 1
+            mask |= 1 << byte
+            before = byte
+        index += 1
+    return (ANY ^ mask if negated else mask), index + 1
+
+
+def _class_name(text: bytes, index: int) -> tuple[bytes | None, int]:
+    """The name in [:name:] and where that ends; None where this is none. Raises NoPattern for an unknown one."""
+    end = text.find(b"]", index + 2)
     if end < 0:
-        return r"(?!)", len(text)
-    inside = text[start:end].replace("\\", "\\\\").replace("[", "\\[")
-    inside = ("\\" + inside) if inside.startswith(("^", "]")) else inside
-    return f"(?!/)[{'^' if negated else ''}{inside}]", end + 1
+        raise NoPattern
+    if end - index < 3 or text[end - 1] != COLON:
+        return None, index
+    name = text[index + 2 : end - 1]
+    if name not in MASKS:
+        raise NoPattern
+    return name, end + 1
 
 
-def _without_trailing_spaces(text: str) -> str:
+def _escaped(text: bytes, index: int) -> int:
+    """The byte behind a backslash, which stands for itself."""
+    if index >= len(text):
+        raise NoPattern
+    return text[index]
+
+
+def _without_trailing_spaces(text: bytes) -> bytes:
     """Spaces at the end say nothing unless a backslash stands before them."""
-    stripped = text.rstrip(" ")
-    escaped = len(stripped) - len(stripped.rstrip("\\"))
-    return stripped + " " if escaped % 2 and len(stripped) < len(text) else stripped
+    stripped = text.rstrip(b" ")
+    escaped = len(stripped) - len(stripped.rstrip(b"\\"))
+    return stripped + b" " if escaped % 2 and len(stripped) < len(text) else stripped

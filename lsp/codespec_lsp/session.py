@@ -33,6 +33,7 @@ from codespec_lsp.warm_up import WarmUps, likely_place
 from codespec_lsp.writing import Writer
 
 TREE_AFTER = 0.03  # seconds after a change: the answer goes first
+NOT_KNOWN = "This file is not completed until its folder answers: see whether its disk or network is slow."
 ALTERNATIVES = {"temperature": 0.7, "seed": 1}
 
 
@@ -87,8 +88,7 @@ class Session:
         self.documents.open(document)
         self._trees[item.uri] = SyntaxTree(document.language, document.buffer.text)
         self._refresh(item.uri)
-        self.status.document(self.why_not(document))
-        self._warm_ups.plan(document)
+        self._went_to(document)
 
     def changed(self, uri: str, version: int, changes: Sequence[types.TextDocumentContentChangeEvent]) -> None:
         """A document was edited; each change speaks of the text after the one before it."""
@@ -120,6 +120,7 @@ class Session:
         self.acceptance.close(uri)
         self._snippets.forget(uri)
         self._cursors.forget(uri)
+        self.exclusions.forget(uri)
         self._trees.pop(uri, None)
         if (task := self._refreshing.pop(uri, None)) is not None:
             task.cancel()
@@ -129,8 +130,7 @@ class Session:
         document = self.documents.get(uri)
         if document is not None:
             self.documents.used(document)
-            self.status.document(self.why_not(document))
-            self._warm_ups.plan(document)
+            self._went_to(document)
 
     async def close(self) -> None:
         """The client is gone."""
@@ -144,7 +144,8 @@ class Session:
             return "codespec is switched off (codespec.enabled)."
         if not self.settings.completes(document.language_id):
             return f"codespec is switched off for {document.language_id} (codespec.languages)."
-        return self.exclusions.reason(document.uri)
+        reason = self.exclusions.known(document.uri)
+        return NOT_KNOWN if reason is None else reason
 
     def ask(
         self,
@@ -177,6 +178,7 @@ class Session:
     async def answer(self, asked: Asked) -> list[Offer]:
         """What to show. Raises ContentModified where the document moved on."""
         question = asked.question
+        await self.exclusions.look(self._concerned(question.document))
         reason = self.why_not(question.document)
         self.status.document(reason)
         if reason:
@@ -224,10 +226,13 @@ class Session:
 
     def _warm_up(self, document: Document) -> asyncio.Task[None] | None:
         """Has a document read that will be asked about."""
-        if self.why_not(document) or not document.buffer.text.strip():
-            return None
-        spot = find_spot(document.uri, document.buffer, likely_place(document))
-        return self.writer.warm_up(self._body(document, spot, None, "opened") | {"warm_up": True})
+        return self.writer.keep(self._warm_up_if_allowed(document)) if document.buffer.text.strip() else None
+
+    async def _warm_up_if_allowed(self, document: Document) -> None:
+        await self.exclusions.look(self._concerned(document))
+        if not self.why_not(document):
+            spot = find_spot(document.uri, document.buffer, likely_place(document))
+            await self.writer.warm_up(self._body(document, spot, None, "opened") | {"warm_up": True})
 
     def _body(self, document: Document, spot: Spot, tree: SyntaxTree | None, trigger: str) -> dict[str, Any]:
         """What is asked of the daemon at a spot of a document."""
@@ -250,7 +255,21 @@ class Session:
         return f"{self._name}-{hashlib.blake2b(document.uri.encode('utf-8', 'replace'), digest_size=8).hexdigest()}"
 
     def _may_send(self, document: Document) -> bool:
-        return not self.exclusions.reason(document.uri)
+        return self.exclusions.known(document.uri) == ""
+
+    def _went_to(self, document: Document) -> None:
+        """The user is at a document: what it gets is shown, and the daemon may read it."""
+        self._warm_ups.plan(document)
+        self.writer.keep(self._show_what_it_gets(document))
+
+    async def _show_what_it_gets(self, document: Document) -> None:
+        await self.exclusions.look([document.uri])
+        if document is self.documents.last:
+            self.status.document(self.why_not(document))
+
+    def _concerned(self, document: Document) -> list[str]:
+        """The documents whose text would be sent with a question in one."""
+        return [each.uri for each in self.documents if each is document or self.settings.snippets]
 
     def _refresh(self, uri: str) -> None:
         """Has the tree parsed in a moment, unless that is under way."""

@@ -51,9 +51,12 @@ class Writer:
             text.growing = True
         return self.keep(self._write(texts, body, newline))
 
-    def warm_up(self, body: Mapping[str, Any]) -> asyncio.Task[None]:
+    async def warm_up(self, body: Mapping[str, Any]) -> None:
         """Has the daemon, which is started if need be, read what it will need."""
-        return self.keep(self._warm_up(body))
+        try:
+            await self._until_done([], body, "\n")
+        except DaemonError as error:
+            self._tell("unwell", str(error))
 
     async def close(self) -> None:
         """Stops all that is being written."""
@@ -67,12 +70,6 @@ class Writer:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
-
-    async def _warm_up(self, body: Mapping[str, Any]) -> None:
-        try:
-            await self._until_done([], body, "\n")
-        except DaemonError as error:
-            self._tell("unwell", str(error))
 
     async def _write(self, texts: Sequence[Text], body: Mapping[str, Any], newline: str) -> None:
         try:

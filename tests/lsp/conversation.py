@@ -108,6 +108,7 @@ class Editor:
     async def items(self, line: int, character: int, **more: Any) -> list[dict[str, Any]]:
         """The inline completions at a position."""
         reply = await self.ask(line, character, **more)[1]
+        assert "result" in reply, reply["error"]
         return list(reply["result"]["items"])
 
     async def texts(self, line: int, character: int, **more: Any) -> list[str]:

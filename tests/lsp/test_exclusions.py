@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import threading
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
-from codespec_lsp.exclusions import Exclusions, is_secret
+from codespec_lsp import ignored
+from codespec_lsp.exclusions import Rules
+from codespec_lsp.ignore_files import Patterns
+from codespec_lsp.ignored import MOST_BYTES, Ignored
+from codespec_lsp.session import NOT_KNOWN
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-NAMES = ["a", "a", "a", "b", "b", "ab", "a.py", "b.log", "[x]", "x y", "!a", "#b"]
+from tests.lsp.conversation import run
+from tests.lsp.fake_daemon import talking
+
+RULES = Rules(frozenset(), Patterns(()), Ignored())
+READ, NAMED_BY = ignored.read_regular, ignored._named_by
+NAMES = ["a", "a", "a", "b", "b", "ab", "a.py", "b.log", "[x]", "x y", "!a", "#b", "é", "bab", "]", "-"]
 LINES = ["a", "/a", "a/", "*.py", "!*.py", "a/**", "**/b", "a/*/b", "!a", "?", "[ab]", "[!a]", "\\!a", "\\#b", "#b"]
 LINES += [
     "/a",
@@ -31,6 +43,20 @@ LINES += [
     "!/a/b/",
     "[a-b]*",
     "a\\",
+    "a*b",
+    "*b*a*",
+    "a.??",
+    "***/b",
+    "a/***",
+    "[[:alpha:]]*[[:punct:]]*",
+    "[]x]",
+    "[!]-a]",
+    "[\\]x]*",
+    "é*",
+    "??é",
+    "a/[!b]*/[a-]",
+    "a\\/b",
+    "*.p[xyz]",
 ]
 
 
@@ -61,22 +87,22 @@ def test_ignore_files_mean_what_git_says(repository: Path, top: list[str], inner
     (repository / ".gitignore").write_text("\n".join(top))
     (repository / "a" / ".gitignore").write_text("\n".join(inner))
     said = git(repository, "check-ignore", "--no-index", "-z", "--stdin", text="\0".join(asked)).split("\0")
-    exclusions = Exclusions()
-    ours = [path for path in asked if exclusions.reason((repository / path).as_uri())]
+    ours = [path for path in asked if RULES.reason((repository / path).as_uri())]
     assert ours == [path for path in asked if path in said]
 
 
-@pytest.mark.parametrize(
-    "path",
-    [".env", "a/.env.local", "x/KEY.PEM", "id_rsa.pub", "c:\\me\\.npmrc", "credentials", "secrets.yml", "a.kdbx"],
-)
-def test_secrets(path: str) -> None:
-    assert is_secret(path)
-
-
-@pytest.mark.parametrize("path", ["env.py", "secret.py", "a/monkey.py", "pem", "id_rs"])
-def test_no_secrets(path: str) -> None:
-    assert not is_secret(path)
+def test_links_to_secrets(tmp_path: Path) -> None:
+    """By any name on the way; the way itself may be a loop."""
+    for link, target in [("a.py", "b.py"), ("b.py", "prod.env"), ("prod.env", "vault"), ("c.py", "c.py")]:
+        (tmp_path / link).symlink_to(target)
+    (tmp_path / "keys").mkdir()
+    (tmp_path / "keys" / "id_ecdsa").write_text("KEY")
+    (tmp_path / "folder").symlink_to("keys")
+    (tmp_path / "d.py").symlink_to("folder/id_ecdsa")
+    for name in ("a.py", "b.py", "d.py"):
+        assert "is a link to what may hold secrets" in RULES.reason((tmp_path / name).as_uri())
+    (tmp_path / "e.py").symlink_to("x.py")
+    assert RULES.reason((tmp_path / "e.py").as_uri()) == RULES.reason((tmp_path / "c.py").as_uri()) == ""
 
 
 @pytest.mark.parametrize(
@@ -93,23 +119,119 @@ def test_no_secrets(path: str) -> None:
     ],
 )
 def test_reasons(uri: str, words: str) -> None:
-    exclusions = Exclusions(["/p"])
-    exclusions.set_globs(["/gen/", "*.min.js"])
-    reason = exclusions.reason(uri)
+    globs = Patterns([b"/gen/", b"*.min.js"])
+    reason = Rules(frozenset([Path("/p")]), globs, Ignored()).reason(uri)
     assert words in reason and bool(reason) == bool(words)
 
 
 def test_codespecs_own_ignore_file_and_changes_of_it(tmp_path: Path) -> None:
-    now = [0.0]
-    exclusions = Exclusions([str(tmp_path)], lambda: now[0])
+    rules = Rules(frozenset([tmp_path]), Patterns(()), Ignored())
     file = tmp_path / "sub" / "a.py"
-    assert exclusions.reason(file.as_uri()) == ""
+    assert rules.reason(file.as_uri()) == ""
     (tmp_path / ".codespecignore").write_text("sub/\n")
-    now[0] = 10.0
-    assert exclusions.reason(file.as_uri()) == "a.py is excluded by .codespecignore."
-    assert exclusions.reason((tmp_path / "b.py").as_uri()) == ""
+    assert rules.reason(file.as_uri()) == "a.py is excluded by .codespecignore."
+    assert rules.reason((tmp_path / "b.py").as_uri()) == ""
+    (tmp_path / ".codespecignore").write_text("*.txt\n")
+    assert rules.reason(file.as_uri()) == ""
 
 
 def test_names_that_no_file_can_have(tmp_path: Path) -> None:
-    assert Exclusions([str(tmp_path)]).reason(f"file://{tmp_path}/a%00b/c.py") == ""
-    assert "is no file on this machine" in Exclusions().reason("C:\\a.py")
+    (tmp_path / "file").write_text("")
+    for name in ("a%00b/c.py", "x" * 300, "x" * 300 + "/a.py", "file/a.py", "%ED%A0%80/a.py"):
+        assert RULES.reason(f"file://{tmp_path}/{name}") == ""
+    assert "is no file on this machine" in RULES.reason("C:\\a.py")
+    assert "lies in more than 100 folders" in Rules(frozenset([Path("/")]), Patterns(()), Ignored()).reason(
+        f"file:///{'a/' * 200}b.py"
+    )
+
+
+def test_an_ignore_file_is_read_when_it_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither reading, parsing nor matching is done again for each question."""
+    read, matched = [], []
+    monkeypatch.setattr(ignored, "read_regular", lambda *asked: read.append(asked) or READ(*asked))
+    monkeypatch.setattr(ignored, "_named_by", lambda *asked: matched.append(asked) or NAMED_BY(*asked))
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".gitignore").write_bytes(b"".join(b"*%dx*\n" % number for number in range(20_000)))
+    why = Ignored().why
+    for _ in range(10):
+        assert why(tmp_path / "a.py", []) == ""
+    assert (len(read), len(matched)) == (1, 1)
+    assert why(tmp_path / "b.py", []) == "" and (len(read), len(matched)) == (1, 2)
+    (tmp_path / ".gitignore").write_text("*.py")
+    assert why(tmp_path / "a.py", []) and (len(read), len(matched)) == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path"),
+    [
+        ("*a" * 100 + "b", "a" * 250),
+        ("**/a/" * 50 + "b", "a/" * 50 + "a"),
+        ("*[a-c]?" * 80 + "b", "a" * 250),
+        ("*a*" * 20_000 + "b", "a" * 250),
+    ],
+)
+def test_no_pattern_takes_for_ever(pattern: str, path: str) -> None:
+    """Each of these would take longer than there is time, were more than one place tried for what follows a star."""
+    assert Patterns([pattern.encode()]).match(path, is_folder=False) is None
+
+
+def test_ignore_files_that_can_not_be_followed(tmp_path: Path) -> None:
+    """What they would name is not known, so nothing around them is completed, and the sentence says what to mend."""
+    (tmp_path / ".git").mkdir()
+    file, ignore = tmp_path / "a.py", tmp_path / ".gitignore"
+
+    def why() -> str:
+        found = Ignored().why(file, [])
+        assert found.startswith(f"a.py is not completed, as {ignore} can't be followed (")
+        return found
+
+    os.mkfifo(ignore)
+    assert "it is no regular file" in why()
+    ignore.unlink()
+    ignore.symlink_to("/dev/zero")
+    assert "it is no regular file" in why()
+    ignore.unlink()
+    ignore.symlink_to(ignore)
+    assert "symbolic links" in why()
+    ignore.unlink()
+    ignore.write_bytes(b"x\n" * (MOST_BYTES // 2 + 1))
+    assert "longer than 256 KiB" in why()
+    ignore.unlink()
+    ignore.symlink_to("nowhere")
+    assert Ignored().why(file, []) == "", "there is none"
+    ignore.write_bytes(b"x\n" * (MOST_BYTES // 2))
+    (tmp_path / ".codespecignore").write_text("*.py")
+    assert "longer than 256 KiB" in why()
+
+
+def test_a_folder_that_does_not_answer_holds_up_no_other_document(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own is not completed, and not sent, until it is known whether it may be."""
+    answers = threading.Event()
+    why = Ignored.why
+
+    def wait(self: Ignored, file: Path, roots: Collection[Path]) -> str:
+        if file.name == "slow.py":
+            answers.wait()
+        return why(self, file, roots)
+
+    monkeypatch.setattr(Ignored, "why", wait)
+
+    async def scenario() -> None:
+        async with talking() as (client, fake):
+            fake.script = ["1"]
+            client.open("import here\n", uri="file:///slow.py")
+            client.open("x = \n")
+            assert await client.texts(0, 4) == ["x = 1"]
+            assert fake.asked[0].body["snippets"] == []
+            assert await client.texts(0, 4, uri="file:///slow.py") == []
+            status = await client.status()
+            assert (status["kind"], status["message"]) == ("Inactive", NOT_KNOWN)
+            answers.set()
+            while not (shown := await client.texts(1, 0, uri="file:///slow.py")):
+                continue
+            assert shown == ["1"]
+
+    try:
+        run(scenario())
+    finally:
+        answers.set()

@@ -11,6 +11,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,9 +34,11 @@ sys.exit(code)
 
 
 @contextmanager
-def started(*words: str, python: tuple[str, ...] = ("-m", "codespec", "lsp")) -> Iterator[subprocess.Popen[bytes]]:
+def started(
+    *words: str, python: tuple[str, ...] = ("-m", "codespec", "lsp"), **settings: Any
+) -> Iterator[subprocess.Popen[bytes]]:
     """A language server as a process."""
-    with start_python(*python, *words, stdin=subprocess.PIPE) as process:
+    with start_python(*python, *words, stdin=subprocess.PIPE, **settings) as process:
         try:
             yield process
         finally:

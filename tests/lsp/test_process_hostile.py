@@ -1,0 +1,152 @@
+"""`codespec lsp` as editors start it, in folders and at ports where others mean harm or a disk is odd."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import resource
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.lsp.conversation import Editor, run
+from tests.lsp.fake_daemon import FakeDaemon, daemon
+from tests.lsp.test_process import on_pipes, started
+
+MOST_BYTES = 2 << 30  # of address space: what grows without bound fails in the process, and leaves the machine alone
+
+Scenario = Callable[[Editor, FakeDaemon], Awaitable[None]]
+
+
+def bound() -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
+
+
+def on_a_server(scenario: Scenario, **options: Any) -> None:
+    """Runs it with an editor on the pipes of a server that asks a fake daemon; `options` are the editor's settings."""
+
+    async def whole() -> None:
+        async with daemon() as fake:
+            fake.script = ["1"]
+            with started("--daemon", f"http://127.0.0.1:{fake.port}", preexec_fn=bound) as process:
+                async with on_pipes(process) as client:
+                    await client.start(initializationOptions={"budgetMs": 60_000, **options})
+                    await scenario(client, fake)
+                    await client.shut_down()
+
+    run(whole())
+
+
+def make_zero(file: Path) -> None:
+    file.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize("make", [make_zero, os.mkfifo, Path.mkdir])
+def test_an_ignore_file_that_is_no_file(make: Callable[[Path], None], tmp_path: Path) -> None:
+    """Its folder's documents are not completed, which is told; others are, and the process stays small."""
+    (tmp_path / ".git").mkdir()
+    make(tmp_path / ".gitignore")
+
+    async def scenario(client: Editor, fake: FakeDaemon) -> None:
+        uri = (tmp_path / "a.py").as_uri()
+        client.open("x = \n", uri=uri)
+        client.open("y = \n")
+        for _ in range(3):
+            assert await client.texts(0, 4, uri=uri) == []
+            assert await client.texts(0, 4) == ["y = 1"]
+        client.notify("textDocument/didFocus", {"textDocument": {"uri": uri}})
+        assert await client.texts(0, 4, uri=uri) == []
+        told = (await client.status())["message"]
+        assert f"{tmp_path / '.gitignore'} can't be followed (it is no regular file)" in told
+        assert all(asked.body["path"] == "/a.py" and not asked.body["snippets"] for asked in fake.asked)
+
+    on_a_server(scenario)
+
+
+def test_patterns_that_take_for_ever(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".gitignore").write_text(f"{'*a' * 60}b\n{'**/a/' * 40}b\n*.log\n")
+    folder = tmp_path / "a" / "a" / "a" / ("a" * 200)
+    folder.mkdir(parents=True)
+
+    async def scenario(client: Editor, _: FakeDaemon) -> None:
+        uri = (folder / ("a" * 200)).as_uri()
+        client.open("x = \n", uri=uri)
+        assert await client.texts(0, 4, uri=uri) == ["x = 1"]
+
+    on_a_server(scenario)
+
+
+@pytest.mark.parametrize("inside", ["x" * 300 + "/a.py", "x" * 300, "file/a.py", "loop/a.py", "a" * 5000 + "/b.py"])
+def test_a_document_where_no_file_can_be(inside: str, tmp_path: Path) -> None:
+    """What is wrong with its folder is its own affair: the others are completed."""
+    (tmp_path / "file").write_text("")
+    (tmp_path / "loop").symlink_to("loop")
+
+    async def scenario(client: Editor, fake: FakeDaemon) -> None:
+        client.open("x = \n", uri=f"{tmp_path.as_uri()}/{inside}")
+        client.open("y = \n")
+        assert "result" in await client.ask(0, 4, uri=f"{tmp_path.as_uri()}/{inside}")[1]
+        assert await client.texts(0, 4) == ["y = 1"]
+
+    on_a_server(scenario)
+
+
+def test_a_token_file_that_is_no_file(tmp_path: Path) -> None:
+    """The user is told, and the server neither waits nor grows."""
+    make_zero(tmp_path / "zero")
+    os.mkfifo(tmp_path / "fifo")
+
+    async def scenario(client: Editor, fake: FakeDaemon) -> None:
+        client.open("x = \n")
+        for name in ("fifo", "zero"):
+            file = str(tmp_path / name)
+            client.notify("workspace/didChangeConfiguration", {"settings": {"tokenFile": file}})
+            assert await client.texts(0, 4) == []
+            assert f"The token file {file} can't be read (it is no regular file)" in (await client.status())["message"]
+        assert not fake.asked, "nothing is asked without the token"
+
+    on_a_server(scenario, tokenFile=str(tmp_path / "fifo"))
+
+
+def test_a_web_page_gets_nothing_from_a_port() -> None:
+    """HTTP has a Content-Length too. Its first line ends the conversation, and editors go on."""
+    message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"capabilities": {}}}
+    body = json.dumps(message).encode()
+    framed = b"Content-Length: %d\r\n\r\n" % len(body) + body
+    heads = [
+        b"POST / HTTP/1.1\r\nHost: localhost\r\n",
+        b"Host: localhost\r\n",
+        b"Content-Type: a\r\nOrigin: b\r\n",
+        b"\r\n",
+    ]
+
+    async def say(port: int, data: bytes) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(data)
+        said = b""
+        try:
+            while piece := await reader.read(1 << 16):
+                said += piece
+        except ConnectionResetError:  # it did not read to the end
+            pass
+        writer.close()
+        return said
+
+    async def scenario(port: int) -> None:
+        for head in [*heads, b"\r\n"]:
+            said = await say(port, head + framed)
+            assert b"capabilities" not in said and said.count(b'jsonrpc": ') <= 1
+        client = Editor(*await asyncio.open_connection("127.0.0.1", port))
+        assert "inlineCompletionProvider" in await client.start()
+        await client.leave()
+
+    with started("--tcp", "0", "--no-start") as process:
+        assert process.stdout is not None
+        listening = re.search(rb":(\d+)\n", process.stdout.readline())
+        assert listening
+        run(scenario(int(listening[1])))
