@@ -144,21 +144,21 @@ def width(text: str, encoding: Encoding) -> int:
     """How long a text is in the client's units; a lone surrogate counts as what it is spelled with."""
     if encoding == "utf-32" or text.isascii():
         return len(text)
-    return sum(_units(character, encoding) for character in text)
-
-
-def _units(character: str, encoding: Encoding) -> int:
     if encoding == "utf-16":
-        return 2 if character > "\uffff" else 1
-    return 1 + (character > "\x7f") + (character > "\u07ff") + (character > "\uffff")
+        return len(text.encode("utf-16-le", "surrogatepass")) // 2
+    return len(text.encode("utf-8", "surrogatepass"))
 
 
 def _column(line: str, units: int, encoding: Encoding) -> int:
-    """The code point at a client's column; a column inside a character is its start."""
-    if encoding == "utf-32" or line.isascii():
-        return min(units, len(line))
-    for column, character in enumerate(line):
-        units -= _units(character, encoding)
-        if units < 0:
-            return column
-    return len(line)
+    """The code point at a client's column; a column inside a character is its start. By halves, measured as a whole:
+    looking at each character of a long line takes longer than a key may."""
+    start, end = 0, min(units, len(line))  # what is left to decide; no character has less than one unit
+    middle = end
+    while start < end:
+        taken = width(line[start:middle], encoding)
+        if taken <= units:
+            start, units = middle, units - taken
+        else:
+            end = middle - 1
+        middle = (start + end + 1) // 2
+    return start

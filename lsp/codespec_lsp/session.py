@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -34,6 +35,8 @@ from codespec_lsp.writing import Writer
 
 TREE_AFTER = 0.03  # seconds after a change: the answer goes first
 NOT_KNOWN = "This file is not completed until its folder answers: see whether its disk or network is slow."
+_TO_LAST_PAIR = re.compile("(?s:.*)[\U00010000-\U0010ffff]")
+_WORD = re.compile(r"[\w$]*")
 ALTERNATIVES = {"temperature": 0.7, "seed": 1}
 
 
@@ -287,15 +290,13 @@ def _repeats_from(buffer: Buffer, here: Place) -> int:
     """Where what an item repeats begins: with the line, or behind its last character of two UTF-16 units. VS Code shows
     no suggestion whose replaced text has one (seen in 1.100)."""
     line = buffer.lines[here.row][: here.column]
-    return max((column for column, character in enumerate(line, 1) if character > "\uffff"), default=0)
+    found = None if line.isascii() else _TO_LAST_PAIR.match(line)
+    return found.end() if found else 0
 
 
 def _word_start(buffer: Buffer, here: Place) -> int:
     line = buffer.lines[here.row][: here.column]
-    column = here.column
-    while column and (line[column - 1].isalnum() or line[column - 1] in "_$"):
-        column -= 1
-    return column
+    return len(line) - len(_WORD.match(line[::-1])[0])  # type: ignore[index]  # it matches any text
 
 
 def _as_shown(offer: Offer) -> tuple[str, str, int]:

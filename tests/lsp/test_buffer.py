@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 import re
+import time
+from collections.abc import Callable
 
 import pytest
-from codespec_lsp.buffer import Buffer, Edit, Encoding, Place, split_lines
+from codespec_lsp.buffer import Buffer, Edit, Encoding, Place, split_lines, width
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -129,6 +131,25 @@ def test_the_window_begins_at_a_line_and_moves_in_steps(text: str, column: int, 
         assert start == 0
     else:
         assert start <= -(-(offset - most) // (most // 4)) * (most // 4) + most // 4
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-8"])
+@pytest.mark.parametrize("words", ["слово ", "😀😀 "])
+def test_a_long_line_is_measured_as_a_whole(words: str, encoding: Encoding) -> None:
+    """Its columns cost ten times what encoding it costs; to look at each character costs many hundred times that."""
+    line = words * 100_000
+    buffer, column = Buffer(line, encoding), width(line, encoding)
+
+    def seconds(work: Callable[[], object]) -> float:
+        began = time.perf_counter()
+        work()
+        return time.perf_counter() - began
+
+    def there_and_back() -> None:
+        assert buffer.character(buffer.place(0, column - 1)) == column - 1
+
+    once = min(seconds(lambda: line.encode("utf-16-le")) for _ in range(9))
+    assert min(seconds(there_and_back) for _ in range(9)) <= 60 * once
 
 
 @pytest.mark.parametrize("most", [0, 1, 511, 512, 513, 1023, 5000])
