@@ -15,6 +15,7 @@ from aiohttp import web
 from codespec.errors import CodespecError, RequestError, ServeError
 
 MOST_TEXT = 1 << 20  # characters of one field
+MOST_COUNT = (1 << 31) - 1  # of whatever a field counts, where nothing smaller bounds it
 READ_SECONDS = 20.0  # for a whole body
 WRITE_SECONDS = 20.0  # for one piece, with a client that does not read
 KINDS = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error", 501: "not_supported_error"}
@@ -65,8 +66,8 @@ class Fields:
             self._refuse(name, "valid text, without lone surrogates")
         return value
 
-    def whole(self, name: str, default: int, least: int = -(1 << 63), most: int = 1 << 63) -> int:
-        """A whole number within bounds."""
+    def whole(self, name: str, default: int, least: int, most: int) -> int:
+        """A whole number within bounds, which every field states: memory and time follow from some of them."""
         value = self._get(name, default)
         if isinstance(value, float) and value.is_integer():
             value = int(value)

@@ -1,19 +1,26 @@
-"""A daemon around a real engine of tiny random models, and the texts that the target alone writes."""
+"""A daemon around a real engine of tiny random models, one as a process of its own, and the target's own texts."""
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable, Iterator
 from itertools import count
+from pathlib import Path
 
 import pytest
 
 from codespec.proposers.chain import ChainProposer
 from codespec.proposers.suffix import SuffixProposer
 from codespec.types import Completion, CompletionRequest
+from tests.cli.conftest import Models, models  # noqa: F401
+from tests.cli.processes import user_environment
 from tests.pairs import build, model
 from tests.server.daemons import Served, serving
+from tests.server.test_process import Process, daemon
 
 Plain = Callable[[CompletionRequest], list[Completion]]
+TEMPLATE = "{% for message in messages %}{{ message.content }}\n{% endfor %}"
 TWINS = count(7)  # a module of another folder that imports a fixture gets an engine of its own, and so a cache
 
 
@@ -38,3 +45,17 @@ def plain() -> Plain:
         return [first, *first.alternatives]
 
     return complete
+
+
+@pytest.fixture(scope="session")
+def real(models: Models, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:  # noqa: F811
+    """`codespec serve` as a user starts it, ready; its model chats."""
+    home = tmp_path_factory.mktemp("home")
+    target = Path(shutil.copytree(models.target, home / "target"))
+    facts = target / "tokenizer_config.json"
+    facts.write_text(json.dumps({**json.loads(facts.read_text()), "chat_template": TEMPLATE}))
+    homes = user_environment(XDG_STATE_HOME=str(home / "state"), XDG_CACHE_HOME=str(home / "cache"))
+    words = [*Models(target, models.drafter).flags, "--threads", "1", "--no-prefetch", "--audit-every", "0"]
+    with daemon(*words, env=homes) as served:
+        served.until_ready()
+        yield served

@@ -12,9 +12,9 @@ from aiohttp import web
 from codespec.errors import CodespecError, RequestError
 from codespec.secret_files import is_secret
 from codespec.server.daemon import DAEMON
-from codespec.server.dialects.streams import read_tokens, stream
+from codespec.server.dialects.streams import MOST_SEED, read_choices, read_tokens, stream
 from codespec.server.tickets import Ask, Priority
-from codespec.server.wire import Fields, event_stream, read_fields, sse
+from codespec.server.wire import MOST_COUNT, Fields, event_stream, read_fields, sse
 from codespec.types import CompletionRequest, DoneEvent, Event, RoundEvent, Snippet, Stats, TextEvent
 
 MOST_SIDE = 64 * 1024  # characters on each side of the cursor
@@ -50,15 +50,15 @@ def read_ask(fields: Fields, context: int) -> Ask:
         max_tokens=tokens,
         temperature=fields.number("temperature", 0.0, 0.0, 100.0),
         top_p=fields.number("top_p", 1.0, 0.0, 1.0),
-        seed=fields.whole("seed", 0),
-        n=fields.whole("n", 1),
+        seed=fields.whole("seed", 0, -MOST_SEED - 1, MOST_SEED),
+        n=read_choices(fields),
         stop=fields.texts("stop"),
         deadline_ms=deadline or None,
         speculate=fields.flag("speculate") if "speculate" in fields else None,
         shape=shape,  # type: ignore[arg-type]  # one of SHAPES
         heal=shape != "raw",
         document=fields.text("document", "", 4096),
-        prefix_offset=fields.whole("prefix_offset", 0, 0),
+        prefix_offset=fields.whole("prefix_offset", 0, 0, MOST_COUNT),
     )
     return Ask(request, Priority.INTERACTIVE if tokens else Priority.WARM_UP, notes=tuple(notes))
 
@@ -66,8 +66,9 @@ def read_ask(fields: Fields, context: int) -> Ask:
 def _tokens(fields: Fields, shape: str, context: int, notes: list[str]) -> int:
     """What an editor's setting says is cut to what this model can do; who wants the target's tokens gets what they ask
     for or nothing."""
-    tokens = fields.whole("max_tokens", 64)
-    return tokens if shape == "raw" or tokens < 0 else read_tokens(fields, "max_tokens", context, notes)
+    if shape == "raw":
+        return fields.whole("max_tokens", 64, 0, MOST_COUNT)
+    return read_tokens(fields, "max_tokens", context, notes, least=0)
 
 
 def _snippet(part: Fields) -> Snippet:
@@ -81,7 +82,7 @@ def _snippet(part: Fields) -> Snippet:
 
 def _check_unused(fields: Fields) -> None:
     """What the contract has and the engine finds out itself, so far; wrong values are told all the same."""
-    fields.whole("version", 0)
+    fields.whole("version", 0, -MOST_COUNT - 1, MOST_COUNT)  # as the language server protocol has it
     fields.text("trigger", "", 64)
     cursor = fields.part("cursor")
     if cursor is not None:

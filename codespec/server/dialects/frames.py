@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from codespec.server.dialects.spelled import Placed, Shown, Spelling
-from codespec.server.dialects.streams import read_seed, told
+from codespec.server.dialects.streams import read_choices, read_seed, read_top_k, told
 from codespec.server.loading import Loaded
 from codespec.server.tickets import Ask
 from codespec.server.wire import Fields, sse
@@ -55,12 +55,12 @@ def read_sampling(fields: Fields) -> dict[str, Any]:
     fields.refuse_unless("logit_bias", ({},), "tokens are the engine's own")
     return {
         "temperature": fields.number("temperature", 0.0, 0.0, 2.0),
-        "top_k": max(0, fields.whole("top_k", 0)),
+        "top_k": read_top_k(fields),
         "top_p": max(1e-6, fields.number("top_p", 1.0, 0.0, 1.0)),
         "min_p": fields.number("min_p", 0.0, 0.0, 1.0),
         "repetition_penalty": fields.number("repetition_penalty", 1.0, 0.01, 100.0),
         "seed": read_seed(fields),
-        "n": fields.whole("n", 1, 1, 16),
+        "n": read_choices(fields),
         "stop": fields.texts("stop"),
     }
 

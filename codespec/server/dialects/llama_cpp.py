@@ -18,8 +18,10 @@ from codespec.server.dialects.spelled import Shown, Spelling, llama
 from codespec.server.dialects.streams import (
     collect,
     missing_fim,
+    read_choices,
     read_seed,
     read_tokens,
+    read_top_k,
     speaking,
     stream,
     told,
@@ -27,7 +29,7 @@ from codespec.server.dialects.streams import (
 )
 from codespec.server.loading import Loaded
 from codespec.server.tickets import Ask, Priority
-from codespec.server.wire import Fields, event_stream, read_fields, reply, sse
+from codespec.server.wire import MOST_TEXT, Fields, event_stream, read_fields, reply, sse
 from codespec.types import Completion, CompletionRequest, DoneEvent, Event, Snippet, Stats, TextEvent
 
 INFILL_NAMES = {"prefix": "input_prefix", "suffix": "input_suffix", "max_tokens": "n_predict", "n": "n_cmpl"}
@@ -81,7 +83,7 @@ def read_infill(fields: Fields, loaded: Loaded) -> Order:
         "prefix": fields.text("input_prefix", "") + fields.text("prompt", ""),
         "suffix": fields.text("input_suffix", ""),
         "snippets": without_secrets(extras, notes),
-        "n": fields.whole("n_cmpl", 1, 1, 16),
+        "n": read_choices(fields, "n_cmpl"),
     }
     return _order(fields, loaded, [{**texts, "shape": "auto", "heal": True}], notes)
 
@@ -100,13 +102,13 @@ def read_completion(fields: Fields, loaded: Loaded) -> Order:
 def _order(fields: Fields, loaded: Loaded, prompts: Sequence[dict[str, Any]], notes: list[str]) -> Order:
     tokens = read_tokens(fields, "n_predict", loaded.context, notes, 128)
     limit = fields.number("t_max_predict_ms", 0.0, -1.0, 600_000.0)
-    indent, streams = fields.whole("n_indent", 0, 0), fields.flag("stream")
+    indent, streams = fields.whole("n_indent", 0, 0, MOST_TEXT), fields.flag("stream")
     if indent and streams:
         notes.append("n_indent is not used in a stream")
     settings: dict[str, Any] = {
         "max_tokens": tokens,
         "temperature": fields.number("temperature", 0.0, 0.0, 100.0),
-        "top_k": max(0, fields.whole("top_k", 0)),
+        "top_k": read_top_k(fields),
         "top_p": fields.number("top_p", 1.0, 1e-6, 1.0),
         "min_p": fields.number("min_p", 0.0, 0.0, 1.0),
         "repetition_penalty": fields.number("repeat_penalty", 1.0, 0.01, 100.0),

@@ -15,7 +15,16 @@ from codespec import __version__
 from codespec.errors import CodespecError
 from codespec.server.daemon import DAEMON
 from codespec.server.dialects.openai import read_prompt
-from codespec.server.dialects.streams import collect, missing_fim, read_seed, read_tokens, speaking, stream, told
+from codespec.server.dialects.streams import (
+    collect,
+    missing_fim,
+    read_seed,
+    read_tokens,
+    read_top_k,
+    speaking,
+    stream,
+    told,
+)
 from codespec.server.loading import Loaded
 from codespec.server.tickets import Ask
 from codespec.server.wire import Fields, Lines, clip, dump, error_reply, read_fields, reply
@@ -63,7 +72,7 @@ def read_ask(fields: Fields, loaded: Loaded) -> Ask:
         **read_prompt(fields.text("prompt", ""), fields, loaded, notes),
         max_tokens=read_tokens(options, "num_predict", loaded.context, notes, 128),
         temperature=options.number("temperature", 0.0, 0.0, 100.0),
-        top_k=max(0, options.whole("top_k", 0)),
+        top_k=read_top_k(options),
         top_p=max(1e-6, options.number("top_p", 1.0, 0.0, 1.0)),
         min_p=options.number("min_p", 0.0, 0.0, 1.0),
         repetition_penalty=options.number("repeat_penalty", 1.0, 0.01, 100.0),

@@ -19,6 +19,7 @@ from codespec.server.daemon import DAEMON
 from codespec.server.dialects.frames import DONE, Chunks, Form, new_frame, read_sampling, usage, whole
 from codespec.server.dialects.spelled import Spelling, legacy
 from codespec.server.dialects.streams import (
+    MOST_CHOICES,
     collect,
     demand_fim,
     missing_fim,
@@ -35,7 +36,6 @@ from codespec.types import Completion, CompletionRequest, Snippet
 
 NAMES = {"prefix": "prompt", "prompt_ids": "prompt"}
 MOST_LOGPROBS = 5
-MOST_CHOICES = 16
 
 Prompt = str | tuple[int, ...]
 

@@ -19,9 +19,12 @@ from codespec.secret_files import is_secret
 from codespec.server.daemon import DAEMON
 from codespec.server.loading import Loaded
 from codespec.server.tickets import Ask, Ticket
-from codespec.server.wire import Fields, Lines, error_body, sse
+from codespec.server.wire import MOST_COUNT, Fields, Lines, error_body, sse
 from codespec.text.fim_templates import FimMissing, find_template
 from codespec.types import Completion, Event, Snippet
+
+MOST_CHOICES = 16  # texts for one prompt
+MOST_SEED = (1 << 63) - 1
 
 Rest = ParamSpec("Rest")
 Handler = Callable[Concatenate[web.Request, Rest], Coroutine[Any, Any, web.StreamResponse]]
@@ -87,9 +90,11 @@ async def _numbered(tickets: Sequence[Ticket]) -> AsyncIterator[Event]:
         before += ticket.ask.request.n
 
 
-def read_tokens(fields: Fields, name: str, context: int, notes: list[str], default: int = 64) -> int:
-    """How many tokens to write at most. Clients ask for more than a context holds; half of it goes to the prompt."""
-    asked = fields.whole(name, default, -2, 1 << 31)
+def read_tokens(fields: Fields, name: str, context: int, notes: list[str], default: int = 64, least: int = -2) -> int:
+    """How many tokens to write at most. Clients ask for more than a context holds; half of it goes to the prompt. A
+    negative number asks for all that fit.
+    """
+    asked = fields.whole(name, default, least, MOST_COUNT)
     granted = min(asked if asked >= 0 else context, max(1, context // 2))
     if asked > granted:
         notes.append(f"{fields.label(name)} was cut to {granted}, half of the context: the prompt needs the other")
@@ -98,8 +103,18 @@ def read_tokens(fields: Fields, name: str, context: int, notes: list[str], defau
 
 def read_seed(fields: Fields, name: str = "seed") -> int:
     """The seed; a negative one means any."""
-    seed = fields.whole(name, 0)
+    seed = fields.whole(name, 0, -MOST_SEED - 1, MOST_SEED)
     return seed if seed >= 0 else secrets.randbits(32)
+
+
+def read_choices(fields: Fields, name: str = "n") -> int:
+    """How many texts to write for each prompt."""
+    return fields.whole(name, 1, 1, MOST_CHOICES)
+
+
+def read_top_k(fields: Fields) -> int:
+    """Of how many of the likeliest tokens one is drawn; 0, and less, means of all."""
+    return max(0, fields.whole("top_k", 0, -1, MOST_COUNT))
 
 
 def without_secrets(snippets: Iterable[Snippet], notes: list[str]) -> tuple[Snippet, ...]:

@@ -1,0 +1,127 @@
+"""Every whole number that a client may send has a bound: the fields are found where they are read, none is listed."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import codespec.server
+from codespec.server.app import build_app
+from codespec.server.daemon import Daemon
+from codespec.server.wire import Fields
+from codespec.server.worker import Worker
+from tests.server.daemons import serving
+from tests.server.test_fuzz import talking_engine
+from tests.server.test_process import Process
+
+FOLDER = Path(codespec.server.__file__).parent
+SAID = [{"role": "user", "content": "x"}]
+# What each endpoint that reads a body needs, and the fields that bring others with them.
+BODIES: dict[str, list[dict[str, Any]]] = {
+    "/v1/codespec/complete": [{"prefix": "x"}, {"prefix": "x", "shape": "raw"}],
+    "/infill": [{"input_prefix": "x"}],
+    "/completion": [{"prompt": "x"}],
+    "/detokenize": [{"tokens": [1]}],
+    "/tokenize": [{"content": "x"}],
+    "/v1/completions": [{"prompt": "x", "logprobs": 1}, {"segments": {"prefix": "x"}}],
+    "/v1/chat/completions": [{"messages": SAID, "logprobs": True}, {"messages": SAID, "max_completion_tokens": 1}],
+    "/v1/fim/completions": [{"prompt": "x"}],
+    "/v1/events": [{}],
+    "/api/generate": [{"prompt": "x", "stream": False, "options": {"seed": 1}}],
+    "/api/show": [{"model": "x"}],
+}
+WIDEST = 1 << 63  # of any bound, and only seeds come near: one number is then eight bytes
+
+
+class Whole(NamedTuple):
+    """A field that takes a whole number: where it is read, in which body, and its bounds."""
+
+    place: tuple[str, int]
+    path: str
+    body: str
+    label: str
+    least: int
+    most: int
+
+
+def found(monkeypatch: pytest.MonkeyPatch) -> set[Whole]:
+    """What the handlers read of the bodies above."""
+    seen: set[Whole] = set()
+    asked = {"path": "", "body": ""}
+    read = Fields.whole
+
+    def whole(self: Fields, name: str, default: int, least: int, most: int) -> int:
+        caller = inspect.stack()[1]
+        place = (Path(caller.filename).name, caller.frame.f_lineno)
+        seen.add(Whole(place, asked["path"], asked["body"], self.label(name), least, most))
+        return read(self, name, default, least, most)
+
+    monkeypatch.setattr(Fields, "whole", whole)
+    with serving(talking_engine()) as served:
+        for path, body in bodies():
+            asked.update(path=path, body=json.dumps(body))
+            assert served.post(path, body).status == 200, (path, body)
+    return seen
+
+
+def bodies() -> Iterator[tuple[str, dict[str, Any]]]:
+    yield from ((path, body) for path, all_ in BODIES.items() for body in all_)
+
+
+def test_every_endpoint_that_reads_a_body_is_asked() -> None:
+    app = build_app(Daemon(Worker(lambda _: pytest.fail("nothing is loaded")), 0))
+    posted = {route.resource.canonical for route in app.router.routes() if route.method == "POST" and route.resource}
+    assert posted - {"/v1/health"} == set(BODIES), "/v1/health reads none"
+
+
+def test_every_whole_number_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each place in the source that reads one is reached, and states both bounds."""
+    seen = found(monkeypatch)
+    places = {place for file in FOLDER.rglob("*.py") for place in reading_places(file)}
+    assert len(places) > 8 and {whole.place for whole in seen} == places, "a body above must reach the others"
+    for whole in seen:
+        assert -WIDEST <= whole.least <= whole.most < WIDEST, whole
+        assert "seed" in whole.label or -(1 << 31) <= whole.least <= whole.most < 1 << 31, whole
+
+
+def reading_places(file: Path) -> Iterator[tuple[str, int]]:
+    """Where a file reads whole numbers; `form.whole` writes a choice."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        spelled = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+        if spelled.endswith(".whole") and spelled != "form.whole":
+            yield file.name, node.lineno
+
+
+def test_one_beyond_a_bound_is_one_sentence(monkeypatch: pytest.MonkeyPatch, real: Process) -> None:
+    """Asked of the real daemon: beyond each bound, and far beyond, where memory would be taken for each."""
+    for whole in sorted(found(monkeypatch)):
+        for value in {whole.least - 1, whole.most + 1, 1 << 62, 1 << 64}:
+            if whole.least <= value <= whole.most:
+                continue
+            body = with_field(json.loads(whole.body), whole.label.split("."), value)
+            status, said = real.ask("POST", whole.path, body)
+            error = json.loads(said)
+            error = error if isinstance(error["error"], str) else error["error"]
+            message = error.get("message") or error["error"]
+            assert (status, error["field"]) == (400, whole.label), (whole, value, said)
+            assert message == f"{whole.label} must be a whole number from {whole.least} to {whole.most}.", said
+    assert real.ask("GET", "/health")[0] == 200
+
+
+def with_field(body: dict[str, Any], names: list[str], value: int) -> dict[str, Any]:
+    """The body with a field, which may be a part's."""
+    name, *rest = names
+    return {**body, name: with_field(body.get(name, {}), rest, value) if rest else value}
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/completion"])
+def test_ids_beyond_the_vocabulary_are_one_sentence(path: str, real: Process) -> None:
+    for number in (-1, 1 << 31, 1 << 62, 1 << 64):
+        status, said = real.ask("POST", path, {"prompt": [number]})
+        assert (status, json.loads(said)["error"]["field"]) == (400, "prompt")
