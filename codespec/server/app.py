@@ -8,19 +8,21 @@ from __future__ import annotations
 from aiohttp import web
 
 from codespec.server import metrics_page, page
+from codespec.server.connections import CONNECTIONS, Connections, open_files
 from codespec.server.daemon import DAEMON, Daemon
 from codespec.server.dialects import codespec, llama_about, llama_cpp, mistral, ollama, openai, openai_chat, tabby
 from codespec.server.security import answer_errors, guard, log_access
 from codespec.server.wire import read_fields
 
-MOST_BODY = 8 << 20  # bytes; each field has a bound of its own
+HEALTH = frozenset({"/health", "/v1/health"})
 
 
 def build_app(daemon: Daemon, host: str = "127.0.0.1", token: str = "") -> web.Application:
     """The routes and the guards around them."""
-    guards = [log_access(), answer_errors(), guard(host, token, page.OPEN_PATHS)]
-    app = web.Application(middlewares=guards, client_max_size=MOST_BODY)
-    app[DAEMON] = daemon
+    connections = Connections(open_files())
+    guards = [log_access(), answer_errors(), connections.watch(HEALTH), guard(host, token, page.OPEN_PATHS)]
+    app = web.Application(middlewares=guards)
+    app[DAEMON], app[CONNECTIONS] = daemon, connections
     for dialect in (codespec, llama_cpp, llama_about, openai, openai_chat, mistral, tabby, ollama):
         app.router.add_routes(dialect.ROUTES)
     app.router.add_routes(metrics_page.ROUTES)

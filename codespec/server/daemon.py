@@ -5,6 +5,7 @@ Knows the bound on open requests; knows no dialect.
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from aiohttp import web
 from codespec.errors import ServeError
 from codespec.server.loading import Loaded
 from codespec.server.metrics import RequestMetrics
-from codespec.server.tickets import Ask, Priority, Ticket
+from codespec.server.tickets import Ask, Failed, Priority, Ticket
 from codespec.server.worker import Worker
 from codespec.types import Completion
 
@@ -29,6 +30,7 @@ class Daemon:
         self.queue = queue
         self.stopping = False
         self.metrics = RequestMetrics()
+        self.encoding = asyncio.Lock()  # one long text at a time, so that a core is left for the engine
         self._tickets: set[Ticket] = set()
 
     @property
@@ -56,7 +58,7 @@ class Daemon:
         """The engine and what is told of it. Raises ServeError while there is none."""
         worker = self.worker
         if self.stopping:
-            raise ServeError("The daemon is stopping: ask again when it is back.", 503, 5)
+            raise stopping()
         if worker.error is not None:
             raise ServeError(str(worker.error), 503)
         if worker.loaded is None or worker.state != "ready":
@@ -91,10 +93,21 @@ class Daemon:
             if not ticket.over:
                 self.worker.leave(ticket)
 
+    def refuse_open(self) -> None:
+        """Ends what is still asked: streams by an event, what has no reply yet by its status."""
+        for ticket in list(self._tickets):
+            self.worker.leave(ticket)
+            ticket.push([Failed(stopping())])
+
     async def complete(self, ask: Ask) -> list[Completion]:
         """All choices of one ask."""
         with self.ask(ask) as ticket:
             return await ticket.completions()
+
+
+def stopping() -> ServeError:
+    """What is said to whoever asks a daemon that is about to end."""
+    return ServeError("The daemon is stopping: ask again when it is back.", 503, 5)
 
 
 DAEMON: web.AppKey[Daemon] = web.AppKey("daemon", Daemon)

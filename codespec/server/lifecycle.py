@@ -1,4 +1,4 @@
-"""From `codespec serve` to its end: sockets, signals, draining. Knows processes; knows no requests.
+"""From `codespec serve` to its end: signals, draining. Knows processes; knows no requests.
 
 It listens at once and loads behind that. The first SIGTERM or SIGINT lets open requests finish and ends with 0; the
 second ends at once. An engine that has died ends it too, with an error: whoever watches it (an editor's language
@@ -8,30 +8,28 @@ server, systemd) starts another, which helps where answering 503 for ever would 
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import os
 import signal
-import socket
-import stat
 import sys
 from collections.abc import Callable, Coroutine
-from pathlib import Path
 from typing import Any, NoReturn
 
 from aiohttp import web
 
-from codespec.errors import ConfigError
 from codespec.server.access import check_bind
 from codespec.server.app import build_app
-from codespec.server.daemon import Daemon
+from codespec.server.connections import CONNECTIONS
+from codespec.server.daemon import Daemon, stopping
 from codespec.server.loading import Loaded, Progress
 from codespec.server.logs import log
 from codespec.server.settings import ServeConfig
+from codespec.server.sockets import listen
 from codespec.server.worker import Worker
 from codespec.token_file import read_token
 
 STOP_SECONDS = 5.0  # for the engine's thread, after the last request
+TELL_SECONDS = 1.0  # for replies that say that the daemon stops
 IDLE_SECONDS = 75.0  # a connection without a request
 
 
@@ -54,7 +52,8 @@ def serve(config: ServeConfig, load: Callable[[Progress], Loaded]) -> int:
 
 async def _serve(config: ServeConfig, token: str, worker: Worker, told: list[str]) -> None:
     daemon = Daemon(worker, config.queue)
-    runner = make_runner(build_app(daemon, config.host, token), config.drain_seconds)
+    runner = make_runner(build_app(daemon, config.host, token))
+    asyncio.get_running_loop().set_exception_handler(runner.app[CONNECTIONS].on_loop_error)
     await runner.setup()
     stop = _stop_signals()
     try:
@@ -62,11 +61,20 @@ async def _serve(config: ServeConfig, token: str, worker: Worker, told: list[str
         worker.start(asyncio.get_running_loop())
         await _until(stop, _work(worker, told))
     finally:
-        own = [Path(address) for address in runner.addresses if isinstance(address, str)]
-        daemon.stopping = True
-        await runner.cleanup()
-        for place in own:
-            place.unlink(missing_ok=True)
+        await drain(runner, daemon, config.drain_seconds)
+
+
+async def drain(runner: web.AppRunner, daemon: Daemon, seconds: float) -> None:
+    """Takes no connection any more, and lets what is asked finish; what is not finished by then is told why."""
+    daemon.stopping = True
+    for site in runner.sites:
+        await site.stop()
+    connections = runner.app[CONNECTIONS]
+    if not await connections.quiet(seconds):
+        daemon.refuse_open()
+        connections.refuse_unread(stopping)
+        await connections.quiet(TELL_SECONDS)
+    await runner.cleanup()
 
 
 async def _until(stop: asyncio.Event, work: Coroutine[Any, Any, NoReturn]) -> None:
@@ -79,7 +87,7 @@ async def _until(stop: asyncio.Event, work: Coroutine[Any, Any, NoReturn]) -> No
     working.cancel()
 
 
-def make_runner(app: web.Application, drain_seconds: float) -> web.AppRunner:
+def make_runner(app: web.Application) -> web.AppRunner:
     """An application that cancels a handler whose client has gone, and logs nothing of a client's bytes."""
     silent = logging.getLogger("codespec.server.http")
     silent.setLevel(logging.CRITICAL + 1)
@@ -89,58 +97,9 @@ def make_runner(app: web.Application, drain_seconds: float) -> web.AppRunner:
         access_log=None,
         logger=silent,
         keepalive_timeout=IDLE_SECONDS,
-        shutdown_timeout=drain_seconds,
+        auto_decompress=False,  # a small body could become a large one
+        shutdown_timeout=TELL_SECONDS,  # for what is written behind a handler's end
     )
-
-
-async def listen(runner: web.AppRunner, config: ServeConfig) -> None:
-    """Opens the sockets and says where. Raises ConfigError where one is taken."""
-    try:
-        await web.TCPSite(runner, config.host, config.port).start()
-    except OSError as error:
-        raise ConfigError(_why_not(config, error)) from error
-    host = f"[{config.host}]" if ":" in config.host else config.host
-    print(f"codespec: listening on http://{host}:{runner.addresses[0][1]}", flush=True)
-    if config.socket:
-        await _listen_unix(runner, Path(config.socket).expanduser())
-
-
-async def _listen_unix(runner: web.AppRunner, path: Path) -> None:
-    _clear(path)
-    former = os.umask(0o177)  # for this user alone
-    try:
-        await web.UnixSite(runner, str(path)).start()
-    except OSError as error:
-        raise ConfigError(f"The socket {path} can't be made ({error.strerror}): choose another place.") from error
-    finally:
-        os.umask(former)
-    print(f"codespec: listening on unix:{path}", flush=True)
-
-
-def _clear(path: Path) -> None:
-    """Removes a socket that nobody answers on; what else lies there stays."""
-    try:
-        is_socket = stat.S_ISSOCK(path.stat().st_mode)
-    except OSError:
-        return  # nothing there; a folder that is missing is told when the socket is made
-    if not is_socket:
-        raise ConfigError(f"{path} is there and no socket: choose another path for --socket.")
-    with socket.socket(socket.AF_UNIX) as probe:
-        try:
-            probe.connect(str(path))
-        except OSError:
-            path.unlink(missing_ok=True)
-            return
-    raise ConfigError(f"The socket {path} is in use: stop the other daemon, or choose another with --socket.")
-
-
-def _why_not(config: ServeConfig, error: OSError) -> str:
-    if error.errno == errno.EADDRINUSE:
-        where = f"Port {config.port} of {config.host} is in use"
-        return f"{where}: stop the other program, or choose another with --port (0 takes a free one)."
-    if error.errno == errno.EACCES:
-        return f"Port {config.port} needs rights you do not have: choose one from 1024 on with --port."
-    return f"{config.host}:{config.port} can't be listened on ({error.strerror}): check --host."
 
 
 async def _work(worker: Worker, told: list[str]) -> NoReturn:

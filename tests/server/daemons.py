@@ -14,9 +14,10 @@ from typing import Any
 
 from codespec.server.app import build_app
 from codespec.server.daemon import Daemon
-from codespec.server.lifecycle import listen, make_runner
+from codespec.server.lifecycle import drain, make_runner
 from codespec.server.loading import Loaded, Progress
 from codespec.server.settings import ServeConfig
+from codespec.server.sockets import listen
 from codespec.server.worker import Worker
 
 SECONDS = 120  # shared cores are slow by chance
@@ -105,7 +106,7 @@ def serving_load(
     """A daemon that loads; `ready` waits for that."""
     worker = Worker(load)
     served = Served(worker, Daemon(worker, queue))
-    runner = make_runner(build_app(served.daemon, host, token), 5.0)
+    runner = make_runner(build_app(served.daemon, host, token))
 
     async def begin() -> None:
         await runner.setup()
@@ -121,8 +122,8 @@ def serving_load(
         asyncio.run_coroutine_threadsafe(begin(), served.loop).result(SECONDS)
         yield served
     finally:
-        served.daemon.stopping = True
-        asyncio.run_coroutine_threadsafe(runner.cleanup(), served.loop).result(SECONDS)
+        stopping = drain(runner, served.daemon, 5.0)
+        asyncio.run_coroutine_threadsafe(stopping, served.loop).result(SECONDS)
         assert worker.stop(SECONDS), "the engine's thread hangs"
         served.loop.call_soon_threadsafe(served.loop.stop)
         thread.join(SECONDS)

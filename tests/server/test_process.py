@@ -30,18 +30,30 @@ class Process:
         self.process = process
         assert process.stdout is not None
         line = process.stdout.readline().decode()
-        match = re.fullmatch(r"codespec: listening on http://127\.0\.0\.1:(\d+)\n", line)
+        match = re.fullmatch(r"codespec: listening on http://([\d.]+):(\d+)\n", line)
         assert match, line + (process.stderr.read().decode() if process.stderr else "")
-        self.port = int(match[1])
+        self.host = "127.0.0.1" if match[1] == "0.0.0.0" else match[1]
+        self.port = int(match[2])
 
-    def ask(self, method: str, path: str, body: object = None) -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=SECONDS)
+    def ask(self, method: str, path: str, body: object = None, **headers: str) -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=SECONDS)
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         try:
-            connection.request(method, path, None if body is None else json.dumps(body))
+            connection.request(method, path, data, {name.replace("_", "-"): v for name, v in headers.items()})
             reply = connection.getresponse()
             return reply.status, reply.read()
         finally:
             connection.close()
+
+    def open(self, path: str, body: object) -> http.client.HTTPConnection:
+        """Sends a POST and leaves the reply unread."""
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=SECONDS)
+        connection.request("POST", path, body if isinstance(body, bytes) else json.dumps(body).encode())
+        return connection
+
+    def num_open(self) -> int:
+        """Requests that the engine works for, or will."""
+        return int(json.loads(self.ask("GET", "/health")[1])["open"])
 
     def until_ready(self) -> None:
         assert wait_for(lambda: self.ask("GET", "/health")[0] == 200)
@@ -51,7 +63,7 @@ class Process:
         for number in signals:
             self.process.send_signal(number)
         out, err = self.process.communicate(timeout=SECONDS)
-        return self.process.returncode, out.decode(), err.decode()
+        return self.process.returncode, out.decode(), (err or b"").decode()
 
 
 @contextmanager

@@ -1,0 +1,61 @@
+"""A signal to a real daemon under load: one limit, and everybody who asked is answered to the end."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import signal
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+from tests.cli.conftest import Models, models  # noqa: F401
+from tests.cli.processes import SECONDS
+from tests.server.daemons import wait_for
+from tests.server.test_process import daemon
+
+ALLOWED = 2  # seconds; the requests take many times as long
+STREAMED = ("/v1/completions", "/completion", "/api/generate")
+HALF = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"
+
+
+def long(path: str, stream: bool) -> dict[str, object]:
+    """A request like no other: equal ones would share a computation, and none of them wait."""
+    sizes = {"max_tokens": 1900, "n_predict": 1900, "options": {"num_predict": 1900}}
+    return {**sizes, "prompt": f"# {path} {stream}\n", "stream": stream}
+
+
+def test_one_limit_and_an_answer_for_everybody(models: Models) -> None:  # noqa: F811
+    words = (*models.flags, "--max-batch", "4", "--drain-seconds", str(ALLOWED))
+    with daemon(*words) as served, ThreadPoolExecutor(8) as pool, ExitStack() as stack:
+        served.until_ready()
+        own = served.open("/v1/codespec/complete", {"prefix": "begins", "max_tokens": 1900, "shape": "raw"})
+        streams = [own, *(served.open(path, long(path, stream=True)) for path in STREAMED)]
+        for stream in streams:
+            stack.callback(stream.close)
+        begun = [stream.getresponse() for stream in streams]
+        heads = [reply.read1(10) for reply in begun]
+        waiting = [served.open(path, long(path, stream=False)) for path in STREAMED]
+        waiting.append(served.open("/v1/codespec/complete", {"prefix": "waits", "max_tokens": 1900, "shape": "raw"}))
+        for connection in waiting:
+            stack.callback(connection.close)
+        assert wait_for(lambda: served.num_open() == 8)
+        with socket.create_connection((served.host, served.port), timeout=SECONDS) as half:
+            half.sendall(HALF)
+            signalled = time.monotonic()
+            served.process.send_signal(signal.SIGTERM)
+            rests = list(pool.map(http.client.HTTPResponse.read, begun))
+            spent = time.monotonic() - signalled
+            refused = [connection.getresponse() for connection in waiting]
+            said = [json.loads(reply.read()) for reply in refused]
+            cut = half.recv(4096)
+        code, _, err = served.end()
+    assert all(heads) and b"event: error\n" in rests[0]
+    for rest in rests:
+        last = rest.decode().rstrip("\n").rpartition("\n")[2].removeprefix("data: ")
+        assert "is stopping" in json.dumps(json.loads(last)) and b"[DONE]" not in rest
+    assert [reply.status for reply in refused] == [503] * 4 and all("is stopping" in json.dumps(one) for one in said)
+    assert cut.startswith(b"HTTP/1.1 503"), "whoever was still sending is answered too"
+    assert ALLOWED * 0.9 < spent < ALLOWED * 8, "the default is 15 times as long"
+    assert code == 0 and "Traceback" not in err

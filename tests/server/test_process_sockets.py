@@ -1,0 +1,77 @@
+"""The sockets of real daemons: more connections than files may be open, and two daemons one after the other."""
+
+from __future__ import annotations
+
+import resource
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+
+from tests.cli.conftest import Models, models  # noqa: F401
+from tests.cli.processes import SECONDS, start
+from tests.server.test_process import Process, daemon, over_unix
+
+FILES = 160
+FLOOD = 2 * FILES
+HALF = b"POST /v1/codespec/complete HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"
+
+
+def with_few_files(number: int) -> None:
+    """As behind `ulimit -n`."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (number, number))
+
+
+@contextmanager
+def flood(served: Process) -> Iterator[None]:
+    """Connections that ask nothing, and some that begin to."""
+    with ExitStack() as stack:
+        for number in range(FLOOD):
+            one = stack.enter_context(socket.create_connection((served.host, served.port), timeout=SECONDS))
+            if number % 2:
+                one.sendall(HALF)
+        yield
+
+
+def test_more_connections_than_files(models: Models, tmp_path: Path) -> None:  # noqa: F811
+    """While it loads, and once it is ready: it is asked after its health all the same, and says so in one line."""
+    log = tmp_path / "log"
+    with (
+        log.open("wb") as file,
+        daemon(*models.flags, stderr=file, preexec_fn=partial(with_few_files, FILES)) as served,
+    ):
+        with flood(served):
+            assert served.ask("GET", "/health")[0] in (200, 503)
+            served.until_ready()
+        with flood(served):
+            for _ in range(20):
+                assert served.ask("GET", "/health")[0] == 200
+            status, said = served.ask("POST", "/v1/codespec/complete", {"prefix": "x", "max_tokens": 2})
+            assert status == 200 and b'"finish_reason"' in said
+        served.end(signal.SIGTERM)
+    lines = log.read_text().splitlines()
+    assert len([line for line in lines if "connections are open" in line]) == 1, lines
+    assert not [line for line in lines if "Traceback" in line or "Too many open files" in line], lines
+
+
+def test_too_few_files_are_one_sentence() -> None:
+    with start("serve", "--port", "0", preexec_fn=partial(with_few_files, 64)) as process:
+        out, err = process.communicate(timeout=SECONDS)
+    assert (process.returncode, out, err.count(b"\n")) == (2, b"", 1) and b"ulimit -n" in err
+
+
+def test_an_older_daemons_end_leaves_a_newer_ones_socket(tmp_path: Path) -> None:
+    """Somebody removed the socket, or the older daemon was still finishing requests: the newer one made its own."""
+    place = tmp_path / "s"
+    with daemon("--socket", place) as older:
+        assert older.process.stdout is not None and older.process.stdout.readline().endswith(b"s\n")
+        place.unlink()
+        with daemon("--socket", place) as newer:
+            assert newer.process.stdout is not None and newer.process.stdout.readline().endswith(b"s\n")
+            assert older.end(signal.SIGTERM)[0] == 0
+            assert b"HTTP/1.1" in over_unix(place, "/health")
+            assert newer.end(signal.SIGTERM)[0] == 0
+    assert not place.exists(), "the newer one removed its own"
