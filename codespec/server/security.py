@@ -21,7 +21,6 @@ LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 HTTP_ERRORS = {
     404: ("path", "see the README for the endpoints"),
     405: ("method", "use one that Allow names"),
-    413: ("body", "send less text"),
 }
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
@@ -14,11 +15,16 @@ from aiohttp import web
 
 from codespec.errors import CodespecError, RequestError, ServeError
 
+MOST_BODY = 8 << 20  # bytes; each field has a bound of its own
+MOST_SEPARATORS = 1 << 18  # of one body: an empty list is three bytes of it and seventy of memory
 MOST_TEXT = 1 << 20  # characters of one field
+MOST_WORD = 4096  # characters of one text of a list
 MOST_COUNT = (1 << 31) - 1  # of whatever a field counts, where nothing smaller bounds it
 READ_SECONDS = 20.0  # for a whole body
 WRITE_SECONDS = 20.0  # for one piece, with a client that does not read
 KINDS = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error", 501: "not_supported_error"}
+_SEPARATORS = (b",", b"[", b"{")
+_QUOTED = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)  # in one pass, also where a quote is missing
 
 
 class Refused(RequestError):
@@ -30,11 +36,20 @@ class Refused(RequestError):
 
 
 class Fields:
-    """A JSON object whose fields are read with their types; null is the same as absent."""
+    """A JSON object whose fields are read with their types; null is the same as absent.
+
+    Read within a `with` block: behind it the values are gone, and what waits and streams holds its request only.
+    """
 
     def __init__(self, values: Mapping[str, Any], above: str = "") -> None:
         self._values = values
         self._above = above
+
+    def __enter__(self) -> Fields:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        del self._values
 
     def __contains__(self, name: str) -> bool:
         return self._values.get(name) is not None
@@ -96,9 +111,9 @@ class Fields:
         if (
             not isinstance(items, list)
             or len(items) > most
-            or not all(isinstance(i, str) and is_utf8(i) for i in items)
+            or not all(isinstance(i, str) and len(i) <= MOST_WORD and is_utf8(i) for i in items)
         ):
-            self._refuse(name, f"a text or a list of at most {most} texts")
+            self._refuse(name, f"a text or a list of at most {most} texts, each at most {MOST_WORD} characters long")
         return tuple(item for item in items if item)
 
     def prompts(self, name: str, most: int = 64) -> list[str | tuple[int, ...]]:
@@ -160,18 +175,35 @@ class Fields:
 
 async def read_fields(request: web.Request) -> Fields:
     """The body as one JSON object, whatever its content type says. Raises RequestError or ServeError."""
+    coding = request.headers.get("Content-Encoding", "")
+    if coding.strip().lower() not in ("", "identity"):
+        sentence = "Content-Encoding is refused (a small body could become a large one): send the body as it is."
+        raise Refused(sentence, "Content-Encoding", 415)
+    return parse_fields(await _read_body(request))
+
+
+async def _read_body(request: web.Request) -> bytearray:
+    """All of the body; the request keeps nothing of it."""
+    body = bytearray()
     try:
         async with asyncio.timeout(READ_SECONDS):
-            body = await request.read()
+            while piece := await request.content.readany():
+                body += piece
+                if len(body) > MOST_BODY:
+                    raise Refused(f"The body is longer than {MOST_BODY >> 20} MiB: send less text.", "body", 413)
     except TimeoutError as error:
         raise Refused(f"The body did not come within {READ_SECONDS:g} s: send it at once.", "body", 408) from error
     except web.RequestPayloadError as error:
         raise RequestError("The body is not what its headers say (length or encoding): mend them.", "body") from error
-    return parse_fields(body)
+    return body
 
 
-def parse_fields(body: bytes) -> Fields:
-    """JSON as standards have it: no NaN, no depth that exhausts the parser."""
+def parse_fields(body: bytes | bytearray) -> Fields:
+    """JSON as standards have it: no NaN, no depth that exhausts the parser, no more values than any request needs."""
+    if _num_separators(body) > MOST_SEPARATORS:
+        raise RequestError(
+            f"The body holds more than {MOST_SEPARATORS} commas and brackets: send fewer values.", "body"
+        )
     try:
         values = json.loads(body.decode("utf-8"), parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
@@ -179,6 +211,17 @@ def parse_fields(body: bytes) -> Fields:
     if not isinstance(values, dict):
         raise RequestError("The body must be a JSON object.", "body")
     return Fields(values)
+
+
+def _num_separators(body: bytes | bytearray) -> int:
+    """Commas and opening brackets: each value but the outermost stands behind one. Source text has many of its own,
+    so what is inside quotes is left out where they seem to be too many.
+    """
+    count = sum(body.count(mark) for mark in _SEPARATORS)
+    if count <= MOST_SEPARATORS:
+        return count
+    outside = _QUOTED.sub(b"", body)
+    return sum(outside.count(mark) for mark in _SEPARATORS)
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -27,7 +27,8 @@ SHAPES = ("auto", "line", "block", "raw")
 
 async def complete(request: web.Request) -> web.StreamResponse:
     """Streams text, rounds and the end. What is wrong before the first event is a plain HTTP error."""
-    ask = read_ask(await read_fields(request), request.app[DAEMON].ready().context)
+    with await read_fields(request) as fields:
+        ask = read_ask(fields, request.app[DAEMON].ready().context)
     return await stream(request, [ask], event_stream(request), lambda event: [to_bytes(event, ask.notes)], tell_error)
 
 

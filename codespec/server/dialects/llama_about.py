@@ -5,6 +5,7 @@ Knows their fields; completes nothing.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import asdict
 from typing import Any
 
@@ -14,6 +15,8 @@ from codespec import __version__
 from codespec.server.chat import find_chat_template
 from codespec.server.daemon import DAEMON
 from codespec.server.wire import read_fields, reply
+
+MOST_CONTENT = 1 << 18  # characters: some tenths of a second
 
 
 async def health(request: web.Request) -> web.StreamResponse:
@@ -44,20 +47,21 @@ async def props(request: web.Request) -> web.StreamResponse:
 
 
 async def tokenize(request: web.Request) -> web.StreamResponse:
-    """The target's ids of a text."""
+    """The target's ids of a text, found beside the rounds of those who wait for theirs."""
     daemon = request.app[DAEMON]
     tokenizer = daemon.loaded().engine.target.tokenizer
-    fields = await read_fields(request)
-    text = fields.text("content")
-    start = list(tokenizer.bos_ids) if fields.flag("add_special") else []
-    return reply({"tokens": start + await daemon.worker.call(lambda: tokenizer.encode(text))})
+    with await read_fields(request) as fields:
+        text = fields.text("content", most=MOST_CONTENT)
+        start = list(tokenizer.bos_ids) if fields.flag("add_special") else []
+    async with daemon.encoding:
+        return reply({"tokens": start + await asyncio.to_thread(tokenizer.encode, text)})
 
 
 async def detokenize(request: web.Request) -> web.StreamResponse:
     """The text of the target's ids; control tokens have none."""
     tokenizer = request.app[DAEMON].loaded().engine.target.tokenizer
-    fields = await read_fields(request)
-    ids = fields.ids("tokens", len(tokenizer.token_bytes))
+    with await read_fields(request) as fields:
+        ids = fields.ids("tokens", len(tokenizer.token_bytes))
     return reply({"content": tokenizer.decode_bytes(ids).decode("utf-8", "replace")})
 
 

@@ -65,14 +65,18 @@ async def infill(request: web.Request) -> web.StreamResponse:
         raise ServeError(
             f"/infill is not supported by this model ({reason}): load one that can, or use /completion.", 501
         )
-    return await _answer(request, read_infill(await read_fields(request), loaded))
+    with await read_fields(request) as fields:
+        order = read_infill(fields, loaded)
+    return await _answer(request, order)
 
 
 @speaking(COMPLETION_NAMES)
 async def complete(request: web.Request) -> web.StreamResponse:
     """Plain continuations: the target's tokens only."""
     loaded = request.app[DAEMON].loaded()
-    return await _answer(request, read_completion(await read_fields(request), loaded))
+    with await read_fields(request) as fields:
+        order = read_completion(fields, loaded)
+    return await _answer(request, order)
 
 
 def read_infill(fields: Fields, loaded: Loaded) -> Order:

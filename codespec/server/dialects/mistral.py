@@ -24,9 +24,10 @@ NAMES = {"prefix": "prompt"}
 async def complete(request: web.Request) -> web.StreamResponse:
     """A completion between prompt and suffix, whole or streamed."""
     loaded = request.app[DAEMON].loaded()
-    fields = await read_fields(request)
-    asks, form = [read_ask(fields, loaded)], Form(_message, _delta)
-    if fields.flag("stream"):
+    with await read_fields(request) as fields:
+        asks, streams = [read_ask(fields, loaded)], fields.flag("stream")
+    form = Form(_message, _delta)
+    if streams:
         chunks = Chunks(new_frame("fim", "chat.completion.chunk", loaded), form, asks)
         return await stream(request, asks, event_stream(request), chunks.say, last=DONE)
     done = await collect(request, asks)

@@ -47,11 +47,11 @@ async def generate(request: web.Request) -> web.StreamResponse:
 @speaking(NAMES)
 async def _generate(request: web.Request) -> web.StreamResponse:
     loaded = request.app[DAEMON].loaded()
-    fields = await read_fields(request)
-    if not fields.text("prompt", "") and not fields.text("suffix", ""):
-        return reply({**_head(loaded.name), "response": "", "done": True, "done_reason": "load"})
-    asks = [read_ask(fields, loaded)]
-    if fields.flag("stream", True):
+    with await read_fields(request) as fields:
+        if not fields.text("prompt", "") and not fields.text("suffix", ""):
+            return reply({**_head(loaded.name), "response": "", "done": True, "done_reason": "load"})
+        asks, streams = [read_ask(fields, loaded)], fields.flag("stream", True)
+    if streams:
         lines = Lines(request, "application/x-ndjson")
         return await stream(request, asks, lines, lambda event: _pieces(event, loaded.name, asks), _tell_error)
     (done,) = await collect(request, asks)
@@ -129,8 +129,8 @@ async def running(request: web.Request) -> web.StreamResponse:
 async def show(request: web.Request) -> web.StreamResponse:
     """What clients ask about a model before they complete: its context, and whether it fills in."""
     loaded = request.app[DAEMON].loaded()
-    fields = await read_fields(request)
-    asked = fields.text("model", "", 4096) or fields.text("name", "", 4096)
+    with await read_fields(request) as fields:
+        asked = fields.text("model", "", 4096) or fields.text("name", "", 4096)
     fills = not missing_fim(loaded)
     about = {
         "details": _details(),

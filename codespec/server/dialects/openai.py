@@ -67,12 +67,14 @@ class Order:
 async def complete(request: web.Request, fields: Fields) -> web.StreamResponse:
     """Continuations or fill-ins, whole or streamed."""
     loaded = request.app[DAEMON].loaded()
-    order = read_order(fields, loaded)
+    with fields:
+        order, streams = read_order(fields, loaded), fields.flag("stream")
+        with_usage = streams and reads_usage(fields)
     form = Form(_choice, _choice, legacy, order.opening)
     frame = new_frame("cmpl", "text_completion", loaded)
     spelling = Spelling(loaded.engine.target.tokenizer) if order.with_logprobs else None
-    if fields.flag("stream"):
-        chunks = Chunks(frame, form, order.asks, spelling, reads_usage(fields))
+    if streams:
+        chunks = Chunks(frame, form, order.asks, spelling, with_usage)
         return await stream(request, order.asks, event_stream(request), chunks.say, last=DONE)
     done = await collect(request, order.asks)
     body = whole(frame, form, spelling, order.asks, best(done, order.written, order.choices))

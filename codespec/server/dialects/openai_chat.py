@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from aiohttp import web
@@ -29,18 +30,20 @@ async def complete(request: web.Request) -> web.StreamResponse:
     """The model's answer to a conversation, whole or streamed."""
     daemon = request.app[DAEMON]
     loaded = daemon.loaded()
-    fields = await read_fields(request)
     tokenizer = loaded.engine.target.tokenizer
-    conversation = read_conversation(fields, loaded)
     notes: list[str] = []
-    settings = read_settings(fields, loaded, notes)
-    ids, text = await daemon.worker.call(lambda: to_prompt(tokenizer, conversation))
+    with await read_fields(request) as fields:
+        lay_out = partial(to_prompt, tokenizer, read_conversation(fields, loaded))
+        settings, streams = read_settings(fields, loaded, notes), fields.flag("stream")
+        with_usage = streams and reads_usage(fields)
+    ids, text = await daemon.worker.call(lay_out)
+    del lay_out  # the messages, which the prompt now holds
     asks = [Ask(CompletionRequest(prefix=text, prompt_ids=ids, **settings), notes=tuple(notes))]
     spelling = None if settings["logprobs"] is None else Spelling(tokenizer)
     form = Form(_message, _delta, chat, _opening)
-    if fields.flag("stream"):
+    if streams:
         frame = new_frame("chatcmpl", "chat.completion.chunk", loaded)
-        chunks = Chunks(frame, form, asks, spelling, reads_usage(fields))
+        chunks = Chunks(frame, form, asks, spelling, with_usage)
         return await stream(request, asks, event_stream(request), chunks.say, last=DONE)
     done = await collect(request, asks)
     body = whole(new_frame("chatcmpl", "chat.completion", loaded), form, spelling, asks, done)

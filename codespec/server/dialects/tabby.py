@@ -28,7 +28,8 @@ SPOKEN = "v0.9.0"  # the Tabby whose protocol this is; agents do not ask an olde
 @speaking(NAMES)
 async def complete(request: web.Request, fields: Fields) -> web.StreamResponse:
     """One completion; the agent reads the first choice only."""
-    ask = read_ask(fields)
+    with fields:
+        ask = read_ask(fields)
     done = await request.app[DAEMON].complete(ask)
     choices = [{"index": completion.choice, "text": completion.text} for completion in done]
     return reply({"id": f"cmpl-{uuid.uuid4()}", "choices": choices, "mode": "standard", **told([ask], done)})
@@ -87,8 +88,8 @@ async def health(request: web.Request) -> web.StreamResponse:
 
 async def events(request: web.Request) -> web.StreamResponse:
     """The agent tells what was shown and taken; nothing is kept."""
-    await read_fields(request)
-    return web.Response()
+    with await read_fields(request):
+        return web.Response()
 
 
 async def server_setting(request: web.Request) -> web.StreamResponse:
