@@ -1,0 +1,124 @@
+"""What clients may take of a real daemon: its memory and its engine's time."""
+
+from __future__ import annotations
+
+import gzip
+import http.client
+import json
+import socket
+import threading
+import time
+import zlib
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from codespec.server.dialects.llama_about import MOST_CONTENT
+from codespec.server.wire import MOST_BODY, MOST_SEPARATORS
+from tests.cli.processes import SECONDS
+from tests.server.daemons import wait_for
+from tests.server.test_process import Process
+
+PATH = "/v1/codespec/complete"
+LONG = {"max_tokens": 1900, "n_predict": 1900, "options": {"num_predict": 1900}, "prompt": "def f(x):\n"}
+CHAT = {"messages": [{"role": "user", "content": "x"}]}
+STREAMED = ("/v1/completions", "/completion", "/api/generate", "/v1/fim/completions", "/v1/chat/completions")
+
+
+def test_what_waits_holds_its_request_only(real: Process) -> None:
+    """A body of empty lists, and one as large as may be of which nothing is used, open many times at once."""
+    lists = b'{"prompt": "x", "stream": true, "junk": [' + b"[]," * (MOST_BODY // 3 - 20) + b"[]]}"
+    before = memory(real)
+    text = "a" * (MOST_BODY - 4 * MOST_SEPARATORS - 10_000) + "\U0001f600"  # four bytes a character in memory
+    unused = {"junk": text, "more": [[]] * (MOST_SEPARATORS // 2 - 1000)}
+    with ExitStack() as stack:
+        opened = [real.open(path, lists) for path in STREAMED[:3]]
+        for path in (*STREAMED, *STREAMED):
+            body = {**(CHAT if "chat" in path else {}), **LONG, "stream": True, **unused}
+            opened.append(real.open(path, json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()))
+        for one in opened:
+            stack.callback(one.close)
+        statuses = [one.getresponse().status for one in opened[:3]]
+        assert wait_for(lambda: real.num_open() == 10)
+        grown = memory(real) - before
+    assert statuses == [400] * 3
+    assert wait_for(lambda: real.num_open() == 0)
+    assert grown < 10 * MOST_BODY, "as large as they came they take five times as much"
+
+
+def memory(served: Process) -> int:
+    """Bytes that the daemon holds."""
+    lines = Path(f"/proc/{served.process.pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) * 1024
+
+
+def processor_time(served: Process) -> int:
+    """Ticks that the daemon has run."""
+    fields = Path(f"/proc/{served.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def test_a_packed_body_is_refused_unopened(real: Process) -> None:
+    """It costs no more than as many bytes that are not packed; these would become 8 GiB."""
+    packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+    block = packer.compress(bytes(64 << 20)) + packer.flush(zlib.Z_FULL_FLUSH)
+    bomb = gzip.compress(b"")[:10] + block * (MOST_BODY // len(block))
+    spent = []
+    for headers in ({}, {"Content_Encoding": "gzip"}):
+        begun = processor_time(real)
+        status, said = real.ask("POST", PATH, bomb, **headers)
+        spent.append(processor_time(real) - begun)
+    assert (status, json.loads(said)["error"]["field"]) == (415, "Content-Encoding")
+    plain, packed = spent
+    assert packed <= 10 * (plain + 1), spent
+    status, _ = real.ask("POST", PATH, gzip.compress(b'{"prefix": "x"}'), Content_Encoding="gzip")
+    assert status == 415
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/completion"])
+def test_long_words_and_many_values_are_one_sentence(path: str, real: Process) -> None:
+    for body, field in (({"stop": ["x" * 5000]}, "stop"), ({"prompt": [1] * (MOST_SEPARATORS + 9)}, "body")):
+        status, said = real.ask("POST", path, {"prompt": "x", **body})
+        assert (status, json.loads(said)["error"]["field"]) == (400, field)
+    text = ", [{" * (MOST_SEPARATORS // 2)  # text is no value, whatever it holds
+    status, said = real.ask("POST", path, {"prompt": "x", "max_tokens": 1, "n_predict": 1, "unused": text})
+    assert status == 200, said[:300]
+
+
+def test_a_long_text_is_tokenized_beside_the_others(real: Process) -> None:
+    """Rounds go on meanwhile, at no less than a sixth of their pace."""
+    text = ("def first(values):\n    return values[0] + 17\n" * MOST_CONTENT)[:MOST_CONTENT]
+    status, said = real.ask("POST", "/tokenize", {"content": text + "x"})
+    assert (status, json.loads(said)["error"]["field"]) == (400, "content")
+    stream = real.open(PATH, {"prefix": "def f(x):\n", "max_tokens": 1900, "shape": "raw"})
+    reply = stream.getresponse()
+    came: list[float] = []
+    reader = threading.Thread(target=note_rounds, args=(reply, came))
+    reader.start()
+    assert wait_for(lambda: len(came) > 30)
+    windows = []
+    for _ in range(3):
+        begun = time.monotonic()
+        assert real.ask("POST", "/tokenize", {"content": text})[0] == 200
+        windows.append((begun, time.monotonic()))
+    assert reader.is_alive(), "there were rounds to be made"
+    stream.sock.shutdown(socket.SHUT_RDWR)
+    reader.join(SECONDS)
+    stream.close()
+    beside = [time_ for time_ in came if any(begun < time_ < end for begun, end in windows)]
+    before = [time_ for time_ in came if time_ < windows[0][0]]
+    pace = len(before) / (before[-1] - before[0])
+    spent = sum(end - begun for begun, end in windows)
+    print(f"rounds beside {len(beside)}, in {spent:.2f} s, alone {pace:.1f} a second")
+    assert len(beside) > pace * spent / 6
+
+
+def note_rounds(reply: http.client.HTTPResponse, came: list[float]) -> None:
+    """When each round's event came, to the end of the stream."""
+    try:
+        while line := reply.readline():
+            if line.startswith(b"event: round"):
+                came.append(time.monotonic())
+    except (OSError, http.client.HTTPException):
+        return
