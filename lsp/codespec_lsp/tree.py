@@ -64,8 +64,9 @@ class SyntaxTree:
         return self._tree.root_node if self._tree else None
 
     def edited(self, edit: Edit) -> None:
-        """Takes an edit, in order."""
-        self._edits.append(edit)
+        """Takes an edit, in order; for nothing where there is no grammar, and nobody ever looks."""
+        if self._parser is not None:
+            self._edits.append(edit)
         self.fresh = False
 
     def sync(self) -> None:

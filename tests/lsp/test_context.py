@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
+import tracemalloc
 from pathlib import Path
 
 from codespec_grammars import Context, Cursor
 from codespec_lsp.asking import MOST_BYTES, find_spot
-from codespec_lsp.buffer import Buffer, Place
+from codespec_lsp.buffer import Buffer, Edit, Place
 from codespec_lsp.cursors import Cursors
 from codespec_lsp.cut import safe
 from codespec_lsp.tree import SyntaxTree
@@ -69,6 +70,17 @@ def test_who_types_on_gets_what_a_fresh_look_gives(edits: list[tuple[str, int, s
 
 def test_a_language_without_a_grammar() -> None:
     assert find_cursor("", "abc", "", SyntaxTree("", "abc")).context == Context.UNKNOWN
+
+
+def test_edits_are_not_kept_for_a_tree_that_nobody_looks_at() -> None:
+    """An hour of typing in a file without a grammar leaves nothing behind."""
+    tree = SyntaxTree("", "")
+    tracemalloc.start()
+    for number in range(2000):
+        tree.edited(Edit(number, "", f"{number:100}"))
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 50_000, "of 200 kB that were typed"
 
 
 def test_the_tree_follows_edits_and_lets_others_run() -> None:
