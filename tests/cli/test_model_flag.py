@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from codespec.catalogue.entries import Entry, find_entry
 from codespec.catalogue.store import folder_of
+from codespec.pair import folder
 from tests.cli.conftest import Command, Models
 from tests.cli.doctors import Look, fixture_look, lines_of  # noqa: F401
 from tests.cli.processes import run
@@ -32,15 +35,26 @@ def own_file(tmp_path: Path) -> Path:
     return file
 
 
+@pytest.fixture
+def without_adapters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ships for the real model does not fit a small one that has its name."""
+
+    def find_bare(name: str) -> Entry | None:
+        entry = find_entry(name)
+        return entry and replace(entry, adapter="")
+
+    monkeypatch.setattr(folder, "find_entry", find_bare)
+
+
 def pull(name: str, model: Path) -> None:
     """Puts a model where a pulled one lies."""
-    folder = folder_of(name)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    folder.mkdir()
+    place = folder_of(name)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.mkdir()
     for file in model.iterdir():
-        (folder / file.name).write_bytes(file.read_bytes())
+        (place / file.name).write_bytes(file.read_bytes())
     told = {"name": name, "source": "test", "licence": "", "model": "", "sha256": {}, "bytes": 1, "date": ""}
-    (folder / "codespec_model.json").write_text(json.dumps(told))
+    (place / "codespec_model.json").write_text(json.dumps(told))
 
 
 @pytest.mark.parametrize("line", [*COMMANDS, "doctor", "lsp", "bench step", "bench sampling"])
@@ -84,6 +98,7 @@ def test_where_nothing_is_chosen_the_starter_pair_answers_and_says_so(command: C
     assert NOTE not in command(*words, "--model", "starter").err
 
 
+@pytest.mark.usefixtures("without_adapters")
 def test_a_model_that_is_pulled_answers_by_itself(command: Command, models: Models, source: Path) -> None:
     pull("smollm2-135m", models.target)
     words = ("complete", f"{source}:10:1", "--max-tokens", "4", "--no-learn", "--no-heal", "--shape", "raw", "--json")
@@ -95,6 +110,7 @@ def test_a_model_that_is_pulled_answers_by_itself(command: Command, models: Mode
     assert json.loads(by_name.out)["token_ids"] == json.loads(by_path.out)["token_ids"]
 
 
+@pytest.mark.usefixtures("without_adapters")
 def test_the_doctor_says_which_model_and_why(
     command: Command, own_file: Path, models: Models, monkeypatch: pytest.MonkeyPatch
 ) -> None:
