@@ -14,6 +14,14 @@ CodespecError
 from __future__ import annotations
 
 
+def install_mend(extras: str = "engine", flags: str = "") -> str:
+    """How a missing package is mended, for the end of a sentence. Never by codespec's name: it is not on the package
+    index, and whoever registers it there would run code on the machine of everybody who follows the sentence.
+    """
+    what = f'".[{extras}]"' if extras else "."  # quoted: in zsh brackets are a pattern
+    return f"run `{' '.join(['pip install', *flags.split(), what])}` in codespec's checkout"
+
+
 class CodespecError(Exception):
     """Base of all errors that carry one sentence for the user; the command line exits 2 on it, on MismatchError 1."""
 

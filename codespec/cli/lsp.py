@@ -6,7 +6,7 @@ import argparse
 import importlib.util
 from typing import Any
 
-from codespec.errors import ConfigError
+from codespec.errors import ConfigError, install_mend
 
 
 def add_parser(commands: Any) -> None:
@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
     """Serves until the editor leaves; returns 0 if it did so in good order."""
     for package in ("pygls", "aiohttp"):
         if importlib.util.find_spec(package) is None:
-            raise ConfigError(f"{package} is not installed: run `pip install codespec`.")
+            raise ConfigError(f"{package} is not installed: {install_mend(extras='')}.")
     from codespec_lsp.settings import Settings, read_settings
     from codespec_lsp.transports import serve_stdio, serve_tcp
 

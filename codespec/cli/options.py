@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from codespec.config import CHOICES, EngineConfig, read_caps
-from codespec.errors import ConfigError
+from codespec.errors import ConfigError, install_mend
 
 if TYPE_CHECKING:
     from codespec.engine.engine import Engine
@@ -123,7 +123,7 @@ def choose_config(options: argparse.Namespace, **overrides: Any) -> Choice:
 def require_aiohttp() -> None:
     """Raises ConfigError where the daemon's package is not installed."""
     if importlib.util.find_spec("aiohttp") is None:
-        raise ConfigError("aiohttp is not installed: run `pip install codespec[engine]`.")
+        raise ConfigError(f"aiohttp is not installed: {install_mend()}.")
 
 
 def require_torch() -> None:
@@ -132,9 +132,8 @@ def require_torch() -> None:
         import torch  # noqa: F401
         import transformers  # noqa: F401
     except ModuleNotFoundError as error:
-        raise ConfigError(f"{error.name} is not installed: run `pip install codespec[engine]`.") from error
+        raise ConfigError(f"{error.name} is not installed: {install_mend()}.") from error
     except (ImportError, OSError) as error:
         raise ConfigError(
-            f"The engine's packages are installed but do not load ({error}): reinstall them with "
-            "`pip install --force-reinstall codespec[engine]`."
+            f"The engine's packages are installed but do not load ({error}): {install_mend(flags='--force-reinstall')}."
         ) from error

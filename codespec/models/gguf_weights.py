@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from codespec.errors import ModelError
+from codespec.errors import ModelError, install_mend
 from codespec.models.gguf_architecture import Weight, unreadable
 from codespec.models.gguf_header import Header, Tensor, broken
 
@@ -123,4 +123,4 @@ def gguf_package() -> Any:
     try:
         return import_module("gguf")
     except ImportError as error:
-        raise ModelError("A GGUF file needs the package gguf: pip install 'codespec[engine]'.") from error
+        raise ModelError(f"A GGUF file needs the package gguf: {install_mend()}.") from error

@@ -26,7 +26,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore, Store
 
-from codespec.errors import ModelError
+from codespec.errors import ModelError, install_mend
 
 LOOPBACK = "lo"  # nothing listens outside this machine; processes meet in a file, not at a port
 PATIENCE = timedelta(seconds=120)  # for a process to start, and for each of its answers
@@ -98,7 +98,7 @@ def start_team(size: int, device: str, command: Sequence[str], told: bytes) -> T
     if device == "cuda" and torch.cuda.device_count() < size:
         raise ModelError(f"{size} GPUs are asked for and {torch.cuda.device_count()} are there: lower tensor_parallel.")
     if importlib.util.find_spec("accelerate") is None:
-        raise ModelError("tensor_parallel needs the package accelerate: run `pip install codespec[engine,parallel]`.")
+        raise ModelError(f"tensor_parallel needs the package accelerate: {install_mend('engine,parallel')}.")
     folder = tempfile.TemporaryDirectory(prefix="codespec-team-")
     meeting = str(Path(folder.name) / "store")
     store, others = FileStore(meeting, size), []

@@ -22,22 +22,12 @@ from codespec.pair.size import IDLE_FACTOR, cache_size, slot_size, weight_size
 from tests.cli.conftest import Command, Models, varies, write_model
 from tests.cli.doctors import Look, fixture_look, lines_of  # noqa: F401
 from tests.cli.processes import run
-from tests.cli.test_light import BLOCK
+from tests.cli.test_light import ABSENT, MEND
 from tests.cli.test_stats import folder  # noqa: F401
 from tests.server import fakes
 from tests.server.daemons import serving
 
 Patch = pytest.MonkeyPatch
-
-# As if packages were not installed: neither found nor loaded.
-ABSENT = (
-    BLOCK
-    + """
-import importlib.util
-find = importlib.util.find_spec
-importlib.util.find_spec = lambda name, *rest: None if name.partition(".")[0] in {blocked!r} else find(name, *rest)
-"""
-)
 
 
 def test_all_is_well(command: Command, models: Models) -> None:
@@ -71,7 +61,7 @@ def test_without_the_engines_packages(missing: str, models: Models, tmp_path: Pa
     (tmp_path / "sitecustomize.py").write_text(ABSENT.format(blocked=(missing,)))
     done = run("doctor", "--target", models.target, "--drafter", models.drafter, PYTHONPATH=str(tmp_path))
     assert (done.returncode, done.stderr) == (1, "")
-    assert f"packages      {missing} not installed: run `pip install codespec[engine]`\n" in done.stdout
+    assert f"packages      {missing} not installed: {MEND}\n" in done.stdout
     for name in ("target", "drafter", "pair", "memory", "port"):
         assert f"ok       {name} " in done.stdout
     assert "not tried: what failed above must be mended first" in done.stdout

@@ -21,6 +21,7 @@ HEAVY = (
     "codespec.models",
     "codespec.server",
 )
+MEND = 'run `pip install ".[engine]"` in codespec\'s checkout'
 # Found by Python at its start, before codespec; makes packages impossible to find, as if they were not installed.
 BLOCK = """
 import sys
@@ -30,6 +31,15 @@ class Block:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 sys.meta_path.insert(0, Block())
 """
+# As if packages were not installed: neither found nor loaded.
+ABSENT = (
+    BLOCK
+    + """
+import importlib.util
+find = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name.partition(".")[0] in {blocked!r} else find(name, *rest)
+"""
+)
 
 
 @pytest.mark.parametrize(
@@ -74,14 +84,24 @@ def test_without_the_engines_packages(words: str, missing: str, tmp_path: Path, 
     (tmp_path / "sitecustomize.py").write_text(BLOCK.format(blocked=(missing,)))
     done = run(*words.format(source=source).split(), PYTHONPATH=str(tmp_path))
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"codespec: {missing} is not installed: run `pip install codespec[engine]`.\n"
+    assert done.stderr == f"codespec: {missing} is not installed: {MEND}.\n"
+
+
+def test_the_language_server_without_its_packages(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(ABSENT.format(blocked=("pygls",)))
+    done = run("lsp", PYTHONPATH=str(tmp_path))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "codespec: pygls is not installed: run `pip install .` in codespec's checkout.\n"
 
 
 def test_packages_that_do_not_load(tmp_path: Path, source: Path) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError('libgomp.so.1: cannot open shared object file')")
     done = run("complete", f"{source}:1:1", PYTHONPATH=str(tmp_path))
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert "libgomp.so.1" in done.stderr and "pip install --force-reinstall codespec[engine]" in done.stderr
+    assert (
+        "libgomp.so.1" in done.stderr
+        and 'run `pip install --force-reinstall ".[engine]"` in codespec\'s checkout' in done.stderr
+    )
 
 
 def test_the_demo_says_it_too(tmp_path: Path) -> None:
@@ -93,4 +113,4 @@ def test_the_demo_says_it_too(tmp_path: Path) -> None:
         text=True,
     )
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "codespec: torch is not installed: run `pip install codespec[engine]`.\n"
+    assert done.stderr == f"codespec: torch is not installed: {MEND}.\n"

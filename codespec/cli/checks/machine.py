@@ -14,7 +14,7 @@ from codespec import __version__
 from codespec.cli.checks.finding import Finding, failed, from_error, warning, well
 from codespec.cli.options import require_torch
 from codespec.config import EngineConfig
-from codespec.errors import ConfigError
+from codespec.errors import ConfigError, install_mend
 from codespec.pair.context import USUAL_CONTEXT, choose_context, context_room, machine_memory
 from codespec.pair.facts import ModelFacts
 from codespec.pair.settings import computes_bfloat16
@@ -36,7 +36,7 @@ def check_packages(needed: bool) -> Iterator[Finding]:
     """Whether the engine's packages are there and load; an editor does without, where a daemon runs elsewhere."""
     missing = [name for name in ENGINE_PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
-        said, mend = f"{', '.join(missing)} not installed", "run `pip install codespec[engine]`"
+        said, mend = f"{', '.join(missing)} not installed", install_mend()
         yield failed("packages", said, mend) if needed else warning("packages", f"{said} (a daemon answers)", mend)
         return
     try:
