@@ -1,0 +1,92 @@
+"""How long a daemon waits for a client: for a whole body, for another request, for what it sends to be read.
+
+The process is the real one; its limits are checked in the source and are a second here, so that a test can wait.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from codespec.server import lifecycle, wire
+from tests.cli.processes import SECONDS, start_python, user_environment
+from tests.server.test_process import Process
+
+ROOT = Path(__file__).parents[2]
+PATH = "/v1/codespec/complete"
+MOST_PATIENCE = 120.0
+# An engine that writes megabytes: more than any buffer between a daemon and its client holds.
+LOUD = """
+from codespec.server import lifecycle, wire
+from codespec.server.loading import Loaded
+from codespec.server.settings import ServeConfig
+from codespec.types import TextEvent
+from tests.server.fakes import FakeEngine
+
+class LoudEngine(FakeEngine):
+    def step(self):
+        super().step()
+        for sequence in self.running:
+            sequence.events.append(TextEvent(sequence.choice, "x" * (1 << 20)))
+
+lifecycle.IDLE_SECONDS = wire.READ_SECONDS = wire.WRITE_SECONDS = 1.0
+config = ServeConfig(port=0, drain_seconds=2 * {seconds})
+raise SystemExit(lifecycle.serve(config, lambda _: Loaded(LoudEngine(), "toy", 512, 4)))
+"""
+
+
+@pytest.fixture
+def served() -> Iterator[Process]:
+    environment = user_environment(PYTHONPATH=str(ROOT))
+    with start_python("-c", LOUD.format(seconds=SECONDS), cwd=ROOT, env=environment) as process:
+        try:
+            yield Process(process)
+        finally:
+            process.kill()
+
+
+@contextmanager
+def connection(served: Process, data: bytes, buffer: int = 1 << 16) -> Iterator[socket.socket]:
+    """A connection on which something was sent."""
+    with socket.socket() as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+        one.settimeout(SECONDS)
+        one.connect(("127.0.0.1", served.port))
+        one.sendall(data)
+        yield one
+
+
+def post(body: bytes, length: int) -> bytes:
+    return f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n".encode() + body
+
+
+@pytest.mark.parametrize("seconds", [lifecycle.IDLE_SECONDS, wire.READ_SECONDS, wire.WRITE_SECONDS])
+def test_patience_ends(seconds: float) -> None:
+    assert 1 <= seconds <= MOST_PATIENCE
+
+
+def test_a_body_that_does_not_come_whole(served: Process) -> None:
+    with connection(served, post(b'{"prefix"', 1000)) as half:
+        told = half.recv(1 << 16)
+    assert told.startswith(b"HTTP/1.1 408") and b"The body did not come within 1 s" in told
+
+
+def test_a_connection_without_another_request(served: Process) -> None:
+    with connection(served, b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n") as idle:
+        assert idle.recv(1 << 16).startswith(b"HTTP/1.1 ")
+        assert idle.recv(1 << 16) == b""
+
+
+def test_a_client_that_does_not_read(served: Process) -> None:
+    """The daemon lets it go, and so comes to its end, long before its time to drain is over."""
+    served.until_ready()
+    body = json.dumps({"prefix": "x", "max_tokens": 40, "shape": "raw"}).encode()
+    with connection(served, post(body, len(body)), 4096) as deaf:
+        assert deaf.recv(1)
+        assert served.end(signal.SIGTERM)[0] == 0
