@@ -1,5 +1,7 @@
-// Bundles the extension into dist/extension.js; `--tests` bundles the tests into .tests instead. Knows esbuild.
+// Bundles the extension into dist/extension.js; `--tests` bundles the tests into .tests instead, `--server` puts the
+// server that the extension carries into server/. Knows esbuild, and that a Python builds the server.
 import { build } from "esbuild";
+import { spawnSync } from "node:child_process";
 import { readdir, rm } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -39,4 +41,12 @@ async function buildTests() {
   });
 }
 
-await (process.argv.includes("--tests") ? buildTests() : buildExtension());
+function packServer() {
+  const args = ["-m", "tools.pack_server", join(here, "server")];
+  const done = spawnSync(process.env.PYTHON ?? "python3", args, { cwd: join(here, "../.."), stdio: "inherit" });
+  if (done.error) console.error(`build: ${done.error.message}: name a Python 3.11 or newer, PYTHON=… npm run package.`);
+  process.exitCode = done.status ?? 1;
+}
+
+if (process.argv.includes("--server")) packServer();
+else await (process.argv.includes("--tests") ? buildTests() : buildExtension());

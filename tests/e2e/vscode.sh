@@ -22,6 +22,9 @@ step() { # step NAME COMMAND...
 build_extension() (
   cd editors/vscode && npm ci --no-audit --no-fund --loglevel=error && npm run --silent package
 )
+test_extension() ( # with what it carries, installed for real
+  cd editors/vscode && CODESPEC_CARRIED=$PWD/server npm test --silent
+)
 install_node24() (
   [ -x "$node24/bin/node" ] && exit
   mkdir -p "$cache/node24" && cd "$cache/node24" && echo '{"private":true}' >package.json &&
@@ -35,6 +38,7 @@ done
 [ -x .venv/bin/codespec ] || "${PYTHON:-python3}" -m tools.make_venv
 [ -d web/node_modules/playwright-core ] || (cd web && npm ci --no-audit --no-fund --loglevel=error)
 step "the extension is built and packed" build_extension
+step "its own tests pass, and what it carries installs" test_extension
 step "code-server 4.100.3 is there" tests/e2e/vscode/install.sh 4.100.3 "$cache/cs-4.100.3"
 step "node 24 is there" install_node24
 step "code-server 4.139.1 is there" tests/e2e/vscode/install.sh 4.139.1 "$cache/cs-4.139.1" "$node24"

@@ -19,7 +19,8 @@ import { StatusBar } from "./status_bar.ts";
 const NEEDS_RESTART = ["codespec.command", "codespec.completion"];
 let running: Server | undefined;
 
-export async function activate({ globalStorageUri, globalState, subscriptions }: ExtensionContext): Promise<void> {
+export async function activate(context: ExtensionContext): Promise<void> {
+  const { globalStorageUri, globalState, subscriptions } = context;
   const log = window.createOutputChannel("codespec", { log: true });
   const folder = globalStorageUri.fsPath;
   const environment = `${folder}/server`;
@@ -37,7 +38,7 @@ export async function activate({ globalStorageUri, globalState, subscriptions }:
     listener,
   );
   const bar = new StatusBar(server);
-  const installer = new Installer(server, environment, folder, log, globalState);
+  const installer = new Installer(server, environment, folder, context.asAbsolutePath("server"), log, globalState);
   const puller = new Puller(server, folder, log, globalState);
   running = server;
 

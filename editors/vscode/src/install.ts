@@ -4,15 +4,15 @@
  */
 
 import { mkdir, open, readFile, rm, writeFile } from "node:fs/promises";
-import { homedir } from "node:os";
 import { dirname } from "node:path";
 import { inEnvironment, readyMark } from "./find_server.ts";
 import { run, type Running } from "./run.ts";
+import { named, type Source } from "./source.ts";
 
 export interface Plan {
   readonly python: string;
   readonly environment: string;
-  readonly requirement: string;
+  readonly source: Source;
   readonly signal: AbortSignal;
   /** What pip and venv say, for the log. */
   readonly log: (line: string) => void;
@@ -21,6 +21,8 @@ export interface Plan {
 }
 
 export class InstallError extends Error {}
+
+const CHECK = ["-m", "pip", "check", "--disable-pip-version-check"];
 
 /** Returns the program's path. Raises InstallError, or Cancelled. */
 export async function install(plan: Plan): Promise<string> {
@@ -32,7 +34,7 @@ export async function install(plan: Plan): Promise<string> {
   try {
     await rm(plan.environment, { recursive: true, force: true });
     await fill(plan, { cwd: folder, signal: plan.signal, onLine: plan.log }, windows);
-    await writeFile(readyMark(plan.environment, windows), `${plan.requirement}\n`);
+    await writeFile(readyMark(plan.environment, windows), `${named(plan.source)}\n`);
     return inEnvironment(plan.environment, "codespec", windows);
   } catch (error) {
     await rm(plan.environment, { recursive: true, force: true });
@@ -46,19 +48,14 @@ async function fill(plan: Plan, how: Running, windows: boolean): Promise<void> {
   plan.step("making a Python environment");
   await must(plan.python, ["-m", "venv", plan.environment], how, "The Python environment can't be made");
   const python = inEnvironment(plan.environment, "python", windows);
-  const flags = ["--disable-pip-version-check", "--no-input", "--progress-bar", "off"];
   const onLine = (line: string): void => {
     plan.log(line);
     const step = stepOf(line);
     if (step) plan.step(step);
   };
-  const requirement = expandHome(plan.requirement, homedir());
-  await must(
-    python,
-    ["-m", "pip", "install", ...flags, requirement],
-    { ...how, onLine },
-    "pip can't install the server",
-  );
+  const { source } = plan;
+  if (source.kind === "carried") await pinned(python, source, { ...how, onLine });
+  else await pip(python, [source.path], { ...how, onLine });
   plan.step("trying it");
   await must(
     inEnvironment(plan.environment, "codespec", windows),
@@ -66,6 +63,21 @@ async function fill(plan: Plan, how: Running, windows: boolean): Promise<void> {
     how,
     "What was installed does not run",
   );
+}
+
+/** Every package by its hash, none built here; then the wheel, for which no index is asked. */
+async function pinned(python: string, source: Source & { kind: "carried" }, how: Running): Promise<void> {
+  const flags = ["--require-hashes", "--no-deps", "--only-binary", ":all:", "-r"];
+  await pip(python, [...flags, source.requirements], how);
+  const { lines } = await run(python, CHECK, how);
+  if (lines.some((line) => line.startsWith("torch "))) await pip(python, [...flags, source.cuda], how);
+  await pip(python, ["--no-deps", "--no-index", source.wheel], how);
+  await must(python, CHECK, how, "What was installed is not complete");
+}
+
+function pip(python: string, args: readonly string[], how: Running): Promise<void> {
+  const flags = ["--disable-pip-version-check", "--no-input", "--progress-bar", "off"];
+  return must(python, ["-m", "pip", "install", ...flags, ...args], how, "pip can't install the server");
 }
 
 async function must(path: string, args: readonly string[], how: Running, complaint: string): Promise<void> {
@@ -93,10 +105,6 @@ export function lastWords(lines: readonly string[]): string {
     .trim()
     .replace(/^error:\s*/i, "")
     .replace(/[.:]$/, "");
-}
-
-export function expandHome(requirement: string, home: string): string {
-  return requirement.trim().replace(/^~(?=[\\/])/, () => home);
 }
 
 /** Two windows must not fill one folder. Raises InstallError where another one is at it. */

@@ -1,6 +1,6 @@
 /** The installation as the user sees it: offer, progress, what came of it. Knows VS Code; install.ts does the work. */
 
-import { mkdirSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync } from "node:fs";
 import { commands, type LogOutputChannel, type Memento, ProgressLocation, window } from "vscode";
 import { install, InstallError } from "./install.ts";
 import { machine } from "./machine.ts";
@@ -8,6 +8,7 @@ import { candidates, choosePython, PythonError, QUESTION } from "./python.ts";
 import { Cancelled, run } from "./run.ts";
 import type { Server } from "./server.ts";
 import { settings } from "./settings.ts";
+import { findSource, named, SourceError } from "./source.ts";
 
 const NEVER = "codespec.neverOffer";
 const ASK_SECONDS = 20; // for a Python to say its version
@@ -19,6 +20,8 @@ export class Installer {
     private readonly server: Server,
     private readonly environment: string,
     private readonly folder: string,
+    /** Where the extension carries the server. */
+    private readonly carried: string,
     private readonly log: LogOutputChannel,
     private readonly kept: Memento,
   ) {}
@@ -62,16 +65,20 @@ export class Installer {
   /** What went wrong, "" for nothing. */
   private async attempt(step: (text: string) => void, signal: AbortSignal): Promise<string> {
     try {
+      const names = existsSync(this.carried) ? readdirSync(this.carried) : [];
+      const carried = { folder: this.carried, names };
+      const source = findSource(settings.installFrom, machine.home, machine.windows, carried);
       step("looking for Python");
       await this.server.stop();
       const python = await this.findPython(signal);
-      this.log.info(`installing ${settings.installFrom} with ${python}`);
+      this.log.info(`installing ${named(source)} with ${python}`);
       const log = (line: string): void => this.log.info(line);
-      await install({ python, environment: this.environment, requirement: settings.installFrom, signal, log, step });
+      await install({ python, environment: this.environment, source, signal, log, step });
       return "";
     } catch (error) {
       if (error instanceof Cancelled) return "";
-      if (error instanceof PythonError || error instanceof InstallError) return error.message;
+      if (error instanceof PythonError || error instanceof InstallError || error instanceof SourceError)
+        return error.message;
       throw error;
     }
   }

@@ -4,9 +4,11 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, test } from "node:test";
 import { findServer } from "../src/find_server.ts";
-import { expandHome, install, lastWords, type Plan, stepOf } from "../src/install.ts";
+import { install, lastWords, type Plan, stepOf } from "../src/install.ts";
 import { machine } from "../src/machine.ts";
-import { Cancelled } from "../src/run.ts";
+import { candidates } from "../src/python.ts";
+import { Cancelled, run } from "../src/run.ts";
+import { findSource, type Source } from "../src/source.ts";
 
 let folder = "";
 beforeEach(async () => {
@@ -37,7 +39,8 @@ async function plan(pip: string, codespec?: string): Promise<Plan & { steps: str
   const stop = new AbortController();
   const environment = join(folder, "server");
   const told = { signal: stop.signal, log: () => {}, step: (text: string) => void steps.push(text) };
-  return { python: await python(pip, codespec), environment, requirement: "x[engine]", ...told, steps, stop };
+  const source: Source = { kind: "path", path: "/x[engine]" };
+  return { python: await python(pip, codespec), environment, source, ...told, steps, stop };
 }
 
 const left = async (): Promise<string[]> => (await readdir(folder)).sort();
@@ -49,9 +52,58 @@ test("what was installed is found from then on", async () => {
     kind: "found",
     path: join(folder, "server/bin/codespec"),
   });
-  assert.match(await readFile(join(folder, "server/bin/said"), "utf8"), /^-m pip install .* x\[engine\]\n$/);
+  assert.match(await readFile(join(folder, "server/bin/said"), "utf8"), /^-m pip install .* \/x\[engine\]\n$/);
   assert.deepEqual(wanted.steps, ["making a Python environment", "looking for torch", "trying it"]);
   assert.deepEqual(await left(), ["python3", "server"]);
+});
+
+const CARRIED: Source = { kind: "carried", wheel: "/s/c.whl", requirements: "/s/engine.txt", cuda: "/s/cuda.txt" };
+const HASHED = "--require-hashes --no-deps --only-binary :all: -r";
+/** What pip was told, without what it is always told. */
+const pipWords = async (): Promise<string[]> =>
+  (await readFile(join(folder, "server/bin/said"), "utf8"))
+    .trim()
+    .split("\n")
+    .map((line) => line.replace(/^-m pip | --(disable-pip-version-check|no-input|progress-bar off)/g, ""));
+
+test("what the extension carries is installed by its hashes, and no index is asked for codespec", async () => {
+  const wanted = { ...(await plan('echo "$@" >> "$(dirname "$0")/said"')), source: CARRIED };
+  await install(wanted);
+  const words = [`install ${HASHED} /s/engine.txt`, "check", "install --no-deps --no-index /s/c.whl", "check"];
+  assert.deepEqual(await pipWords(), words);
+  assert.equal(await readFile(join(folder, "server/codespec-ready"), "utf8"), "/s/c.whl\n");
+});
+
+test("a torch with CUDA gets what it needs, by its hashes too", async () => {
+  const pip = [
+    'cd "$(dirname "$0")"; echo "$@" >> said',
+    'case "$*" in *cuda.txt) touch cuda; esac',
+    'case "$3" in check) [ -e cuda ] || { echo "torch 2 requires nvidia-x, which is not installed."; exit 1; }; esac',
+  ].join("; ");
+  await install({ ...(await plan(pip)), source: CARRIED });
+  assert.deepEqual((await pipWords()).slice(0, 3), [
+    `install ${HASHED} /s/engine.txt`,
+    "check",
+    `install ${HASHED} /s/cuda.txt`,
+  ]);
+});
+
+test("what is not complete is no installation", async () => {
+  const pip = 'case "$3" in check) echo "aiohttp 3 requires yarl, which is not installed."; exit 1;; esac';
+  await assert.rejects(install({ ...(await plan(pip)), source: CARRIED }), {
+    message: "What was installed is not complete (aiohttp 3 requires yarl, which is not installed): see the log.",
+  });
+  assert.deepEqual(await left(), ["python3"]);
+});
+
+// `npm run package` made the folder; pip, Python and the index are real.
+const carried = process.env["CODESPEC_CARRIED"];
+test("what was packed installs and runs", { skip: !carried, timeout: 600_000 }, async () => {
+  const source = findSource("", "", false, { folder: carried ?? "", names: await readdir(carried ?? "") });
+  const [python] = candidates("", machine);
+  const program = await install({ ...(await plan("")), python: python ?? "", source, log: console.log });
+  const { code, lines } = await run(program, ["serve", "--help"], { cwd: folder });
+  assert.deepEqual([code, lines[0]?.startsWith("usage: codespec serve")], [0, true]);
 });
 
 test("pip's own last word is told, and nothing half made is left", async () => {
@@ -99,9 +151,4 @@ test("the last error wins over what follows it", () => {
   assert.equal(lastWords(["Collecting x", "ERROR: first", "error: second.", "[notice] a new pip"]), "second");
   assert.equal(lastWords(["nothing", "No module named pip"]), "No module named pip");
   assert.equal(lastWords([]), "");
-});
-
-test("~ is home, elsewhere a name stays as it is", () => {
-  assert.equal(expandHome("~/code/codespec[engine]", "/home/$&"), "/home/$&/code/codespec[engine]");
-  assert.equal(expandHome(" codespec[engine] ", "/home/me"), "codespec[engine]");
 });

@@ -1,0 +1,52 @@
+/**
+ * What is installed: what the extension carries, pinned by hash, or a checkout or a wheel of the user's. Never a name:
+ * whoever registers that on a package index would run code here. Pure.
+ */
+
+import { posix, win32 } from "node:path";
+
+/** Paths for pip. `cuda` is what a torch with CUDA needs besides. */
+export type Source =
+  | { readonly kind: "carried"; readonly wheel: string; readonly requirements: string; readonly cuda: string }
+  | { readonly kind: "path"; readonly path: string };
+
+/** The extension's own folder with the wheel and its requirements. */
+export interface Carried {
+  readonly folder: string;
+  readonly names: readonly string[];
+}
+
+export class SourceError extends Error {}
+
+const REQUIREMENTS = "requirements-engine.txt";
+const CUDA = "requirements-cuda.txt";
+
+/** What the setting says. Raises SourceError where that is no path, or where nothing is carried. */
+export function findSource(setting: string, home: string, windows: boolean, carried: Carried): Source {
+  const { isAbsolute, join } = windows ? win32 : posix;
+  const path = expandHome(setting, home);
+  if (path && !isAbsolute(path))
+    throw new SourceError(
+      `codespec.installFrom is ${path}, which is no absolute path: name a checkout of codespec ` +
+        "(/path/to/codespec[engine]) or a wheel, or empty it to install what the extension carries.",
+    );
+  if (path) return { kind: "path", path };
+  const wheels = carried.names.filter((name) => /^codespec-[^/\\]+\.whl$/.test(name));
+  const [wheel] = wheels;
+  if (wheel === undefined || wheels.length > 1 || ![REQUIREMENTS, CUDA].every((name) => carried.names.includes(name)))
+    throw new SourceError(
+      "This build of the extension carries no server: build it with `npm run package`, or name a checkout " +
+        "(codespec.installFrom).",
+    );
+  const at = (name: string): string => join(carried.folder, name);
+  return { kind: "carried", wheel: at(wheel), requirements: at(REQUIREMENTS), cuda: at(CUDA) };
+}
+
+/** For the log, and for the mark that an environment is complete. */
+export function named(source: Source): string {
+  return source.kind === "path" ? source.path : source.wheel;
+}
+
+export function expandHome(path: string, home: string): string {
+  return path.trim().replace(/^~(?=[\\/])/, () => home);
+}

@@ -1,0 +1,41 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { expandHome, findSource, named, type Source, SourceError } from "../src/source.ts";
+
+const NAMES = ["codespec-0.1.0-py3-none-any.whl", "requirements-cuda.txt", "requirements-engine.txt"];
+
+function source(setting: string, names: readonly string[] = NAMES, windows = false): Source {
+  return findSource(setting, windows ? "C:\\Users\\me" : "/home/me", windows, { folder: "/ext/server", names });
+}
+
+test("empty: what the extension carries", () => {
+  assert.deepEqual(source(" "), {
+    kind: "carried",
+    wheel: "/ext/server/codespec-0.1.0-py3-none-any.whl",
+    requirements: "/ext/server/requirements-engine.txt",
+    cuda: "/ext/server/requirements-cuda.txt",
+  });
+});
+
+test("a checkout's or a wheel's path is taken as it is", () => {
+  assert.equal(named(source("~/code/codespec[engine]")), "/home/me/code/codespec[engine]");
+  assert.equal(named(source("/a/codespec-0.1.0-py3-none-any.whl")), "/a/codespec-0.1.0-py3-none-any.whl");
+  assert.equal(named(source("D:\\code\\codespec[engine]", NAMES, true)), "D:\\code\\codespec[engine]");
+});
+
+// Whoever registers such a name, or owns such an address, would run code here.
+test("a name, an address, a relative path or a flag is refused", () => {
+  for (const setting of ["codespec", "codespec[engine]", "codespec==1", "git+https://x/y", "./codespec", "--pre /a"])
+    assert.throws(() => source(setting), { message: /which is no absolute path: name a checkout of codespec/ });
+  assert.throws(() => source("codespec[engine]", NAMES, true), SourceError);
+});
+
+test("a build that carries nothing, half of it or two wheels says so", () => {
+  for (const names of [[], NAMES.slice(1), NAMES.slice(0, 2), [...NAMES, "codespec-0.2.0-py3-none-any.whl"]])
+    assert.throws(() => source("", names), { message: /^This build of the extension carries no server: build it/ });
+});
+
+test("~ is home, elsewhere a path stays as it is", () => {
+  assert.equal(expandHome("~/code/codespec[engine]", "/home/$&"), "/home/$&/code/codespec[engine]");
+  assert.equal(expandHome(" /code~/x ", "/home/me"), "/code~/x");
+});

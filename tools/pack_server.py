@@ -1,0 +1,65 @@
+"""`python -m tools.pack_server FOLDER`: the wheel, and the pinned requirements of what it needs, for an editor's
+extension that carries its server along.
+
+Knows how the wheel is built: by pinned tools in a throw-away environment. Does not know who installs it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import venv
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+CARRIED = ("engine", "cuda")
+PINNED = ("--require-hashes", "--no-deps", "--only-binary", ":all:")
+
+
+class PackError(Exception):
+    """One sentence on what stopped the build."""
+
+
+def pack(folder: Path) -> Path:
+    """Fills the folder, where an earlier build may lie; returns the wheel."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("codespec-*.whl"):
+        old.unlink()
+    with tempfile.TemporaryDirectory(prefix="codespec-build-") as place:
+        venv.create(place, with_pip=True)
+        python = Path(place) / ("Scripts" if os.name == "nt" else "bin") / "python"
+        pip = ("-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-input")
+        _run(python, *pip, *PINNED, "-r", "requirements/build.txt")
+        _run(python, "-m", "hatchling", "build", "-t", "wheel", "-d", folder.absolute())
+    for name in CARRIED:
+        shutil.copy(ROOT / "requirements" / f"{name}.txt", folder / f"requirements-{name}.txt")
+    (wheel,) = folder.glob("codespec-*.whl")
+    return wheel
+
+
+def _run(*command: str | Path) -> None:
+    if subprocess.run(command, cwd=ROOT, check=False).returncode:
+        raise PackError("pack: building the wheel failed (the message is above): mend it and run the build again.")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code 0 when the folder is filled, 1 with one sentence when not."""
+    words = sys.argv[1:] if arguments is None else arguments
+    if len(words) != 1:
+        print("pack: name one folder: `python -m tools.pack_server FOLDER`.", file=sys.stderr)
+        return 1
+    try:
+        wheel = pack(Path(words[0]))
+    except PackError as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(f"{wheel.name}: {wheel.stat().st_size / 1e6:.1f} MB")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
