@@ -10,7 +10,7 @@ ifneq ($(shell cat $(READY) 2>/dev/null),$(shell pwd -P))
 $(READY): remake
 endif
 
-.PHONY: help demo serve test test-full e2e gpu lint clean check-python remake
+.PHONY: help demo serve test test-full e2e gpu mutants lint clean check-python remake
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -42,6 +42,9 @@ e2e: check-python ## the README in a fresh clone of HEAD, the page in Chromium, 
 
 gpu: check-python ## the tests and tables that need a GPU, with PYTHON as it is (no .venv): make gpu [PYTHON=…] [ARGS=--list]
 	@$(PYTHON) -m tools.gpu $(ARGS)
+
+mutants: $(READY) ## plant faults one by one and list those that no test notices (hours): make mutants [ARGS="--sample 10"]
+	@$(BIN)/python -m tools.mutants --json docs/mutants.json $(ARGS)
 
 lint: $(READY) ## ruff, mypy, import-linter
 	@$(BIN)/ruff check .

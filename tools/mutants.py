@@ -1,0 +1,242 @@
+"""`make mutants`: plants faults in a copy of this checkout, one by one, and lists those that no test notices.
+
+First the faults of planted_faults.toml, each with its own tests; then a seeded sample of generated ones over four
+rooms, with the tests that name the faulty module, then all of its room's. Knows copies, pytest and a table; not what a
+fault means. A fault that was caught once is remembered in .out/mutants.jsonl as long as its file stays as it is; one
+that survived is tried again by the next run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, replace
+from itertools import islice
+from pathlib import Path
+from queue import SimpleQueue
+
+from tools.mutant_report import write_report
+from tools.mutations import Mutant, find_mutants
+from tools.tree_copy import Copy
+
+ROOT = Path(__file__).resolve().parent.parent
+PLANTED = ROOT / "tools" / "planted_faults.toml"
+KNOWN = ROOT / ".out" / "mutants.jsonl"
+ROOMS = {
+    "server": ("codespec/server", "tests/server"),
+    "lsp": ("lsp/codespec_lsp", "tests/lsp"),
+    "engine": ("codespec/engine", "tests/engine"),
+    "verify": ("codespec/verify", "tests/verify"),
+}
+SAMPLE = 50  # generated faults a room
+LEAST_SECONDS, TIMES_AS_LONG = 120, 4  # a run of tests that takes so much longer than without a fault hangs
+WHOLE_SECONDS = 7200  # for all tests once, without a fault
+
+
+class MutantsError(Exception):
+    """One sentence on what keeps faults from being tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A file's text with a fault in it, and the tests that may notice, those first that are likeliest to."""
+
+    room: str
+    name: str
+    file: str
+    line: int
+    text: bytes
+    tests: tuple[tuple[str, ...], ...]
+
+    @property
+    def key(self) -> str:
+        """The same for the same fault in the same file."""
+        return hashlib.sha256(self.file.encode() + b"\0" + self.text).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What came of a fault: by which test it was caught, "" if by none."""
+
+    room: str
+    name: str
+    file: str
+    line: int
+    caught_by: str
+    seconds: float
+
+
+def planted_faults(words: str = "") -> list[Fault]:
+    """The table's, in its order; MutantsError for one whose text does not stand exactly once in its file."""
+    found = []
+    for entry in tomllib.loads(PLANTED.read_text(encoding="utf-8"))["fault"]:
+        name, file, before = entry["name"], entry["file"], entry["before"]
+        source = (ROOT / file).read_text(encoding="utf-8")
+        if source.count(before) != 1:
+            raise MutantsError(f"{file} does not hold the text of {name!r} once: mend {PLANTED.name}.")
+        line = source[: source.index(before)].count("\n") + 1
+        text = source.replace(before, entry["after"]).encode()
+        found.append(Fault("planted", name, file, line, text, (tuple(entry["tests"]),)))
+    return [fault for fault in found if re.search(words, fault.name)]
+
+
+def sampled_faults(room: str, count: int, seed: int) -> list[Fault]:
+    """So many of a room's, chosen by the seed."""
+    sources, _ = ROOMS[room]
+    files = {str(path.relative_to(ROOT)): path.read_bytes() for path in sorted((ROOT / sources).rglob("*.py"))}
+    every = [mutant for file, source in files.items() for mutant in find_mutants(file, source)]
+    random.Random(f"{seed} {room}").shuffle(every)
+    chosen = islice((mutant for mutant in every if mutant.compiles(files[mutant.file])), count)
+    return [_generated(room, mutant, files[mutant.file]) for mutant in sorted(chosen)]
+
+
+def _generated(room: str, mutant: Mutant, source: bytes) -> Fault:
+    tests = tuple(filter(None, near_tests(room, mutant.file)))
+    return Fault(room, mutant.name, mutant.file, mutant.line, mutant.planted(source), tests)
+
+
+def near_tests(room: str, file: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """A room's test files: those that are called after a module or name it, and the others."""
+    sources, folder = ROOMS[room]
+    module = ".".join(Path(file).relative_to(Path(sources).parent).with_suffix("").parts)
+    module = module if room == "lsp" else f"codespec.{module}"
+    parent, _, stem = module.rpartition(".")
+    named = re.compile(rf"\b{re.escape(module)}\b|\b{re.escape(parent)} import [^\n]*\b{stem}\b")
+    near: list[str] = []
+    rest: list[str] = []
+    for path in sorted((ROOT / folder).rglob("test_*.py")):
+        called = path.stem.removeprefix("test_").startswith(stem)
+        is_near = called or named.search(path.read_text(encoding="utf-8"))
+        (near if is_near else rest).append(str(path.relative_to(ROOT)))
+    return tuple(near), tuple(rest)
+
+
+class Runner:
+    """Copies of the checkout, each for one fault at a time."""
+
+    def __init__(self, folder: Path, jobs: int) -> None:
+        self._free: SimpleQueue[Copy] = SimpleQueue()
+        self._pool = ThreadPoolExecutor(jobs)
+        self._usual: dict[str, float] = {}
+        for number in range(jobs):
+            self._free.put(Copy(ROOT, folder / str(number)))
+
+    def check(self, faults: Sequence[Fault]) -> None:
+        """Runs all tests that will be run, without a fault; MutantsError where one fails."""
+        tests = sorted({file for fault in faults for group in fault.tests for file in group})
+        copy = self._free.get()
+        failed, self._usual = copy.test(tests, WHOLE_SECONDS)
+        self._free.put(copy)
+        if failed:
+            raise MutantsError(f"{failed} fails without a fault: mend that first.")
+
+    def judge(self, faults: Sequence[Fault], end: float) -> Iterator[tuple[Fault, Verdict]]:
+        """Those that are begun before `end`, as they are decided."""
+        futures = {self._pool.submit(self._try, fault, end): fault for fault in faults}
+        try:
+            for future in as_completed(futures):
+                verdict = future.result()
+                if verdict is not None:
+                    yield futures[future], verdict
+        finally:
+            self._pool.shutdown(cancel_futures=True)
+
+    def _try(self, fault: Fault, end: float) -> Verdict | None:
+        begun, caught = time.monotonic(), ""
+        if begun > end:
+            return None
+        copy = self._free.get()
+        with copy.planted(fault.file, fault.text):
+            for tests in fault.tests:
+                usual = sum(self._usual.get(file, 0.0) for file in tests)
+                caught, _ = copy.test(tests, LEAST_SECONDS + TIMES_AS_LONG * usual)
+                if caught:
+                    break
+        self._free.put(copy)
+        seconds = round(time.monotonic() - begun, 1)
+        return Verdict(fault.room, fault.name, fault.file, fault.line, caught, seconds)
+
+
+def known_verdicts(faults: Sequence[Fault]) -> dict[str, Verdict]:
+    """What earlier runs caught, by the faults' keys."""
+    lines = KNOWN.read_text(encoding="utf-8").splitlines() if KNOWN.exists() else []
+    kept = {entry.pop("key"): Verdict(**entry) for entry in map(json.loads, lines)}
+    return {
+        fault.key: replace(kept[fault.key], room=fault.room, name=fault.name, line=fault.line)
+        for fault in faults
+        if fault.key in kept
+    }
+
+
+def run(faults: Sequence[Fault], jobs: int, minutes: float) -> list[Verdict]:
+    """The verdicts, each told when it is there; with `minutes`, of those that there was time for."""
+    known = known_verdicts(faults)
+    new = [fault for fault in faults if fault.key not in known]
+    print(f"mutants: {len(faults)} faults, {len(known)} of them caught by earlier runs", flush=True)
+    if new:
+        end = time.monotonic() + 60 * minutes if minutes else float("inf")
+        with tempfile.TemporaryDirectory(prefix="codespec-mutants-") as folder:
+            runner = Runner(Path(folder), jobs)
+            runner.check(new)
+            for fault, verdict in runner.judge(new, end):
+                known[fault.key] = verdict
+                _tell(fault, verdict)
+    found = [known[fault.key] for fault in faults if fault.key in known]
+    if len(found) < len(faults):
+        print(f"mutants: the time is over, {len(faults) - len(found)} were not tried", flush=True)
+    return found
+
+
+def _tell(fault: Fault, verdict: Verdict) -> None:
+    said = f"caught by {verdict.caught_by}" if verdict.caught_by else "SURVIVED"
+    print(f"{verdict.seconds:6.1f} s  {verdict.file}:{verdict.line}  {verdict.name}  {said}", flush=True)
+    if verdict.caught_by:
+        KNOWN.parent.mkdir(exist_ok=True)
+        with KNOWN.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"key": fault.key, **asdict(verdict)}) + "\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="mutants", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--planted", metavar="WORDS", default="", help="only planted faults whose names match")
+    parser.add_argument("--sample", type=int, default=SAMPLE, metavar="N", help="generated faults a room; 0: none")
+    parser.add_argument("--rooms", default=",".join(ROOMS), help="of which rooms")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="copies in which tests run at once")
+    parser.add_argument("--minutes", type=float, default=0.0, help="begin no fault after so long; 0: no limit")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the table there, and as Markdown beside it")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code 0 when every planted fault is caught, whatever share of the sample is; 1 otherwise."""
+    options = _parser().parse_args(arguments)
+    try:
+        faults = planted_faults(options.planted)
+        for room in filter(None, options.rooms.split(",")):
+            faults += sampled_faults(room, options.sample, options.seed)
+        verdicts = run(faults, options.jobs, options.minutes)
+    except MutantsError as error:
+        print(f"mutants: {error}", file=sys.stderr)
+        return 1
+    if options.json:
+        commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+        head = {"seed": options.seed, "commit": commit.stdout.strip(), "date": time.strftime("%Y-%m-%d")}
+        write_report(options.json, head, [asdict(verdict) for verdict in verdicts])
+    survivors = [verdict for verdict in verdicts if not verdict.caught_by]
+    print(f"{len(verdicts) - len(survivors)} caught, {len(survivors)} survived")
+    return 1 if any(verdict.room == "planted" for verdict in survivors) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

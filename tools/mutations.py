@@ -1,0 +1,190 @@
+"""Small faults in Python source: a condition negated, a comparison or `and` turned, a number one off, a call dropped,
+a constant swapped. Each is one replacement in the text, so that what is reported can be read.
+
+Knows syntax; runs nothing and does not know which faults matter.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+COMPARISONS = {
+    "<": "<=",
+    "<=": "<",
+    ">": ">=",
+    ">=": ">",
+    "==": "!=",
+    "!=": "==",
+    "is": "is not",
+    "is not": "is",
+    "in": "not in",
+    "not in": "in",
+}
+MOST_SHOWN = 60  # characters
+FAR = 1000  # how many times as large a module's constant becomes: a limit that is none
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Mutant:
+    """One fault: what stands where in a file (offsets in bytes), and what takes its place."""
+
+    file: str
+    start: int
+    end: int
+    kind: str
+    before: str
+    after: str
+    line: int
+
+    @property
+    def name(self) -> str:
+        """The kind, and what became of what."""
+        before, after = (" ".join(text.split())[:MOST_SHOWN] for text in (self.before, self.after))
+        return f"{self.kind}: {before} → {after}"
+
+    def planted(self, source: bytes) -> bytes:
+        """The source with the fault in it."""
+        return source[: self.start] + self.after.encode() + source[self.end :]
+
+    def compiles(self, source: bytes) -> bool:
+        """Whether the source is Python with the fault in it: no test is needed for what is not."""
+        try:
+            compile(self.planted(source), self.file, "exec")
+        except SyntaxError:
+            return False
+        return True
+
+
+def find_mutants(file: str, source: bytes) -> list[Mutant]:
+    """All of a file, in its order. A few may not compile."""
+    finder = _Finder(file, source)
+    finder.visit(ast.parse(source))
+    return sorted(set(finder.found))
+
+
+class _Finder(ast.NodeVisitor):
+    """Walks a module. What is inside an f-string has no place of its own in every Python, and annotations decide
+    nothing: both are left out.
+    """
+
+    def __init__(self, file: str, source: bytes) -> None:
+        self.found: list[Mutant] = []
+        self._file, self._source = file, source
+        self._starts = [0]
+        for line in source.splitlines(keepends=True):
+            self._starts.append(self._starts[-1] + len(line))
+        self._depth = 0
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
+        """Nothing."""
+
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        """A function, without its annotations."""
+        self._depth += 1
+        for part in (*node.args.defaults, *filter(None, node.args.kw_defaults), *node.decorator_list, *node.body):
+            self.visit(part)
+        self._depth -= 1
+
+    visit_AsyncFunctionDef = visit_FunctionDef
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        """The value."""
+        if node.value is not None:
+            self._constant_of_module(node.value)
+            self.visit(node.value)
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        """A constant of the module, and whatever else."""
+        self._constant_of_module(node.value)
+        self.generic_visit(node)
+
+    def visit_If(self, node: ast.If) -> None:
+        """A condition."""
+        if _is_for_types(node.test):
+            return
+        self._negate(node.test)
+        self.generic_visit(node)
+
+    def visit_While(self, node: ast.While) -> None:
+        """A condition."""
+        if not isinstance(node.test, ast.Constant):
+            self._negate(node.test)
+        self.generic_visit(node)
+
+    def visit_IfExp(self, node: ast.IfExp) -> None:
+        """A condition."""
+        self._negate(node.test)
+        self.generic_visit(node)
+
+    def visit_comprehension(self, node: ast.comprehension) -> None:
+        """Conditions."""
+        for test in node.ifs:
+            self._negate(test)
+        self.generic_visit(node)
+
+    def visit_Compare(self, node: ast.Compare) -> None:
+        """A comparison of two."""
+        if len(node.ops) == 1:
+            self._turn(node.left, node.comparators[0], COMPARISONS, "comparison")
+        self.generic_visit(node)
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> None:
+        """The first `and` or `or`."""
+        self._turn(node.values[0], node.values[1], {"and": "or", "or": "and"}, "and/or")
+        self.generic_visit(node)
+
+    def visit_Expr(self, node: ast.Expr) -> None:
+        """A call for its effect."""
+        value = node.value.value if isinstance(node.value, ast.Await) else node.value
+        if isinstance(value, ast.Call) and self._depth:
+            self._replace(node, "pass", "call dropped")
+        self.generic_visit(node)
+
+    def visit_Constant(self, node: ast.Constant) -> None:
+        """A truth value, or a number in a function."""
+        if isinstance(node.value, bool):
+            self._replace(node, str(not node.value), "constant")
+        elif isinstance(node.value, int) and self._depth:
+            self._replace(node, str(node.value + 1), "one off")
+
+    def _constant_of_module(self, value: ast.expr) -> None:
+        if self._depth or not isinstance(value, ast.Constant) or type(value.value) not in (int, float):
+            return
+        assert isinstance(value.value, int | float)
+        self._replace(value, repr(value.value * FAR or 1), "constant")
+
+    def _negate(self, test: ast.expr) -> None:
+        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            self._replace(test, self._text(*self._span(test.operand)), "negated")
+        else:
+            self._replace(test, f"not ({self._text(*self._span(test))})", "negated")
+
+    def _turn(self, left: ast.expr, right: ast.expr, words: dict[str, str], kind: str) -> None:
+        """Replaces the operator between two operands."""
+        start, end = self._span(left)[1], self._span(right)[0]
+        text = self._text(start, end)
+        word = " ".join(text.replace("(", " ").replace(")", " ").split())
+        at = text.find(word)
+        if word in words and at >= 0:  # else a comment or a line's end stands inside
+            begin = start + len(text[:at].encode())
+            self._add(begin, begin + len(word), words[word], kind)
+
+    def _replace(self, node: ast.expr | ast.stmt, after: str, kind: str) -> None:
+        self._add(*self._span(node), after, kind)
+
+    def _add(self, start: int, end: int, after: str, kind: str) -> None:
+        line = self._source.count(b"\n", 0, start) + 1
+        self.found.append(Mutant(self._file, start, end, kind, self._text(start, end), after, line))
+
+    def _span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
+        assert node.end_lineno is not None and node.end_col_offset is not None
+        start = self._starts[node.lineno - 1] + node.col_offset
+        return start, self._starts[node.end_lineno - 1] + node.end_col_offset
+
+    def _text(self, start: int, end: int) -> str:
+        return self._source[start:end].decode()
+
+
+def _is_for_types(test: ast.expr) -> bool:
+    return isinstance(test, ast.Name) and test.id == "TYPE_CHECKING"
