@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 FinishReason = Literal["stop", "length", "deadline", "cancelled"]
 Shape = Literal["raw", "auto", "line", "block"]
@@ -18,6 +18,13 @@ class Snippet:
 
     path: str
     text: str
+
+
+class Owner(NamedTuple):
+    """Whose text it is: who asks, and for which document ("": they do not say)."""
+
+    scope: str = ""
+    document: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +43,8 @@ class CompletionRequest:
     of the likeliest beside it; None asks for none, and costs nothing.
     `rule` says how a sampled draft is judged. Under "match" the seed alone decides the text. Under "rejection" the text
     depends on what was drafted, its distribution does not; a drafter must share the target's vocabulary.
+    `scope` says who asks. What the engine keeps of a text serves requests of the same scope only, because cached
+    tokens, drafts and times would tell another client what the text was.
     """
 
     prefix: str
@@ -61,6 +70,12 @@ class CompletionRequest:
     prompt_ids: tuple[int, ...] = ()
     logprobs: int | None = None
     rule: Rule = "match"
+    scope: str = ""
+
+    @property
+    def owner(self) -> Owner:
+        """Whose text it is."""
+        return Owner(self.scope, self.document)
 
 
 @dataclass(slots=True)

@@ -106,7 +106,7 @@ class Admission:
             snippets=[(s.path, s.text) for s in request.snippets],
             budget=self._room(request),
             heal=request.heal,
-            layout=self._layouts.of(request.document),
+            layout=self._layouts.of(request.owner),
             offset=request.prefix_offset,
             renew=request.max_tokens == 0,
         )

@@ -244,7 +244,7 @@ class Engine:
             sequence.feed = feed
             sequence.room = max(0, sequence.remaining - 1) if ready else 0
             for drafter in () if sequence.num_generated else self._drafters:
-                if drafter.slots.holds(sequence.request.document):  # so it has read about as much as the target
+                if drafter.slots.holds(sequence.request.owner):  # so it has read about as much as the target
                     sequence.outlook.read_by.setdefault(drafter.name, sequence.stats.cached_tokens)
 
     def _speculates(self, sequence: Sequence) -> bool:

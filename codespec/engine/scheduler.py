@@ -78,7 +78,7 @@ class Scheduler:
         sharing = parent is not None and parent in self.running
         if parent is not None and (parent in self.waiting or (sharing and parent.cached < shared)):
             return False
-        lease = self.pool.acquire(sequence.prompt_ids, self._rotary_key(sequence), sequence.request.document)
+        lease = self.pool.acquire(sequence.prompt_ids, self._rotary_key(sequence), sequence.request.owner)
         source, cached = lease.source, min(lease.shared, shared)  # the last id's row makes the first choice
         if parent is not None and sharing and cached < shared:
             source, cached = parent.slot, shared

@@ -1,8 +1,9 @@
-"""Which cache slots are free, what a free one still holds, and which one is given up next. Knows ids and documents'
-names; knows no tensors.
+"""Which cache slots are free, what a free one still holds, and which one is given up next. Knows ids and whose they
+are; knows no tensors.
 
-A released slot keeps its keys and values, so a prompt that begins like an earlier one (the next keystroke of the same
-document) computes only what is new. There may be more slots than requests at once: then documents that nobody types in
+A released slot keeps its keys and values, so a prompt that begins like an earlier one of the same scope (the next
+keystroke of the same document) computes only what is new. Of another scope's slots only room is taken, never what they
+hold. There may be more slots than requests at once: then documents that nobody types in
 right now stay warm. A document that comes back no more needs no word of farewell: its slot is the least recently used.
 """
 
@@ -12,8 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from codespec.types import Owner
+
 if TYPE_CHECKING:
     from codespec.models.cache import KVCache
+
+
+NOBODY = Owner()
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +35,11 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a free slot holds: ids, under which rotary key, of which document ("": unknown)."""
+    """What a free slot holds: ids, under which rotary key, and whose they are."""
 
     ids: list[int]
     rotary_key: int = 0
-    document: str = ""
+    owner: Owner = NOBODY
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,31 +69,31 @@ class SlotPool:
         self.count = count
         self.num_tokens = 0  # ids whose keys and values free slots hold
         self._free: dict[int, Held] = {slot: Held([]) for slot in range(count)}  # least recently used first
-        self._taken: dict[int, str] = {}  # slot -> document
-        self._newest: dict[str, int] = {}  # document -> the slot it was last given
+        self._taken: dict[int, Owner] = {}
+        self._newest: dict[Owner, int] = {}  # of each document the slot that it was last given
 
     @property
     def num_taken(self) -> int:
         """Slots that somebody holds."""
         return len(self._taken)
 
-    def holds(self, document: str) -> bool:
+    def holds(self, owner: Owner) -> bool:
         """Whether a free slot holds something of a document."""
-        return self._newest.get(document) in self._free
+        return self._newest.get(owner) in self._free
 
-    def acquire(self, ids: Sequence[int], rotary_key: int = 0, document: str = "") -> Lease:
+    def acquire(self, ids: Sequence[int], rotary_key: int = 0, owner: Owner = NOBODY) -> Lease:
         """Takes a free slot for a prompt.
 
         It goes on in the slot that holds the longest beginning of it, if that is of the same document and loses no
         more than half of what it holds; else in a victim, with the beginning to be copied.
         """
         assert self._free, "no slot is free"
-        source, shared = self._longest(ids, rotary_key, document)
+        source, shared = self._longest(ids, rotary_key, owner)
         held = self._free[source]
         slot = source
-        if held.document != document or 2 * shared < len(held.ids):
-            slot = self._victim(document)
-        self._take(slot, document)
+        if held.owner != owner or 2 * shared < len(held.ids):
+            slot = self._victim(owner)
+        self._take(slot, owner)
         return Lease(slot, source if shared else slot, shared)
 
     def release(self, slot: int, ids: Sequence[int], rotary_key: int = 0) -> None:
@@ -96,37 +102,38 @@ class SlotPool:
         self._free[slot] = Held(list(ids), rotary_key, self._taken.pop(slot))
         self.num_tokens += len(ids)
 
-    def _longest(self, ids: Sequence[int], rotary_key: int, document: str) -> tuple[int, int]:
+    def _longest(self, ids: Sequence[int], rotary_key: int, owner: Owner) -> tuple[int, int]:
         """The free slot that shares most with `ids`; of several the same document's, and of those who loses least."""
 
         def rank(slot: int) -> tuple[int, bool, int]:
             held = self._free[slot]
-            shared = common_prefix(held.ids, ids) if held.rotary_key == rotary_key else 0
-            return shared, held.document == document, -len(held.ids)
+            alike = held.rotary_key == rotary_key and held.owner.scope == owner.scope
+            shared = common_prefix(held.ids, ids) if alike else 0
+            return shared, held.owner == owner, -len(held.ids)
 
         best = max(self._free, key=rank)
         return best, rank(best)[0]
 
-    def _victim(self, document: str) -> int:
+    def _victim(self, owner: Owner) -> int:
         """An empty slot; else one whose document has a newer one, or gets it now; else the least recently used."""
 
         def worth(slot: int) -> int:
             held = self._free[slot]
             if not held.ids:
                 return 0
-            newest = self._newest.get(held.document, slot)  # the newest may be gone already, if it was empty
-            return 1 if held.document and (held.document == document or newest != slot) else 2
+            newest = self._newest.get(held.owner, slot)  # the newest may be gone already, if it was empty
+            return 1 if held.owner.document and (held.owner == owner or newest != slot) else 2
 
         return min(self._free, key=worth)
 
-    def _take(self, slot: int, document: str) -> None:
+    def _take(self, slot: int, owner: Owner) -> None:
         held = self._free.pop(slot)
         self.num_tokens -= len(held.ids)
-        if self._newest.get(held.document) == slot:
-            del self._newest[held.document]
-        if document:
-            self._newest[document] = slot
-        self._taken[slot] = document
+        if self._newest.get(held.owner) == slot:
+            del self._newest[held.owner]
+        if owner.document:
+            self._newest[owner] = slot
+        self._taken[slot] = owner
 
 
 def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:

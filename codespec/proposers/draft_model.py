@@ -185,14 +185,14 @@ class DraftModel:
             text = DrafterText(-1, ids=list(sequence.ids), shared=True)
         else:
             try:
-                layout = self._layouts.of(sequence.request.document)
+                layout = self._layouts.of(sequence.request.owner)
                 text = open_text(self.model.tokenizer, self.template, sequence, self.context, layout)
             except TokenizerError:
                 return None
         key = self.model.rotary_key(self.context)
         if old is not None:
             self.slots.release(old.slot, [*old.head, *old.ids][: old.cached], key)
-        lease = self.slots.acquire([*text.head, *text.ids], key, sequence.request.document)
+        lease = self.slots.acquire([*text.head, *text.ids], key, sequence.request.owner)
         text.slot, text.cached = lease.slot, min(lease.shared, max(0, text.length - 1))
         if lease.source != lease.slot and text.cached:
             self.model.fork(lease.source, lease.slot, text.cached)

@@ -1,5 +1,5 @@
 """Guesses that the text goes on as it did before: the longest suffix of the text that occurs earlier in the prompt, the
-text right of the cursor, the snippets, or recent completions. No model, no tokens, no prefill.
+text right of the cursor, the snippets, or recent completions of the same scope. No model, no tokens, no prefill.
 
 Works on bytes with the C search of `bytes` (`rfind`) instead of a suffix automaton: the longest match is found by
 bisection in a few scans, nothing is built per request and nothing has to be kept in step with rollbacks. Lookup
@@ -28,7 +28,7 @@ class SuffixProposer:
 
     def __init__(self, min_match: int = MIN_MATCH) -> None:
         self.min_match = min_match
-        self._recent: deque[bytes] = deque(maxlen=RECENT)
+        self._recent: deque[tuple[str, bytes]] = deque(maxlen=RECENT)  # scope and text
 
     def propose(
         self, sequences: collections.abc.Sequence[Sequence], caps: collections.abc.Sequence[Cap]
@@ -45,9 +45,10 @@ class SuffixProposer:
         """Nothing is kept per sequence: its text is read afresh."""
 
     def release(self, sequence: Sequence) -> None:
-        """Remembers the finished text as a source for others."""
+        """Remembers the finished text as a source for others of its scope."""
         if len(sequence.generated) > self.min_match:
-            self._recent.append(sequence.context[-MAX_MATCH:] + bytes(sequence.generated))
+            text = sequence.context[-MAX_MATCH:] + bytes(sequence.generated)
+            self._recent.append((sequence.request.scope, text))
 
     def _draft(self, sequence: Sequence, cap: Cap) -> Draft:
         known = sequence.known
@@ -66,7 +67,7 @@ class SuffixProposer:
     def _sources(self, sequence: Sequence) -> list[bytes]:
         texts = [sequence.request.suffix.encode()]
         texts.extend(snippet.text.encode() for snippet in sequence.request.snippets)
-        texts.extend(reversed(self._recent))
+        texts.extend(text for scope, text in reversed(self._recent) if scope == sequence.request.scope)
         return [text for text in texts if text]
 
     def _longest(self, own: bytes, sources: list[bytes], size: int) -> tuple[int, bytes]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from codespec.server.tickets import Ask, Failed, Message, Priority
-from codespec.types import CompletionRequest, DoneEvent, TextEvent
+from codespec.types import CompletionRequest, DoneEvent, Owner, TextEvent
 
 SECONDS = 60.0  # that a continuation is kept
 MOST = 32  # documents
@@ -29,7 +29,7 @@ class Ahead:
     """The continuations at hand, one a document."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[str, Kept] = OrderedDict()
+        self._kept: OrderedDict[Owner, Kept] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -39,8 +39,8 @@ class Ahead:
         for message in messages:
             if isinstance(message, DoneEvent):
                 message.completion.stats.notes.append(NOTE)
-        self._kept.pop(ask.document, None)
-        self._kept[ask.document] = Kept(ask.request, list(messages), now)
+        self._kept.pop(ask.owner, None)
+        self._kept[ask.owner] = Kept(ask.request, list(messages), now)
         if len(self._kept) > MOST:
             self._kept.popitem(last=False)
 
@@ -48,7 +48,7 @@ class Ahead:
         """What answers an ask; nothing where none does. A document's newer text takes the continuation away."""
         if ask.priority != Priority.INTERACTIVE:
             return []
-        kept = self._kept.pop(ask.document, None)
+        kept = self._kept.pop(ask.owner, None)
         if kept is None or now > kept.made + SECONDS or not is_answered_by(ask, kept.request):
             return []
         return kept.messages
@@ -67,7 +67,12 @@ def is_answered_by(ask: Ask, request: CompletionRequest) -> bool:
 def follow_up(ask: Ask, messages: Sequence[Message]) -> Ask | None:
     """What the editor asks next if this text is accepted; None where there is nothing to accept, or no saying what."""
     request = ask.request
-    if ask.priority != Priority.INTERACTIVE or not ask.document or request.n != 1 or ask.after_first_ms is not None:
+    if (
+        ask.priority != Priority.INTERACTIVE
+        or not ask.owner.document
+        or request.n != 1
+        or ask.after_first_ms is not None
+    ):
         return None
     reasons = [message.completion.finish_reason for message in messages if isinstance(message, DoneEvent)]
     text = "".join(message.text for message in messages if isinstance(message, TextEvent))

@@ -11,6 +11,7 @@ from codespec.server import metrics_page, page
 from codespec.server.connections import CONNECTIONS, Connections, open_files
 from codespec.server.daemon import DAEMON, Daemon
 from codespec.server.dialects import codespec, llama_about, llama_cpp, mistral, ollama, openai, openai_chat, tabby
+from codespec.server.scopes import SCOPES, Scopes
 from codespec.server.security import answer_errors, guard, log_access
 from codespec.server.wire import read_fields
 
@@ -22,7 +23,7 @@ def build_app(daemon: Daemon, host: str = "127.0.0.1", token: str = "") -> web.A
     connections = Connections(open_files())
     guards = [log_access(), answer_errors(), connections.watch(HEALTH), guard(host, token, page.OPEN_PATHS)]
     app = web.Application(middlewares=guards)
-    app[DAEMON], app[CONNECTIONS] = daemon, connections
+    app[DAEMON], app[CONNECTIONS], app[SCOPES] = daemon, connections, Scopes()
     for dialect in (codespec, llama_cpp, llama_about, openai, openai_chat, mistral, tabby, ollama):
         app.router.add_routes(dialect.ROUTES)
     app.router.add_routes(metrics_page.ROUTES)

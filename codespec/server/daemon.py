@@ -9,6 +9,7 @@ import asyncio
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from aiohttp import web
 
@@ -17,7 +18,6 @@ from codespec.server.loading import Loaded
 from codespec.server.metrics import RequestMetrics
 from codespec.server.tickets import Ask, Failed, Priority, Ticket
 from codespec.server.worker import Worker
-from codespec.types import Completion
 
 WAIT_SECONDS = 1  # what a client is told to wait before it asks again
 
@@ -75,14 +75,16 @@ class Daemon:
             raise
 
     @contextmanager
-    def ask(self, ask: Ask) -> Iterator[Ticket]:
-        """A ticket; who leaves the block early, cancels. Raises ServeError where the daemon takes none now."""
+    def ask(self, ask: Ask, scope: str) -> Iterator[Ticket]:
+        """A ticket for whoever asks in this scope; who leaves the block early, cancels. Raises ServeError where the
+        daemon takes none now.
+        """
         slots = self.ready().slots
         if self.num_open >= slots + self.queue:
             self.metrics.refused["queue_full"] += 1
             wait = math.ceil(WAIT_SECONDS * self.num_open / max(1, slots) / 8)
             raise ServeError(f"{self.num_open} requests are open: ask again in a moment.", 429, max(1, wait))
-        ticket = Ticket(ask)
+        ticket = Ticket(replace(ask, request=replace(ask.request, scope=scope)))
         self.worker.admit(ticket)
         self._tickets.add(ticket)
         try:
@@ -98,11 +100,6 @@ class Daemon:
         for ticket in list(self._tickets):
             self.worker.leave(ticket)
             ticket.push([Failed(stopping())])
-
-    async def complete(self, ask: Ask) -> list[Completion]:
-        """All choices of one ask."""
-        with self.ask(ask) as ticket:
-            return await ticket.completions()
 
 
 def stopping() -> ServeError:

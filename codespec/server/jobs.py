@@ -13,7 +13,7 @@ from itertools import count
 from codespec.sequence import Sequence
 from codespec.server.ahead import is_answered_by
 from codespec.server.tickets import Ask, Message, Priority, Ticket
-from codespec.types import CompletionRequest, DoneEvent, RoundEvent, TextEvent
+from codespec.types import CompletionRequest, DoneEvent, Owner, RoundEvent, TextEvent
 
 
 @dataclass(slots=True, eq=False)
@@ -102,7 +102,7 @@ class Jobs:
         self.running: list[Job] = []
         self._numbers = count()
         self._job_of: dict[Ticket, Job] = {}
-        self._documents: dict[tuple[str, Priority], Ticket] = {}
+        self._documents: dict[tuple[Owner, Priority], Ticket] = {}
 
     def __len__(self) -> int:
         return len(self.waiting) + len(self.running)
@@ -138,18 +138,18 @@ class Jobs:
 
     def supersede(self, ticket: Ticket) -> list[Ticket]:
         """Makes a ticket its document's newest; the tickets that end with that. A warm-up ends warm-ups only."""
-        document, priority = ticket.ask.document, ticket.ask.priority
-        if not document:
+        owner, priority = ticket.ask.owner, ticket.ask.priority
+        if not owner.document:
             return []
         ended = [Priority.WARM_UP] if priority == Priority.WARM_UP else [Priority.INTERACTIVE, Priority.WARM_UP]
-        older = [self._documents.pop((document, kind), None) for kind in ended]
-        self._documents[document, priority] = ticket
+        older = [self._documents.pop((owner, kind), None) for kind in ended]
+        self._documents[owner, priority] = ticket
         return [one for one in older if one is not None]
 
     def leave(self, ticket: Ticket) -> Job | None:
         """Takes a ticket out; its job, removed, if nobody else wants it."""
         job = self._job_of.pop(ticket, None)
-        place = (ticket.ask.document, ticket.ask.priority)
+        place = (ticket.ask.owner, ticket.ask.priority)
         if self._documents.get(place) is ticket:
             del self._documents[place]
         if job is None:

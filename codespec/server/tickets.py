@@ -14,7 +14,7 @@ from enum import IntEnum
 
 from codespec.errors import CodespecError
 from codespec.server.metrics import Course
-from codespec.types import Completion, CompletionRequest, DoneEvent, Event, FinishReason, Stats
+from codespec.types import Completion, CompletionRequest, DoneEvent, Event, FinishReason, Owner, Stats
 
 
 class Priority(IntEnum):
@@ -32,9 +32,9 @@ class Priority(IntEnum):
 class Ask:
     """What a handler asks of the engine.
 
-    A newer ask with the same `document` (unless "") ends the older; a warm-up ends no text. `after_first_ms` is a limit
-    that counts from the first token and ends the text only behind a line break. `notes` is what the client is to be
-    told of how its request was read.
+    A newer ask of the same `owner`, if that names a document, ends the older; a warm-up ends no text. `after_first_ms`
+    is a limit that counts from the first token and ends the text only behind a line break. `notes` is what the client
+    is to be told of how its request was read.
     """
 
     request: CompletionRequest
@@ -43,9 +43,9 @@ class Ask:
     notes: tuple[str, ...] = ()
 
     @property
-    def document(self) -> str:
-        """What is edited; "" where the client does not say."""
-        return self.request.document
+    def owner(self) -> Owner:
+        """Who asks, and what is edited; "" where the client does not say."""
+        return self.request.owner
 
     @property
     def key(self) -> tuple[CompletionRequest, float | None]:

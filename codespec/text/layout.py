@@ -11,6 +11,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from codespec.types import Owner
+
 HEAD = 128  # characters by which the beginning of a window is found again
 PLACES = 4  # in one document
 PAUSE = 5.0  # seconds without a prompt, after which typing counts as over
@@ -74,18 +76,20 @@ class Layouts:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
-        self._layouts: OrderedDict[str, Layout] = OrderedDict()
+        self._layouts: OrderedDict[Owner, Layout] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._layouts)
 
-    def of(self, document: str) -> Layout:
-        """A document's layout; a new one for "", where nothing is known of what came before."""
-        if not document:
+    def of(self, owner: Owner) -> Layout:
+        """A document's layout, which each scope has its own of; a new one for "", where nothing is known of what came
+        before.
+        """
+        if not owner.document:
             return Layout()
-        layout = self._layouts.setdefault(document, Layout())
+        layout = self._layouts.setdefault(owner, Layout())
         layout.now = self.clock()
-        self._layouts.move_to_end(document)
+        self._layouts.move_to_end(owner)
         if len(self._layouts) > MOST:
             self._layouts.popitem(last=False)
         return layout

@@ -13,13 +13,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from codespec.errors import ModelError
 from codespec.models.cache import CAPACITY_UNIT, KVCache, cache_bytes
 from codespec.models.language_model import Rows
-from codespec.models.slots import Lease, SlotPool, common_prefix
+from codespec.models.slots import NOBODY, Lease, SlotPool, common_prefix
+from codespec.types import Owner
 from tests.models.rounds import fresh_prefill
 from tests.tiny_models import sample_ids, tiny_model
 
 IDS = st.lists(st.integers(0, 2), max_size=6)
 KEYS = st.integers(0, 1)
-DOCUMENTS = st.sampled_from(["", "a", "b"])
+OWNERS = st.builds(Owner, st.sampled_from(["", "x"]), st.sampled_from(["", "a", "b"]))
 
 
 class PoolMachine(RuleBasedStateMachine):
@@ -28,37 +29,38 @@ class PoolMachine(RuleBasedStateMachine):
     @initialize(count=st.integers(1, 5))
     def start(self, count: int) -> None:
         self.pool = SlotPool(count)
-        self.free: list[tuple[int, list[int], int, str]] = [(slot, [], 0, "") for slot in range(count)]
-        self.taken: dict[int, str] = {}
-        self.newest: dict[str, int] = {}
+        self.free: list[tuple[int, list[int], int, Owner]] = [(slot, [], 0, NOBODY) for slot in range(count)]
+        self.taken: dict[int, Owner] = {}
+        self.newest: dict[Owner, int] = {}
 
-    def worth(self, slot: int, ids: list[int], document: str, comes: str) -> int:
+    def worth(self, slot: int, ids: list[int], owner: Owner, comes: Owner) -> int:
         """What is lost with a slot: nothing, an older place of a document, or what may be gone on from."""
         if not ids:
             return 0
-        return 1 if document and (document == comes or self.newest.get(document, slot) != slot) else 2
+        return 1 if owner.document and (owner == comes or self.newest.get(owner, slot) != slot) else 2
 
     @precondition(lambda self: self.free)
-    @rule(ids=IDS, key=KEYS, document=DOCUMENTS)
-    def acquire(self, ids: list[int], key: int, document: str) -> None:
-        lease = self.pool.acquire(ids, key, document)
+    @rule(ids=IDS, key=KEYS, comes=OWNERS)
+    def acquire(self, ids: list[int], key: int, comes: Owner) -> None:
+        lease = self.pool.acquire(ids, key, comes)
         assert lease.slot not in self.taken
         free = {slot: (held, rotary, owner) for slot, held, rotary, owner in self.free}
-        shared = {slot: naive_prefix(held, ids) if rotary == key else 0 for slot, (held, rotary, _) in free.items()}
+        alike = {slot: rotary == key and owner.scope == comes.scope for slot, (_, rotary, owner) in free.items()}
+        shared = {slot: naive_prefix(held, ids) if alike[slot] else 0 for slot, (held, _, _) in free.items()}
         assert lease.shared == max(shared.values()) == shared.get(lease.source, 0)
         held, _, owner = free[lease.slot]
-        worths = {slot: self.worth(slot, held, owner, document) for slot, (held, _, owner) in free.items()}
-        goes_on = lease.source == lease.slot and owner == document and 2 * shared[lease.slot] >= len(held)
+        worths = {slot: self.worth(slot, held, owner, comes) for slot, (held, _, owner) in free.items()}
+        goes_on = lease.source == lease.slot and owner == comes and 2 * shared[lease.slot] >= len(held)
         oldest = next(slot for slot in free if worths[slot] == min(worths.values()))
         assert goes_on or lease.slot == oldest
-        own = [slot for slot, (_, _, owner) in free.items() if owner == document and shared[slot] == lease.shared > 0]
+        own = [slot for slot, (_, _, owner) in free.items() if owner == comes and shared[slot] == lease.shared > 0]
         if any(2 * lease.shared >= len(free[slot][0]) for slot in own):
             assert goes_on, "a document keeps its slot"
         self.free = [entry for entry in self.free if entry[0] != lease.slot]
         self.newest = {name: slot for name, slot in self.newest.items() if slot != lease.slot}
-        self.taken[lease.slot] = document
-        if document:
-            self.newest[document] = lease.slot
+        self.taken[lease.slot] = comes
+        if comes.document:
+            self.newest[comes] = lease.slot
 
     @precondition(lambda self: self.taken)
     @rule(data=st.data(), ids=IDS, key=KEYS)
@@ -100,9 +102,9 @@ def test_misuse_is_noticed() -> None:
         pool.release(slot, [1])
 
 
-def used(pool: SlotPool, ids: list[int], document: str = "") -> Lease:
+def used(pool: SlotPool, ids: list[int], document: str = "", scope: str = "") -> Lease:
     """Takes a slot and gives it back with everything computed."""
-    lease = pool.acquire(ids, 0, document)
+    lease = pool.acquire(ids, 0, Owner(scope, document))
     pool.release(lease.slot, ids)
     return lease
 
@@ -130,6 +132,16 @@ def test_the_document_that_rests_for_longest_goes_first() -> None:
     slots = {name: used(pool, [number] * 9, name).slot for number, name in enumerate("abc")}
     used(pool, [0] * 10, "a")
     assert used(pool, [9] * 9, "d").slot == slots["b"]
+
+
+def test_what_a_scope_holds_is_not_shared_with_another() -> None:
+    """Not even within a document of the same name; when there is no other room, it is given up."""
+    pool = SlotPool(2)
+    first = used(pool, [1] * 50, "a", "mine")
+    other = used(pool, [1] * 50, "a", "theirs")
+    assert other == Lease(other.slot, other.slot, 0) and other.slot != first.slot
+    assert used(pool, [1] * 51, "a", "mine") == Lease(first.slot, first.slot, 50)
+    assert used(pool, [1] * 50, "a", "third") == Lease(other.slot, other.slot, 0)
 
 
 def test_who_jumps_away_and_back_finds_the_old_place() -> None:

@@ -65,7 +65,7 @@ def test_a_text_in_which_nothing_matches_is_scanned_once() -> None:
     """Many texts at once look into many others, a token each: bisecting all of them took a tenth of a step."""
     proposer = SuffixProposer()
     recent = [Counted(bytes([number]) * 200) for number in range(97, 97 + RECENT)]
-    proposer._recent.extend(recent)
+    proposer._recent.extend(("", text) for text in recent)
     assert draft(proposer, sequence_of("0123456789")) is NOTHING
     assert [text.scans for text in recent] == [1] * RECENT
 

@@ -157,6 +157,18 @@ def test_another_text_takes_it_away() -> None:
     assert office.asked.count(accepted(REQUEST).prefix) == 2
 
 
+def test_it_answers_the_scope_that_it_was_computed_for() -> None:
+    """Another one's document of the same name neither gets it nor takes it away."""
+    office = Office()
+    office.admit(REQUEST)
+    office.rounds()
+    other = office.admit(replace(accepted(REQUEST), scope="another's"))
+    office.rounds()
+    mine = office.admit(accepted(REQUEST))
+    assert NOTE not in office.end(other).stats.notes and NOTE in office.end(mine).stats.notes
+    assert office.text(other) == office.text(mine)
+
+
 def test_a_fault_in_it_is_nobodys() -> None:
     office = Office()
     office.desk.jobs.add_ahead(Ask(replace(REQUEST, prefix="BOOM"), Priority.AHEAD))

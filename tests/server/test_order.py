@@ -14,14 +14,15 @@ from codespec.types import CompletionRequest
 from tests.server.fakes import FakeSequence
 
 ASKS = st.builds(
-    lambda prefix, n, priority, document, deadline: Ask(
-        CompletionRequest(prefix=prefix, n=n, deadline_ms=deadline, document=document), priority
+    lambda prefix, n, priority, document, deadline, scope: Ask(
+        CompletionRequest(prefix=prefix, n=n, deadline_ms=deadline, document=document, scope=scope), priority
     ),
     st.sampled_from("abc"),
     st.sampled_from([1, 1, 2, 5]),
     st.sampled_from([Priority.INTERACTIVE, Priority.WARM_UP]),
     st.sampled_from(["", "", "x", "y"]),
     st.sampled_from([None, 1000.0]),
+    st.sampled_from(["", "z"]),
 )
 
 
@@ -38,7 +39,7 @@ class Order(RuleBasedStateMachine):
     def admit(self, ask: Ask) -> None:
         ticket = Ticket(ask)
         superseded, job = self.jobs.supersede(ticket), self.jobs.add(ticket)
-        same = [other for other in self.open if ask.document and other.ask.document == ask.document]
+        same = [other for other in self.open if ask.owner.document and other.ask.owner == ask.owner]
         ended = [other for other in same if other.ask.priority >= ask.priority]
         assert sorted(map(id, superseded)) == sorted(map(id, ended)), "of each document only the newest is open"
         assert job.ask.key == ask.key and ticket in job.tickets and not job.unasked

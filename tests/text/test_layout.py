@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from codespec.text.fim import Prompt, build_prompt
 from codespec.text.layout import MOST, OLDEST, PAUSE, Layout, Layouts
 from codespec.text.windows import prefix_window
+from codespec.types import Owner
 from tests.text.test_fim import template_of
 from tests.toy_tokenizers import held_out_texts, toy_tokenizer
 
@@ -157,13 +158,18 @@ class TestPrompts:
 def test_layouts_are_a_documents_own_and_bounded() -> None:
     seconds = iter(range(10_000))
     layouts = Layouts(lambda: next(seconds))
-    assert layouts.of("a") is layouts.of("a") is not layouts.of("b")
-    assert layouts.of("") is not layouts.of("") and len(layouts) == 2
-    assert layouts.of("a").now > layouts.of("b").used
-    kept = layouts.of("a")
+
+    def of(document: str, scope: str = "") -> Layout:
+        return layouts.of(Owner(scope, document))
+
+    assert of("a") is of("a") is not of("b")
+    assert of("") is not of("") and len(layouts) == 2
+    assert of("a").now > of("b").used
+    assert of("a", "another's") is not of("a") and len(layouts) == 3
+    kept = of("a")
     for number in range(MOST - 1):
-        layouts.of(f"other {number}")
-    assert layouts.of("a") is kept and len(layouts) == MOST
+        of(f"other {number}")
+    assert of("a") is kept and len(layouts) == MOST
     for number in range(MOST):
-        layouts.of(f"more {number}")
-    assert layouts.of("a") is not kept and len(layouts) == MOST
+        of(f"more {number}")
+    assert of("a") is not kept and len(layouts) == MOST

@@ -18,6 +18,7 @@ from codespec.errors import CodespecError, RequestError
 from codespec.secret_files import is_secret
 from codespec.server.daemon import DAEMON
 from codespec.server.loading import Loaded
+from codespec.server.scopes import SCOPES
 from codespec.server.tickets import Ask, Ticket
 from codespec.server.wire import MOST_COUNT, Fields, Lines, error_body, sse
 from codespec.text.fim_templates import FimMissing, find_template
@@ -50,8 +51,9 @@ def speaking(names: Mapping[str, str]) -> Callable[[Handler[Rest]], Handler[Rest
 
 async def collect(request: web.Request, asks: Sequence[Ask]) -> list[Completion]:
     """All choices of all asks, numbered through."""
+    scope = await request.app[SCOPES].of(request)
     with ExitStack() as stack:
-        tickets = [stack.enter_context(request.app[DAEMON].ask(ask)) for ask in asks]
+        tickets = [stack.enter_context(request.app[DAEMON].ask(ask, scope)) for ask in asks]
         done = [completion for ticket in tickets for completion in await ticket.completions()]
     return [replace(completion, choice=number) for number, completion in enumerate(done)]
 
@@ -67,8 +69,9 @@ async def stream(
     """Sends what `say` makes of each event, choices numbered through all asks, then `last`. What fails before the first
     byte is raised; later it is told in the stream.
     """
+    scope = await request.app[SCOPES].of(request)
     with ExitStack() as stack:
-        tickets = [stack.enter_context(request.app[DAEMON].ask(ask)) for ask in asks]
+        tickets = [stack.enter_context(request.app[DAEMON].ask(ask, scope)) for ask in asks]
         try:
             async for event in _numbered(tickets):
                 for piece in say(event):

@@ -14,7 +14,7 @@ from aiohttp import web
 from codespec import __version__
 from codespec.errors import RequestError
 from codespec.server.daemon import DAEMON
-from codespec.server.dialects.streams import read_seed, speaking, told, without_secrets
+from codespec.server.dialects.streams import collect, read_seed, speaking, told, without_secrets
 from codespec.server.tickets import Ask
 from codespec.server.wire import Fields, read_fields, reply
 from codespec.types import CompletionRequest, Snippet
@@ -30,7 +30,7 @@ async def complete(request: web.Request, fields: Fields) -> web.StreamResponse:
     """One completion; the agent reads the first choice only."""
     with fields:
         ask = read_ask(fields)
-    done = await request.app[DAEMON].complete(ask)
+    done = await collect(request, [ask])
     choices = [{"index": completion.choice, "text": completion.text} for completion in done]
     return reply({"id": f"cmpl-{uuid.uuid4()}", "choices": choices, "mode": "standard", **told([ask], done)})
 
