@@ -135,6 +135,7 @@ class Sequence:
     audit: bool = False  # written before, and now again to be compared: nothing learns from it or counts it
     outlook: Outlook = field(default_factory=Outlook)
     slot: int = -1
+    had_slot: bool = False  # has been in one, perhaps before a pause
     feed: int = 0  # how many pending ids the target sees in this step
     room: int = 0  # how many target tokens may be drafted in this step
     cached: int = 0  # how many of `ids` have keys and values in the target's slot

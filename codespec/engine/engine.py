@@ -179,13 +179,23 @@ class Engine:
         """Keeps what was learned; the engine may go on."""
         self.policy.close()
 
-    def step(self) -> None:
-        """One round for everything that is under way."""
+    def step(self, only: collections.abc.Collection[Sequence] | None = None) -> None:
+        """One round for everything that is under way, or for some `only`: the others pause and need no slots. A pause
+        changes no text; going on computes nothing again unless somebody else took the slot.
+        """
         self._expire()
-        scheduled = self._scheduler.schedule()
+        if only is not None:
+            self._pause([sequence for sequence in self._scheduler.running if sequence not in only])
+        scheduled = self._scheduler.schedule(only)
         if scheduled:
             self._round(scheduled)
         self._read_ahead()
+
+    def _pause(self, sequences: list[Sequence]) -> None:
+        for sequence in sequences:
+            self._scheduler.pause(sequence)
+            for drafter in self._drafters:
+                drafter.release(sequence)
 
     def _round(self, scheduled: list[tuple[Sequence, int]]) -> None:
         """Prompts are read, and who has read writes."""

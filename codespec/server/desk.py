@@ -16,6 +16,7 @@ from codespec.server.audit import Audit
 from codespec.server.jobs import Job, Jobs
 from codespec.server.logs import log_failure
 from codespec.server.tickets import Ask, Failed, Message, Ticket, nothing
+from codespec.server.turns import Turn, choose
 from codespec.types import DoneEvent
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class Desk:
         self._planned: list[tuple[float, Ask]] = []  # what to compute ahead, and from when on
         self.ahead = Ahead()
         self.audit = Audit(engine) if audit is None else audit
+        self.rounds = 0
         self.outbox: list[Parcel] = []
 
     @property
@@ -83,28 +85,19 @@ class Desk:
             self._cancel(job)
 
     def round(self) -> None:
-        """Starts who can start, then one step of the engine for all who run."""
+        """One step of the engine for those whose turn it is."""
         self._expire()
         self._begin_planned()
         self._begin_audit()
-        for job in self.jobs.in_the_way():
-            self._cancel(job)
-            self.jobs.put_back(job)
-        while (chosen := self.jobs.next(self.slots)) is not None:
-            self._start(chosen)
-        if not self.jobs.running:
-            return
-        try:
-            self.engine.step()
-        except Exception as error:  # the border of the engine: one request's fault must not end the others
-            self._recover(error)
-            return
+        turns = self._next_turns()
+        if turns:
+            self._step(turns)
         for job in list(self.jobs.running):
             self._collect(job)
 
     def refuse_all(self, error: CodespecError) -> None:
         """Ends everything with an error."""
-        for job in [*self.jobs.running, *self.jobs.waiting]:
+        for job in self.jobs:
             self._send(self.jobs.end(job), [Failed(error)])
 
     def _expire(self) -> None:
@@ -112,6 +105,26 @@ class Desk:
         for job in list(self.jobs.waiting):
             if job.deadline is not None and now >= job.deadline:
                 self._send(self.jobs.end(job), nothing(job.ask.request, "deadline"))
+
+    def _next_turns(self) -> list[Turn]:
+        """Who takes part in the next round, begun if they had not."""
+        while True:
+            turns = choose(list(self.jobs), self.slots, self.rounds)
+            waiting = [turn.job for turn in turns if not turn.job.sequences]
+            if not waiting:
+                return turns
+            for job in waiting:
+                self._start(job)
+
+    def _step(self, turns: Sequence[Turn]) -> None:
+        jobs = list(dict.fromkeys(turn.job for turn in turns))
+        self.rounds += 1
+        for job in self.jobs:
+            job.waited += job not in jobs
+        try:
+            self.engine.step([turn.job.sequences[turn.choice] for turn in turns])
+        except Exception as error:  # the border of the engine: one request's fault must not end the others
+            self._recover(jobs, error)
 
     def _start(self, job: Job) -> None:
         try:
@@ -131,9 +144,8 @@ class Desk:
                 sequence.started = min((ticket.arrived for ticket in job.tickets), default=sequence.started)
             self.jobs.start(job, sequences)
 
-    def _recover(self, error: Exception) -> None:
-        """After a failed round: who ran alone is at fault; who did not tries again alone."""
-        failed = list(self.jobs.running)
+    def _recover(self, failed: Sequence[Job], error: Exception) -> None:
+        """After a failed round: who took part alone is at fault; who did not tries again alone."""
         for job in failed:
             self._cancel(job)
         if len(failed) == 1:

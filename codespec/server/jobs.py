@@ -1,12 +1,13 @@
-"""Computations in flight: who waits, who runs, who shares one, and who goes next.
+"""Computations in flight: who waits, who has begun, and who shares one.
 
 Identical asks share a job; a newer ask of a document takes the older one's place. What is computed before it is asked
-for is a job without tickets, and so is an audit. Knows order and sharing; knows no engine and no network. Lives on the
-engine's thread.
+for is a job without tickets, and so is an audit. Knows sharing; knows no engine and no network, and not whose turn it
+is. Lives on the engine's thread.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
 
@@ -21,7 +22,8 @@ class Job:
     """One computation and the tickets that share it. `number` is its place in the order of arrival.
 
     After a failed round a job runs again, `alone`; the engine writes the same text again, and of that only what was not
-    `told` yet goes out. `told` and `written` are characters by choice. An audit `repeats` finished sequences.
+    `told` yet goes out. `told` and `written` are characters by choice. An audit `repeats` finished sequences. `waited`
+    are the rounds in which others took part and it did not.
     """
 
     ask: Ask
@@ -35,6 +37,7 @@ class Job:
     told: dict[int, int] = field(default_factory=dict)
     written: dict[int, int] = field(default_factory=dict)
     repeats: list[Sequence] = field(default_factory=list)
+    waited: int = 0
 
     @property
     def priority(self) -> Priority:
@@ -42,9 +45,18 @@ class Job:
         return min((ticket.ask.priority for ticket in self.tickets), default=self.ask.priority)
 
     @property
-    def order(self) -> tuple[int, int]:
-        """Smaller goes first."""
-        return self.priority, self.number
+    def remaining(self) -> int:
+        """Tokens that may still be written, of all choices together."""
+        if not self.sequences:
+            return self.ask.request.n * self.ask.request.max_tokens
+        return sum(sequence.remaining for sequence in self.sequences if not sequence.finish_reason)
+
+    @property
+    def able(self) -> list[int]:
+        """The choices that can take part in a round: while it reads the prompt for all of them, the first alone."""
+        if not self.sequences or not (self.sequences[0].num_generated or self.sequences[0].finish_reason):
+            return [0]
+        return [number for number, sequence in enumerate(self.sequences) if not sequence.finish_reason]
 
     @property
     def unasked(self) -> bool:
@@ -95,7 +107,7 @@ class Job:
 
 
 class Jobs:
-    """All jobs; each ticket is in one of them until it is over."""
+    """All jobs, `running` once they have begun; each ticket is in one of them until it is over."""
 
     def __init__(self) -> None:
         self.waiting: list[Job] = []
@@ -106,6 +118,9 @@ class Jobs:
 
     def __len__(self) -> int:
         return len(self.waiting) + len(self.running)
+
+    def __iter__(self) -> Iterator[Job]:
+        return iter([*self.running, *self.waiting])
 
     def __contains__(self, ticket: Ticket) -> bool:
         return ticket in self._job_of
@@ -130,11 +145,11 @@ class Jobs:
 
     def audits(self) -> list[Job]:
         """The jobs that decode something again."""
-        return [job for job in (*self.running, *self.waiting) if job.repeats]
+        return [job for job in self if job.repeats]
 
     def unasked(self) -> list[Job]:
         """The jobs that nobody asked for."""
-        return [job for job in (*self.running, *self.waiting) if job.unasked]
+        return [job for job in self if job.unasked]
 
     def supersede(self, ticket: Ticket) -> list[Ticket]:
         """Makes a ticket its document's newest; the tickets that end with that. A warm-up ends warm-ups only."""
@@ -169,25 +184,6 @@ class Jobs:
             self._remove(job)
         return tickets
 
-    def next(self, slots: int) -> Job | None:
-        """Who is to start now, by priority and arrival. A warm-up starts only when nobody waits for a text, what nobody
-        asked for only when there is nothing else.
-        """
-        if not self.waiting or any(job.alone for job in self.running):
-            return None
-        first = min(self.waiting, key=lambda job: job.order)
-        taken = sum(len(job.sequences) for job in self.running)
-        if self.running and (first.alone or taken + first.ask.request.n > slots):
-            return None
-        if any(job.priority < first.priority for job in self.running):
-            return None
-        return first
-
-    def in_the_way(self) -> list[Job]:
-        """Who runs while someone waits whose work is more urgent."""
-        urgent = min((job.priority for job in self.waiting), default=Priority.AUDIT)
-        return [job for job in self.running if job.priority > urgent]
-
     def start(self, job: Job, sequences: list[Sequence]) -> None:
         """Moves a job from waiting to running."""
         job.sequences, job.written = sequences, {}
@@ -195,14 +191,14 @@ class Jobs:
         self.running.append(job)
 
     def put_back(self, job: Job) -> None:
-        """Moves a job from running to waiting, in its old place."""
+        """Moves a job from running to waiting: it begins anew."""
         job.sequences, job.first_token = [], None
         self.running.remove(job)
         self.waiting.append(job)
 
     def _same(self, ask: Ask) -> Job | None:
         """A job that answers this ask too; one that the clock may cut only before it began."""
-        for job in (*self.running, *self.waiting):
+        for job in self:
             if job.unasked:
                 if is_answered_by(ask, job.ask.request):
                     return job

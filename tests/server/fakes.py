@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
@@ -36,6 +37,11 @@ class FakeSequence:
     def num_generated(self) -> int:
         """Tokens, which are bytes here."""
         return len(self.generated)
+
+    @property
+    def remaining(self) -> int:
+        """Tokens that may still come."""
+        return self.request.max_tokens - self.num_generated
 
 
 def answer(request: CompletionRequest) -> str:
@@ -77,7 +83,6 @@ class FakeEngine:
         self.submitted.append(request)
         fresh = [FakeSequence(request, choice) for choice in range(request.n)]
         self.running += fresh
-        self.most = max(self.most, len(self.running))
         return fresh
 
     def submit_again(self, finished: list[FakeSequence]) -> list[FakeSequence]:
@@ -93,12 +98,13 @@ class FakeEngine:
         if sequence.finish_reason is None:
             self._finish(sequence, "cancelled")
 
-    def step(self) -> None:
-        """One character more for each."""
+    def step(self, only: Collection[FakeSequence]) -> None:
+        """One character more for each of those."""
         self.gate.wait(10)
         time.sleep(self.pause)
         self.steps += 1
-        for sequence in list(self.running):
+        self.most = max(self.most, len(only))
+        for sequence in [one for one in self.running if one in only]:
             if sequence.waited < SLOW * ("SLOW" in sequence.request.prefix):
                 sequence.waited += 1
                 continue

@@ -33,14 +33,15 @@ def written(prefix: str) -> str:
 class Asking(threading.Thread):
     """A request in a thread."""
 
-    def __init__(self, served: Served, path: str, values: object) -> None:
+    def __init__(self, served: Served, path: str, values: object, **headers: str) -> None:
         super().__init__(daemon=True)
         self.arguments = (served, path, values)
+        self.headers = headers
         self.start()
 
     def run(self) -> None:
         served, path, values = self.arguments
-        self.reply = served.post(path, values)
+        self.reply = served.post(path, values, **self.headers)
 
     def result(self) -> Answer:
         self.join(SECONDS)
@@ -88,6 +89,20 @@ def test_identical_requests_are_computed_once() -> None:
         engine.gate.set()
         assert {text_of(one.result()) for one in asking[1:]} == {written("same")}
     assert [request.prefix for request in engine.submitted] == ["other", "same"]
+
+
+def test_what_is_identical_is_computed_for_each_key() -> None:
+    """Who shared another one's computation would learn that there was one."""
+    engine = FakeEngine()
+    with serving(engine, slots=1) as served:
+        asking = held(engine, served, body("other"))
+        for key in ("one", "two", "one"):
+            asking.append(Asking(served, PATH, body("same"), Authorization=f"Bearer {key}"))
+        assert wait_for(lambda: served.daemon.num_open == 4)
+        engine.gate.set()
+        assert {text_of(one.result()) for one in asking[1:]} == {written("same")}
+    assert [request.prefix for request in engine.submitted] == ["other", "same", "same"]
+    assert len({request.scope for request in engine.submitted}) == 3
 
 
 def test_who_joins_late_gets_the_beginning_as_well() -> None:
@@ -148,14 +163,14 @@ def test_a_closed_connection_stops_the_work_within_a_round() -> None:
         assert engine.steps < 100 and served.idle()
 
 
-def test_a_warm_up_gives_its_slot_to_a_fill_and_begins_again() -> None:
+def test_a_warm_up_gives_its_slot_to_a_fill_and_goes_on() -> None:
     engine = FakeEngine(pause=0.005)
     with serving(engine, slots=1) as served:
         warm = Asking(served, "/infill", {"input_prefix": "SLOW", "n_predict": 0})
         assert wait_for(lambda: engine.steps > 2)
         assert ends_of(served.post(PATH, body("fill"))) == ["length"]
         assert warm.result().status == 200 and warm.result().json["content"] == ""
-    assert [request.prefix for request in engine.submitted] == ["SLOW", "fill", "SLOW"]
+    assert [request.prefix for request in engine.submitted] == ["SLOW", "fill"]
 
 
 def test_a_warm_up_behind_a_fill_starts_last() -> None:

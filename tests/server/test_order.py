@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from codespec.server.jobs import Job, Jobs
 from codespec.server.tickets import Ask, Priority, Ticket
+from codespec.server.turns import choose, urgency
 from codespec.types import CompletionRequest
 from tests.server.fakes import FakeSequence
 
@@ -32,6 +33,7 @@ class Order(RuleBasedStateMachine):
     @initialize(slots=st.integers(1, 4))
     def begin(self, slots: int) -> None:
         self.slots = slots
+        self.rounds = 0
         self.jobs = Jobs()
         self.open: list[Ticket] = []
 
@@ -65,14 +67,25 @@ class Order(RuleBasedStateMachine):
             assert not job.tickets and job not in self.jobs.running and job not in self.jobs.waiting
 
     @rule()
-    def start(self) -> None:
-        for job in self.jobs.in_the_way():
-            self.jobs.put_back(job)
-        while (job := self.jobs.next(self.slots)) is not None:
-            assert job.order == min(other.order for other in self.jobs.waiting)
-            assert all(other.priority >= job.priority for other in self.jobs.running), "the urgent wait for nobody"
-            self.jobs.start(job, [FakeSequence(job.ask.request, n) for n in range(job.ask.request.n)])  # type: ignore[misc]
-        assert self.jobs.running or not self.jobs.waiting, "somebody waits and nobody runs"
+    def begin_round(self) -> None:
+        """Who takes part; no round is left out while somebody waits."""
+        turns = choose(list(self.jobs), self.slots, self.rounds)
+        self.rounds += 1
+        for job in dict.fromkeys(turn.job for turn in turns):
+            if not job.sequences:
+                fresh = [FakeSequence(job.ask.request, n) for n in range(job.ask.request.n)]
+                self.jobs.start(job, fresh)  # type: ignore[arg-type]
+        turns = choose(list(self.jobs), self.slots, self.rounds)
+        taking = {turn.job for turn in turns}
+        assert bool(turns) == bool(self.jobs) and len(set(turns)) == len(turns) <= self.slots
+        assert all(turn.choice in turn.job.able for turn in turns)
+        assert {urgency(job) for job in taking} == ({min(map(urgency, self.jobs))} if turns else set())
+        assert len(taking) == 1 or not any(job.alone for job in taking)
+        for turn in turns:
+            if turn.job.sequences and turn.job.ask.request.max_tokens > turn.job.sequences[turn.choice].num_generated:
+                turn.job.sequences[turn.choice].generated += b"."
+        for job in self.jobs:
+            job.waited += job not in taking
 
     @precondition(lambda self: self.jobs.running)
     @rule(data=st.data())
@@ -94,25 +107,13 @@ class Order(RuleBasedStateMachine):
         jobs: list[Job] = [*self.jobs.running, *self.jobs.waiting]
         assert sorted(map(id, self.open)) == sorted(id(ticket) for job in jobs for ticket in job.tickets)
         assert all(bool(job.tickets) != job.unasked for job in jobs)
-        taken = sum(len(job.sequences) for job in self.jobs.running)
-        assert taken <= self.slots or len(self.jobs.running) == 1
-        assert len(self.jobs.running) == 1 or not any(job.alone for job in self.jobs.running)
+        assert all(bool(job.sequences) == (job in self.jobs.running) for job in jobs)
         free = [job.ask.key for job in jobs if not job.ask.limited and not job.unasked]
         assert len(free) == len(set(free)), "the same is computed twice"
 
 
 Order.TestCase.settings = settings(max_examples=60, stateful_step_count=30)
 TestOrder = Order.TestCase
-
-
-def test_a_second_try_alone_waits_until_nobody_runs() -> None:
-    jobs = Jobs()
-    first, second = (jobs.add(Ticket(Ask(CompletionRequest(prefix=prefix)))) for prefix in "ab")
-    jobs.start(second, [FakeSequence(second.ask.request, 0)])  # type: ignore[list-item]
-    first.alone = True
-    assert jobs.next(4) is None
-    jobs.end(second)
-    assert jobs.next(4) is first
 
 
 def test_who_has_a_deadline_shares_only_what_has_not_begun() -> None:

@@ -1,0 +1,113 @@
+"""Who pauses gives up slots and goes on where it was: the same text, the same keys and values, nothing read twice while
+there is room.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence as Several
+from dataclasses import replace
+
+import pytest
+
+from codespec.engine.engine import Engine
+from codespec.models.language_model import Rows
+from codespec.models.slots import SlotPool
+from codespec.sequence import Sequence
+from codespec.types import CompletionRequest
+from tests.engine.test_caches import target_gap
+from tests.engine.test_documents import counting_engine
+from tests.pairs import build, model, prompts, run, varied_requests
+
+REQUESTS = [replace(request, max_tokens=30) for request in varied_requests(n=2)]
+
+
+def run_in_turns(engine: Engine, requests: list[CompletionRequest], seed: int) -> list[Sequence]:
+    """All requests at once, of which two to eight choices take part in a round."""
+    chance = random.Random(seed)
+    running = [sequence for request in requests for sequence in engine.submit(request)]
+    while going := [sequence for sequence in running if sequence.finish_reason is None]:
+        only = chance.sample(going, min(len(going), chance.randint(2, 4)))
+        only += [one.parent for one in only if one.parent in going and one.parent not in only]
+        for _ in range(chance.randint(1, 6)):
+            engine.step(only)
+            assert all(one.slot < 0 or one in only for one in going if one.finish_reason is None)
+    return running
+
+
+@pytest.mark.parametrize("has_room", [True, False])
+def test_a_pause_changes_no_text(has_room: bool) -> None:
+    """Where slots are scarce, what made room for another text is read again."""
+    expected = run(build(model("llama", "gpt2")), REQUESTS, speculate=False)
+    drafter = model("gpt_neox", "bytes", seed=1)
+    engine = build(model("llama", "gpt2"), drafter=drafter, max_batch=8, prefill_chunk=16)
+    pools = [engine._scheduler.pool, engine._drafters[0].slots]
+    assert min(pool.count for pool in pools) >= 2 * len(REQUESTS)
+    if not has_room:
+        pools = [SlotPool(8), SlotPool(8)]
+        engine._scheduler.pool, engine._drafters[0].slots = pools
+    written = run_in_turns(engine, REQUESTS, seed=has_room)
+    found = ["".join(sequence.pieces) for sequence in written]
+    assert found == [one.text for done in expected for one in (done, *done.alternatives)]
+    assert engine._scheduler.idle and [pool.num_taken for pool in pools] == [0, 0]
+
+
+def test_the_cache_is_what_a_prefill_gives() -> None:
+    target, twin = model("llama", "gpt2"), model("llama", "gpt2", twin=1)
+    engine = build(target, max_batch=1, prefill_chunk=32)
+    both = [engine.submit(CompletionRequest(prefix=text, max_tokens=60))[0] for text in prompts(8)[4:6]]
+    for turn in range(20):
+        sequence = both[turn % 2]
+        for _ in range(3):
+            engine.step([sequence])
+            assert target_gap(engine, sequence, twin) == 0.0
+    assert min(sequence.num_generated for sequence in both) > 10
+
+
+def num_fed(*turns: Several[int]) -> int:
+    """Ids that a target is given while it writes two texts, of which those take part in turn."""
+    engine, fed = counting_engine("spm"), []
+    forward = engine.target.forward
+
+    def count(batch: Several[Rows], cached: bool = True) -> object:
+        fed.append(sum(len(part.ids) for part in batch))
+        return forward(batch, cached)
+
+    engine.target.forward = count  # type: ignore[method-assign,assignment]
+    request = CompletionRequest(prefix="one two three " * 60, max_tokens=20, speculate=False)
+    both = [engine.submit(replace(request, prefix=name + request.prefix))[0] for name in "ab"]
+    while any(sequence.finish_reason is None for sequence in both):
+        for turn in turns:
+            engine.step([both[number] for number in turn if both[number].finish_reason is None])
+    assert [sequence.stats.cached_tokens for sequence in both] == [0, 0]
+    return sum(fed)
+
+
+def test_what_was_read_is_found_again() -> None:
+    assert num_fed([0], [1]) == num_fed([0], [0], [0], [1]) == num_fed([0, 1])
+
+
+def test_a_paused_text_still_has_its_deadline() -> None:
+    engine = build(model("llama", "gpt2"), max_batch=1)
+    late, other = (engine.submit(CompletionRequest(prefix=text, max_tokens=40))[0] for text in prompts(2))
+    engine.step([late])
+    late.deadline = 0.0
+    engine.step([other])
+    assert late.finish_reason == "deadline" and other.finish_reason is None
+    engine.cancel(other)
+    assert engine._scheduler.idle
+
+
+def test_a_short_prompt_is_read_beside_long_ones() -> None:
+    """And the oldest goes on all the same."""
+    engine = build(model("llama", "gpt2"), max_batch=8, prefill_chunk=64)
+    text = "".join(prompts(8))
+    long = [engine.submit(CompletionRequest(prefix=f"{n} {text[:900]}", max_tokens=5))[0] for n in range(6)]
+    engine.step()
+    short = engine.submit(CompletionRequest(prefix=text[900:960], max_tokens=5))[0]
+    assert len(short.prompt_ids) <= 48 and min(len(one.prompt_ids) for one in long) > 4 * 64
+    engine.step()
+    assert short.num_generated and long[0].cached >= 2 * 16
+    for _ in range(4):
+        engine.step()
+    assert short.finish_reason

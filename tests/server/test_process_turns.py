@@ -1,0 +1,90 @@
+"""Turns of a real daemon, counted in its own steps: a short request beside long ones, and a long one beside short ones
+that keep coming.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import count
+
+import pytest
+
+from codespec.server.turns import SHARE
+from tests.cli.conftest import Models, models  # noqa: F401
+from tests.server.daemons import wait_for
+from tests.server.test_process import Process, daemon
+
+PATH = "/v1/codespec/complete"
+SLOTS = 8
+NAMES = count()
+
+
+@pytest.fixture(scope="module")
+def served(models: Models) -> Iterator[Process]:  # noqa: F811
+    words = ("--max-batch", str(SLOTS), "--threads", "1", "--audit-every", "0", "--no-prefetch")
+    with daemon(*models.flags, *words) as process:
+        process.until_ready()
+        yield process
+
+
+def body(tokens: int, n: int = 1) -> dict[str, object]:
+    """A request like no other, that drafts nothing: a token a round."""
+    prefix = f"def f{next(NAMES)}(x):\n"
+    return {"prefix": prefix, "max_tokens": tokens, "n": n, "shape": "raw", "speculate": False}
+
+
+def steps(served: Process) -> int:
+    """Rounds that the engine made."""
+    found = re.search(rb"codespec:steps_total\{[^}]*\} (\d+)", served.ask("GET", "/metrics")[1])
+    assert found
+    return int(found[1])
+
+
+def rounds(served: Process, values: dict[str, object]) -> int:
+    """Rounds from before a request came to after it was answered, whole."""
+    before = steps(served)
+    status, said = served.ask("POST", PATH, values)
+    assert status == 200 and said.count(b'"finish_reason":"length"') == values["n"]
+    return steps(served) - before
+
+
+def test_a_short_request_does_not_wait_for_long_ones(served: Process) -> None:
+    """Its rounds, and few while it came and went; any of the long ones takes 500, all of them thousands."""
+    with ExitStack() as stack:
+        for _ in range(8):
+            stack.callback(served.open(PATH, body(500, 8)).close)
+        assert wait_for(lambda: served.num_open() == 8)
+        spent = [rounds(served, body(20)) for _ in range(3)]
+        assert served.num_open() == 8, "none of them has ended"
+    print(spent)
+    assert min(spent) <= 4 * 20 and max(spent) < 400
+    assert wait_for(lambda: served.num_open() == 0)
+
+
+def test_a_long_request_ends_while_short_ones_keep_coming(served: Process) -> None:
+    """More at any time than there are slots; it has its share of these from the beginning, or at most as if it had to
+    wait for those that were there before.
+    """
+    ended = threading.Event()
+    answered = []
+
+    def ask_on() -> None:
+        while not ended.is_set():
+            answered.append(served.ask("POST", PATH, body(30))[0])
+
+    asking = [threading.Thread(target=ask_on) for _ in range(3 * SLOTS)]
+    for one in asking:
+        one.start()
+    try:
+        assert wait_for(lambda: served.num_open() > 2 * SLOTS)
+        spent = rounds(served, body(60, SLOTS))
+    finally:
+        ended.set()
+        for one in asking:
+            one.join()
+    print(spent, len(answered))
+    assert spent <= 2 * 60 * -(-SLOTS // (SLOTS // SHARE)) + 3 * SLOTS * 30
+    assert set(answered) == {200} and len(answered) > 3 * SLOTS
