@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from codespec.engine.engine import Engine
 from codespec.proposers.chain import ChainProposer
 from codespec.proposers.suffix import SuffixProposer
 from codespec.types import CompletionRequest
-from tests.engine.test_documents import Editor, counting_engine
 from tests.pairs import build, model, prompts
-from tests.toy_tokenizers import held_out_texts
 
 REQUEST = CompletionRequest(prefix=prompts()[3], max_tokens=40, document="a", scope="mine")
 
@@ -30,14 +29,14 @@ def test_another_scope_begins_as_if_nothing_had_been_asked() -> None:
 
 
 def test_another_scopes_document_of_the_same_name_is_another_document() -> None:
-    """Its window lies where it would without the first one, whose own stays where it was."""
-    text = held_out_texts()[0]
-    engine, fresh = counting_engine("spm"), counting_engine("spm")
-    mine = Editor("a", text[:6000], text[6000:8000])
-    mine.ask(engine, scope="mine")
-    their_request = replace(mine.asked[-1], prefix=text[900:5900], scope="theirs")
-    theirs = engine.submit(their_request)[0]
-    assert theirs.prompt_ids == fresh.submit(their_request)[0].prompt_ids
-    engine.cancel(theirs)
-    mine.before += "x"
-    assert mine.ask(engine, scope="mine").stats.cached_tokens > 300
+    """Its window begins where a new document's does, not where the first one's began."""
+    text = "".join(prompts(8))
+    engine, fresh = (build(model("llama", "gpt2"), context=256) for _ in range(2))
+
+    def prompt(engine: Engine, scope: str, end: int) -> list[int]:
+        request = replace(REQUEST, prefix=text[:end], scope=scope)
+        return engine._admission.admit(request)[0].prompt_ids
+
+    prompt(engine, "mine", 900)
+    new = prompt(fresh, "theirs", 1040)
+    assert prompt(engine, "theirs", 1040) == new != prompt(engine, "mine", 1040)

@@ -169,6 +169,16 @@ def test_it_answers_the_scope_that_it_was_computed_for() -> None:
     assert office.text(other) == office.text(mine)
 
 
+def test_while_it_is_computed_it_answers_its_scope_only() -> None:
+    office = Office()
+    office.admit(REQUEST)
+    office.rounds(25)
+    other = office.admit(replace(accepted(REQUEST), scope="another's"))
+    assert not office.text(other), "nothing was begun for this one"
+    office.rounds(30)
+    assert office.text(other) == answer(accepted(REQUEST)) and office.engine.submitted[2].scope == "another's"
+
+
 def test_a_fault_in_it_is_nobodys() -> None:
     office = Office()
     office.desk.jobs.add_ahead(Ask(replace(REQUEST, prefix="BOOM"), Priority.AHEAD))
