@@ -23,7 +23,9 @@ def add_parser(commands: Any) -> None:
     group = parser.add_argument_group("where and for whom (also CODESPEC_SERVE_* variables and [serve] in --config)")
     group.add_argument("--host", help="an address of this machine (default 127.0.0.1); others need a token")
     group.add_argument("--port", type=int, metavar="N", help="default 8765; 0 takes a free one")
-    group.add_argument("--socket", metavar="PATH", help="a Unix socket to listen on as well")
+    group.add_argument(
+        "--socket", metavar="PATH", help="a Unix socket as well (default auto: in your state folder; none)"
+    )
     group.add_argument("--token-file", metavar="FILE", help="every request must bring the token in this file")
     group.add_argument("--queue", type=int, metavar="N", help="requests that may wait (default 64); more get 429")
     group.add_argument("--drain-seconds", type=int, metavar="N", help="for open requests at the end (default 30)")

@@ -17,11 +17,6 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "codespec"
 
 
-def state_folder() -> Path:
-    """Where what was learned is kept: $XDG_STATE_HOME/codespec."""
-    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "codespec"
-
-
 def read(file: Path) -> Mapping[str, Any] | None:
     """What `write` wrote, None where there is no file. Raises ValueError where it is corrupt or of another format,
     OSError where it can't be read.

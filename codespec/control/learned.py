@@ -10,6 +10,7 @@ from pathlib import Path
 
 from codespec.control import kept
 from codespec.control.survival import Survival
+from codespec.state_folder import make_state_folder, state_folder
 
 
 class Learned:
@@ -34,6 +35,7 @@ class Learned:
         if self._failed:
             return
         try:
+            make_state_folder()
             kept.write(self.file, survival.as_dict())
         except OSError as error:
             self._failed = True
@@ -45,7 +47,7 @@ class Learned:
 
 def learned_folder() -> Path:
     """The folder of all pairs' files."""
-    return kept.state_folder() / "learned"
+    return state_folder() / "learned"
 
 
 def forget() -> int:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from codespec.server import metrics_page, page
+from codespec import proof
+from codespec.server import metrics_page, page, proving
 from codespec.server.connections import CONNECTIONS, Connections, open_files
 from codespec.server.daemon import DAEMON, Daemon
 from codespec.server.dialects import codespec, llama_about, llama_cpp, mistral, ollama, openai, openai_chat, tabby
@@ -15,19 +16,24 @@ from codespec.server.scopes import SCOPES, Scopes
 from codespec.server.security import answer_errors, guard, log_access
 from codespec.server.wire import read_fields
 
-HEALTH = frozenset({"/health", "/v1/health"})
+HEALTH = frozenset({"/health", "/v1/health", *proving.OPEN_PATHS})  # which clients ask first
 
 
-def build_app(daemon: Daemon, host: str = "127.0.0.1", token: str = "") -> web.Application:
-    """The routes and the guards around them."""
+def build_app(
+    daemon: Daemon, host: str = "127.0.0.1", token: str = "", keys: proof.Keys | None = None
+) -> web.Application:
+    """The routes and the guards around them; without `keys` the daemon can't prove that it is anybody's."""
     connections = Connections(open_files())
-    guards = [log_access(), answer_errors(), connections.watch(HEALTH), guard(host, token, page.OPEN_PATHS)]
+    open_paths = page.OPEN_PATHS | proving.OPEN_PATHS
+    guards = [log_access(), answer_errors(), connections.watch(HEALTH), guard(host, token, open_paths)]
     app = web.Application(middlewares=guards)
-    app[DAEMON], app[CONNECTIONS], app[SCOPES] = daemon, connections, Scopes()
+    app[DAEMON], app[CONNECTIONS] = daemon, connections
+    app[SCOPES], app[proving.KEYS] = Scopes(), keys or proof.Keys()
     for dialect in (codespec, llama_cpp, llama_about, openai, openai_chat, mistral, tabby, ollama):
         app.router.add_routes(dialect.ROUTES)
     app.router.add_routes(metrics_page.ROUTES)
     app.router.add_routes(page.ROUTES)
+    app.router.add_routes(proving.ROUTES)
     app.router.add_post("/v1/completions", complete_v1)
     return app
 

@@ -22,6 +22,7 @@ from codespec.models.processor import processor
 from codespec.sequence import Sequence
 from codespec.server.jobs import Job
 from codespec.server.logs import log
+from codespec.state_folder import make_state_folder, state_folder
 from codespec.types import Completion, CompletionRequest, DoneEvent
 
 if TYPE_CHECKING:
@@ -124,10 +125,11 @@ class Audit:
 
     def _keep(self, content: Mapping[str, Any]) -> str:
         """Writes the file; returns what the log says of it."""
-        folder = kept.state_folder() / "audit"
+        folder = state_folder() / "audit"
         file = folder / f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{time.time_ns() % 10**9:09}.json"
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_state_folder()
+            folder.mkdir(mode=0o700, exist_ok=True)
             folder.chmod(0o700)  # it was there, perhaps for others to read
             kept.write(file, content)  # for this user alone, as all temporary files are
             remove_oldest(folder)

@@ -17,12 +17,14 @@ from typing import Any, NoReturn
 
 from aiohttp import web
 
+from codespec.proof import Keys
 from codespec.server.access import check_bind
 from codespec.server.app import build_app
 from codespec.server.connections import CONNECTIONS
 from codespec.server.daemon import Daemon, stopping
 from codespec.server.loading import Loaded, Progress
 from codespec.server.logs import log
+from codespec.server.proving import keys_of
 from codespec.server.settings import ServeConfig
 from codespec.server.sockets import listen
 from codespec.server.worker import Worker
@@ -38,9 +40,10 @@ def serve(config: ServeConfig, load: Callable[[Progress], Loaded]) -> int:
     token = read_token(config.token_file)
     check_bind(config.host, token)
     _start_logging(config.access_log)
+    keys = keys_of(token)
     worker, told = Worker(load), list[str]()
     try:
-        asyncio.run(_serve(config, token, worker, told))
+        asyncio.run(_serve(config, token, keys, worker, told))
     finally:
         stopped = worker.stop(STOP_SECONDS)
         _tell_notes(worker, told)  # what could not be kept
@@ -50,9 +53,9 @@ def serve(config: ServeConfig, load: Callable[[Progress], Loaded]) -> int:
     return 0
 
 
-async def _serve(config: ServeConfig, token: str, worker: Worker, told: list[str]) -> None:
+async def _serve(config: ServeConfig, token: str, keys: Keys, worker: Worker, told: list[str]) -> None:
     daemon = Daemon(worker, config.queue)
-    runner = make_runner(build_app(daemon, config.host, token))
+    runner = make_runner(build_app(daemon, config.host, token, keys))
     asyncio.get_running_loop().set_exception_handler(runner.app[CONNECTIONS].on_loop_error)
     await runner.setup()
     stop = _stop_signals()

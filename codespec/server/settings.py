@@ -23,7 +23,8 @@ class ServeConfig:
 
     host           an address of this machine; one that others can reach needs a token
     port           0: a free one, which the first line printed names
-    socket         a Unix socket to listen on as well ("": none)
+    socket         a Unix socket to listen on as well; auto: daemon-PORT.sock in the state folder, by which editors know
+                   that the daemon is their user's; none (or "")
     token_file     a file with the token that every request must bring ("": none; CODESPEC_SERVE_TOKEN holds one too)
     queue          requests that may wait; more get 429
     drain_seconds  how long a stopping daemon lets open requests finish
@@ -35,7 +36,7 @@ class ServeConfig:
 
     host: str = "127.0.0.1"
     port: int = 8765
-    socket: str = ""
+    socket: str = "auto"
     token_file: str = ""
     queue: int = 64
     drain_seconds: int = 30

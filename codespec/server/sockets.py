@@ -1,5 +1,5 @@
-"""The daemon's addresses: a port, and a Unix socket if one is named. Knows sockets and what keeps one from
-being opened; knows no requests.
+"""The daemon's addresses: a port, and a Unix socket beside it, in the user's state folder unless another is named.
+Knows sockets and what keeps one from being opened; knows no requests.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import errno
 import os
 import socket
 import stat
+import sys
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ from aiohttp import web
 from codespec.errors import ConfigError
 from codespec.server.connections import CONNECTIONS, MOST_BACKLOG
 from codespec.server.settings import ServeConfig
+from codespec.state_folder import own_folder, socket_of
 
 
 async def listen(runner: web.AppRunner, config: ServeConfig) -> None:
@@ -27,8 +29,11 @@ async def listen(runner: web.AppRunner, config: ServeConfig) -> None:
     except OSError as error:
         raise ConfigError(_why_not(config, error)) from error
     host = f"[{config.host}]" if ":" in config.host else config.host
-    print(f"codespec: listening on http://{host}:{runner.addresses[0][1]}", flush=True)
-    if config.socket:
+    port = runner.addresses[0][1]
+    print(f"codespec: listening on http://{host}:{port}", flush=True)
+    if config.socket == "auto":
+        await _listen_own(runner, port)
+    elif config.socket not in ("", "none"):
         await _listen_unix(runner, Path(config.socket).expanduser())
 
 
@@ -97,12 +102,22 @@ def _let_wait(server: asyncio.Server) -> None:
             same.listen(MOST_BACKLOG)
 
 
+async def _listen_own(runner: web.AppRunner, port: int) -> None:
+    """On the user's own socket, where there can be one: without it, clients ask for a proof on the port."""
+    try:
+        own_folder()
+        await _listen_unix(runner, socket_of(port))
+    except ConfigError as error:
+        print(f"codespec: goes on without a socket. {error}", file=sys.stderr, flush=True)
+
+
 async def _listen_unix(runner: web.AppRunner, path: Path) -> None:
     _clear(path)
     try:
         await _Unix(runner, path).start()
     except OSError as error:
-        raise ConfigError(f"The socket {path} can't be made ({error.strerror}): choose another place.") from error
+        why = error.strerror or error  # asyncio's own word for a path that is too long is no number
+        raise ConfigError(f"The socket {path} can't be made ({why}): choose another place with --socket.") from error
     print(f"codespec: listening on unix:{path}", flush=True)
 
 

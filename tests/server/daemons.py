@@ -16,6 +16,7 @@ from codespec.server.app import build_app
 from codespec.server.daemon import Daemon
 from codespec.server.lifecycle import drain, make_runner
 from codespec.server.loading import Loaded, Progress
+from codespec.server.proving import keys_of
 from codespec.server.settings import ServeConfig
 from codespec.server.sockets import listen
 from codespec.server.worker import Worker
@@ -106,11 +107,11 @@ def serving_load(
     """A daemon that loads; `ready` waits for that."""
     worker = Worker(load)
     served = Served(worker, Daemon(worker, queue))
-    runner = make_runner(build_app(served.daemon, host, token))
+    runner = make_runner(build_app(served.daemon, host, token, keys_of(token)))
 
     async def begin() -> None:
         await runner.setup()
-        await listen(runner, ServeConfig(port=0))
+        await listen(runner, ServeConfig(port=0, socket="none"))
         served.port = runner.addresses[0][1]
         worker.start(served.loop)
         if ready:

@@ -14,6 +14,7 @@ from codespec.control import kept
 from codespec.errors import ConfigError
 from codespec.server.access import check_bind, is_loopback
 from codespec.server.settings import ServeConfig
+from codespec.state_folder import check_folder, read_secret, state_folder
 from codespec.token_file import read_token
 
 
@@ -21,13 +22,26 @@ def check_folders() -> Iterator[Finding]:
     """Whether what was measured and what was learned can be kept."""
     for name, folder, variable in (
         ("cache", kept.cache_folder(), "XDG_CACHE_HOME"),
-        ("state", kept.state_folder(), "XDG_STATE_HOME"),
+        ("state", state_folder(), "XDG_STATE_HOME"),
     ):
         why = why_not_writable(folder)
         if why:
             yield warning(name, f"nothing can be kept in {folder} ({why})", f"make it writable, or set {variable}")
         else:
             yield well(name, f"{folder} is writable")
+    yield from _secret()
+
+
+def _secret() -> Iterator[Finding]:
+    """What keeps a daemon from proving that it is the user's own; nothing where all is well."""
+    if not state_folder().is_dir():
+        return
+    try:
+        check_folder()
+        if (state_folder() / "secret").exists():
+            read_secret()
+    except ConfigError as error:
+        yield from_error("secret", error)
 
 
 def why_not_writable(folder: Path) -> str:
@@ -59,8 +73,8 @@ def check_token(config: ServeConfig) -> Finding:
 
 
 def check_socket(config: ServeConfig) -> Iterator[Finding]:
-    """Whether the Unix socket can be made, or who answers there; says nothing where none is wanted."""
-    if not config.socket:
+    """Whether the Unix socket that is named can be made, or who answers there; says nothing where none is."""
+    if config.socket in ("", "auto", "none"):
         return
     path, mend = Path(config.socket).expanduser(), "choose another place with --socket"
     try:

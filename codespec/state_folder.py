@@ -1,0 +1,110 @@
+"""The user's state folder, and the two things in it by which a daemon is known to be the user's own: a secret that only
+this user can read, and the socket that a daemon of this user's made.
+
+Knows files, their owners and their modes; knows neither daemons nor what is proven by the secret. Windows, where a
+folder's rights are no mode, has neither owners nor modes here.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from codespec.errors import ConfigError
+from codespec.regular_file import Unreadable, read_regular
+
+SECRET_BYTES = 32
+_OTHERS_WRITE, _OTHERS = stat.S_IWGRP | stat.S_IWOTH, stat.S_IRWXG | stat.S_IRWXO
+
+
+def state_folder() -> Path:
+    """Where what was learned, daemons' logs and the secret are kept: $XDG_STATE_HOME/codespec."""
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "codespec"
+
+
+def make_state_folder() -> Path:
+    """The same, made for this user alone where it is missing. Raises OSError."""
+    folder = state_folder()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+def own_folder() -> Path:
+    """The same, where nobody else can change what is in it. Raises ConfigError."""
+    folder = state_folder()
+    try:
+        make_state_folder()
+        check_folder()
+    except OSError as error:
+        said = f"The folder {folder} can't be made ({error.strerror})"
+        raise ConfigError(f"{said}: make room for it, or set XDG_STATE_HOME.") from error
+    return folder
+
+
+def check_folder() -> None:
+    """Raises ConfigError where others can change what is in the state folder, OSError where there is none."""
+    folder = state_folder()
+    found = folder.stat()
+    if not _is_ours(found):
+        raise ConfigError(f"{folder} belongs to another user: set XDG_STATE_HOME to a folder of your own.")
+    if _allows(found, _OTHERS_WRITE):
+        raise ConfigError(f"Other users can write to {folder}: run `chmod 700 {folder}`.")
+
+
+def read_secret() -> bytes:
+    """The user's secret, made by whoever asks for it first. Raises ConfigError where others may know it."""
+    file = own_folder() / "secret"
+    try:
+        if not os.path.lexists(file):
+            _make_secret(file)
+        found = file.lstat()  # a link is everybody's
+        if not _is_ours(found) or _allows(found, _OTHERS):
+            raise ConfigError(f"Other users may know the secret in {file}: remove it, and restart the daemon.")
+        secret = read_regular(file, SECRET_BYTES)
+        if len(secret) != SECRET_BYTES:
+            raise Unreadable("it is not whole")
+    except OSError as error:
+        why = error.strerror or error
+        raise ConfigError(f"The secret in {file} can't be used ({why}): remove it, and restart the daemon.") from error
+    return secret
+
+
+def _make_secret(file: Path) -> None:
+    """Whole or not at all, and never in place of one that another process made meanwhile."""
+    handle, name = tempfile.mkstemp(dir=file.parent, prefix=file.name, suffix=".part")  # for this user alone
+    try:
+        with os.fdopen(handle, "wb") as out:
+            out.write(secrets.token_bytes(SECRET_BYTES))
+        with suppress(FileExistsError):
+            os.link(name, file)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def socket_of(port: int) -> Path:
+    """The socket of the daemon that listens on this port too."""
+    return state_folder() / f"daemon-{port}.sock"
+
+
+def is_own_socket(path: Path) -> bool:
+    """Whether it is a socket that this user made, and that nobody else can have put there."""
+    try:
+        check_folder()
+        found = path.lstat()
+    except (OSError, ConfigError):
+        return False
+    return stat.S_ISSOCK(found.st_mode) and _is_ours(found)
+
+
+def _is_ours(found: os.stat_result) -> bool:
+    return sys.platform == "win32" or found.st_uid == os.geteuid()
+
+
+def _allows(found: os.stat_result, bits: int) -> bool:
+    return sys.platform != "win32" and bool(found.st_mode & bits)

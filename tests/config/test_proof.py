@@ -1,0 +1,56 @@
+"""A proof holds for one question, one address and one key, and says nothing about the key."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from codespec.proof import Keys, address_of, answer, is_here, is_proven, new_nonce, stretched
+
+HERE, ELSEWHERE = ("127.0.0.1", 8765), ("192.0.2.1", 8765)
+MINE = Keys(b"s" * 32, stretched("a-token-of-some-length"))
+NONCE = new_nonce()
+
+
+@pytest.mark.parametrize("keys", [MINE, Keys(MINE.secret), Keys(None, MINE.token)])
+def test_either_key_proves_it_here(keys: Keys) -> None:
+    assert is_proven(answer(keys, NONCE, "127.0.0.1:8765"), MINE, NONCE, HERE)
+    assert is_proven(answer(MINE, NONCE, "127.0.0.1:8765"), keys, NONCE, HERE)
+
+
+def test_other_machines_are_known_by_the_token_alone_wherever_they_are() -> None:
+    for at in ("192.0.2.1:8765", "172.17.0.2:80", ""):
+        assert is_proven(answer(MINE, NONCE, at), MINE, NONCE, ELSEWHERE)
+        assert not is_proven(answer(Keys(MINE.secret), NONCE, at), MINE, NONCE, ELSEWHERE)
+
+
+@pytest.mark.parametrize("at", ["127.0.0.1:8766", "127.0.0.2:8765", "::1:8765", "192.0.2.1:8765", ""])
+def test_an_answer_from_another_address_is_of_no_use_here(at: str) -> None:
+    """Who passes the question on gets the answer of the address that it was passed on to, whatever it then says."""
+    said = answer(MINE, NONCE, at)
+    assert not is_proven(said, MINE, NONCE, HERE)
+    assert not is_proven({**said, "at": "127.0.0.1:8765"}, MINE, NONCE, HERE)
+
+
+def test_an_answer_to_another_question_or_by_another_key_is_none() -> None:
+    said = answer(MINE, NONCE, "127.0.0.1:8765")
+    assert not is_proven(said, MINE, new_nonce(), HERE)
+    others = Keys(b"t" * 32, stretched("another-token-of-some-length"))
+    assert not is_proven(said, others, NONCE, HERE) and not is_proven(said, Keys(), NONCE, HERE)
+    assert not is_proven(answer(Keys(), NONCE, "127.0.0.1:8765"), Keys(), NONCE, HERE), "nothing proves nothing"
+
+
+@pytest.mark.parametrize("value", [None, 1, "", "\ud800", "é" * 64, [], {}])
+def test_what_is_no_answer(value: Any) -> None:
+    said = {"at": value, "by_secret": value, "by_token": value}
+    assert not is_proven(said, MINE, NONCE, HERE) and not is_proven(said, MINE, NONCE, ELSEWHERE)
+
+
+def test_keys_are_in_no_message() -> None:
+    assert repr(MINE) == "Keys()" and stretched("") is None
+
+
+def test_addresses() -> None:
+    assert address_of(("::1", 1, 0, 0)) == "::1:1" and address_of("a.sock") == address_of(None) == ""
+    assert is_here(("::1", 1, 0, 0)) and is_here(("127.8.9.10", 1)) and not is_here(("fe80::1%lo", 1, 0, 0))
