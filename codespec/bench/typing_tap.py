@@ -1,4 +1,5 @@
-"""Between a language server and a daemon: passes everything on as it comes, and keeps what was said and when.
+"""Between a language server and a daemon: passes everything on as it comes, and keeps what was said and when. It proves
+itself to the language server: it is the user's own too, and a daemon's proof is of no use at another port.
 
 Knows HTTP and the daemon's events; knows no editor and judges nothing.
 """
@@ -16,6 +17,8 @@ from typing import Any
 
 import aiohttp
 from aiohttp import web
+
+from codespec.server import proving
 
 PATH = "/v1/codespec/complete"
 MOST_BODY = 1 << 20
@@ -114,6 +117,8 @@ async def tapped(upstream: str) -> AsyncIterator[Tap]:
     async with aiohttp.ClientSession(timeout=timeout, read_bufsize=1 << 22) as session:
         tap = Tap(upstream, session)
         app = web.Application(client_max_size=MOST_BODY)
+        app[proving.KEYS] = proving.keys_of("")
+        app.router.add_routes(proving.ROUTES)
         app.router.add_route("*", "/{path:.*}", tap.pass_on)
         runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
         await runner.setup()

@@ -1,9 +1,10 @@
-"""The daemon over HTTP: one stream of events for each text, and whether it is there. Knows the wire and what its errors
-mean; knows no editor and starts nothing.
+"""The daemon over HTTP: one stream of events for each text, and whether it is there. Knows what is asked and what its
+errors mean; knows no editor, starts nothing, and leaves to `lines` who is at the other end.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     import aiohttp
 
+    from codespec_lsp.lines import Lines
+
 MOST_LINE = 1 << 20
 CONNECT_SECONDS = 2.0
 
@@ -19,9 +22,9 @@ CONNECT_SECONDS = 2.0
 @dataclass(frozen=True, slots=True)
 class Health:
     """How the daemon is, and what it said. `ready`, `starting`, `silent` (somebody listens, but does not answer in
-    time), `absent` (nobody listens), or `foreign` (no daemon of ours, or one that can't serve). Where it is ready: its
-    version, its models' names, the name in its setting `model`, a better model that it offers, and all names that mean
-    the model it has."""
+    time), `absent` (nobody listens), or `foreign` (not the user's own daemon, or one that can't serve). Where it is
+    ready: its version, its models' names, the name in its setting `model`, a better model that it offers, and all names
+    that mean the model it has."""
 
     state: Literal["ready", "starting", "silent", "absent", "foreign"]
     message: str = ""
@@ -50,8 +53,8 @@ class DaemonClient:
 
     def __init__(self, url: str, token: str = "") -> None:
         self.url = url
-        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._session: aiohttp.ClientSession | None = None
+        self._token = token
+        self._lines: Lines | None = None
 
     async def events(self, body: Mapping[str, Any]) -> AsyncIterator[tuple[str, dict[str, Any]]]:
         """The events of one completion, each with its name. Leaving early closes the connection, which is what stops
@@ -59,7 +62,7 @@ class DaemonClient:
         import aiohttp
 
         try:
-            async with self._open().post(f"{self.url}/v1/codespec/complete", json=body) as reply:
+            async with self._open().ask("POST", "/v1/codespec/complete", body) as reply:
                 if reply.status != 200:
                     raise await _refusal(reply)
                 async for event in _read_events(reply):
@@ -75,11 +78,14 @@ class DaemonClient:
         import aiohttp
 
         try:
-            timeout = aiohttp.ClientTimeout(total=CONNECT_SECONDS)
-            async with self._open().get(f"{self.url}/health", timeout=timeout) as reply:
+            async with asyncio.timeout(CONNECT_SECONDS), self._open().ask("GET", "/health") as reply:
                 said = _as_object(await reply.content.read(MOST_LINE))
         except TimeoutError:
             return Health("silent", f"no answer within {CONNECT_SECONDS:.0f} s")
+        except Absent:
+            return Health("absent")
+        except DaemonError as error:
+            return Health("foreign", str(error))
         except aiohttp.ClientError as error:
             refused = isinstance(error, aiohttp.ClientConnectorError | aiohttp.ServerDisconnectedError)
             return Health("absent") if refused else Health("foreign", f"no answer ({type(error).__name__})")
@@ -87,20 +93,16 @@ class DaemonClient:
 
     async def close(self) -> None:
         """Ends all connections."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        if self._lines is not None:
+            await self._lines.close()
+            self._lines = None
 
-    def _open(self) -> aiohttp.ClientSession:
-        import aiohttp
+    def _open(self) -> Lines:
+        from codespec_lsp.lines import Lines
 
-        if self._session is None:
-            timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
-            connector = aiohttp.TCPConnector(limit=32)
-            self._session = aiohttp.ClientSession(
-                headers=self._headers, timeout=timeout, connector=connector, read_bufsize=MOST_LINE
-            )
-        return self._session
+        if self._lines is None:
+            self._lines = Lines(self.url, self._token, CONNECT_SECONDS)
+        return self._lines
 
 
 async def _read_events(reply: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, dict[str, Any]]]:

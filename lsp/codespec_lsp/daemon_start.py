@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
+from codespec.state_folder import state_folder
 from codespec_lsp.daemon_client import DaemonClient, DaemonError, Health
 
 MOST_STARTS = 3
@@ -27,11 +28,6 @@ LISTEN_SECONDS = 60.0  # it listens before it loads
 END_SECONDS = 40.0  # open requests finish first
 # Kept as long as this process lives: what was started may outlive whoever started it.
 _started: list[subprocess.Popen[bytes]] = []
-
-
-def state_folder() -> Path:
-    """Where the lock and the daemon's log are kept."""
-    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "codespec"
 
 
 def serve_command(port: int, arguments: Sequence[str]) -> list[str]:
@@ -104,6 +100,8 @@ class Starter:
     def _answers(self, health: Health, *, patient: bool = True) -> bool:
         """Whether there is a daemon. One that is starting may be too busy to say so: who is `patient` waits."""
         if health.state == "foreign" or (health.state == "silent" and not patient):
+            if health.message.endswith("."):  # a sentence of its own
+                raise DaemonError(health.message)
             raise DaemonError(
                 f"What answers at {self._client.url} can't serve ({health.message}): mend it, or set codespec.url."
             )
@@ -213,7 +211,7 @@ def held(place: Path) -> Iterator[bool]:
     """Whether this process got the lock. It ends with the block or with the process, however that ends. Raises
     DaemonError where there can be no lock file."""
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         file = place.open("a+b")
     except OSError as error:
         raise DaemonError(f"The lock {place} can't be made ({error.strerror}): free that place.") from error

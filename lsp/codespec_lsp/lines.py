@@ -1,0 +1,217 @@
+"""Connections to the daemon, on which nothing is sent before the other end is known to be the user's own daemon.
+
+The socket in the user's state folder is known by its owner. Over a port each connection begins with a question that
+only the user's daemon can answer: a second connection may lead to somebody else. Redirects are refused, and no proxy is
+asked. Knows sockets, connections and proofs; knows neither what is asked nor what the answers mean.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import struct
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from codespec import proof
+from codespec.errors import ConfigError
+from codespec.state_folder import is_own_socket, socket_of
+from codespec_lsp.daemon_client import MOST_LINE, Absent, DaemonError
+from codespec_lsp.settings import LOCAL
+
+if TYPE_CHECKING:
+    from aiohttp.client_reqrep import ClientRequest
+    from aiohttp.connector import Connection
+    from aiohttp.tracing import Trace
+
+MOST = 32  # connections at once
+IDLE_SECONDS = 60.0  # of a connection that is kept; a daemon keeps them longer
+TRIES = 3  # a connection may end just before it is used
+
+
+class NotOurs(Exception):
+    """The socket is not the user's own."""
+
+
+class Moved(Exception):
+    """A line's connection is gone, and another one would have to be proven anew."""
+
+
+class _OwnSocket(aiohttp.UnixConnector):
+    """Connections to a socket that is the user's own by its file, and by who listens, where the system tells."""
+
+    async def connect(self, req: ClientRequest, traces: list[Trace], timeout: aiohttp.ClientTimeout) -> Connection:
+        connection = await super().connect(req, traces, timeout)
+        if not (_is_ours(connection.transport) and is_own_socket(Path(self.path))):
+            connection.close()
+            raise NotOurs
+        return connection
+
+
+class _OneConnection(aiohttp.TCPConnector):
+    """Has one connection in its life, to `peer`. Raises Moved where a request would go over another."""
+
+    def __init__(self) -> None:
+        super().__init__(limit=1, keepalive_timeout=IDLE_SECONDS)
+        self.peer: tuple[Any, ...] = ()
+        self._only: asyncio.Transport | None = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether a request may go over its connection."""
+        return self._only is not None and not self._only.is_closing()
+
+    async def connect(self, req: ClientRequest, traces: list[Trace], timeout: aiohttp.ClientTimeout) -> Connection:
+        connection = await super().connect(req, traces, timeout)
+        if self._only is None and connection.transport is not None:
+            self._only = connection.transport
+            self.peer = connection.transport.get_extra_info("peername")
+        elif connection.transport is not self._only:
+            connection.close()
+            raise Moved
+        return connection
+
+
+class _Line:
+    """One connection over a port."""
+
+    def __init__(self, seconds: float) -> None:
+        self.connector = _OneConnection()
+        self.session = _session(self.connector, seconds)
+
+    async def question(self, url: str, nonce: bytes, seconds: float) -> Mapping[str, Any]:
+        """What is said to a question for a proof; {} for what is no answer."""
+        timeout, data = aiohttp.ClientTimeout(total=seconds), b""
+        asked = {"nonce": nonce.hex()}
+        async with self.session.post(url, json=asked, allow_redirects=False, timeout=timeout) as reply:
+            if reply.status == 200:
+                async for piece in reply.content.iter_chunked(proof.MOST_REPLY):
+                    data += piece
+                    if len(data) > proof.MOST_REPLY:
+                        return {}
+        try:
+            said = json.loads(data)
+        except (ValueError, RecursionError):
+            return {}
+        return said if isinstance(said, dict) else {}
+
+
+class Lines:
+    """Of one daemon."""
+
+    def __init__(self, url: str, token: str, seconds: float) -> None:
+        self._url, self._token, self._seconds = url, token, seconds
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._room = asyncio.Semaphore(MOST)
+        self._own = _session(_OwnSocket(str(own)), seconds) if (own := _own_socket(url)) else None
+        self._free: list[_Line] = []
+
+    @asynccontextmanager
+    async def ask(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """The reply to a request that only the user's own daemon gets. Leaving early closes the connection. Raises
+        DaemonError, aiohttp's errors or TimeoutError."""
+        more: dict[str, Any] = {"json": body, "headers": self._headers, "allow_redirects": False}
+        async with self._room, AsyncExitStack() as stack:
+            reply = await self._by_socket(method, path, more)
+            if reply is None:
+                reply = await self._by_port(method, path, more, stack)
+            await stack.enter_async_context(reply)
+            if 300 <= reply.status < 400:
+                said = f"The daemon at {self._url} sends its clients elsewhere (status {reply.status})"
+                raise DaemonError(f"{said}, which is refused: set codespec.url.")
+            yield reply
+
+    async def close(self) -> None:
+        """Ends all connections."""
+        lines, self._free = self._free, []
+        for session in (*(line.session for line in lines), *([self._own] if self._own else [])):
+            await session.close()
+
+    async def _by_socket(self, method: str, path: str, more: dict[str, Any]) -> aiohttp.ClientResponse | None:
+        """None where there is no socket that leads to a daemon: nothing was sent."""
+        if self._own is None:
+            return None
+        try:
+            return await self._own.request(method, f"http://localhost{path}", **more)
+        except (NotOurs, aiohttp.ClientConnectorError):
+            return None
+
+    async def _by_port(
+        self, method: str, path: str, more: dict[str, Any], stack: AsyncExitStack
+    ) -> aiohttp.ClientResponse:
+        for _ in range(TRIES):
+            line = await self._take()
+            try:
+                reply = await line.session.request(method, self._url + path, **more)
+            except Moved:
+                await line.session.close()
+                continue
+            except BaseException:  # cancelling too ends the connection, whose reply would be the next one's
+                await line.session.close()
+                raise
+            stack.push_async_callback(self._give_back, line)
+            return reply
+        raise Absent(f"The daemon at {self._url} ends its connections at once.")
+
+    async def _take(self) -> _Line:
+        """A line that is free, or a new one to whoever proves to be the user's own daemon."""
+        while self._free:
+            line = self._free.pop()
+            if line.connector.alive:
+                return line
+            await line.session.close()
+        async with AsyncExitStack() as stack:
+            line = _Line(self._seconds)
+            stack.push_async_callback(line.session.close)
+            await self._prove(line)
+            stack.pop_all()
+        return line
+
+    async def _give_back(self, line: _Line) -> None:
+        if line.connector.alive:
+            self._free.append(line)
+        else:
+            await line.session.close()
+
+    async def _prove(self, line: _Line) -> None:
+        nonce = proof.new_nonce()
+        said = await line.question(self._url + proof.PATH, nonce, self._seconds)
+        try:
+            keys = await asyncio.to_thread(proof.own_keys, self._token)
+        except ConfigError as error:
+            raise DaemonError(str(error)) from error
+        if not proof.is_proven(said, keys, nonce, line.connector.peer):
+            raise DaemonError(
+                f"What answers at {self._url} can't prove that it is your daemon, so it gets no text: restart it if it "
+                "is yours (one on another machine needs codespec.tokenFile), or set codespec.url."
+            )
+
+
+def _session(connector: aiohttp.BaseConnector, seconds: float) -> aiohttp.ClientSession:
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=seconds)
+    return aiohttp.ClientSession(timeout=timeout, connector=connector, read_bufsize=MOST_LINE, auto_decompress=False)
+
+
+def _own_socket(url: str) -> Path | None:
+    """Where a daemon on this machine would have its socket."""
+    parts = urlsplit(url)
+    return socket_of(parts.port or 80) if sys.platform != "win32" and parts.hostname in LOCAL else None
+
+
+def _is_ours(transport: asyncio.Transport | None) -> bool:
+    """Whether a process of this user listens at the other end; True where the system does not tell."""
+    if transport is None or not hasattr(socket, "SO_PEERCRED"):
+        return transport is not None
+    own = transport.get_extra_info("socket")
+    _, user, _ = struct.unpack("iII", own.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("iII")))
+    return bool(user == os.geteuid())

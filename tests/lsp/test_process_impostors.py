@@ -1,0 +1,276 @@
+"""`codespec lsp` as editors start it, where somebody else answers in the daemon's place: who gets nothing of the user's
+and is told of; and beside the real daemon, which is known by its socket or by a proof on each connection.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import tempfile
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from codespec.proof import PATH
+from tests.cli.conftest import Models, models  # noqa: F401
+from tests.cli.processes import user_environment
+from tests.lsp.conversation import Editor, run
+from tests.lsp.fake_daemon import FakeDaemon
+from tests.lsp.fake_daemon import daemon as fake_daemon
+from tests.lsp.impostors import Answer, Impostor, impostor, knows_nothing, plays_daemon, relays, sends_on
+from tests.lsp.test_process import on_pipes, started
+from tests.server.daemons import wait_for
+from tests.server.test_process import TOKEN, Process, daemon
+
+SOURCE = "passphrase = 'swordfish'\nx = \n"
+QUIET = ("--warmup", "0", "--threads", "1", "--no-prefetch", "--audit-every", "0")
+END = b"end"
+Scenario = Callable[[Editor], Awaitable[None]]
+
+
+@pytest.fixture
+def state() -> Iterator[Path]:
+    """Of so short a name that a socket may have it."""
+    with tempfile.TemporaryDirectory(prefix="cs-") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def token_file(tmp_path: Path) -> Path:
+    file = tmp_path / "token"
+    file.write_text(TOKEN)
+    return file
+
+
+def served(models: Models, state: Path, *words: str | Path, **settings: Any) -> Any:  # noqa: F811
+    """A real daemon."""
+    return daemon(*models.flags, *QUIET, *words, env=user_environment(XDG_STATE_HOME=str(state)), **settings)
+
+
+def until_ready(real: Process) -> None:
+    assert wait_for(lambda: real.ask("GET", "/health", Authorization=f"Bearer {TOKEN}")[0] == 200)
+
+
+async def converse(url: str, state: Path, scenario: Scenario, token_file: Path | None = None) -> None:
+    """Runs it with an editor on the pipes of a language server that starts no daemon."""
+    environment = user_environment(XDG_STATE_HOME=str(state))
+    with started("--daemon", url, "--no-start", env=environment) as process:
+        async with on_pipes(process) as client:
+            options = {"budgetMs": 60_000, "maxTokens": 2, "tokenFile": str(token_file) if token_file else None}
+            await client.start(initializationOptions=options)
+            client.open(SOURCE)
+            await scenario(client)
+            await client.shut_down()
+
+
+def on_a_server(url: str, state: Path, scenario: Scenario, token_file: Path | None = None) -> None:
+    """The same, in time."""
+    run(converse(url, state, scenario, token_file), seconds=300)
+
+
+async def gets_nothing(client: Editor) -> None:
+    """Asks, and is told why there is nothing."""
+    for _ in range(2):
+        assert await client.texts(1, 4) == []
+    status = await client.status()
+    assert status["kind"] == "Error" and "can't prove that it is your daemon" in status["message"], status
+    assert status["daemon"]["state"] == "foreign" and "set codespec.url." in status["daemon"]["message"]
+    assert len(client.heard("window/showMessage")) == 1
+
+
+async def is_answered(client: Editor, character: int = 4) -> None:
+    """Asks; what random models write may be nothing to show."""
+    await client.texts(1, character)
+    status = await client.status()
+    assert (status["kind"], status["daemon"]["state"]) == ("Normal", "ready"), status
+
+
+def check(one: Impostor) -> None:
+    """It was asked for a proof and sent nothing else: no token, no text, not even a name."""
+    assert set(one.asked) == {f"POST {PATH}"}
+    assert TOKEN not in one and "swordfish" not in one and "a.py" not in one and "Authorization" not in one
+
+
+@pytest.mark.parametrize("answer", [knows_nothing, plays_daemon])
+def test_who_took_the_port_gets_nothing(answer: Answer, state: Path, token_file: Path) -> None:
+    with impostor(answer) as one:
+        on_a_server(one.url, state, gets_nothing, token_file)
+        check(one)
+
+
+def test_who_sends_it_on_is_not_followed(state: Path, token_file: Path) -> None:
+    with impostor(plays_daemon) as other, impostor(sends_on(other.port)) as one:
+        on_a_server(one.url, state, gets_nothing, token_file)
+        check(one)
+        assert other.heard == []
+
+
+def test_not_even_the_users_own_daemon_may_send_it_on(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(state))
+
+    async def scenario(client: Editor) -> None:
+        assert await client.texts(1, 4) == []
+        assert "elsewhere (status 307), which is refused" in (await client.status())["message"]
+
+    async def whole(other: Impostor) -> None:
+        async def complete(_fake: FakeDaemon, _request: web.Request) -> web.Response:
+            raise web.HTTPTemporaryRedirect(f"{other.url}/v1/codespec/complete")
+
+        monkeypatch.setattr(FakeDaemon, "complete", complete)
+        async with fake_daemon() as fake:
+            await converse(f"http://127.0.0.1:{fake.port}", state, scenario)
+
+    with impostor(plays_daemon) as other:
+        run(whole(other))
+        assert other.heard == []
+
+
+def test_who_has_the_real_daemon_answer_for_it_gets_nothing(
+    models: Models,  # noqa: F811
+    state: Path,
+    token_file: Path,
+) -> None:
+    with served(models, state, "--token-file", token_file) as real, impostor(relays(real.port)) as one:
+        on_a_server(one.url, state, gets_nothing, token_file)
+        check(one)
+
+
+@pytest.mark.parametrize("place", ["auto", "none"])
+def test_who_takes_the_port_of_a_daemon_that_died_gets_nothing(
+    place: str,
+    models: Models,  # noqa: F811
+    state: Path,
+    token_file: Path,
+) -> None:
+    """Connections to the daemon were open; its socket is still in the folder."""
+    with served(models, state, "--token-file", token_file, "--socket", place) as real:
+        until_ready(real)
+
+        async def scenario(client: Editor) -> None:
+            await is_answered(client)
+            real.process.kill()
+            real.process.wait()
+            with impostor(plays_daemon, real.port) as one:
+                client.type(2, 1, 4, "y")
+                assert await client.texts(1, 5) == []
+                status = await client.status()
+                assert "can't prove that it is your daemon" in status["message"], status
+                check(one)
+
+        on_a_server(f"http://127.0.0.1:{real.port}", state, scenario, token_file)
+
+
+@pytest.mark.parametrize("token", [True, False], ids=["token", "no token"])
+@pytest.mark.parametrize("place", ["auto", "none"])
+def test_the_users_own_daemon_is_asked(
+    place: str,
+    token: bool,
+    models: Models,  # noqa: F811
+    state: Path,
+    token_file: Path,
+    tmp_path: Path,
+) -> None:
+    """Through its socket without a proof; through its port with one for each connection, of which there are few."""
+    words = ["--socket", place, "--access-log", *(["--token-file", token_file] if token else [])]
+    log = tmp_path / "log"
+    with log.open("wb") as stderr, served(models, state, *words, stderr=stderr) as real:
+        until_ready(real)
+
+        async def scenario(client: Editor) -> None:
+            for number in range(12):
+                await is_answered(client, 4 + number)
+                client.type(number + 2, 1, 4 + number, "y")
+
+        on_a_server(f"http://127.0.0.1:{real.port}", state, scenario, token_file if token else None)
+        real.end(signal.SIGTERM)
+    lines = log.read_text()
+    proofs, asked = (len(re.findall(rf"POST {path} \d+ ", lines)) for path in (PATH, "/v1/codespec/complete"))
+    assert asked >= 12, lines
+    if place == "auto":
+        assert proofs == 0, lines
+    else:
+        cancelled = len(re.findall("/v1/codespec/complete 499 ", lines))
+        assert 1 <= proofs <= 3 + cancelled, lines
+
+
+def test_a_wrong_token_is_no_proof_elsewhere_and_no_trouble_for_the_secret(
+    models: Models,  # noqa: F811
+    state: Path,
+    tmp_path: Path,
+) -> None:
+    """The daemon is the user's own by the secret, so it may see a token; that it asks for another is told."""
+    mine, theirs = tmp_path / "mine", tmp_path / "theirs"
+    mine.write_text(TOKEN)
+    theirs.write_text(f"{TOKEN}-of-others")
+
+    async def scenario(client: Editor) -> None:
+        assert await client.texts(1, 4) == []
+        assert "Authorization lacks the daemon's token" in (await client.status())["message"]
+
+    with served(models, state, "--socket", "none", "--token-file", theirs) as real:
+        on_a_server(f"http://127.0.0.1:{real.port}", state, scenario, mine)
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "mend"),
+    [("codespec", 0o777, "run `chmod 700 {}`"), ("codespec/secret", 0o644, "know the secret in {}: remove it")],
+)
+def test_where_others_have_a_hand_in_it_nothing_is_sent(
+    name: str,
+    mode: int,
+    mend: str,
+    models: Models,  # noqa: F811
+    state: Path,
+) -> None:
+    """Neither by the secret nor, where somebody may have put it there, through the socket."""
+
+    async def scenario(client: Editor) -> None:
+        assert await client.texts(1, 4) == []
+        status = await client.status()
+        assert status["kind"] == "Error" and mend.format(state / name) in status["message"], status
+
+    with served(models, state, "--socket", "none") as real:
+        (state / name).chmod(mode)
+        with overheard(state / "codespec" / f"daemon-{real.port}.sock", mode == 0o777) as heard:
+            on_a_server(f"http://127.0.0.1:{real.port}", state, scenario)
+        assert heard == []
+
+
+@contextmanager
+def overheard(place: Path, there: bool) -> Iterator[list[bytes]]:
+    """What is sent to a socket that somebody put there; nothing where there is none."""
+    heard: list[bytes] = []
+    if not there:
+        yield heard
+        return
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(place))
+        server.listen()
+        thread = threading.Thread(target=keep_all, args=(server, heard))
+        thread.start()
+        try:
+            yield heard
+        finally:
+            with socket.socket(socket.AF_UNIX) as last:
+                last.connect(str(place))
+                last.sendall(END)
+            thread.join(60)
+
+
+def keep_all(server: socket.socket, heard: list[bytes]) -> None:
+    """Until it is sent the END."""
+    while True:
+        connection, _ = server.accept()
+        with connection:
+            connection.settimeout(60)
+            data = connection.recv(4096)
+        if data == END:
+            return
+        if data:
+            heard.append(data)
