@@ -1,5 +1,6 @@
-"""Asks a daemon what it is and what it counts, with the standard library alone. Knows addresses and replies; starts
-nothing, and loads neither torch nor the daemon's packages.
+"""Asks a daemon what it is and what it counts, with the standard library alone, once it has proven that it is the
+user's own: an impostor on its port gets neither the token nor a text. Knows addresses and replies; starts nothing, and
+loads neither torch nor the daemon's packages.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from codespec import proof
 from codespec.errors import ConfigError, ServeError
 
 SECONDS = 3.0  # for each step of a short reply
@@ -25,7 +27,8 @@ Who = Literal["nobody", "daemon", "locked", "stranger", "silent"]
 @dataclass(frozen=True, slots=True)
 class Found:
     """Who answers at an address: `nobody`, a `daemon` of ours, one that asks for another token (`locked`), a `stranger`
-    that speaks HTTP, or something that does not (`silent`). `told` is what a daemon said of itself.
+    that speaks HTTP and can't prove to be ours, or something that does not (`silent`). `told` is what a daemon said of
+    itself.
     """
 
     who: Who
@@ -42,6 +45,14 @@ class Found:
         return str(self.told["daemon"]["state"])
 
 
+class UnprovenError(ServeError):
+    """Who answers did not prove to be the user's daemon. `locked`: it may be, and asks for a token."""
+
+    def __init__(self, url: str, locked: bool) -> None:
+        super().__init__(f"What answers at {url} can't prove that it is your daemon: check --url and --token-file.")
+        self.locked = locked
+
+
 @dataclass(frozen=True, slots=True)
 class Address:
     """Where a daemon listens, and the token it asks for ("": none)."""
@@ -56,9 +67,11 @@ class Address:
         return f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"
 
     def look(self) -> Found:
-        """Who is there, within some seconds."""
+        """Who is there, within some seconds. Raises ConfigError where no proof can be asked for."""
         try:
             status, told = self.ask("GET", STATS)
+        except UnprovenError as unproven:
+            return Found("locked" if unproven.locked and not self.token else "stranger")
         except ConnectionRefusedError:
             return Found("nobody")
         except (OSError, http.client.HTTPException):
@@ -70,12 +83,12 @@ class Address:
         return Found("locked" if locked else "stranger")
 
     def ask(self, method: str, path: str) -> tuple[int, dict[str, Any]]:
-        """Status and JSON object of a reply ({} where it holds none). Raises OSError or HTTPException."""
+        """Status and JSON object ({} where there is none) of a reply. Raises OSError, HTTPException, CodespecError."""
         status, data = self._exchange(method, path, None, SECONDS)
         return status, _as_object(data)
 
     def complete(self, body: Mapping[str, Any], seconds: float) -> str:
-        """The text of codespec's own endpoint. Raises OSError, HTTPException or ServeError."""
+        """The text of codespec's own endpoint. Raises OSError, HTTPException or CodespecError."""
         status, data = self._exchange("POST", COMPLETE, json.dumps(body).encode(), seconds)
         events = [dict(line.split(": ", 1) for line in block.splitlines()) for block in data.decode().split("\n\n")]
         named = [(event.get("event"), _as_object(event.get("data", "").encode())) for event in events if status == 200]
@@ -87,11 +100,23 @@ class Address:
     def _exchange(self, method: str, path: str, body: bytes | None, seconds: float) -> tuple[int, bytes]:
         connection = http.client.HTTPConnection(self.host, self.port, timeout=seconds)
         try:
+            self._check(connection)
             connection.request(method, path, body, {"Authorization": f"Bearer {self.token}"} if self.token else {})
             reply = connection.getresponse()
             return reply.status, reply.read(MOST_REPLY)
         finally:
             connection.close()
+
+    def _check(self, connection: http.client.HTTPConnection) -> None:
+        """Connects, and has who is there prove itself: this connection leads to no one else, and none follows it."""
+        connection.connect()
+        connection.auto_open = 0
+        peer, nonce = connection.sock.getpeername(), proof.new_nonce()
+        connection.request("POST", proof.PATH, json.dumps({"nonce": nonce.hex()}).encode())
+        reply = connection.getresponse()
+        said = _as_object(reply.read(proof.MOST_REPLY)) if reply.status == 200 else {}
+        if not proof.is_proven(said, proof.own_keys(self.token), nonce, peer):
+            raise UnprovenError(self.url, locked=said.get("by_token") is not None)
 
 
 def message_of(told: Mapping[str, Any]) -> str:

@@ -22,7 +22,7 @@ from codespec.errors import ConfigError
 ABSENT = {
     "nobody": "No daemon answers at {url}: `codespec serve` starts one.",
     "locked": "The daemon at {url} asks for its token: give --token-file, or set CODESPEC_SERVE_TOKEN.",
-    "stranger": "What answers at {url} is no daemon of this version: check --url, or restart the daemon.",
+    "stranger": "What answers at {url} can't prove that it is your daemon: check --url, or restart the daemon.",
     "silent": "What listens at {url} does not answer as a daemon does: check --url, or look with `codespec doctor`.",
 }
 STILL_KNOWN = "The daemon at {url} still knows what it learned and keeps it again at its end: stop it, then reset."

@@ -13,6 +13,7 @@ import pytest
 from codespec.cli.stats_table import Figures, render
 from codespec.control.learned import Learned
 from codespec.control.survival import Survival
+from codespec.state_folder import read_secret
 from tests.cli.conftest import Command, Models
 from tests.server.conftest import toy  # noqa: F401
 from tests.server.daemons import Served, serving
@@ -24,6 +25,10 @@ from tests.server.test_security import TOKEN
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    own = tmp_path / "state" / "codespec"
+    own.mkdir(mode=0o700, parents=True)
+    (own / "secret").touch(mode=0o600)
+    (own / "secret").write_bytes(read_secret())  # that of daemons which several tests share
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with socket.socket() as free:

@@ -10,6 +10,7 @@ from typing import Any
 from codespec import __version__
 from codespec.cli.checks.finding import Finding, State, failed, warning, well
 from codespec.cli.daemon_call import Address, Found, message_of, why_taken
+from codespec.errors import CodespecError
 
 OTHER_PORT = "stop it, or choose another port (--port, or port in [serve])"
 STATES: dict[str, tuple[State, str]] = {
@@ -27,7 +28,8 @@ def check_port(address: Address, found: Found) -> Finding:
     if found.who == "locked":
         return warning("port", f"{address.url} is a daemon's that asks for its token", "give --token-file")
     if found.who == "stranger":
-        return failed("port", f"{address.url} is held by another program that speaks HTTP", OTHER_PORT)
+        said = f"{address.url} is held by another program that speaks HTTP, or by a daemon that can't prove to be yours"
+        return failed("port", said, OTHER_PORT)
     if found.who == "silent":
         return failed("port", f"{address.url} is held by a program that does not speak HTTP", OTHER_PORT)
     why = why_taken(address)
@@ -64,7 +66,7 @@ def _why(address: Address) -> str:
     """What the daemon says of its state, without the mend that its clients get."""
     try:
         _, told = address.ask("GET", "/health")
-    except (OSError, http.client.HTTPException):
+    except (OSError, http.client.HTTPException, CodespecError):
         return ""
     said = message_of(told).removesuffix(".").rpartition(": ")[0]
     inner = re.fullmatch(r"The daemon is \w+ \((.*)\)", said)

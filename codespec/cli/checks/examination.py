@@ -47,8 +47,7 @@ def examine(options: argparse.Namespace) -> Iterator[Finding]:
     case = Case()
     yield machine.check_python()
     yield from _settings(options, case)
-    if case.address is not None:
-        case.found = case.address.look()
+    yield from _look(case)
     for finding in machine.check_packages(needed=case.found is None or case.found.who != "daemon"):
         case.packages = finding.state == "ok"
         yield finding
@@ -58,6 +57,14 @@ def examine(options: argparse.Namespace) -> Iterator[Finding]:
     yield from _places(case)
     if not options.no_probe:
         yield from _probe(case)
+
+
+def _look(case: Case) -> Iterator[Finding]:
+    """Who is at the daemon's address; a finding only where that can't be found out."""
+    try:
+        case.found = case.address.look() if case.address is not None else None
+    except ConfigError as error:
+        yield from_error("daemon", error)
 
 
 def _settings(options: argparse.Namespace, case: Case) -> Iterator[Finding]:
