@@ -39,12 +39,16 @@ def choose(jobs: Collection[Job], slots: int, round_number: int) -> list[Turn]:
     """Who takes part in a round. A job that failed with others takes part by itself."""
     if not jobs:
         return []
-    urgent = min(map(urgency, jobs))
-    able = [job for job in jobs if urgency(job) == urgent]
+    urgencies = [urgency(job) for job in jobs]
+    most = min(urgencies)
+    able = [job for job, own in zip(jobs, urgencies, strict=True) if own == most]
+    everybody = [Turn(job, choice) for job in able for choice in job.able]
+    if len(everybody) <= slots and not any(job.alone for job in able):
+        return everybody
     first = _share_of_oldest(min(able, key=lambda job: job.number), slots, round_number)
-    order = first + [turn for turn in _in_turn(able) if turn not in first]
-    alone = next((turn.job for turn in order[:1] if turn.job.alone), None)
-    return [turn for turn in order if (turn.job is alone if alone else not turn.job.alone)][:slots]
+    leader = first[0].job if first else min(able, key=_work)
+    together = [leader] if leader.alone else [job for job in able if not job.alone]
+    return (first + [turn for turn in _in_turn(together, slots) if turn not in first])[:slots]
 
 
 def urgency(job: Job) -> Priority:
@@ -61,13 +65,18 @@ def _share_of_oldest(oldest: Job, slots: int, round_number: int) -> list[Turn]:
     return [Turn(oldest, choice) for choice in oldest.able] if its_turn else []
 
 
-def _in_turn(jobs: Collection[Job]) -> list[Turn]:
-    """All that can take part, by owners in turn and by what is left to write."""
+def _in_turn(jobs: Collection[Job], most: int) -> list[Turn]:
+    """What can take part, by owners in turn and by what is left to write; so many of each owner are enough."""
     placed: list[tuple[int, Turn]] = []
     taken: Counter[Owner] = Counter()
-    for job in sorted(jobs, key=lambda job: (job.remaining, job.number)):
-        for choice in job.able:
+    for job in sorted(jobs, key=_work):
+        for choice in job.able[: most - taken[job.ask.owner]]:
             placed.append((taken[job.ask.owner], Turn(job, choice)))
             taken[job.ask.owner] += 1
     placed.sort(key=lambda one: one[0])
     return [turn for _, turn in placed]
+
+
+def _work(job: Job) -> tuple[int, int]:
+    """Smaller goes first."""
+    return job.remaining, job.number
