@@ -13,6 +13,7 @@ import hashlib
 import json
 import random
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -125,17 +126,18 @@ class Runner:
     """Copies of the checkout, each for one fault at a time."""
 
     def __init__(self, folder: Path, jobs: int) -> None:
-        self._free: SimpleQueue[Copy] = SimpleQueue()
         self._pool = ThreadPoolExecutor(jobs)
         self._usual: dict[str, float] = {}
-        for number in range(jobs):
-            self._free.put(Copy(ROOT, folder / str(number)))
+        self._copies = [Copy(ROOT, folder / str(number)) for number in range(jobs)]
+        self._free: SimpleQueue[Copy] = SimpleQueue()
+        for copy in self._copies:
+            self._free.put(copy)
 
     def check(self, faults: Sequence[Fault]) -> None:
         """Runs all tests that will be run, without a fault; MutantsError where one fails."""
         tests = sorted({file for fault in faults for group in fault.tests for file in group})
         copy = self._free.get()
-        failed, self._usual = copy.test(tests, WHOLE_SECONDS)
+        failed, self._usual = copy.first_failure(tests, WHOLE_SECONDS)
         self._free.put(copy)
         if failed:
             raise MutantsError(f"{failed} fails without a fault: mend that first.")
@@ -148,6 +150,10 @@ class Runner:
                 verdict = future.result()
                 if verdict is not None:
                     yield futures[future], verdict
+        except BaseException:  # an interruption too: no test is waited for
+            for copy in self._copies:
+                copy.stop()
+            raise
         finally:
             self._pool.shutdown(cancel_futures=True)
 
@@ -159,7 +165,7 @@ class Runner:
         with copy.planted(fault.file, fault.text):
             for tests in fault.tests:
                 usual = sum(self._usual.get(file, 0.0) for file in tests)
-                caught, _ = copy.test(tests, LEAST_SECONDS + TIMES_AS_LONG * usual)
+                caught, _ = copy.first_failure(tests, LEAST_SECONDS + TIMES_AS_LONG * usual)
                 if caught:
                     break
         self._free.put(copy)
@@ -229,6 +235,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except MutantsError as error:
         print(f"mutants: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("mutants: interrupted; what was caught is not tried again by the next run.", file=sys.stderr)
+        return 130
     if options.json:
         commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
         head = {"seed": options.seed, "commit": commit.stdout.strip(), "date": time.strftime("%Y-%m-%d")}
@@ -239,4 +248,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())

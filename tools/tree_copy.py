@@ -37,6 +37,8 @@ class Copy:
             subprocess.run(["git", *words], cwd=folder, check=True)
         self._python = self._make_python()
         self._results = folder.with_suffix(".xml")
+        self._process: subprocess.Popen[str] | None = None
+        self._stopped = False
 
     def _make_python(self) -> Path:
         """An environment whose own list of folders begins with the copy's, for every process that a test starts."""
@@ -59,13 +61,24 @@ class Copy:
         finally:
             path.write_bytes(former)
 
+    def first_failure(self, tests: Sequence[str], seconds: float) -> tuple[str, dict[str, float]]:
+        """As `test`, and a test has failed only if it fails twice: some fail by chance on a busy machine."""
+        by_chance: list[str] = []
+        while True:
+            failed, durations = self.test([*tests, *by_chance], seconds)
+            if "::" not in failed or self.test([failed], seconds)[0]:
+                return failed, durations
+            by_chance.append(f"--deselect={failed}")
+
     def test(self, tests: Sequence[str], seconds: float) -> tuple[str, dict[str, float]]:
         """The test that failed first, "" if none did, and how long each file took; what takes longer than `seconds` in
         all has failed too."""
+        if self._stopped:
+            return "an interruption", {}
         words = ["-q", "-x", "--no-header", "-p", "no:cacheprovider", "-m", "not full", f"--junitxml={self._results}"]
         environment = {"OMP_NUM_THREADS": "1", **os.environ}
         environment.pop("PYTHONPATH", None)
-        process = subprocess.Popen(
+        process = self._process = subprocess.Popen(
             [str(self._python), "-m", "pytest", *words, *tests],
             cwd=self.folder,
             env=environment,
@@ -76,16 +89,23 @@ class Copy:
             errors="replace",
             start_new_session=True,
         )
-        try:
-            said, _ = process.communicate(timeout=seconds)
-        except subprocess.TimeoutExpired:
-            return f"its time: more than {seconds:.0f} s", {}
-        finally:
-            self._end(process)
+        with process:
+            try:
+                said, _ = process.communicate(timeout=seconds)
+            except subprocess.TimeoutExpired:
+                return f"its time: more than {seconds:.0f} s", {}
+            finally:
+                self._end(process)
         if process.returncode in NOTHING_FAILED:
             return "", self._durations()
         found = FAILED.search(said)  # none where what all tests share can't be imported
         return (found[1] if found else f"exit code {process.returncode}"), {}
+
+    def stop(self) -> None:
+        """Ends what runs, and lets nothing more run."""
+        self._stopped = True
+        if self._process is not None:
+            self._end(self._process)
 
     def _durations(self) -> dict[str, float]:
         """Seconds by file, of the run that has just ended."""
@@ -96,12 +116,9 @@ class Copy:
 
     def _end(self, process: subprocess.Popen[str]) -> None:
         """Ends the process group, and what tests left running beside it: known by the copy's own Python."""
-        hangs = process.poll() is None
-        if hangs:
+        if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
         for entry in Path("/proc").glob("[0-9]*") if sys.platform == "linux" else ():
             with suppress(OSError):
                 if (entry / "cmdline").read_bytes().startswith(os.fsencode(self._python)):
                     os.kill(int(entry.name), signal.SIGKILL)
-        if hangs:
-            process.communicate()

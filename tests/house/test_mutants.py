@@ -112,6 +112,14 @@ def test_a_copy_runs_its_own_modules_and_nothing_is_left(copy: Copy) -> None:
     assert (copy.folder.parent / "root" / "module.py").read_text() == "VALUE = 1\n"
 
 
+def test_what_fails_by_chance_has_not_failed(copy: Copy) -> None:
+    once = "    place = pathlib.Path('failed-once')\n    there = place.exists()\n    place.touch()\n    assert there\n"
+    with copy.planted("test_it.py", f"import pathlib\ndef test_once():\n{once}".encode()):
+        assert copy.first_failure(["test_it.py"], 120)[0] == ""
+    with copy.planted("test_it.py", b"def test_always():\n    assert False\n"):
+        assert copy.first_failure(["test_it.py"], 120)[0] == "test_it.py::test_always"
+
+
 def test_what_can_not_be_imported_and_what_hangs_are_noticed(copy: Copy) -> None:
     with copy.planted("test_it.py", b"import module.nothing\n"):
         assert copy.test(["test_it.py"], 120)[0] == "test_it.py"
