@@ -7,7 +7,6 @@ a hidden folder beside the models until it is whole.
 from __future__ import annotations
 
 import errno
-import json
 import os
 import re
 import shutil
@@ -16,6 +15,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
+from codespec.bounded_json import read_json_file
 from codespec.catalogue.entries import Wheel, find_entry
 from codespec.catalogue.hub import HubSource
 from codespec.catalogue.local import FileSource, FolderSource
@@ -170,7 +170,7 @@ def folders_of(model: Pulled) -> list[Path]:
 def _base_of(config: Path) -> str:
     """The SHA-256 of the GGUF file whose model, with an adapter, a made folder holds; "" for other folders."""
     try:
-        return str(json.loads(config.read_text(encoding="utf-8"))[MADE_OF]["base_sha256"])
+        return str(read_json_file(config)[MADE_OF]["base_sha256"])
     except (OSError, ValueError, KeyError, TypeError):
         return ""
 

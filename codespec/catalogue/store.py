@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from codespec.bounded_json import read_json_file
 from codespec.catalogue.entries import find_entry
 from codespec.errors import ConfigError
 
@@ -116,7 +117,7 @@ def read_pulled(name: str) -> Pulled | None:
 def read_manifest(folder: Path) -> Pulled | None:
     """What a folder's manifest says; None if there is none, or it does not fit what lies there."""
     try:
-        values: dict[str, Any] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        values: dict[str, Any] = read_json_file(folder / MANIFEST)
         manifest = Pulled(**values)
         return manifest if _fits(manifest, folder) else None
     except (OSError, ValueError, TypeError, ConfigError):

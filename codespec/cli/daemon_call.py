@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from codespec import proof
+from codespec.bounded_json import parse_json
 from codespec.errors import ConfigError, ServeError
 
 SECONDS = 3.0  # for each step of a short reply
@@ -127,7 +128,7 @@ def message_of(told: Mapping[str, Any]) -> str:
 
 def _as_object(data: bytes) -> dict[str, Any]:
     try:
-        value = json.loads(data)
+        value = parse_json(data)
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}

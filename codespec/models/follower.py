@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import sys
 
+from codespec.bounded_json import parse_json
 from codespec.config import EngineConfig
 from codespec.errors import CodespecError, ConfigError
 from codespec.models.language_model import LanguageModel
@@ -45,7 +46,7 @@ def follow(team: Team, name: str, device: str, dtype: str, exact: bool) -> None:
 def main(arguments: list[str]) -> None:
     """Rank, size, meeting place and device as arguments; the model's settings as a line of JSON on the input."""
     rank, size, meeting, device = arguments
-    settings = json.loads(sys.stdin.readline())
+    settings = parse_json(sys.stdin.readline().encode())
     try:
         follow(join_team(int(rank), int(size), meeting, device), device=device, **settings)
     except CodespecError as error:

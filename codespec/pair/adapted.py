@@ -43,6 +43,7 @@ def adapted(base: Path, adapter: Path, say: Say | None = None) -> Path:
                 told=f"merging the adapter {adapter} into its model (once)",
                 waiting="another process merges this adapter: waiting for it",
                 failed=f"The adapter {adapter} could not be merged",
+                nbytes=sum(file.stat().st_size for file in weights),
             ),
             say,
         )

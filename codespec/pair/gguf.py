@@ -31,6 +31,7 @@ def converted(file: Path, say: Say | None = None) -> Path:
                 told=f"converting {file.name} (once)",
                 waiting="another process converts this file: waiting for it",
                 failed=f"{file} could not be converted",
+                nbytes=file.stat().st_size,
             ),
             say,
         )

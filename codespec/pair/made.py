@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from codespec.bounded_json import read_json_file
 from codespec.catalogue.pull import converted_home
 from codespec.errors import ModelError
 
@@ -27,6 +28,7 @@ FORMAT = 1  # of what is made: folders of another one are made again
 SOURCE = "codespec_source"  # in a made folder's config.json: what its weights were
 SETTLED = 2.0  # seconds after which a file's time tells that it has not been written since
 START = (sys.executable, "-P", "-m")
+PATIENCE, SLOWEST = 300.0, 2e6  # seconds that a maker has for its start, and bytes a second that it reads at least
 MOST_KNOWN = 200  # files in the index
 
 Say = Callable[[str], None]
@@ -36,7 +38,8 @@ Say = Callable[[str], None]
 class Making:
     """What is to be made: the folder's name is `digest`; `module` is run with `arguments`, the folder and the digest.
 
-    `told` says what takes long, `waiting` that somebody else is at it, `failed` what could not be done.
+    `told` says what takes long, `waiting` that somebody else is at it, `failed` what could not be done. `nbytes` is how
+    much is read, and so how long it may take.
     """
 
     digest: str
@@ -45,6 +48,7 @@ class Making:
     told: str
     waiting: str
     failed: str
+    nbytes: int
 
 
 def made(making: Making, say: Say | None = None) -> Path:
@@ -91,15 +95,23 @@ def _make(making: Making, folder: Path, say: Say) -> None:
 
 def run_maker(making: Making, folder: Path) -> None:
     """Runs the maker, which writes into `folder`. It ends with 2 and one sentence on stderr where it can't."""
-    done = subprocess.run(
-        [*START, making.module, *making.arguments, str(folder), making.digest],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        check=False,
-    )
+    seconds = PATIENCE + making.nbytes / SLOWEST
+    try:
+        done = subprocess.run(
+            [*START, making.module, *making.arguments, str(folder), making.digest],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            timeout=seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ModelError(
+            f"{making.failed} (it took longer than {seconds:.0f} s): take the model's folder in the Hugging Face "
+            "layout."
+        ) from error
     last = (done.stderr.strip().splitlines() or [""])[-1]
     if done.returncode == 2 and last:
         raise ModelError(last)
@@ -113,7 +125,7 @@ def run_maker(making: Making, folder: Path) -> None:
 
 def _is_made(folder: Path) -> bool:
     try:
-        source = json.loads((folder / "config.json").read_text(encoding="utf-8"))[SOURCE]
+        source = read_json_file(folder / "config.json")[SOURCE]
         return bool(source["format"] == FORMAT)
     except (OSError, ValueError, KeyError, TypeError):
         return False
@@ -136,9 +148,9 @@ def _alone(folder: Path, waiting: str, say: Say) -> Iterator[None]:
 
 
 def _read_index() -> dict[str, list[Any]]:
-    """What the index says, but for what it can't have said."""
+    """What the index says, but for what it can't have said; one that is corrupt is replaced by the next one."""
     try:
-        values = json.loads((converted_home() / "index.json").read_text(encoding="utf-8"))
+        values = read_json_file(converted_home() / "index.json")
     except (OSError, ValueError):
         return {}
     if not isinstance(values, dict):

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
 from aiohttp import web
 
+from codespec.bounded_json import TooLarge, parse_json
 from codespec.errors import CodespecError, RequestError, ServeError
 
 MOST_BODY = 8 << 20  # bytes; each field has a bound of its own
@@ -23,8 +23,6 @@ MOST_COUNT = (1 << 31) - 1  # of whatever a field counts, where nothing smaller 
 READ_SECONDS = 20.0  # for a whole body
 WRITE_SECONDS = 20.0  # for one piece, with a client that does not read
 KINDS = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error", 501: "not_supported_error"}
-_SEPARATORS = (b",", b"[", b"{")
-_QUOTED = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)  # in one pass, also where a quote is missing
 
 
 class Refused(RequestError):
@@ -200,32 +198,15 @@ async def _read_body(request: web.Request) -> bytearray:
 
 def parse_fields(body: bytes | bytearray) -> Fields:
     """JSON as standards have it: no NaN, no depth that exhausts the parser, no more values than any request needs."""
-    if _num_separators(body) > MOST_SEPARATORS:
-        raise RequestError(
-            f"The body holds more than {MOST_SEPARATORS} commas and brackets: send fewer values.", "body"
-        )
     try:
-        values = json.loads(body.decode("utf-8"), parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
+        values = parse_json(body, MOST_SEPARATORS, finite=True)
+    except TooLarge as error:
+        raise RequestError(f"The body can't be read ({error}): send fewer values.", "body") from error
+    except ValueError as error:
         raise RequestError("The body must be valid JSON in UTF-8.", "body") from error
     if not isinstance(values, dict):
         raise RequestError("The body must be a JSON object.", "body")
     return Fields(values)
-
-
-def _num_separators(body: bytes | bytearray) -> int:
-    """Commas and opening brackets: each value but the outermost stands behind one. Source text has many of its own,
-    so what is inside quotes is left out where they seem to be too many.
-    """
-    count = sum(body.count(mark) for mark in _SEPARATORS)
-    if count <= MOST_SEPARATORS:
-        return count
-    outside = _QUOTED.sub(b"", body)
-    return sum(outside.count(mark) for mark in _SEPARATORS)
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(name)
 
 
 def _is_text(value: object) -> bool:

@@ -7,13 +7,14 @@ the same way; only the spelling tells the first from the second.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from codespec.bounded_json import TooLarge, read_json_file
 from codespec.errors import TokenizerError
+from codespec.regular_file import Unreadable
 
 Json = Mapping[str, Any]
 
@@ -72,19 +73,25 @@ def token_content(value: Any) -> str:
 
 def declared_eos_ids(generation: Json, model: Json, eos_id: int | None) -> frozenset[int]:
     """What ends `generate`: the generation config's ids, else the model's, else the tokenizer's."""
-    for source in (generation, model, model.get("text_config") or {}):
+    inner = model.get("text_config")
+    for source in (generation, model, inner if isinstance(inner, Mapping) else {}):
         value = source.get("eos_token_id")
         if value is not None:
-            return frozenset([value] if isinstance(value, int) else value)
+            ids = value if isinstance(value, list) else [value]
+            if not all(isinstance(number, int) and number >= 0 for number in ids):
+                raise TokenizerError("eos_token_id is neither an id nor a list of ids: fetch the model again")
+            return frozenset(ids)
     return frozenset() if eos_id is None else frozenset({eos_id})
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a file, {} where there is none; raises TokenizerError where it cannot be read."""
-    if not path.is_file():
+    if not path.exists():
         return {}
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = read_json_file(path)
+    except (TooLarge, Unreadable) as error:
+        raise TokenizerError(f"{path} can't be read ({error}): fetch the model again") from error
     except (OSError, ValueError) as error:
         raise TokenizerError(f"{path} cannot be read as JSON: fetch the model again") from error
     if not isinstance(value, dict):

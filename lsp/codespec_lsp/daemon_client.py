@@ -5,10 +5,11 @@ errors mean; knows no editor, starts nothing, and leaves to `lines` who is at th
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
+
+from codespec.bounded_json import parse_json
 
 if TYPE_CHECKING:
     import aiohttp
@@ -151,7 +152,7 @@ def _message(said: dict[str, Any]) -> str:
 
 def _as_object(data: bytes) -> dict[str, Any]:
     try:
-        value = json.loads(data)
+        value = parse_json(data)
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}

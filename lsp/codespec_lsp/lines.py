@@ -8,7 +8,6 @@ asked. Knows sockets, connections and proofs; knows neither what is asked nor wh
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import socket
 import struct
@@ -22,6 +21,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from codespec import proof
+from codespec.bounded_json import parse_json
 from codespec.errors import ConfigError
 from codespec.state_folder import is_own_socket, socket_of
 from codespec_lsp.daemon_client import MOST_LINE, Absent, DaemonError
@@ -98,8 +98,8 @@ class _Line:
                     if len(data) > proof.MOST_REPLY:
                         return {}
         try:
-            said = json.loads(data)
-        except (ValueError, RecursionError):
+            said = parse_json(data)
+        except ValueError:
             return {}
         return said if isinstance(said, dict) else {}
 

@@ -6,15 +6,15 @@ Knows headers, JSON and the order in which a client may speak; knows no feature.
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import sys
 from collections.abc import Awaitable
 from typing import Any, Protocol
 
 from lsprotocol.types import EXIT, INITIALIZE, ResponseError
-from pygls.exceptions import JsonRpcException
+from pygls.exceptions import JsonRpcException, JsonRpcInvalidParams
 
+from codespec.bounded_json import TooLarge, parse_json
 from codespec_lsp.protocol import Protocol as LspProtocol
 
 MOST_BODY = 64 << 20
@@ -58,13 +58,18 @@ class Messages:
     def _take(self, body: bytes) -> bool:
         """Handles one message; true for exit."""
         try:
-            data = json.loads(body)
-        except (ValueError, RecursionError):
+            data = parse_json(body)
+        except TooLarge as error:
+            self._refuse(None, PARSE_ERROR, f"The message can't be read: {error}.")
+            return False
+        except ValueError:
             self._refuse(None, PARSE_ERROR, "The message is no JSON.")
             return False
         wrong = _what_is_wrong(data)
         if wrong:
             self._refuse(_id_of(data), INVALID_REQUEST, wrong)
+            return False
+        if "method" not in data and _id_of(data) is None:  # the answer to nothing that was asked
             return False
         method, is_request = data.get("method"), "id" in data and "method" in data
         if method == EXIT:
@@ -72,7 +77,7 @@ class Messages:
         if not self._in_order(method, is_request, data.get("id")):
             return False
         try:
-            message = self._protocol.structure_message(data)
+            message = self._structured(data)
             if is_request and not hasattr(message, "id"):
                 self._refuse(data["id"], INVALID_REQUEST, "The method is a notification's, which has no id.")
             else:
@@ -86,6 +91,19 @@ class Messages:
             else:  # nobody waits for an answer; an editor shows what its server writes here
                 sys.stderr.write(f"codespec lsp: a message was left out ({type(error).__name__}): please report it.\n")
         return False
+
+    def _structured(self, data: dict[str, Any]) -> Any:
+        """The message as lsprotocol's object. Raises JsonRpcException."""
+        try:
+            message = self._protocol.structure_message(data)
+        except JsonRpcException:
+            raise
+        except Exception as error:  # what lsprotocol raises on values of other types is the client's fault
+            raise JsonRpcInvalidParams("The parameters are not what the protocol says.") from error
+        params = getattr(message, "params", None)
+        if any(not isinstance(getattr(params, name, 0), int | str) for name in ("id", "token")):  # pygls keeps them
+            raise JsonRpcInvalidParams("A name of a request or of its progress is neither a text nor a whole number.")
+        return message
 
     def _in_order(self, method: Any, is_request: bool, number: Any) -> bool:
         """Whether a message may come now: nothing before initialize, nothing after shutdown."""

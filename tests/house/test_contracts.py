@@ -30,7 +30,8 @@ def tree(tmp_path: Path) -> Path:
     ):
         (tmp_path / package).mkdir()
         (tmp_path / package / "__init__.py").touch()
-    for module in ("types", "errors", "config", "regular_file", "secret_files", "token_file", "proof", "state_folder"):
+    light = ("regular_file", "bounded_json", "secret_files", "token_file", "proof", "state_folder")
+    for module in ("types", "errors", "config", *light):
         (tmp_path / "codespec" / f"{module}.py").touch()
     (tmp_path / "pyproject.toml").write_bytes((ROOT / "pyproject.toml").read_bytes())
     return tmp_path

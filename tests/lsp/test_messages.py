@@ -10,7 +10,7 @@ import pytest
 from codespec_lsp.protocol import Protocol
 from codespec_lsp.settings import Settings
 
-from tests.lsp.conversation import Editor, question, run, until
+from tests.lsp.conversation import URI, Editor, question, run, until
 from tests.lsp.fake_daemon import editor, talking
 
 METHODS = ["initialize", "shutdown", "textDocument/inlineCompletion", "textDocument/didOpen", "codespec/status"]
@@ -61,6 +61,31 @@ def test_errors_are_the_protocols(body: bytes, code: int, number: object) -> Non
             assert await client.texts(0, 4) == ["x = 1"], "the conversation goes on"
 
     run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("textDocument/didChange", {"textDocument": {"uri": URI, "version": 2}, "contentChanges": [1.5]}),
+        ("$/cancelRequest", {"id": [[]]}),
+        ("window/workDoneProgress/cancel", {"token": {}}),
+    ],
+)
+def test_a_notification_with_wrong_parameters_is_left_out_quietly(
+    method: str, params: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is the client's mistake, which nobody else can report."""
+
+    async def scenario() -> None:
+        async with talking() as (client, fake):
+            client.open("x = \n")
+            client.notify(method, params)
+            client.send({"jsonrpc": "2.0", "id": [], "result": None})
+            fake.script = ["1"]
+            assert await client.texts(0, 4) == ["x = 1"]
+
+    run(scenario())
+    assert capsys.readouterr().err == ""
 
 
 def test_a_notification_that_fails_is_told_where_editors_show_it(

@@ -104,6 +104,16 @@ def test_a_file_written_just_now_is_not_trusted_by_its_time(tmp_path: Path, home
     assert not (home / "index.json").exists()
 
 
+def test_what_takes_too_long_is_given_up(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(made, "PATIENCE", 0.001)
+    monkeypatch.setattr(made, "SLOWEST", 1e12)
+    with pytest.raises(
+        ModelError, match=r"could not be converted \(it took longer than 0 s\): take the model's folder"
+    ):
+        converted(write_model(tmp_path / "m.gguf"))
+    assert not [path for path in home.iterdir() if path.is_dir()]
+
+
 def test_a_broken_index_is_no_index(tmp_path: Path, home: Path) -> None:
     file = write_model(tmp_path / "m.gguf")
     settle(file)
@@ -113,7 +123,7 @@ def test_a_broken_index_is_no_index(tmp_path: Path, home: Path) -> None:
         [state.st_size, state.st_mtime_ns, 7],
         [state.st_size, state.st_mtime_ns, "../" * 21 + "x"],
     ]
-    for text in ("", "[]", '{"x": 1}', *(json.dumps({place: one}) for one in lists)):
+    for text in ("", "[]", "[" * 100_000, '{"x": 1}', *(json.dumps({place: one}) for one in lists)):
         (home / "index.json").write_text(text)
         assert converted(file) == folder
         assert json.loads((home / "index.json").read_text())[place][2] == folder.name

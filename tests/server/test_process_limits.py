@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from codespec.bounded_json import MOST_DEPTH
 from codespec.server.dialects.llama_about import MOST_CONTENT
 from codespec.server.wire import MOST_BODY, MOST_SEPARATORS
 from tests.cli.processes import SECONDS
@@ -84,6 +85,16 @@ def test_long_words_and_many_values_are_one_sentence(path: str, real: Process) -
     text = ", [{" * (MOST_SEPARATORS // 2)  # text is no value, whatever it holds
     status, said = real.ask("POST", path, {"prompt": "x", "max_tokens": 1, "n_predict": 1, "unused": text})
     assert status == 200, said[:300]
+
+
+@pytest.mark.parametrize("depth", [MOST_DEPTH, 500, 100_000])
+def test_what_nests_too_deep_is_one_sentence(depth: int, real: Process) -> None:
+    """In a field that nobody reads: whatever walks the values has no depth to fear."""
+    body = b'{"prefix": "x", "max_tokens": 1, "unused": ' + b"[" * depth + b"]" * depth + b"}"
+    for path in STREAMED:
+        status, said = real.ask("POST", path, body)
+        assert (status, json.loads(said)["error"]["field"] if "api" not in path else "body") == (400, "body"), said
+        assert f"it nests more than {MOST_DEPTH} brackets deep" in said.decode()
 
 
 def test_a_long_text_is_tokenized_beside_the_others(real: Process) -> None:
