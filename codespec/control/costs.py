@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+MOST_ROWS = 1 << 31  # of a point, and tokens of a context: beyond that no float holds them
 ROUND = 2e-4  # seconds a round costs beside its forwards: bookkeeping in Python
 
 
@@ -94,7 +95,7 @@ class ForwardCost:
         """Reads what `asdict` wrote. Raises ValueError, TypeError or KeyError for anything else."""
         curves = tuple(_curve(found) for found in values["curves"])
         contexts = tuple(int(length) for length in values["contexts"])
-        if len(curves) != len(contexts) or not curves:
+        if len(curves) != len(contexts) or not curves or not all(0 <= length <= MOST_ROWS for length in contexts):
             raise ValueError("there must be one curve for each context")
         return cls(contexts, curves, _curve(values["batches"]))
 
@@ -128,8 +129,10 @@ class CostTable:
     def from_dict(cls, values: Mapping[str, Any]) -> CostTable:
         """Reads what `as_dict` wrote. Raises ValueError, TypeError or KeyError for anything else."""
         drafters = {str(name): ForwardCost.from_dict(found) for name, found in values["drafters"].items()}
-        target = ForwardCost.from_dict(values["target"])
-        return cls(target, drafters, _curve(values["retokenize"]), float(values["look"]))
+        target, look = ForwardCost.from_dict(values["target"]), float(values["look"])
+        if not math.isfinite(look) or look < 0.0:
+            raise ValueError("a time is finite and not negative")
+        return cls(target, drafters, _curve(values["retokenize"]), look)
 
 
 def _curve(values: Mapping[str, Any]) -> Curve:
@@ -137,6 +140,8 @@ def _curve(values: Mapping[str, Any]) -> Curve:
     seconds = tuple(float(number) for number in values["seconds"])
     increasing = all(a < b for a, b in itertools.pairwise(rows))
     sound = all(math.isfinite(number) and number >= 0.0 for number in seconds)
-    if not rows or len(rows) != len(seconds) or not increasing or not sound:
+    if not rows or not 0 <= rows[0] <= max(rows) <= MOST_ROWS:
+        raise ValueError("a curve needs numbers of rows")
+    if len(rows) != len(seconds) or not increasing or not sound:
         raise ValueError("a curve needs increasing rows and as many seconds")
     return Curve(rows, seconds)

@@ -23,12 +23,8 @@ class Learned:
 
     def load(self) -> Survival:
         """What was kept, or a fresh survival."""
-        try:
-            values = kept.read(self.file)
-            return Survival() if values is None else Survival.from_dict(values)
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            self._notes.append(f"what was learned about this pair can't be read ({error}): it is learned afresh")
-            return Survival()
+        what, then = "what was learned about this pair", "it is learned afresh"
+        return kept.load(self.file, Survival.from_dict, what, then, self._notes) or Survival()
 
     def save(self, survival: Survival) -> None:
         """Keeps it; after a failure, which is said, no more is tried."""
@@ -53,6 +49,6 @@ def learned_folder() -> Path:
 def forget() -> int:
     """Removes what was learned about every pair; returns of how many. Raises OSError."""
     files = sorted(learned_folder().glob("*.json"))
-    for file in files:
+    for file in [*files, *learned_folder().glob(f"*.json{kept.CORRUPT}")]:
         file.unlink(missing_ok=True)
     return len(files)

@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import MutableSequence
+from collections.abc import Mapping, MutableSequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from codespec.bounded_json import parse_json
 from codespec.control import kept
 from codespec.engine.fingerprint import fingerprint
 from codespec.errors import ConfigError
@@ -53,13 +55,8 @@ def fast_calls(model: LanguageModel) -> CallShape:
 
 def _kept(model: LanguageModel, file: Path, chunk: int, notes: MutableSequence[str]) -> Finding | None:
     """What was found before, if it still holds on a short text."""
-    try:
-        content = kept.read(file)
-        if content is None:
-            return None
-        found = Finding(CallShape.from_dict(content["calls"]), tried=str(content["tried"]))
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        notes.append(f"the kept shape of calls can't be read ({error}): it is found again")
+    found = kept.load(file, _finding, "the kept shape of calls", "it is found again", notes)
+    if found is None:
         return None
     if not model.exact:
         model.use(found.calls)
@@ -69,6 +66,10 @@ def _kept(model: LanguageModel, file: Path, chunk: int, notes: MutableSequence[s
         notes.append(f"the kept shape of calls no longer holds ({again.variance}): another one is looked for")
         return None
     return replace(found, tried=f"{found.tried}; on an earlier start")
+
+
+def _finding(content: Mapping[str, Any]) -> Finding:
+    return Finding(CallShape.from_dict(content["calls"]), tried=str(content["tried"]))
 
 
 def _find(model: LanguageModel, file: Path, chunk: int, notes: MutableSequence[str]) -> Finding:
@@ -99,7 +100,7 @@ def _tried(model: LanguageModel, calls: CallShape, chunk: int, length: int | Non
 
 def _read_forced(text: str) -> CallShape:
     try:
-        return CallShape.from_dict(json.loads(text))
+        return CallShape.from_dict(parse_json(text.encode()))
     except (ValueError, TypeError) as error:  # JSON's own are ValueErrors
         raise ConfigError(f"{FORCED} = {text!r} is no shape of calls ({error}): unset it.") from error
 

@@ -74,11 +74,8 @@ def holds(config: EngineConfig, instructions: str) -> bool:
 
 def _read(config: EngineConfig) -> str | None:
     """What an earlier start found: one of LOWER, or NONE; None if there was none, or its file is corrupt."""
-    try:
-        content = kept.read(_file(config))
-    except (OSError, ValueError):
-        return None
-    return None if content is None else str(content.get("instructions"))
+    what, then = "what was found of lower instructions", "it is looked for again"
+    return kept.load(_file(config), lambda content: str(content.get("instructions")), what, then, [])
 
 
 def _lower() -> Iterator[str]:

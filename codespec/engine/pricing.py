@@ -40,12 +40,9 @@ def price(target: LanguageModel, drafters: Mapping[str, LanguageModel], notes: M
     The models' slots must be free.
     """
     file = kept.cache_folder() / "costs" / f"{fingerprint(target, *drafters.values())}.json"
-    try:
-        found = kept.read(file)
-        if found is not None:
-            return CostTable.from_dict(found)
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        notes.append(f"the kept cost table can't be read ({error}): it is measured again")
+    found = kept.load(file, CostTable.from_dict, "the kept cost table", "it is measured again", notes)
+    if found is not None:
+        return found
     table = measure_table(target, drafters, BUDGET)
     try:
         kept.write(file, table.as_dict())

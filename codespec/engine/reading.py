@@ -57,7 +57,8 @@ class Reading:
         """Reads what `asdict` wrote. Raises ValueError, TypeError or KeyError for anything else."""
         seconds = [float(values[name]) for name in ("near", "far", "one")]
         rows, distance = int(values["rows"]), int(values["distance"])
-        if min(rows, distance) < 1 or not all(math.isfinite(one) and one >= 0.0 for one in seconds):
+        sound = all(math.isfinite(one) and one >= 0.0 for one in seconds)
+        if not 1 <= min(rows, distance) <= max(rows, distance) < 1 << 31 or not sound:
             raise ValueError("it needs rows and seconds")
         return cls(rows, seconds[0], seconds[1], distance, seconds[2])
 
@@ -97,12 +98,7 @@ def measure_again(model: LanguageModel, notes: MutableSequence[str]) -> Reading:
 
 
 def _read(model: LanguageModel, notes: MutableSequence[str]) -> Reading | None:
-    try:
-        found = kept.read(_file(model))
-        return None if found is None else Reading.from_dict(found)
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        notes.append(f"the kept time of reading can't be read ({error}): it is measured again")
-        return None
+    return kept.load(_file(model), Reading.from_dict, "the kept time of reading", "it is measured again", notes)
 
 
 def _keep(model: LanguageModel, reading: Reading, notes: MutableSequence[str]) -> Reading:

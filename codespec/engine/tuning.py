@@ -8,8 +8,9 @@ row's arithmetic counts they do not. So nothing here is chosen by a processor's 
 from __future__ import annotations
 
 import os
-from collections.abc import MutableSequence
+from collections.abc import Mapping, MutableSequence
 from dataclasses import dataclass
+from typing import Any
 
 from codespec.config import EngineConfig
 from codespec.control import kept
@@ -100,18 +101,19 @@ def _kept_threads(model: LanguageModel, notes: MutableSequence[str]) -> int:
     if most == 1:
         return 1
     file = kept.cache_folder() / "threads" / f"{fingerprint(KIND, most, model.spec, sorted(model.shapes.items()))}.json"
-    try:
-        content = kept.read(file)
-        if content is not None and 1 <= int(content["threads"]) <= most:
-            return int(content["threads"])
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        notes.append(f"the kept number of threads can't be read ({error}): it is measured again")
+    kept_threads = kept.load(file, _threads, "the kept number of threads", "it is measured again", notes)
+    if kept_threads is not None and 1 <= kept_threads <= most:
+        return kept_threads
     threads = choose_threads(model, most)
     try:
         kept.write(file, {"threads": threads})
     except OSError as error:
         notes.append(f"the number of threads can't be kept in {file.parent} ({error.strerror})")
     return threads
+
+
+def _threads(content: Mapping[str, Any]) -> int:
+    return int(content["threads"])
 
 
 def _most_threads() -> int:

@@ -1,0 +1,80 @@
+"""The daemon's own files, damaged: each is set aside with one note, and the daemon starts."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Models, models  # noqa: F401
+from tests.cli.processes import user_environment
+from tests.server.test_process import daemon
+
+NESTED = "[" * 100_000 + "]" * 100_000
+PATH = "/v1/codespec/complete"
+
+
+def spoiled(value: Any, by: Any) -> Any:
+    """The same with every leaf, and every empty part, replaced."""
+    if isinstance(value, dict) and value:
+        return {name: spoiled(inner, by) for name, inner in value.items()}
+    if isinstance(value, list) and value:
+        return [spoiled(inner, by) for inner in value]
+    return by
+
+
+def whole(content: Any) -> str:
+    return json.dumps({"format": 1, "content": content})
+
+
+DAMAGES: dict[str, Callable[[Any], str]] = {
+    "nested": lambda content: f'{{"format": 1, "content": {{"a": {NESTED}}}}}',
+    "infinite": lambda content: whole(spoiled(content, "HUGE")).replace('"HUGE"', "1e999"),
+    "lists": lambda content: whole({name: [] for name in content}),
+}
+
+
+@pytest.fixture(scope="module")
+def kept(models: Models, tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Any]:  # noqa: F811
+    """What a daemon keeps, by file."""
+    homes = tmp_path_factory.mktemp("homes")
+    live(models, homes)
+    found = {file: json.loads(file.read_text())["content"] for file in sorted(homes.rglob("*.json"))}
+    rooms = {file.parent.name for file in found}
+    assert {"learned", "calls", "costs", "reading"} <= rooms, rooms
+    return found
+
+
+def live(models: Models, homes: Path) -> str:  # noqa: F811
+    """One life with a request, to its end; what it said."""
+    environment = user_environment(XDG_STATE_HOME=str(homes / "state"), XDG_CACHE_HOME=str(homes / "cache"))
+    words = ["--target", models.target, "--drafter", models.drafter, "--warmup", "0", "--audit-every", "0"]
+    with daemon(*words, env=environment) as served:
+        served.until_ready()
+        body = {"prefix": "def f(x):\n", "max_tokens": 8, "shape": "raw"}
+        assert served.ask("POST", PATH, body)[0] == 200
+        code, _, err = served.end(signal.SIGTERM)
+    assert code == 0 and "Traceback" not in err, err
+    return err
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_it_starts(damage: str, kept: dict[Path, Any], models: Models) -> None:  # noqa: F811
+    homes = next(iter(kept)).parents[3]
+    for file, content in kept.items():
+        file.write_text(DAMAGES[damage](content))
+    err = live(models, homes)
+    aside = sorted(homes.rglob("*.corrupt"))
+    assert [file.name for file in aside] == [f"{file.name}.corrupt" for file in sorted(kept)], err
+    for file in aside:
+        assert err.count(f"set aside as {file}") == 1
+        file.unlink()
+
+
+def test_it_is_said_once(kept: dict[Path, Any], models: Models) -> None:  # noqa: F811
+    homes = next(iter(kept)).parents[3]
+    assert "set aside" not in live(models, homes)
