@@ -21,6 +21,7 @@ Json = dict[str, Any]
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 MARKER = "\u2581"  # SentencePiece's space
+MOST_CHARACTERS = 1024  # of a token: each of its cuts is tried
 # Control tokens that end a text by their names, as the field spells them; files declare one or two of them by id.
 ENDS = frozenset(
     {
@@ -131,6 +132,8 @@ def _tokens(header: Header) -> tuple[list[str], list[int]]:
         raise broken(header.file, "its vocabulary does not fit together")
     if len(set(tokens)) != len(tokens):
         raise broken(header.file, "two of its tokens are alike")
+    if max(map(len, tokens)) > MOST_CHARACTERS:
+        raise broken(header.file, "one of its tokens is longer than any is")
     return tokens, kinds
 
 

@@ -49,11 +49,17 @@ def size_of(weights: Sequence[Weight]) -> int:
 
 
 def check_whole(header: Header) -> None:
-    """ModelError unless every tensor can be read and lies within the file."""
-    for tensor in header.tensors.values():
+    """ModelError unless every tensor can be read and lies within the file, on bytes of its own: what is written is then
+    no more than so many times the file.
+    """
+    at = 0
+    for tensor in sorted(header.tensors.values(), key=lambda tensor: tensor.start):
         rows, width = _layout(header, tensor)
         if tensor.start + rows * width > header.size:
             raise broken(header.file, f"it ends within {tensor.name}")
+        if tensor.start < at:
+            raise broken(header.file, f"{tensor.name} lies on another tensor")
+        at = tensor.start + rows * width
 
 
 def write_weights(header: Header, weights: Sequence[Weight], file: Path) -> None:

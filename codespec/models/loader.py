@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from codespec.errors import ModelError, TokenizerError
 from codespec.models import invariant_linear
 from codespec.models.attention import NAME, Seam, register
 from codespec.models.call_shape import FAST, UNTRIED
+from codespec.models.checked_config import read_config
 from codespec.models.elementwise import replace_activations
 from codespec.models.enlarge import enlarge
 from codespec.models.language_model import LanguageModel, ModelSpec, Steps
@@ -33,9 +33,9 @@ from codespec.models.rotary import replace_rotary
 from codespec.models.seam_check import FAILURES, check_seam, check_windows, one_line, quiet, reference_logits, refusal
 from codespec.models.shapes import Shape
 from codespec.models.slot_attention import require_triton
-from codespec.pair.architecture import architecture, why_unsuitable
+from codespec.pair.architecture import architecture
 from codespec.pair.folder import find_folder
-from codespec.pair.weights import read_weights
+from codespec.pair.weights import read_header, read_weights
 from codespec.text.control_tokens import declared_eos_ids, read_json
 from codespec.text.tokenizer import TextTokenizer
 
@@ -67,7 +67,7 @@ def load_model(
     folder = find_folder(name)
     _check_folder(folder)
     register()
-    config = _config(folder)
+    config = read_config(folder)
     free = free_memory(where)
     if free is not None:
         count = shape.parameters if shape else _parameters(folder, config)
@@ -213,24 +213,12 @@ def _check_folder(folder: Path) -> None:
     if not weights:
         raise ModelError(f"{folder} has no *.safetensors weights: convert the model (pickled weights are not read).")
     for file in weights:
+        read_header(file)  # first: it opens regular files only
         try:
             with safe_open(file, framework="pt"):
                 pass
         except (SafetensorError, OSError) as error:
             raise ModelError(f"{file} is truncated or corrupt ({error}): fetch or export the model again.") from error
-
-
-def _config(folder: Path) -> Any:
-    try:
-        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    except (*FAILURES, StrictDataclassError) as error:
-        raise ModelError(
-            f"The configuration of {folder} can't be read ({one_line(error)}): check the folder or hub id."
-        ) from error
-    reason = why_unsuitable(config.to_dict())
-    if reason:
-        raise ModelError(f"{folder} can't be used: {reason}")
-    return config
 
 
 def _network(folder: Path, config: Any, dtype: torch.dtype, team: Team | None) -> Any:

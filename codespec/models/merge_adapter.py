@@ -11,6 +11,7 @@ import json
 import shutil
 import sys
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,11 @@ from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM
 
 from codespec.errors import CodespecError, ModelError
+from codespec.models.checked_config import read_config
 from codespec.models.seam_check import FAILURES, one_line
+from codespec.pair.adapted import CONFIG, WEIGHTS
 from codespec.pair.made import FORMAT, SOURCE
+from codespec.pair.weights import read_header
 from codespec.text.control_tokens import read_json
 
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "special_tokens_map.json")
@@ -31,6 +35,8 @@ ROOM = 1 << 25  # bytes that everything but the weights takes at most
 def merge(base: Path, adapter: Path, folder: Path, sha256: str) -> None:
     """Writes the folder, which must exist, in float32; ModelError in one sentence for what stands against it."""
     _demand_disk(folder, sum(file.stat().st_size for file in base.glob("*.safetensors")) * 2 + ROOM)
+    read_config(base)
+    _check_adapter(adapter)
     loader: Any = AutoModelForCausalLM
     try:
         network = loader.from_pretrained(base, dtype=torch.float32, trust_remote_code=False, use_safetensors=True)
@@ -49,6 +55,33 @@ def merge(base: Path, adapter: Path, folder: Path, sha256: str) -> None:
     of = {"base_sha256": source.get("sha256", "")} if source else {}  # whoever removes the base finds this by it
     config[SOURCE] = {**(source or {}), **of, "format": FORMAT, "sha256": sha256, "adapter": adapter.name}
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
+
+
+def _check_adapter(adapter: Path) -> None:
+    """ModelError for one that is no LoRA, or whose settings claim more than its weights hold."""
+    settings, tensors = read_json(adapter / CONFIG), read_header(adapter / WEIGHTS)
+    if settings.get("peft_type") != "LORA" or settings.get("layer_replication"):
+        raise ModelError(f"The adapter {adapter} is no LoRA of its model's own layers: take another one.")
+    patterns, tokens = settings.get("rank_pattern"), settings.get("trainable_token_indices")
+    lists = list(tokens.values()) if isinstance(tokens, dict) else [tokens]
+    claimed = {
+        "rank": max([settings.get("r"), *(patterns.values() if isinstance(patterns, dict) else ())], key=_size),
+        "number of tokens": sum(len(listed) for listed in lists if isinstance(listed, list)),
+    }
+    held = {
+        "rank": max((min(tensor.shape) for tensor in tensors if len(tensor.shape) == 2), default=0),
+        "number of tokens": max((tensor.shape[0] for tensor in tensors if tensor.shape), default=0),
+    }
+    for what, value in claimed.items():
+        if _size(value) > held[what]:
+            raise ModelError(
+                f"The adapter {adapter} claims the {what} {value}, and its weights hold {held[what]}: fetch it again."
+            )
+
+
+def _size(value: Any) -> float:
+    """A size as a number; what is none is larger than any."""
+    return value if isinstance(value, int) else inf
 
 
 def _demand_disk(folder: Path, needed: int) -> None:

@@ -38,7 +38,8 @@ def why_unsuitable(config: Config) -> str:
         return f"{name} is an encoder and a decoder: choose a causal language model"
     if config.get("architectures") and not name.endswith(_WRITES_TEXT):
         return f"{name} does not write text: choose a causal language model"
-    layers = {str(layer) for layer in text_config(config).get("layer_types") or ()}
+    listed = text_config(config).get("layer_types")
+    layers = {str(layer) for layer in listed} if isinstance(listed, list) else set()
     if kind.startswith(_RECURRENT_MODELS) or any(word in layer for word in _RECURRENT_LAYERS for layer in layers):
         return f"{name} has recurrent layers, whose state can't be rolled back yet: choose an attention-only model"
     if kind in _OWN_ATTENTION:

@@ -13,6 +13,7 @@ from typing import Any
 
 from codespec.errors import ModelError, TokenizerError
 from codespec.pair.architecture import architecture, context_length, text_config, why_unsuitable
+from codespec.pair.claims import check_claims
 from codespec.pair.folder import find_folder
 from codespec.pair.weights import Weights, read_weights
 from codespec.text.control_tokens import read_json
@@ -73,6 +74,7 @@ def read_facts(name: str) -> ModelFacts:
     """Reads a folder or hub id; raises ModelError for files that are missing or broken."""
     folder = find_folder(name)
     config = _config(folder)
+    check_claims(folder)
     settings = read_json(folder / "tokenizer_config.json")
     tokenizer, lossy = _tokenizer(folder)
     return ModelFacts(

@@ -1,23 +1,36 @@
 """How many parameters a model folder holds and in which number format, from the headers of its safetensors files.
 
-Knows the safetensors layout: eight bytes of length, a JSON header, the data. Reads no weights and loads no torch.
+Knows the safetensors layout: eight bytes of length, a JSON header, the data. Reads no weights and loads no torch, and
+trusts no number in a header before the file bears it out.
 """
 
 from __future__ import annotations
 
-import json
 import math
+import os
 import re
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from codespec.bounded_json import parse_json
 from codespec.errors import ModelError
+from codespec.regular_file import open_regular
 from codespec.text.control_tokens import read_json
 
 _MOST_HEADER = 100_000_000  # bytes; the format's own limit
 # What old checkpoints carry along and no layer learns: rotary frequencies and causal masks.
 _BUFFER = re.compile(r"(^|\.)(inv_freq|masked_bias|(attn|attention)\.bias)$")
+# Bits of a number. A format that is not here is younger than what loads the files.
+_BITS = {
+    **dict.fromkeys(("F64", "I64", "U64", "C64"), 64),
+    **dict.fromkeys(("F32", "I32", "U32"), 32),
+    **dict.fromkeys(("F16", "BF16", "I16", "U16"), 16),
+    **dict.fromkeys(("I8", "U8", "BOOL", "F8_E4M3", "F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ"), 8),
+    **dict.fromkeys(("F6_E2M3", "F6_E3M2"), 6),
+    "F4": 4,
+}
 _HEADS = ("lm_head.weight", "embed_out.weight")
 _EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "embed_in.weight", "word_embeddings.weight")
 
@@ -29,6 +42,16 @@ class Tensor:
     name: str
     dtype: str
     shape: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        """Numbers."""
+        return math.prod(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Bytes; -1 for a format that nobody knows."""
+        return self.count * _BITS[self.dtype] // 8 if self.dtype in _BITS else -1
 
     @property
     def is_buffer(self) -> bool:
@@ -54,7 +77,7 @@ def read_weights(folder: Path, *, tied: bool) -> Weights:
         tensors = [tensor for tensor in tensors if not tensor.name.endswith(_HEADS)]
     by_dtype: Counter[str] = Counter()
     for tensor in tensors:
-        by_dtype[tensor.dtype] += math.prod(tensor.shape)
+        by_dtype[tensor.dtype] += tensor.count
     if not by_dtype.total():
         raise ModelError(f"The weights of {folder} are empty: fetch or export the model again.")
     return Weights(by_dtype.total(), by_dtype.most_common(1)[0][0])
@@ -64,7 +87,11 @@ def weight_files(folder: Path) -> list[Path]:
     """The files transformers would load: what the index names, else model.safetensors, else all there are."""
     index = read_json(folder / "model.safetensors.index.json").get("weight_map")
     if isinstance(index, dict) and index:
-        return [folder / name for name in sorted(set(map(str, index.values())))]
+        names = sorted(set(map(str, index.values())))
+        strange = next((name for name in names if Path(name).name != name), None)
+        if strange is not None:
+            raise ModelError(f"The index of {folder} names {strange!r}, which is no file in it: fetch the model again.")
+        return [folder / name for name in names]
     single = folder / "model.safetensors"
     files = [single] if single.is_file() else sorted(folder.glob("*.safetensors"))
     if not files:
@@ -73,18 +100,36 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def read_header(file: Path) -> list[Tensor]:
-    """The tensors of one file; ModelError unless the file is exactly as long as its header says."""
+    """The tensors of one file; ModelError unless they lie one behind the other, each as long as its shape says, to the
+    file's end.
+    """
     try:
-        with file.open("rb") as stream:
+        with open_regular(file) as stream:
+            size = os.fstat(stream.fileno()).st_size
             length = int.from_bytes(stream.read(8), "little")
-            header = json.loads(stream.read(min(length, _MOST_HEADER)))
-        entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
-        tensors = [Tensor(n, str(e["dtype"]), tuple(map(int, e["shape"]))) for n, e in entries.items()]
-        end = max((int(entry["data_offsets"][1]) for entry in entries.values()), default=0)
+            if length > min(_MOST_HEADER, size - 8):
+                raise ValueError("the header is longer than the file")
+            header = parse_json(stream.read(length))
+        found = [_entry(name, entry) for name, entry in header.items() if name != "__metadata__"]
     except OSError as error:
-        raise ModelError(f"{file} can't be read ({error.strerror}): fetch or export the model again.") from error
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        why = error.strerror or error
+        raise ModelError(f"{file} can't be read ({why}): fetch or export the model again.") from error
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise ModelError(f"{file} is truncated or corrupt: fetch or export the model again.") from error
-    if file.stat().st_size != 8 + length + end:
+    at = 0
+    for start, end, tensor in sorted(found, key=lambda entry: entry[:2]):
+        if start != at or end - start != tensor.size:
+            raise ModelError(f"{file} is corrupt at {tensor.name[:80]!r}: fetch or export the model again.")
+        at = end
+    if size != 8 + length + at:
         raise ModelError(f"{file} is truncated or corrupt: fetch or export the model again.")
-    return tensors
+    return [tensor for _, _, tensor in found]
+
+
+def _entry(name: str, entry: Any) -> tuple[int, int, Tensor]:
+    """Where a tensor begins and ends, and what it is. Raises ValueError among others."""
+    start, end = entry["data_offsets"]
+    shape = tuple(entry["shape"])
+    if not all(type(number) is int and 0 <= number < 1 << 60 for number in (start, end, *shape)):
+        raise ValueError("a size is no whole number")
+    return start, end, Tensor(name, str(entry["dtype"]), shape)

@@ -21,7 +21,8 @@ from transformers import AutoModelForCausalLM
 from codespec.errors import ModelError
 from codespec.models import convert_gguf, gguf_weights
 from codespec.models.convert_gguf import convert
-from codespec.models.gguf_header import MAGIC, read_header
+from codespec.models.gguf_header import MAGIC, Header, read_header
+from codespec.models.gguf_tokenizer import read_vocabulary
 from codespec.text.tokenizer import TextTokenizer
 from tests.models.gguf_files import CASES, GROUPS, HEADS, HIDDEN, network, write_model
 from tests.models.llama_cpp_ids import write_vocabulary
@@ -152,6 +153,23 @@ def test_a_number_format_that_cannot_be_read_is_one_sentence(tmp_path: Path) -> 
         data[at : at + 4] = struct.pack("<I", kind)
         file.write_bytes(data)
         refused(file, sentence)
+
+
+def test_tensors_on_one_another_are_one_sentence(tmp_path: Path) -> None:
+    """Many of the whole file each would fill the disk."""
+    file = write_model(tmp_path / "m.gguf")
+    data, name = bytearray(file.read_bytes()), b"blk.0.attn_k.weight"
+    at = data.index(name) + len(name) + 4 + 16 + 4
+    data[at : at + 8] = bytes(8)
+    file.write_bytes(data)
+    refused(file, "lies on another tensor")
+
+
+def test_a_token_longer_than_any_is_one_sentence(tmp_path: Path) -> None:
+    """Where scores say what is merged, each way to cut a token is tried."""
+    header = Header(tmp_path / "m.gguf", 0, {"tokenizer.ggml.tokens": ["a", "b" * 5000]}, {})
+    with pytest.raises(ModelError, match="longer than any"):
+        read_vocabulary(header)
 
 
 START = struct.pack("<4sIQQ", MAGIC, 3, 0, 1)
