@@ -98,7 +98,7 @@ class Worker:
         except CodespecError as error:
             self._give_up(error)
             return
-        except Exception as error:  # the border of the thread: what a library raises becomes one sentence
+        except BaseException as error:  # the border of the thread: what a library raises, panics too, is one sentence
             log_failure("the models did not load", error)
             self._give_up(ServeError(f"The models did not load ({type(error).__name__}): see the log above.", 503))
             return
@@ -110,7 +110,7 @@ class Worker:
             self.state = "stopped"
             self._close(desk, ServeError("The daemon is stopping: ask again when it is back.", 503, 5))
             desk.engine.close()
-        except Exception as error:  # the border of the thread: without it, every open request would wait for ever
+        except BaseException as error:  # the border of the thread: without it, every open request would wait for ever
             log_failure("the engine's thread ended", error)
             self._give_up(ServeError(f"The engine has stopped ({type(error).__name__}): restart the daemon.", 503))
             self._close(desk, ServeError("The engine has stopped: restart the daemon.", 503))

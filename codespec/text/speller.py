@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 
 from tokenizers import Tokenizer
 
+from codespec.errors import TokenizerError
 from codespec.text.token_bytes import single_byte_ids
 from codespec.text.tokenizer_json import TokenizerFacts
 
@@ -39,7 +40,12 @@ class Speller:
         few = len(batch) <= _FEW and all(len(text) <= _SHORT for text in batch)
         calls = [[text] for text in batch] if few else [batch]
         encode = self._backend.encode_batch_fast
-        return [item.ids for call in calls for item in encode(call, add_special_tokens=False)]
+        try:
+            return [item.ids for call in calls for item in encode(call, add_special_tokens=False)]
+        except BaseException as error:  # the wheel panics where an expression is given up, which is no Exception
+            if isinstance(error, (KeyboardInterrupt, SystemExit, MemoryError)):
+                raise
+            raise TokenizerError("the tokenizer fails on this text: leave it out, or use another model") from error
 
     def _plan(self, text: str, batch: list[str]) -> list[int | bytes]:
         """A text as places in `batch`, which is encoded, and as bytes to spell one by one.

@@ -16,11 +16,15 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from codespec.errors import TokenizerError
+from codespec.regular_file import Unreadable, read_regular
 from codespec.text.control_tokens import control_ids, declared_eos_ids, read_json, token_content
 from codespec.text.speller import Speller, any_of, trouble_pattern
 from codespec.text.token_bytes import missing_bytes, token_bytes_table
 from codespec.text.tokenizer_json import Document, Kind, private_copy, read_facts
+from codespec.text.trial import try_out
 
+MOST_TEMPLATE = 1 << 20  # bytes of a chat template
+HOLES, SPARE_IDS = 4, 1 << 16  # ids that a vocabulary may have for each token, and beside them
 LEAST_REMEMBERED, MOST_REMEMBERED = 500, 64  # characters of a text; texts
 _PROBES = (
     "def f(x):\n\treturn x != 1\n",
@@ -52,6 +56,7 @@ class TextTokenizer:
         backend = _load_backend(document)
         self.config = config
         self.vocab: dict[str, int] = backend.get_vocab(with_added_tokens=True)
+        _demand_dense(self.vocab)
         self.special_ids = control_ids(document, self.vocab, config)
         self.token_bytes = token_bytes_table(self.vocab, document, facts, self.special_ids)
         self.vocab_size = len(self.token_bytes)
@@ -77,7 +82,12 @@ class TextTokenizer:
             raise TokenizerError(f"{path} holds no tokenizer.json: give a complete Hugging Face model folder")
         config = {**read_json(path / "special_tokens_map.json"), **read_json(path / "tokenizer_config.json")}
         config.update(_chat_template(path / "chat_template.jinja"))
-        tokenizer = cls(read_json(file), config=config)
+        document = read_json(file)
+        try_out(document.get("pre_tokenizer"))
+        try:
+            tokenizer = cls(document, config=config)
+        except (AttributeError, LookupError, TypeError, ValueError) as error:  # of a type that no field of it has
+            raise TokenizerError(f"{file} is corrupt ({type(error).__name__}): fetch the model again") from error
         named_eos = tokenizer.vocab.get(token_content(config.get("eos_token")))
         generation, model = read_json(path / "generation_config.json"), read_json(path / "config.json")
         tokenizer.model_eos_ids = declared_eos_ids(generation, model, named_eos)
@@ -244,10 +254,12 @@ def _find_bos_ids(
 
 def _chat_template(file: Path) -> dict[str, str]:
     """A chat template that lies beside tokenizer_config.json and goes before the one in it."""
-    if not file.is_file():
+    if not file.exists():
         return {}
     try:
-        return {"chat_template": file.read_text(encoding="utf-8")}
+        return {"chat_template": read_regular(file, MOST_TEMPLATE).decode("utf-8")}
+    except Unreadable as error:
+        raise TokenizerError(f"{file} can't be read ({error}): fetch the model again") from error
     except (OSError, UnicodeDecodeError) as error:
         raise TokenizerError(f"{file} cannot be read as text: fetch the model again") from error
 
@@ -269,7 +281,19 @@ def _character_at(data: bytes, start: int) -> str:
 def _load_backend(document: Document) -> Tokenizer:
     try:
         backend = Tokenizer.from_str(private_copy(document))
-    except Exception as error:  # the wheel has no narrower type for a document it cannot read
-        raise TokenizerError(f"tokenizer.json cannot be loaded ({error}): fetch the model again") from error
+    except BaseException as error:  # the wheel has no narrower type for a document it cannot read, and panics are wider
+        if isinstance(error, (KeyboardInterrupt, SystemExit)):
+            raise
+        said = " ".join(str(error).split())[:200]
+        raise TokenizerError(f"tokenizer.json cannot be loaded ({said}): fetch the model again") from error
     backend.encode_special_tokens = True
     return backend
+
+
+def _demand_dense(vocab: Mapping[str, int]) -> None:
+    """TokenizerError for ids far beyond the number of tokens: the table of their bytes has a place for each id."""
+    last = max(vocab.values(), default=0)
+    if last >= HOLES * len(vocab) + SPARE_IDS:
+        raise TokenizerError(
+            f"tokenizer.json has {len(vocab)} tokens, and one has the id {last}: fetch the model again"
+        )

@@ -31,8 +31,11 @@ from codespec.server.loading import Loaded
 from codespec.server.settings import ServeConfig
 from tests.server.fakes import FakeEngine
 
+class Panic(BaseException):
+    pass
+
 def broken(sequence):
-    raise OSError("no")
+    raise KIND("no")
 
 engine = FakeEngine()
 engine.cancel = broken
@@ -48,15 +51,19 @@ while piece := reply.read1(64):
 """
 
 
-def test_an_engine_that_dies_ends_the_daemon() -> None:
-    """Everybody is told, and whoever watches the process can start another."""
-    with start_python("-c", DYING, cwd=ROOT, env=user_environment(PYTHONPATH=str(ROOT))) as process:
+@pytest.mark.parametrize("kind", ["OSError", "Panic"])
+def test_an_engine_that_dies_ends_the_daemon(kind: str) -> None:
+    """Everybody is told, and whoever watches the process can start another. What a library panics with is no Exception,
+    as that of tokenizers."""
+    with start_python(
+        "-c", DYING.replace("KIND", kind), cwd=ROOT, env=user_environment(PYTHONPATH=str(ROOT))
+    ) as process:
         served = Process(process)
         served.until_ready()
         status, told = served.ask("POST", PATH, body("BOOM"))
         assert status == 200 and b"The engine has stopped: restart the daemon." in told
         code, _, err = served.end()
-    assert code == 2 and err.splitlines()[-1] == "codespec: The engine has stopped (OSError): restart the daemon."
+    assert code == 2 and err.splitlines()[-1] == f"codespec: The engine has stopped ({kind}): restart the daemon."
 
 
 def test_a_killed_client_holds_no_slot() -> None:

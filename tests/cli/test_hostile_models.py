@@ -1,0 +1,173 @@
+"""Model folders that would take the machine: each is one sentence, from the real command, for little more memory and
+time than a model that is sound.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import save_file
+from torch import zeros
+
+from tests.cli.conftest import Models
+from tests.cli.processes import run
+from tests.cli.test_bad_models import WEIGHTS, edit_config
+
+NESTED = '{"a": ' + "[" * 100_000 + "]" * 100_000 + "}"
+MEMORY = 256 << 20  # bytes more than for a sound model: the largest of these files is 60 MB
+TIMES = 10  # the processor's time for a sound model, on which the start of the packages weighs
+
+
+def edit_tokenizer(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    file = folder / "tokenizer.json"
+    document = json.loads(file.read_text())
+    change(document)
+    file.write_text(json.dumps(document))
+
+
+def give_id(document: dict[str, Any]) -> None:
+    document["model"]["vocab"]["zzzzzz"] = 2**31
+
+
+def give_expression(document: dict[str, Any]) -> None:
+    split = {"type": "Split", "pattern": {"Regex": "(?:a|aa)+b|x"}, "behavior": "Isolated", "invert": False}
+    document["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [split, document["pre_tokenizer"]]}
+
+
+def give_merges(folder: Path) -> None:
+    file = folder / "tokenizer.json"
+    document = json.loads(file.read_text())
+    document["model"]["merges"] = "HERE"
+    file.write_text(json.dumps(document).replace('"HERE"', "[" + '"a b",' * 10_000_000 + '"a b"]'))
+
+
+def give_header(folder: Path, header: str, length: int | None = None) -> None:
+    size = len(header) if length is None else length
+    (folder / WEIGHTS).write_bytes(size.to_bytes(8, "little") + header.encode() + bytes(16))
+
+
+def give_pipe(folder: Path, name: str) -> None:
+    (folder / name).unlink(missing_ok=True)
+    os.mkfifo(folder / name)
+
+
+LARGE = '{"a": {"dtype": "F32", "shape": [1073741824, 1073741824], "data_offsets": [0, 16]}}'
+# What is read without torch: `codespec check` tells.
+FILES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a thousand million layers": (lambda f: edit_config(f, num_hidden_layers=10**9), "num_hidden_layers = 1000000000"),
+    "20,000 layers": (lambda f: edit_config(f, num_hidden_layers=20_000), "its weights hold 2 layers"),
+    "labels": (lambda f: edit_config(f, num_labels=10**9), "num_labels"),
+    "a vocabulary": (lambda f: edit_config(f, vocab_size=2**31), "vocab_size = 2147483648"),
+    "an id": (lambda f: edit_tokenizer(f, give_id), "one has the id 2147483648"),
+    "merges": (give_merges, "more than 8388608 commas"),
+    "an expression": (lambda f: edit_tokenizer(f, give_expression), "regular expression"),
+    "nested config": (lambda f: (f / "config.json").write_text(NESTED), "brackets deep"),
+    "nested tokenizer": (lambda f: (f / "tokenizer.json").write_text(NESTED), "brackets deep"),
+    "nested tokenizer_config": (lambda f: (f / "tokenizer_config.json").write_text(NESTED), "brackets deep"),
+    "nested generation_config": (lambda f: (f / "generation_config.json").write_text(NESTED), "brackets deep"),
+    "nested header": (lambda f: give_header(f, NESTED), "truncated or corrupt"),
+    "a header of 2^62 bytes": (lambda f: give_header(f, "{}", 2**62), "truncated or corrupt"),
+    "a tensor of 2^60": (lambda f: give_header(f, LARGE), "corrupt at 'a'"),
+    "a template that is a pipe": (lambda f: give_pipe(f, "chat_template.jinja"), "no regular file"),
+    "weights that are a pipe": (lambda f: give_pipe(f, WEIGHTS), "no regular file"),
+}
+# What only the loader can tell.
+LOADED: dict[str, tuple[Callable[[Path], object], str]] = {
+    "sizes that are there, but not together": (
+        lambda f: edit_config(f, hidden_size=2**16, intermediate_size=2**16, head_dim=2**14),
+        "billion numbers, and its weights hold",
+    ),
+    "a thousand million layers": FILES["a thousand million layers"],
+    "nested generation_config": FILES["nested generation_config"],
+    "a pipe beside the weights": (lambda f: give_pipe(f, "more.safetensors"), "no regular file"),
+}
+
+
+class Spent:
+    """What the processes of this test take: the largest memory of all so far, and the processor's time of one."""
+
+    def __init__(self, *words: str | Path, folder: Path) -> None:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        self.done = run(*words, XDG_CACHE_HOME=str(folder / "cache"), XDG_STATE_HOME=str(folder / "state"))
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        self.seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        self.memory = after.ru_maxrss << 10
+
+    def check(self, words: str, sound: Spent) -> None:
+        """One sentence with the words, for little more than a sound model takes."""
+        lines = self.done.stderr.splitlines()
+        assert (self.done.returncode, len(lines)) == (2, 1), self.done
+        assert lines[0].startswith("codespec: ") and words in lines[0], lines[0]
+        assert self.memory < sound.memory + MEMORY
+        assert self.seconds < TIMES * sound.seconds
+
+
+@pytest.fixture
+def folder(models: Models, tmp_path: Path) -> Path:
+    """A target to break."""
+    return Path(shutil.copytree(models.target, tmp_path / "model"))
+
+
+def check(folder: Path, source: Path) -> Spent:
+    return Spent("check", "--target", folder, "--drafter", folder, "--files", source, folder=source.parent)
+
+
+def complete(folder: Path, source: Path) -> Spent:
+    words = ["complete", f"{source}:1:3", "--target", folder, "--drafter", "none", "--max-tokens", "4"]
+    return Spent(*words, "--policy", "fixed", folder=source.parent)
+
+
+@pytest.fixture(scope="module")
+def sound(models: Models, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Spent]:
+    """What a sound model takes, by command."""
+    source = tmp_path_factory.mktemp("sound") / "a.py"
+    source.write_text("def f(x):\n    return x\n" * 20)
+    found = {"check": check(models.target, source), "complete": complete(models.target, source)}
+    assert [one.done.returncode for one in found.values()] == [0, 0], [one.done for one in found.values()]
+    return found
+
+
+@pytest.mark.parametrize("case", FILES)
+def test_files(case: str, folder: Path, source: Path, sound: dict[str, Spent]) -> None:
+    damage, words = FILES[case]
+    damage(folder)
+    check(folder, source).check(words, sound["check"])
+
+
+@pytest.mark.parametrize("case", LOADED)
+def test_loaded(case: str, folder: Path, source: Path, sound: dict[str, Spent]) -> None:
+    damage, words = LOADED[case]
+    damage(folder)
+    complete(folder, source).check(words, sound["complete"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"r": 10**9}, "claims the rank 1000000000, and its weights hold 2"),
+        ({"r": 2, "trainable_token_indices": {"embed_tokens": [1] * 10**6}}, "claims the number of tokens 1000000"),
+        ({"r": 2, "layer_replication": [[0, 2]] * 10**5}, "no LoRA of its model's own layers"),
+    ],
+    ids=lambda value: value[:20] if isinstance(value, str) else "",
+)
+def test_adapters(
+    settings: dict[str, Any], words: str, folder: Path, source: Path, tmp_path: Path, sound: dict[str, Spent]
+) -> None:
+    adapter = tmp_path / "adapter"
+    adapter.mkdir()
+    whole = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "target_modules": ["q_proj"], **settings}
+    (adapter / "adapter_config.json").write_text(json.dumps({**whole, "base_model_name_or_path": str(folder)}))
+    layer = "base_model.model.model.layers.0.self_attn.q_proj"
+    tensors = {f"{layer}.lora_A.weight": zeros(2, 128), f"{layer}.lora_B.weight": zeros(128, 2)}
+    save_file(tensors, adapter / "adapter_model.safetensors")
+    spent = complete(adapter, source)
+    assert spent.done.stderr.splitlines()[0].startswith("codespec: merging the adapter")
+    spent.done.stderr = spent.done.stderr.partition("\n")[2]
+    spent.check(words, sound["complete"])
