@@ -14,6 +14,7 @@ from codespec.server.daemon import DAEMON, Daemon
 from codespec.server.dialects import codespec, llama_about, llama_cpp, mistral, ollama, openai, openai_chat, tabby
 from codespec.server.scopes import SCOPES, Scopes
 from codespec.server.security import answer_errors, guard, log_access
+from codespec.server.templates import TEMPLATES, Templates, end_templates
 from codespec.server.wire import read_fields
 
 HEALTH = frozenset({"/health", "/v1/health", *proving.OPEN_PATHS})  # which clients ask first
@@ -27,8 +28,9 @@ def build_app(
     open_paths = page.OPEN_PATHS | proving.OPEN_PATHS
     guards = [log_access(), answer_errors(), connections.watch(HEALTH), guard(host, token, open_paths)]
     app = web.Application(middlewares=guards)
-    app[DAEMON], app[CONNECTIONS] = daemon, connections
+    app[DAEMON], app[CONNECTIONS], app[TEMPLATES] = daemon, connections, Templates()
     app[SCOPES], app[proving.KEYS] = Scopes(), keys or proof.Keys()
+    app.on_cleanup.append(end_templates)
     for dialect in (codespec, llama_cpp, llama_about, openai, openai_chat, mistral, tabby, ollama):
         app.router.add_routes(dialect.ROUTES)
     app.router.add_routes(metrics_page.ROUTES)

@@ -2,17 +2,16 @@
 
 Only the template writes control tokens. In what people and models said, the characters that such tokens begin with are
 hidden behind stand-ins before the template sees them, and put back behind the parser: a text that spells `<|im_end|>`
-stays a text. Knows templates; knows no dialect. Runs on the engine's thread, like everything that encodes.
+stays a text. Knows what stands before a template and behind it; knows no dialect, and runs no template (`templates`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from codespec.errors import RequestError
-from codespec.server.wire import clip
 from codespec.text.control_tokens import token_content
 
 if TYPE_CHECKING:
@@ -34,18 +33,25 @@ def find_chat_template(tokenizer: TextTokenizer) -> str:
     """The source of the model's template, of several the one named `default`; "" where it has none."""
     found = tokenizer.config.get("chat_template")
     if isinstance(found, list):
-        named = {entry.get("name"): entry.get("template") for entry in found if isinstance(entry, dict)}
-        found = named.get("default")
+        named = (entry for entry in found if isinstance(entry, dict) and entry.get("name") == "default")
+        found = next(named, {}).get("template")
     return found if isinstance(found, str) else ""
 
 
-def to_prompt(tokenizer: TextTokenizer, conversation: Sequence[Said]) -> tuple[tuple[int, ...], str]:
-    """The ids of a conversation up to where the model answers, and their text. Raises RequestError on `messages`."""
+def hide_controls(tokenizer: TextTokenizer, conversation: Sequence[Said]) -> tuple[dict[str, Any], dict[str, str]]:
+    """A conversation as the process that runs templates is asked, and the characters that hide others in it. Raises
+    RequestError on `messages`.
+    """
     stand_ins = find_stand_ins(tokenizer.control_starts, [said.content for said in conversation])
     table = str.maketrans(stand_ins)
     messages = [{"role": said.role, "content": said.content.translate(table)} for said in conversation]
-    rendered = _render(find_chat_template(tokenizer), messages, _special_tokens(tokenizer))
-    ids = tuple(tokenizer.encode_with_specials(rendered, stand_ins))
+    template, tokens = find_chat_template(tokenizer), _special_tokens(tokenizer)
+    return {"template": template, "messages": messages, "tokens": tokens}, stand_ins
+
+
+def to_ids(tokenizer: TextTokenizer, laid_out: str, stand_ins: Mapping[str, str]) -> tuple[tuple[int, ...], str]:
+    """The ids of a conversation up to where the model answers, and their text."""
+    ids = tuple(tokenizer.encode_with_specials(laid_out, stand_ins))
     return ids, tokenizer.decode_bytes(ids).decode("utf-8", "replace")
 
 
@@ -62,17 +68,3 @@ def _special_tokens(tokenizer: TextTokenizer) -> dict[str, str]:
     """The names that templates know special tokens by."""
     named = {name: token_content(value) for name, value in tokenizer.config.items() if name.endswith("_token")}
     return {name: content for name, content in named.items() if content}
-
-
-def _render(template: str, messages: list[dict[str, str]], tokens: dict[str, Any]) -> str:
-    from jinja2 import TemplateError
-    from transformers.utils.chat_template_utils import render_jinja_template
-
-    try:
-        rendered: Any = render_jinja_template(  # a pair, whatever its annotation says
-            conversations=[messages], chat_template=template, add_generation_prompt=True, **tokens
-        )
-    except (TemplateError, TypeError, ValueError, KeyError) as error:
-        said = f"messages can't be laid out by the model's chat template ({clip(str(error), 200)})"
-        raise RequestError(f"{said}: change their roles or order.", "messages") from error
-    return str(rendered[0][0])

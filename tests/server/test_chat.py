@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
 from codespec.errors import RequestError
-from codespec.server.chat import Said, find_chat_template, find_stand_ins, to_prompt
+from codespec.server.chat import Said, find_chat_template, find_stand_ins, hide_controls, to_ids
+from codespec.server.template_child import lay_out
 from codespec.text.tokenizer import TextTokenizer
 from codespec.types import CompletionRequest
 from tests.server.daemons import Served, serving
@@ -32,6 +33,12 @@ words = st.lists(
     st.sampled_from([*CONTROLS, "<", "|", "<|im_", "end|>", "start|>", "\ufdd0", "\ufdd1", "x = [1]", "\n", " "]),
     max_size=8,
 ).map("".join)
+
+
+def to_prompt(tokenizer: TextTokenizer, talk: list[Said]) -> tuple[tuple[int, ...], str]:
+    """The ids and their text, by what the daemon's other process runs."""
+    question, stand_ins = hide_controls(tokenizer, talk)
+    return to_ids(tokenizer, lay_out(question)["text"], stand_ins)
 
 
 def reference(talk: list[Said]) -> list[int]:

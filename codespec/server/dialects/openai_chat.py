@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from functools import partial
+import asyncio
 from typing import Any
 
 from aiohttp import web
 
 from codespec.errors import RequestError
-from codespec.server.chat import Said, find_chat_template, to_prompt
+from codespec.server.chat import Said, find_chat_template, hide_controls, to_ids
 from codespec.server.daemon import DAEMON
 from codespec.server.dialects.frames import DONE, Chunks, Form, new_frame, read_sampling, usage, whole
 from codespec.server.dialects.openai import reads_usage
 from codespec.server.dialects.spelled import Spelling, chat
 from codespec.server.dialects.streams import collect, read_tokens, speaking, stream
 from codespec.server.loading import Loaded
+from codespec.server.templates import TEMPLATES
 from codespec.server.tickets import Ask
 from codespec.server.wire import Fields, event_stream, read_fields, reply
 from codespec.types import CompletionRequest
@@ -33,11 +34,15 @@ async def complete(request: web.Request) -> web.StreamResponse:
     tokenizer = loaded.engine.target.tokenizer
     notes: list[str] = []
     with await read_fields(request) as fields:
-        lay_out = partial(to_prompt, tokenizer, read_conversation(fields, loaded))
+        conversation = read_conversation(fields, loaded)
         settings, streams = read_settings(fields, loaded, notes), fields.flag("stream")
         with_usage = streams and reads_usage(fields)
-    ids, text = await daemon.worker.call(lay_out)
-    del lay_out  # the messages, which the prompt now holds
+    async with daemon.encoding:
+        question, stand_ins = await asyncio.to_thread(hide_controls, tokenizer, conversation)
+    laid_out = await request.app[TEMPLATES].lay_out(question)
+    del conversation, question  # the messages, which the prompt holds
+    async with daemon.encoding:
+        ids, text = await asyncio.to_thread(to_ids, tokenizer, laid_out, stand_ins)
     asks = [Ask(CompletionRequest(prefix=text, prompt_ids=ids, **settings), notes=tuple(notes))]
     spelling = None if settings["logprobs"] is None else Spelling(tokenizer)
     form = Form(_message, _delta, chat, _opening)

@@ -1,0 +1,106 @@
+"""A chat template is a program that came with the model: it may neither stop the engine nor take the memory."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from codespec.server.template_child import MOST_ADDED, SECONDS
+from tests.cli.conftest import Models, models  # noqa: F401
+from tests.cli.processes import user_environment
+from tests.server.daemons import wait_for
+from tests.server.test_process import Process, daemon
+from tests.server.test_process_limits import memory
+
+# Does what the first message asks for.
+TEMPLATE = """
+{%- set said = messages[0].content %}
+{%- macro again(x) %}{{ again(x) }}{% endmacro %}
+{%- if said == 'loop' %}{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}
+{%- elif said == 'memory' %}{{ (said * 1000000000) | length }}
+{%- elif said == 'long' %}{{ said * 1000000 }}
+{%- elif said == 'deep' %}{{ again(said) }}
+{%- elif said == 'name' %}{{ undefined.more }}
+{%- else %}{{ said }}
+{% endif %}"""
+CHAT, PATH = "/v1/chat/completions", "/v1/codespec/complete"
+
+
+@pytest.fixture(scope="module")
+def talker(models: Models, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:  # noqa: F811
+    """A daemon with that template."""
+    home = tmp_path_factory.mktemp("home")
+    target = Path(shutil.copytree(models.target, home / "target"))
+    (target / "chat_template.jinja").write_text(TEMPLATE)
+    homes = user_environment(XDG_STATE_HOME=str(home / "state"), XDG_CACHE_HOME=str(home / "cache"))
+    with daemon(*Models(target, models.drafter).flags, "--threads", "1", env=homes) as served:
+        served.until_ready()
+        yield served
+        children = children_of(served)
+        code, _, err = served.end(signal.SIGTERM)
+        assert code == 0 and "Traceback" not in err and "please report" not in err, err
+        assert not any(Path(f"/proc/{child}").exists() for child in children), "it ends with the daemon"
+
+
+def children_of(served: Process) -> list[int]:
+    number = served.process.pid
+    return [int(word) for word in Path(f"/proc/{number}/task/{number}/children").read_text().split()]
+
+
+def processor_time(number: int) -> int:
+    """Ticks that a process has run."""
+    fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def say(served: Process, words: str) -> tuple[int, str]:
+    """The status, and the sentence of a refusal."""
+    body = {"messages": [{"role": "user", "content": words}], "max_tokens": 2}
+    status, said = served.ask("POST", CHAT, body)
+    reply = json.loads(said)
+    assert status == 200 or reply["error"]["field"] == "messages", said
+    return status, "" if status == 200 else reply["error"]["message"]
+
+
+def test_the_engine_goes_on_beside_a_template_that_loops(talker: Process) -> None:
+    assert say(talker, "hello") == (200, "")
+    found: list[tuple[int, str]] = []
+    looping = threading.Thread(target=lambda: found.append(say(talker, "loop")))
+    looping.start()
+    body = {"prefix": "def f(x):\n", "max_tokens": 4, "shape": "raw"}
+    assert talker.ask("POST", PATH, body)[0] == 200
+    assert talker.ask("GET", "/health")[0] == 200
+    assert looping.is_alive(), "both are answered before it is given up"
+    looping.join()
+    status, said = found[0]
+    assert status == 400 and f"takes longer than {SECONDS} s" in said
+    assert say(talker, "hello") == (200, "")
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"), [("memory", "MemoryError"), ("long", "longer"), ("deep", "recursion"), ("name", "undefined")]
+)
+def test_what_a_template_does_is_one_sentence(asked: str, words: str, talker: Process) -> None:
+    assert say(talker, "hello") == (200, "")
+    before = memory(talker)
+    status, said = say(talker, asked)
+    assert status == 400 and words in said, said
+    assert memory(talker) - before < 64 * MOST_ADDED
+    assert say(talker, "hello") == (200, "")
+
+
+def test_a_client_that_goes_away_leaves_no_answer_to_the_next(talker: Process) -> None:
+    assert say(talker, "hello") == (200, "")
+    (child,) = children_of(talker)
+    spent = processor_time(child)
+    connection = talker.open(CHAT, {"messages": [{"role": "user", "content": "loop"}], "max_tokens": 2})
+    assert wait_for(lambda: processor_time(child) > spent + 9), "it loops"
+    connection.close()
+    assert wait_for(lambda: child not in children_of(talker)), "the process is ended with the request"
+    assert say(talker, "hello") == (200, "")
