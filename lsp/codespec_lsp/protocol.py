@@ -6,7 +6,7 @@ Knows pygls; knows no transport and no completion.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
@@ -72,6 +72,14 @@ class Protocol(LanguageServerProtocol):
             if params is not None:
                 self._open[msg_id] = params
         super()._handle_request(msg_id, method_name, params)
+
+    def _run_generator(
+        self, future: Future[Any] | None, *, gen: Generator[Any, Any, Any], result_future: Future[Any]
+    ) -> None:
+        """A handler of ours is cancelled only when the server ends, and then nobody waits for what comes behind it;
+        pygls would raise that, and it would stand in the editor's log."""
+        if future is None or not future.cancelled():
+            super()._run_generator(future, gen=gen, result_future=result_future)
 
     def _send_handler_result(self, future: Future[Any], *, msg_id: int | str) -> None:
         """Looks once more at the moment of sending: between an answer and its sending there may have been an edit."""

@@ -87,7 +87,8 @@ class Session:
     def opened(self, item: types.TextDocumentItem) -> None:
         """A document was opened."""
         self.closed(item.uri)
-        document = Document(item.uri, item.language_id, item.version, Buffer(item.text, self.encoding))
+        language = item.language_id if isinstance(item.language_id, str) else ""  # lsprotocol lets anything through
+        document = Document(item.uri, language, item.version, Buffer(item.text, self.encoding))
         self.documents.open(document)
         self._trees[item.uri] = SyntaxTree(document.language, document.buffer.text)
         self._refresh(item.uri)

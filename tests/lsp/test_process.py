@@ -117,6 +117,21 @@ def test_an_editor_that_is_gone_ends_it() -> None:
         run(scenario(process))
 
 
+def test_an_editor_that_is_gone_at_once_leaves_nothing_in_its_log() -> None:
+    """While the server still loads what the first question needs."""
+
+    async def scenario(process: subprocess.Popen[bytes]) -> None:
+        async with on_pipes(process) as client:
+            await client.request("initialize", {"processId": None, "rootUri": None, "capabilities": {}})
+            client.notify("initialized", {})
+        await ended(process)
+
+    with started("--no-start") as process:
+        run(scenario(process))
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+
+
 def test_input_from_a_file(tmp_path: Path) -> None:
     """Not a pipe: read in another way."""
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "codespec/status"})

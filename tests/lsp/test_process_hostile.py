@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.lsp.conversation import Editor, run
+from codespec.bounded_json import MOST_DEPTH
+from tests.lsp.conversation import Editor, run, until
 from tests.lsp.fake_daemon import FakeDaemon, daemon
 from tests.lsp.test_process import on_pipes, started
 
@@ -111,6 +112,33 @@ def test_a_token_file_that_is_no_file(tmp_path: Path) -> None:
         assert not fake.asked, "nothing is asked without the token"
 
     on_a_server(scenario, tokenFile=str(tmp_path / "fifo"))
+
+
+@pytest.mark.parametrize("depth", [500, 100_000])
+def test_a_message_that_nests_too_deep_is_refused_alone(depth: int) -> None:
+    """Whatever walks a message has no depth to fear."""
+    settings = b"[" * depth + b"]" * depth
+    told = (
+        b'{"jsonrpc": "2.0", "method": "workspace/didChangeConfiguration", "params": {"settings": ' + settings + b"}}"
+    )
+
+    async def scenario(client: Editor, fake: FakeDaemon) -> None:
+        client.open("x = \n")
+        client.send_bytes(told)
+        await until(lambda: bool(client.stray))
+        error = client.stray[0]["error"]
+        assert error["code"] == -32700 and f"more than {MOST_DEPTH} brackets deep" in error["message"]
+        assert await client.texts(0, 4) == ["x = 1"]
+
+    on_a_server(scenario)
+
+
+def test_a_language_that_is_no_text_is_none() -> None:
+    async def scenario(client: Editor, fake: FakeDaemon) -> None:
+        client.open("x = \n", language=7)  # type: ignore[arg-type]
+        assert await client.texts(0, 4) == ["x = 1"]
+
+    on_a_server(scenario)
 
 
 def test_a_web_page_gets_nothing_from_a_port() -> None:
