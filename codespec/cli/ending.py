@@ -11,6 +11,7 @@ import io
 import os
 import sys
 from collections.abc import Callable
+from typing import TextIO
 
 from codespec.errors import CodespecError, MismatchError
 
@@ -29,12 +30,12 @@ def run_to_exit_code(command: Callable[[], int]) -> int:
     except CodespecError as error:
         return _complain(str(error), MISMATCH if isinstance(error, MismatchError) else MISTAKE)
     except BrokenPipeError:  # the reader (head, less) has gone: nothing is wrong
-        _discard_output()
+        _discard(sys.stdout)
         return 0
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
-        _discard_output()
+        _discard(sys.stdout)
         what = error.filename or "The output"
         return _complain(
             f"{what} can't be written (no space left on the device): free some, or write elsewhere.", MISTAKE
@@ -49,12 +50,15 @@ def one_line(text: str) -> str:
 
 
 def _complain(sentence: str, code: int) -> int:
-    print(f"codespec: {one_line(sentence).removesuffix('.')}.", file=sys.stderr)
+    try:
+        print(f"codespec: {one_line(sentence).removesuffix('.')}.", file=sys.stderr, flush=True)
+    except OSError:  # it is full or gone: the exit code is left
+        _discard(sys.stderr)
     return code
 
 
-def _discard_output() -> None:
+def _discard(stream: TextIO) -> None:
     """What is still buffered goes nowhere, so that the interpreter's own last flush finds nothing to complain of."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
+    os.dup2(nowhere, stream.fileno())
     os.close(nowhere)

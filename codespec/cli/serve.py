@@ -9,6 +9,7 @@ from codespec.cli.options import add_engine_options, count, engine_config, requi
 
 SERVE_SETTINGS = (
     "host", "port", "socket", "token_file", "queue", "drain_seconds", "prefetch", "audit_every", "access_log",
+    "log_kb",
 )  # fmt: skip
 
 
@@ -41,6 +42,7 @@ def add_parser(commands: Any) -> None:
         help="in exact mode, decode one completion in N again without drafts, while idle (default 200; 0: none)",
     )
     group.add_argument("--access-log", action="store_true", default=None, help="a line for each request, without text")
+    group.add_argument("--log-kb", type=int, metavar="N", help="drop the older lines of a larger log file (0: never)")
     add_engine_options(parser)
     parser.add_argument("--max-batch", type=count, metavar="N|auto", help="requests that run at once (default auto)")
     parser.set_defaults(run=run)

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -163,11 +163,16 @@ def _fits(value: list[Any]) -> bool:
 
 
 def _write_index(values: dict[str, list[Any]]) -> None:
+    """It only saves time: where there is no room for it, files are hashed each time."""
     home = converted_home()
-    home.mkdir(parents=True, exist_ok=True)
     part = home / f"index.{os.getpid()}.part"
-    part.write_text(json.dumps(values, indent=0), encoding="utf-8")
-    os.replace(part, home / "index.json")
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        part.write_text(json.dumps(values, indent=0), encoding="utf-8")
+        os.replace(part, home / "index.json")
+    except OSError:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
 
 
 def _say(sentence: str) -> None:

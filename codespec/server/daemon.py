@@ -16,18 +16,21 @@ from aiohttp import web
 from codespec.errors import ServeError
 from codespec.server.loading import Loaded
 from codespec.server.metrics import RequestMetrics
+from codespec.server.output import Output
 from codespec.server.tickets import Ask, Failed, Priority, Ticket
 from codespec.server.worker import Worker
 
 WAIT_SECONDS = 1  # what a client is told to wait before it asks again
+UNKEPT = "can't be kept in"  # as the engine's notes have it
 
 
 class Daemon:
     """One worker, and at most `queue` requests that wait for it beside those that run."""
 
-    def __init__(self, worker: Worker, queue: int) -> None:
+    def __init__(self, worker: Worker, queue: int, output: Output | None = None) -> None:
         self.worker = worker
         self.queue = queue
+        self.output = output or Output()
         self.stopping = False
         self.metrics = RequestMetrics()
         self.encoding = asyncio.Lock()  # one long text at a time, so that a core is left for the engine
@@ -42,6 +45,13 @@ class Daemon:
     def state(self) -> str:
         """starting, ready, stopping, failed or stopped."""
         return "stopping" if self.stopping else self.worker.state
+
+    @property
+    def warning(self) -> str:
+        """What can't be written, in one sentence; "" where all can."""
+        notes = self.worker.loaded.engine.notes if self.worker.loaded is not None else []
+        unkept = (f"{note[:1].upper()}{note[1:]}; make room there." for note in notes if UNKEPT in note)
+        return self.output.warning or next(unkept, "")
 
     @property
     def num_running(self) -> int:

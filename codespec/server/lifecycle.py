@@ -24,6 +24,7 @@ from codespec.server.connections import CONNECTIONS
 from codespec.server.daemon import Daemon, stopping
 from codespec.server.loading import Loaded, Progress
 from codespec.server.logs import log
+from codespec.server.output import Output, lasting
 from codespec.server.proving import keys_of
 from codespec.server.settings import ServeConfig
 from codespec.server.sockets import listen
@@ -39,22 +40,23 @@ def serve(config: ServeConfig, load: Callable[[Progress], Loaded]) -> int:
     """Serves until a signal comes; returns the exit code. Raises CodespecError where it can't begin."""
     token = read_token(config.token_file)
     check_bind(config.host, token)
-    _start_logging(config.access_log)
-    keys = keys_of(token)
     worker, told = Worker(load), list[str]()
-    try:
-        asyncio.run(_serve(config, token, keys, worker, told))
-    finally:
-        stopped = worker.stop(STOP_SECONDS)
-        _tell_notes(worker, told)  # what could not be kept
+    with lasting(config.log_kb * 1000) as output:
+        _start_logging(config.access_log)
+        keys = keys_of(token)
+        daemon = Daemon(worker, config.queue, output)
+        try:
+            asyncio.run(_serve(config, token, keys, daemon, told))
+        finally:
+            stopped = worker.stop(STOP_SECONDS)
+            _tell_notes(worker, told)  # what could not be kept
     if not stopped:  # it is in the middle of loading: nothing is lost, and it would end in the middle of torch
-        sys.stdout.flush()
         os._exit(0)
     return 0
 
 
-async def _serve(config: ServeConfig, token: str, keys: Keys, worker: Worker, told: list[str]) -> None:
-    daemon = Daemon(worker, config.queue)
+async def _serve(config: ServeConfig, token: str, keys: Keys, daemon: Daemon, told: list[str]) -> None:
+    worker = daemon.worker
     runner = make_runner(build_app(daemon, config.host, token, keys))
     asyncio.get_running_loop().set_exception_handler(runner.app[CONNECTIONS].on_loop_error)
     await runner.setup()

@@ -13,8 +13,8 @@ from typing import Any
 from codespec.config import read_settings
 from codespec.errors import ConfigError
 
-LEAST = {"port": 0, "queue": 0, "drain_seconds": 0, "audit_every": 0}
-MOST = {"port": 65535, "queue": 10_000, "drain_seconds": 3600, "audit_every": 1_000_000}
+LEAST = {"port": 0, "queue": 0, "drain_seconds": 0, "audit_every": 0, "log_kb": 0}
+MOST = {"port": 65535, "queue": 10_000, "drain_seconds": 3600, "audit_every": 1_000_000, "log_kb": 1_000_000}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +32,7 @@ class ServeConfig:
     audit_every    one finished completion in so many is decoded again without drafts, while there is nothing else to
                    do, and must come out the same (0: none is; exact mode only)
     access_log     a line for each request on stderr: method, route, status and time
+    log_kb         kB that a file behind stdout or stderr may have before its older half is dropped (0: any size)
     """
 
     host: str = "127.0.0.1"
@@ -43,6 +44,7 @@ class ServeConfig:
     prefetch: bool = True
     audit_every: int = 200
     access_log: bool = False
+    log_kb: int = 0
 
     def __post_init__(self) -> None:
         for name, least in LEAST.items():

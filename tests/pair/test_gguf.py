@@ -129,6 +129,15 @@ def test_a_broken_index_is_no_index(tmp_path: Path, home: Path) -> None:
         assert json.loads((home / "index.json").read_text())[place][2] == folder.name
 
 
+def test_an_index_that_can_not_be_written_stops_nothing(tmp_path: Path, home: Path) -> None:
+    file = write_model(tmp_path / "m.gguf")
+    settle(file)
+    (home / "index.json").mkdir(parents=True)
+    folder = converted(file)
+    assert converted(file) == folder and folder.is_dir()
+    assert not list(home.glob("index.*.part"))
+
+
 def test_a_folder_of_an_older_format_or_half_of_one_is_made_again(tmp_path: Path, runs: list[Path]) -> None:
     file = write_model(tmp_path / "m.gguf")
     folder = converted(file)

@@ -20,13 +20,13 @@ MOST_CONTENT = 1 << 18  # characters: some tenths of a second
 
 
 async def health(request: web.Request) -> web.StreamResponse:
-    """Ready, with which models and in which mode, or 503 and how far it is."""
+    """Ready, with which models and in which mode, and what can't be written; or 503 and how far it is."""
     daemon = request.app[DAEMON]
     loaded = daemon.loaded()
     better = {"model": loaded.offer.name, "bytes": loaded.offer.size} if loaded.offer else None
     models: dict[str, Any] = {"model": loaded.model, "target": loaded.name, "drafter": loaded.drafter, "offer": better}
     models["names"] = loaded.names
-    engine = {"mode": loaded.engine.mode, "notes": loaded.engine.notes}
+    engine = {"mode": loaded.engine.mode, "notes": loaded.engine.notes, "warning": daemon.warning}
     return reply({"status": "ok", "version": __version__, "open": daemon.num_open, **models, **engine})
 
 

@@ -1,0 +1,104 @@
+"""`codespec serve` whose log lies on a full disk, or grows long."""
+
+from __future__ import annotations
+
+import json
+import resource
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Models, models  # noqa: F401
+from tests.cli.processes import SECONDS, start, user_environment
+from tests.lsp.test_daemon_start import free_port
+from tests.server.daemons import wait_for
+
+PATH = "/v1/codespec/complete"
+BODY = {"prefix": "def f(x):\n", "max_tokens": 8, "shape": "raw"}
+
+
+def without_room() -> None:
+    """No file may grow beyond a few bytes, as on a full disk; sockets may."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64))
+
+
+def ask(port: int, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
+    connection = HTTPConnection("127.0.0.1", port, timeout=SECONDS)
+    try:
+        connection.request(method, path, None if body is None else json.dumps(body))
+        reply = connection.getresponse()
+        return reply.status, reply.read()
+    except OSError:
+        return 0, b""
+    finally:
+        connection.close()
+
+
+@contextmanager
+def logging_to(log: Path, *words: str | Path, **settings: Any) -> Iterator[tuple[Any, int]]:
+    """A daemon that is ready, whose output goes to a file; the process and its port."""
+    port = free_port()
+    with log.open("a+b") as out, start("serve", "--port", str(port), *words, stdout=out, stderr=out, **settings) as one:
+        try:
+            assert wait_for(lambda: one.poll() is not None or ask(port, "GET", "/health")[0] == 200)
+            assert one.poll() is None, log.read_text()
+            yield one, port
+        finally:
+            one.kill()
+
+
+@pytest.mark.parametrize("device", [True, False])
+def test_a_full_disk_ends_no_daemon(device: bool, models: Models, tmp_path: Path) -> None:  # noqa: F811
+    """Nothing of what it prints or keeps can be written: it serves, says so, and ends in order."""
+    homes = user_environment(XDG_STATE_HOME=str(tmp_path / "state"), XDG_CACHE_HOME=str(tmp_path / "cache"))
+    settings = {} if device else {"preexec_fn": without_room}
+    log = Path("/dev/full") if device else tmp_path / "log"
+    pair = ["--target", models.target, "--drafter", models.drafter, "--warmup", "0", "--access-log"]
+    with logging_to(log, *pair, env=homes, **settings) as (process, port):
+        status, events = ask(port, "POST", PATH, BODY)
+        assert status == 200 and b'"finish_reason"' in events
+        assert ask(port, "POST", PATH, {"prefix": 3})[0] == 400
+        warning = json.loads(ask(port, "GET", "/health")[1])["warning"]
+        assert warning.startswith("The daemon's log can't be written (") and "make room" in warning
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(SECONDS) == 0
+
+
+def test_what_can_not_be_kept_is_told(models: Models, tmp_path: Path) -> None:  # noqa: F811
+    """A cache that is no folder, and a log that has room."""
+    (tmp_path / "cache").write_text("")
+    homes = user_environment(XDG_STATE_HOME=str(tmp_path / "state"), XDG_CACHE_HOME=str(tmp_path / "cache"))
+    with logging_to(tmp_path / "log", *models.flags, env=homes) as (_, port):
+        warning = json.loads(ask(port, "GET", "/health")[1])["warning"]
+    assert f"can't be kept in {tmp_path / 'cache'}" in warning and warning.endswith("; make room there.")
+
+
+def test_a_log_has_a_bound(models: Models, tmp_path: Path) -> None:  # noqa: F811
+    log, sizes = tmp_path / "log", []
+    with logging_to(log, *models.flags, "--access-log", "--log-kb", "2") as (process, port):
+        assert json.loads(ask(port, "GET", "/health")[1])["warning"] == ""
+        for _ in range(150):
+            assert ask(port, "GET", "/health")[0] == 200
+            sizes.append(log.stat().st_size)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(SECONDS) == 0
+    said = log.read_text()
+    assert 1000 < max(sizes) <= 2000
+    assert said.startswith("codespec: older lines were dropped here\n")
+    assert said.splitlines()[-1].startswith("codespec: stopping")
+
+
+def test_a_mistake_keeps_its_code_where_nothing_can_be_said() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        open("/dev/full", "wb") as full,
+        start("serve", "--port", str(taken.getsockname()[1]), stdout=full, stderr=full) as process,
+    ):
+        assert process.wait(SECONDS) == 2
