@@ -24,7 +24,7 @@ from codespec.server.connections import CONNECTIONS
 from codespec.server.daemon import Daemon, stopping
 from codespec.server.loading import Loaded, Progress
 from codespec.server.logs import log
-from codespec.server.output import Output, lasting
+from codespec.server.output import lasting
 from codespec.server.proving import keys_of
 from codespec.server.settings import ServeConfig
 from codespec.server.sockets import listen

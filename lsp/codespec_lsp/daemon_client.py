@@ -24,8 +24,8 @@ CONNECT_SECONDS = 2.0
 class Health:
     """How the daemon is, and what it said. `ready`, `starting`, `silent` (somebody listens, but does not answer in
     time), `absent` (nobody listens), or `foreign` (not the user's own daemon, or one that can't serve). Where it is
-    ready: its version, its models' names, the name in its setting `model`, a better model that it offers, and all names
-    that mean the model it has."""
+    ready: its version, its models' names, the name in its setting `model`, a better model that it offers, all names
+    that mean the model it has, and what it can't write, in one sentence."""
 
     state: Literal["ready", "starting", "silent", "absent", "foreign"]
     message: str = ""
@@ -35,6 +35,7 @@ class Health:
     model: str = ""
     offer: Mapping[str, Any] | None = None
     names: tuple[str, ...] = ()
+    warning: str = ""
 
 
 class DaemonError(Exception):
@@ -131,7 +132,7 @@ async def _refusal(reply: aiohttp.ClientResponse) -> DaemonError:
 
 def _read_health(status: int, said: dict[str, Any]) -> Health:
     if status == 200 and said.get("status") == "ok":
-        texts = {name: str(said.get(name, "")) for name in ("version", "target", "drafter", "model")}
+        texts = {name: str(said.get(name, "")) for name in ("version", "target", "drafter", "model", "warning")}
         offer, names = said.get("offer"), said.get("names")
         return Health(
             "ready",

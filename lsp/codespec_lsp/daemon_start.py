@@ -20,6 +20,8 @@ from typing import IO
 
 from codespec.state_folder import state_folder
 from codespec_lsp.daemon_client import DaemonClient, DaemonError, Health
+from codespec_lsp.daemon_log import LOG_KB, last_line, open_log
+from codespec_lsp.serve_words import with_whole_places
 
 MOST_STARTS = 3
 WITHIN = 600.0  # seconds in which MOST_STARTS may be made
@@ -31,8 +33,9 @@ _started: list[subprocess.Popen[bytes]] = []
 
 
 def serve_command(port: int, arguments: Sequence[str]) -> list[str]:
-    """How the daemon is started; `-P`: an editor runs this in the folder that is open, whose modules are not ours."""
-    return [sys.executable, "-P", "-m", "codespec", "serve", "--port", str(port), *arguments]
+    """How the daemon is started; `-P`: modules in the folder that it runs in are not ours."""
+    words = [sys.executable, "-P", "-m", "codespec", "serve", "--port", str(port)]
+    return [*words, "--log-kb", str(LOG_KB), *arguments]
 
 
 class Starter:
@@ -148,22 +151,29 @@ class Starter:
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         assert self._command is not None
+        log, environment = self._place("log"), with_whole_places(os.environ)
         try:
-            log = self._place("log")
-            log.parent.mkdir(parents=True, exist_ok=True)
-            with log.open("wb") as out:
+            out = open_log(log)
+        except OSError as error:
+            raise DaemonError(f"The daemon's log {log} can't be made ({error.strerror}): free that place.") from error
+        with out:
+            try:
                 return subprocess.Popen(
                     list(self._command),
                     stdin=subprocess.DEVNULL,
                     stdout=out,
                     stderr=subprocess.STDOUT,
+                    cwd=log.parent,  # not the folder that is open: what lies there may be anybody's
+                    env=environment,
                     start_new_session=True,
                 )
-        except OSError as error:
-            raise DaemonError(f"The daemon can't be started ({error.strerror}): check the installation.") from error
+            except OSError as error:
+                raise DaemonError(f"The daemon can't be started ({error.strerror}): check the installation.") from error
 
     def _read_number(self) -> int:
         """The number of the process that a language server started last; 0 for none."""
+        if self._process is not None and self._process.poll() is None:
+            return self._process.pid  # be it that the disk was too full to write it down
         try:
             return int(self._place("pid").read_text())
         except (OSError, ValueError):
@@ -177,13 +187,12 @@ class Starter:
         return number > 0 and f" serve --port {self._port} " in f"{command_line(number)} "
 
     def _last_words(self, code: int | None) -> str:
-        """The last line of its log, which is one sentence with the mend."""
+        """What it died of, or the last line of its log, which is one sentence with the mend."""
         log = self._place("log")
-        try:
-            lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        except OSError:
-            lines = []
-        said = lines[-1].removeprefix("codespec: ") if lines else f"exit code {code}"
+        if code is not None and code < 0:
+            said = f"signal {-code} killed it"
+        else:
+            said = last_line(log) or f"exit code {code}, and nothing in its log: see whether its disk is full"
         return f"{said} (the log is {log})"
 
     def _place(self, kind: str) -> Path:

@@ -12,6 +12,7 @@ from codespec.errors import ConfigError
 from codespec.token_file import read_token
 from codespec_lsp.daemon_client import DaemonClient, DaemonError, Health
 from codespec_lsp.daemon_start import Starter, serve_command
+from codespec_lsp.serve_words import with_whole_paths
 from codespec_lsp.settings import Settings
 
 Command = Callable[[int, Sequence[str]], list[str]]
@@ -25,13 +26,13 @@ class Daemons:
         self._known: dict[tuple[Any, ...], tuple[DaemonClient, Starter]] = {}
 
     def find(self, settings: Settings) -> tuple[DaemonClient, Starter]:
-        """Both for these settings. Raises DaemonError where the token can't be read."""
+        """Both for these settings. Raises DaemonError where the token can't be read, or a path means nothing."""
         starts = settings.start_daemon and settings.daemon_is_here
         arguments = (*_model_flag(settings), *settings.daemon_arguments, *_token_flag(settings))
         key = (settings.url, settings.token_file, starts, arguments)
         if key not in self._known:
             client = DaemonClient(settings.url, _token(settings))
-            command = self._command(settings.port, arguments) if starts else None
+            command = self._command(settings.port, with_whole_paths(arguments)) if starts else None
             self._known[key] = (client, Starter(client, command, port=settings.port))
         return self._known[key]
 

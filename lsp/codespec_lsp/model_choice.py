@@ -40,9 +40,11 @@ def read_offer(health: Health, settings: Settings) -> Offer | None:
 
 
 def note_of(health: Health, settings: Settings) -> str:
-    """What the user should know of the daemon's model; "" for nothing."""
+    """What the user should know of the daemon while it serves; "" for nothing."""
     if health.state != "ready":
         return ""
+    if health.warning:
+        return health.warning
     if settings.model and not _is_named(health, settings.model):
         other = health.model or health.target
         return (

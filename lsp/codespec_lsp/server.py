@@ -33,6 +33,7 @@ from codespec_lsp.uris import path_of
 from codespec_lsp.writing import Writer
 
 VERSION = "1"
+LOOK_EVERY = 60.0  # seconds between two looks at a daemon that is ready and in use
 SELECTOR = [types.TextDocumentFilterScheme(scheme=scheme) for scheme in ("file", "untitled")]
 # Clients that show a \r as what it is; the others bring line ends into the document's own form.
 SHOWS_RETURNS = ("Neovim", "Vim", "vim-lsp")
@@ -46,7 +47,8 @@ class Server(LanguageServer):
         loop = asyncio.get_running_loop()
         self._daemon = Chosen(daemons, lambda: self.session.settings)
         self.status = StatusLine(self._show_status, self._complain)
-        self._looked = self._offered = False  # at the daemon's model, since it is ready; and whether one was offered
+        self._look_at: float | None = None  # when the daemon's model is due to be looked at; None: once it is ready
+        self._offered = False
         writer = Writer(self._daemon, self._daemon, self._daemon_is)
         self.session = Session(writer, self.status, self._tell_more, loop.time)
         self.session.use(defaults)
@@ -61,7 +63,7 @@ class Server(LanguageServer):
         if settings != self.session.settings:
             self.session.use(settings)
             self._daemon.forgive()
-            self._looked = False
+            self._look_at = None
 
     def try_again(self) -> None:
         """Forgets what went wrong with the daemon."""
@@ -76,14 +78,16 @@ class Server(LanguageServer):
         except DaemonError as error:
             self.status.daemon("unwell", str(error))
             return {"message": str(error)}
-        self._looked = False
+        self._look_at = None
         self.try_again()
         return {"message": ""}
 
     async def health(self) -> dict[str, Any]:
         """The daemon's address, its page for people, how it is, and its models, as JSON values."""
-        url = self.session.settings.url
-        return {"url": url, "page": f"{url}/", **asdict(await self._daemon.health())}
+        url, health = self.session.settings.url, await self._daemon.health()
+        if self._look_at is not None and health.state == "ready":
+            self.status.note(note_of(health, self.session.settings))
+        return {"url": url, "page": f"{url}/", **asdict(health)}
 
     def report_server_error(self, error: Exception, source: Any) -> None:
         """Our own faults are logged by their kind; a message of pygls' might hold source text. A request's error is in
@@ -95,12 +99,13 @@ class Server(LanguageServer):
         )
 
     def _daemon_is(self, state: str, message: str) -> None:
-        """Once a daemon is ready, a look shows which model it has."""
+        """Once a daemon is ready, a look shows which model it has; later ones, what came to be wrong."""
         self.status.daemon(state, message)
+        now = asyncio.get_running_loop().time()
         if state != "ready":
-            self._looked = False
-        elif not self._looked:
-            self._looked = True
+            self._look_at = None
+        elif self._look_at is None or now >= self._look_at:
+            self._look_at = now + LOOK_EVERY
             self.session.writer.keep(self._look())
 
     async def _look(self) -> None:

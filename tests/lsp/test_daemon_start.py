@@ -194,4 +194,4 @@ def test_the_lock_is_one_holders_and_ends_with_it(tmp_path: Path) -> None:
 def test_the_command_is_this_installations_own() -> None:
     words = serve_command(1234, ["--target", "t"])
     assert words[0] == sys.executable and words[1:4] == ["-P", "-m", "codespec"]
-    assert words[4:] == ["serve", "--port", "1234", "--target", "t"]
+    assert words[4:] == ["serve", "--port", "1234", "--log-kb", "1000", "--target", "t"]

@@ -1,0 +1,179 @@
+"""`codespec lsp` with the daemon that it starts itself: where that runs, and what happens when it has no room."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Models, models  # noqa: F401
+from tests.cli.processes import user_environment
+from tests.lsp.conversation import Editor, run, until
+from tests.lsp.test_daemon_start import free_port
+from tests.lsp.test_process import on_pipes, started
+
+MOST_SECONDS = 300.0
+SPAWN_SECONDS = 2.0  # from a daemon's death to the next one's start
+
+
+@dataclass
+class Started:
+    """An editor, and the state folder with what is told of its daemon."""
+
+    client: Editor
+    state: Path
+    port: int
+
+    @property
+    def log(self) -> Path:
+        return self.state / f"daemon-{self.port}.log"
+
+    def number(self) -> int:
+        """The daemon's process; 0 for none."""
+        try:
+            return int((self.state / f"daemon-{self.port}.pid").read_text())
+        except (OSError, ValueError):
+            return 0
+
+    def health(self) -> dict[str, Any]:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/health", timeout=60) as reply:
+            return dict(json.loads(reply.read()))
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        os.kill(self.number(), number)
+
+    async def until_told(self, kind: str, *words: str) -> None:
+        """Waits until the status shows that."""
+        await until(lambda: _shows(self.client, kind, words))
+
+    async def until_ready(self) -> None:
+        async def ready() -> bool:
+            with suppress(OSError):
+                return bool((await asyncio.to_thread(self.health))["status"] == "ok")
+            return False
+
+        while not await ready():
+            await asyncio.sleep(0.05)
+
+
+def _shows(client: Editor, kind: str, words: tuple[str, ...]) -> bool:
+    told = client.heard("didChangeStatus")
+    return bool(told) and told[-1]["kind"] == kind and all(word in told[-1]["message"] for word in words)
+
+
+@asynccontextmanager
+async def editing(
+    folder: Path, arguments: list[str], options: dict[str, Any] | None = None, **settings: Any
+) -> AsyncIterator[Started]:
+    """An editor whose language server has daemons of its own to start; `settings` are the process's."""
+    port, home = free_port(), {name: str(folder / name) for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME")}
+    environment = user_environment(**{**home, **settings.pop("variables", {})})
+    given = {"url": f"http://127.0.0.1:{port}", "daemonArguments": arguments, "budgetMs": 60_000, **(options or {})}
+    with started(env=environment, stderr=subprocess.DEVNULL, **settings) as process:
+        found = Path(home["XDG_STATE_HOME"]) / "codespec"
+        async with on_pipes(process) as client:
+            here = Started(client, found, port)
+            try:
+                await client.start(initializationOptions=given)
+                client.open("x = \n")
+                yield here
+            finally:
+                process.kill()  # first: it would start another daemon
+                process.wait()
+                with suppress(ProcessLookupError):
+                    if here.number():
+                        here.kill()
+
+
+def without_room() -> None:
+    """No file may grow beyond a few bytes, as on a full disk; sockets and pipes may."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64))
+
+
+def test_it_begins_in_a_folder_of_its_own(models: Models, tmp_path: Path) -> None:  # noqa: F811
+    """What the user's settings say of paths counts from where it did."""
+    (tmp_path / "clone" / "small").mkdir(parents=True)
+    (tmp_path / "clone" / "big").symlink_to(models.target)
+    (tmp_path / "clone" / "small" / "one").symlink_to(models.drafter)
+    arguments = ["--target", "./big", "--drafter=../clone/small/one", "--warmup", "0"]
+
+    async def scenario() -> None:
+        async with editing(tmp_path, arguments, cwd=tmp_path / "clone") as here:
+            assert await here.client.texts(0, 4)
+            health = await asyncio.to_thread(here.health)
+            assert (health["target"], health["drafter"]) == ("big", "one")
+            place = Path(f"/proc/{here.number()}/cwd")
+            if Path("/proc/self/cwd").exists():
+                assert place.readlink() == here.state
+
+    run(scenario(), MOST_SECONDS)
+
+
+def test_a_folder_of_the_clone_is_no_model(models: Models, tmp_path: Path) -> None:  # noqa: F811
+    """`owner/name` is the hub's, though the folder that is open has one of that name."""
+    snapshot = tmp_path / "hub" / "hub" / "models--owner--name" / "snapshots" / ("0" * 40)
+    shutil.copytree(models.target, snapshot)
+    (snapshot.parents[1] / "refs").mkdir()
+    (snapshot.parents[1] / "refs" / "main").write_text("0" * 40)
+    shutil.copytree(models.drafter, tmp_path / "clone" / "owner" / "name")
+    shutil.copytree(models.drafter, tmp_path / "clone" / "Qwen" / "Qwen2.5-Coder-0.5B")
+    arguments = ["--target", "owner/name", "--drafter", "none", "--warmup", "0"]
+    where: dict[str, Any] = {"cwd": tmp_path / "clone", "variables": {"HF_HOME": str(tmp_path / "hub")}}
+
+    async def scenario() -> None:
+        async with editing(tmp_path, arguments, **where) as here:
+            assert await here.client.texts(0, 4)
+            assert (await asyncio.to_thread(here.health))["target"] == "owner/name"
+        async with editing(tmp_path, [], {"model": "Qwen/Qwen2.5-Coder-0.5B"}, **where) as here:
+            assert await here.client.texts(0, 4) == []
+            await here.until_told("Error", "has not been pulled")
+
+    run(scenario(), MOST_SECONDS)
+
+
+def log_on_a_full_device(folder: Path, port: int) -> None:
+    log = folder / "XDG_STATE_HOME" / "codespec" / f"daemon-{port}.log"
+    log.parent.mkdir(parents=True)
+    log.symlink_to("/dev/full")
+
+
+@pytest.mark.parametrize("everything", [True, False])
+def test_on_a_full_disk_it_goes_on_and_the_user_is_told(
+    everything: bool,
+    models: Models,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    arguments = ["--target", str(models.target), "--drafter", str(models.drafter), "--warmup", "0"]
+    settings: dict[str, Any] = {"preexec_fn": without_room} if everything else {}
+    if not everything:
+        port = free_port()
+        monkeypatch.setattr(sys.modules[__name__], "free_port", lambda: port)
+        log_on_a_full_device(tmp_path, port)
+
+    async def scenario() -> None:
+        async with editing(tmp_path, arguments, **settings) as here:
+            assert await here.client.texts(0, 4)
+            await here.client.status()
+            await here.until_told("Normal", "The daemon's log can't be written", "make room on its disk")
+            number = here.number()
+            here.client.type(2, 0, 4, "y")
+            assert await here.client.texts(0, 5)
+            status = await here.client.status()
+            assert "make room" in status["daemon"]["warning"] and "make room" in status["message"]
+            assert here.number() == number and not here.client.heard("window/showMessage")
+
+    run(scenario(), MOST_SECONDS)
