@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +29,8 @@ WITHIN = 600.0  # seconds in which MOST_STARTS may be made
 LOOK_EVERY = 0.2
 LISTEN_SECONDS = 60.0  # it listens before it loads
 END_SECONDS = 40.0  # open requests finish first
+EXIT_SECONDS = 2.0  # of a process whose memory is given back
+_KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # Windows' SIGTERM does it
 # Kept as long as this process lives: what was started may outlive whoever started it.
 _started: list[subprocess.Popen[bytes]] = []
 
@@ -39,7 +42,8 @@ def serve_command(port: int, arguments: Sequence[str]) -> list[str]:
 
 
 class Starter:
-    """Sees to it that a daemon answers; `command` is None where none may be started."""
+    """Sees to it that a daemon answers; `command` is None where none may be started. While it `replaces`, a daemon that
+    it started and that was killed is followed by another one at once."""
 
     def __init__(
         self,
@@ -56,14 +60,18 @@ class Starter:
         self._starts: deque[float] = deque()
         self._ensuring: asyncio.Task[None] | None = None
         self._process: subprocess.Popen[bytes] | None = None
+        self.replaces = True
 
     async def ensure(self) -> None:
         """Returns once a daemon listens, be it still loading. Raises DaemonError that says why none can be had. Who
         stops waiting does not stop the start: the next question needs it too."""
+        await asyncio.shield(self._begin())
+
+    def _begin(self) -> asyncio.Task[None]:
         if self._ensuring is None or self._ensuring.done():
             self._ensuring = asyncio.get_running_loop().create_task(self._ensure())
             self._ensuring.add_done_callback(_look_at)
-        await asyncio.shield(self._ensuring)
+        return self._ensuring
 
     async def _ensure(self) -> None:
         if self._answers(await self._client.health()):
@@ -75,20 +83,23 @@ class Starter:
 
     async def close(self) -> None:
         """Waits for nothing any more; what was started goes on."""
+        self.replaces = False
         if self._ensuring is not None:
             self._ensuring.cancel()
             await asyncio.gather(self._ensuring, return_exceptions=True)
 
     async def restart(self) -> None:
-        """Ends the daemon, if it was started like this, and starts it again. Raises DaemonError that says why not."""
+        """Ends the daemon, if it was started like this, and starts it again. One that hangs is killed: it would not
+        hear. Raises DaemonError that says why not."""
         number = self._read_number()
         if self._command is None or not await asyncio.to_thread(self.serves, number):
             raise DaemonError(
                 f"The daemon at {self._client.url} was not started by an editor: stop it and start it again yourself."
             )
         self.forgive()
+        hangs = (await self._client.health()).state == "silent"
         with contextlib.suppress(ProcessLookupError):
-            os.kill(number, signal.SIGTERM)
+            os.kill(number, _KILL if hangs else signal.SIGTERM)
         end = self._clock() + END_SECONDS
         while await asyncio.to_thread(self.serves, number):
             if self._clock() > end:
@@ -125,7 +136,7 @@ class Starter:
             await asyncio.sleep(LOOK_EVERY)
 
     async def _start(self, end: float) -> None:
-        self._count_start()
+        await self._count_start()
         process = self._process = self._spawn()
         _started.append(process)
         with contextlib.suppress(OSError):  # no other editor can restart this daemon then, and that is all
@@ -135,19 +146,45 @@ class Starter:
                 raise DaemonError(f"The daemon ended at once: {self._last_words(process.returncode)}", again=1.0)
             self._check_time(end)
             await asyncio.sleep(LOOK_EVERY)
+        self._watch(process)
+
+    def _watch(self, process: subprocess.Popen[bytes]) -> None:
+        """Has the process replaced if a signal kills it, so that the next question finds one that loads or is ready.
+        One that ends by itself was to end, or would do so again: the next question tells."""
+        loop = asyncio.get_running_loop()
+
+        def wait() -> None:
+            process.wait()
+            with contextlib.suppress(RuntimeError):  # nobody is left who would need another
+                loop.call_soon_threadsafe(self._ended, process)
+
+        threading.Thread(target=wait, daemon=True).start()
+
+    def _ended(self, process: subprocess.Popen[bytes]) -> None:
+        if self.replaces and process is self._process and process.returncode < 0:
+            self._begin()
 
     def _check_time(self, end: float) -> None:
         if self._clock() > end:
             raise DaemonError(f"The daemon did not listen within {LISTEN_SECONDS:.0f} s: see {self._place('log')}.")
 
-    def _count_start(self) -> None:
+    async def _count_start(self) -> None:
         now = self._clock()
         while self._starts and now - self._starts[0] > WITHIN:
             self._starts.popleft()
         if len(self._starts) >= MOST_STARTS:
-            said = self._last_words(self._process.poll() if self._process else None)
+            said = self._last_words(await self._exit_code())
             raise DaemonError(f"The daemon ended {MOST_STARTS} times, so it is not started again: {said}")
         self._starts.append(now)
+
+    async def _exit_code(self) -> int | None:
+        """What the last process ended with. Its port is free a moment before that is known."""
+        if self._process is None:
+            return None
+        end = self._clock() + EXIT_SECONDS
+        while self._process.poll() is None and self._clock() < end:
+            await asyncio.sleep(LOOK_EVERY)
+        return self._process.returncode
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         assert self._command is not None

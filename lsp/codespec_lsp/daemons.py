@@ -26,7 +26,8 @@ class Daemons:
         self._known: dict[tuple[Any, ...], tuple[DaemonClient, Starter]] = {}
 
     def find(self, settings: Settings) -> tuple[DaemonClient, Starter]:
-        """Both for these settings. Raises DaemonError where the token can't be read, or a path means nothing."""
+        """Both for these settings, whose starter alone replaces a dead daemon at that address from now on. Raises
+        DaemonError where the token can't be read, or a path means nothing."""
         starts = settings.start_daemon and settings.daemon_is_here
         arguments = (*_model_flag(settings), *settings.daemon_arguments, *_token_flag(settings))
         key = (settings.url, settings.token_file, starts, arguments)
@@ -34,6 +35,8 @@ class Daemons:
             client = DaemonClient(settings.url, _token(settings))
             command = self._command(settings.port, with_whole_paths(arguments)) if starts else None
             self._known[key] = (client, Starter(client, command, port=settings.port))
+        for known, (_, starter) in self._known.items():
+            starter.replaces = known == key or (starter.replaces and known[0] != settings.url)
         return self._known[key]
 
     async def close(self) -> None:

@@ -7,23 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
 from codespec_lsp.daemon_client import Absent, DaemonError
+from codespec_lsp.silence import Daemon, Watched
 from codespec_lsp.texts import Text
 
 MOST_WAIT = 0.5  # seconds between two questions to a daemon that is starting
-MOST_LOST = 3  # daemons that may die under one text
+MOST_LOST = 4  # daemons that may die under one text: whoever starts them gives up before, and says why
 FINISHED = ("stop", "length")
-
-
-class Events(Protocol):
-    """What writing needs of a daemon."""
-
-    def events(self, body: Mapping[str, Any]) -> AsyncIterator[tuple[str, dict[str, Any]]]:
-        """The events of one completion. Raises DaemonError."""
-        ...
 
 
 class Ensurer(Protocol):
@@ -38,8 +31,8 @@ class Writer:
     """Writes for one client. `tell` gets a state (ready, starting, failed; unwell: it failed, but nobody asked) and a
     sentence."""
 
-    def __init__(self, daemon: Events, starter: Ensurer, tell: Callable[[str, str], None]) -> None:
-        self.daemon = daemon
+    def __init__(self, daemon: Daemon, starter: Ensurer, tell: Callable[[str, str], None]) -> None:
+        self.daemon = Watched(daemon, tell, self.keep)
         self.starter = starter
         self._tell = tell
         self.last_done: dict[str, Any] = {}
@@ -111,7 +104,7 @@ class Writer:
         ends = [LineEnds(newline) for _ in texts]
         left = set(range(len(texts)))
         events = self.daemon.events(body)
-        async with contextlib.aclosing(events):  # type: ignore[type-var]  # every events() here is a generator
+        async with contextlib.aclosing(events):  # type: ignore[type-var]  # it is a generator
             async for name, value in events:
                 choice = value.get("choice", 0)
                 if name in ("text", "done"):

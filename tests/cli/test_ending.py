@@ -43,7 +43,7 @@ def test_an_interrupt_ends_silently(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(("file", "what"), [(None, "The output"), ("/x/y", "/x/y")])
 def test_a_full_disk_is_not_always_the_outputs(file: str | None, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("codespec.cli.ending._discard_output", lambda: None)
+    monkeypatch.setattr("codespec.cli.ending._discard", lambda _stream: None)
     said = io.StringIO()
     monkeypatch.setattr("sys.stderr", said)
     assert run_to_exit_code(raiser(OSError(errno.ENOSPC, "full", file))) == 2

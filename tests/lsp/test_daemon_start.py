@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -195,3 +196,39 @@ def test_the_command_is_this_installations_own() -> None:
     words = serve_command(1234, ["--target", "t"])
     assert words[0] == sys.executable and words[1:4] == ["-P", "-m", "codespec"]
     assert words[4:] == ["serve", "--port", "1234", "--log-kb", "1000", "--target", "t"]
+
+
+def test_only_the_settings_of_the_time_replace_a_dead_daemon() -> None:
+    """Who has changed them does not get the former daemon again."""
+    found = Daemons()
+    here, there = "http://127.0.0.1:1", "http://127.0.0.1:2"
+    settings = [Settings(url=here), Settings(url=here, model="starter"), Settings(url=there)]
+    starters = [found.find(each)[1] for each in settings]
+    assert [starter.replaces for starter in starters] == [False, True, True]
+    assert found.find(settings[0])[1] is starters[0]
+    assert [starter.replaces for starter in starters] == [True, False, True]
+
+
+def test_a_killed_daemon_is_followed_by_another_before_anybody_asks(begun: Path) -> None:
+    """Up to the usual number of starts; and not once the editor has gone."""
+    settings, shared = Settings(url=f"http://127.0.0.1:{free_port()}", budget_ms=60_000), daemons(TINY, begun)
+
+    async def scenario() -> None:
+        async with editor(settings, shared) as client:
+            assert await hello(client) == ["x = 1"]
+            for count in range(2, MOST_STARTS + 1):
+                (number,) = [int(file.name) for file in begun.iterdir() if not file.stat().st_size]
+                (begun / str(number)).write_text("killed")
+                os.kill(number, signal.SIGKILL)
+                await until(partial(has, begun, count))
+                await shared.find(settings)[1].ensure()  # it has been seen to listen
+
+    try:
+        run(scenario())
+    finally:
+        end_all(begun)
+    assert has(begun, MOST_STARTS)
+
+
+def has(folder: Path, count: int) -> bool:
+    return len(list(folder.iterdir())) == count

@@ -1,4 +1,5 @@
-"""`codespec lsp` with the daemon that it starts itself: where that runs, and what happens when it has no room."""
+"""`codespec lsp` with the daemon that it starts itself: where that runs, and what happens when it hangs, dies or has no
+room to write."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -175,5 +177,73 @@ def test_on_a_full_disk_it_goes_on_and_the_user_is_told(
             status = await here.client.status()
             assert "make room" in status["daemon"]["warning"] and "make room" in status["message"]
             assert here.number() == number and not here.client.heard("window/showMessage")
+
+    run(scenario(), MOST_SECONDS)
+
+
+def test_a_dead_daemon_is_replaced_at_once_and_its_log_kept(models: Models, tmp_path: Path) -> None:  # noqa: F811
+    """Nobody asks anything meanwhile. After three starts it stays dead, and the user is told where the log is."""
+
+    async def next_number(here: Started, dead: int) -> float:
+        began = time.monotonic()
+        await until(lambda: here.number() not in (0, dead))
+        return time.monotonic() - began
+
+    async def scenario() -> None:
+        async with editing(tmp_path, models.flags) as here:
+            assert await here.client.texts(0, 4)
+            for life in range(1, 3):
+                dead = here.number()
+                with here.log.open("a") as log:
+                    print(f"life {life}", file=log)
+                here.kill()
+                assert await next_number(here, dead) <= SPAWN_SECONDS + 10 * a_process()
+                await here.until_ready()
+                assert here.log.with_name(f"{here.log.name}.1").read_text().endswith(f"life {life}\n")
+                assert "life" not in here.log.read_text()
+            here.client.type(2, 0, 4, "y")
+            assert await here.client.texts(0, 5), "it serves as the first one did"
+            dead = here.number()
+            here.kill()
+            here.client.type(3, 0, 5, "z")
+            assert await here.client.texts(0, 6) == []
+            await here.until_told("Error", "ended 3 times", f"signal {int(signal.SIGKILL)} killed it", str(here.log))
+            assert here.number() == dead
+
+    run(scenario(), MOST_SECONDS)
+
+
+def a_process() -> float:
+    """Seconds that a process takes to start and end here, now."""
+    began = time.monotonic()
+    subprocess.run([sys.executable, "-c", ""], check=True)
+    return time.monotonic() - began
+
+
+def test_a_daemon_that_hangs_is_told_until_it_speaks(models: Models, tmp_path: Path) -> None:  # noqa: F811
+    """Stopped, continued, stopped again and restarted by the user."""
+
+    async def ask_twice(client: Editor, version: int) -> None:
+        for more in range(2):
+            client.type(version + more, 0, 2 + version + more, "y")
+            assert await client.texts(0, 3 + version + more) == []
+
+    async def scenario() -> None:
+        async with editing(tmp_path, models.flags) as here:
+            assert await here.client.texts(0, 4)
+            here.client.notify("workspace/didChangeConfiguration", {"settings": {"budgetMs": 500}})
+            number = here.number()
+            here.kill(signal.SIGSTOP)
+            await ask_twice(here.client, 2)
+            await here.until_told("Warning", "does not answer", "restart the daemon")
+            here.kill(signal.SIGCONT)
+            await here.until_told("Normal")
+            assert here.number() == number and not here.client.heard("window/showMessage")
+            here.kill(signal.SIGSTOP)
+            await ask_twice(here.client, 4)
+            await here.until_told("Warning", "does not answer")
+            reply = await here.client.request("workspace/executeCommand", {"command": "codespec.restartDaemon"})
+            assert reply["result"] == {"message": ""} and here.number() != number
+            await here.until_told("Normal")
 
     run(scenario(), MOST_SECONDS)

@@ -129,7 +129,7 @@ def port() -> Iterator[int]:
         found: int = free.getsockname()[1]
     yield found
     for process in daemons_at(found):
-        os.kill(process, signal.SIGKILL)
+        os.kill(process, signal.SIGTERM)  # one that is killed is started again while an editor is there
 
 
 def daemons_at(port: int) -> list[int]:

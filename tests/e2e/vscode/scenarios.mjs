@@ -215,7 +215,8 @@ export const scenarios = {
     const place = WORDS[0];
     const offering = { "codespec.daemonArguments": ["--model", ""] }; // whatever the environment says
     const toast = (window, text) => window.page.locator(".notification-toast", { hasText: text });
-    ide.daemon.kill();
+    ide.daemon.kill("SIGTERM"); // one that is killed is started again by whoever started it
+    await until("it has ended", () => ide.daemon.processes.length === 0);
     const window = await ide.openAt(place, offering);
     await window.type(place.key);
     const question = toast(window, "Pull smollm2-135m (93 MB), a real model?");

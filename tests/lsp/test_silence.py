@@ -1,0 +1,145 @@
+"""A daemon that is sent requests and says nothing: when the user is told, and when not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from typing import Any
+
+import pytest
+from codespec_lsp.daemon_client import Absent, DaemonError, Health
+from codespec_lsp.silence import LOOK_EVERY, PATIENCE, SILENT, Watched
+
+from tests.lsp.virtual_time import run_virtually
+
+WAIT = 2.0  # seconds until health is silent
+
+
+class Hanging:
+    """Says nothing while it `hangs`; its health takes its time then. `busy`: only completions wait."""
+
+    def __init__(self) -> None:
+        self.hangs = self.busy = False
+        self.error: DaemonError | None = None
+        self.asked = self.looks = 0
+
+    async def events(self, _body: Mapping[str, Any]) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+        self.asked += 1
+        if self.error:
+            raise self.error
+        while self.hangs or self.busy:
+            await asyncio.sleep(0.1)
+        yield "done", {"choice": 0}
+
+    async def health(self) -> Health:
+        self.looks += 1
+        if self.hangs:
+            await asyncio.sleep(WAIT)
+            return Health("silent")
+        return Health("ready")
+
+
+class Scene:
+    """A daemon that is watched, and what was told."""
+
+    def __init__(self) -> None:
+        self.daemon, self.told = Hanging(), list[tuple[str, str]]()
+        self.tasks: list[asyncio.Task[None]] = []
+        self.watched = Watched(self.daemon, lambda *told: self.told.append(told), self.keep)
+
+    def keep(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        self.tasks.append(asyncio.get_running_loop().create_task(work))
+        return self.tasks[-1]
+
+    async def ask(self) -> None:
+        async for _ in self.watched.events({}):
+            pass
+
+    async def type_on(self, questions: int, pause: float = 0.3) -> None:
+        """Asks, and takes it back with the next key."""
+        for _ in range(questions):
+            task = asyncio.ensure_future(self.ask())
+            await asyncio.sleep(pause)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def end(self) -> None:
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+
+
+def test_two_questions_without_a_word_are_told_and_its_return_as_well() -> None:
+    async def scenario() -> None:
+        scene = Scene()
+        scene.daemon.hangs = True
+        await scene.type_on(1)
+        await asyncio.sleep(60)
+        assert not scene.told and not scene.daemon.looks, "one question alone tells nothing"
+        await scene.type_on(1)
+        await asyncio.sleep(PATIENCE + 2 * WAIT + LOOK_EVERY)
+        assert scene.told == [("unwell", SILENT)]
+        asked = scene.daemon.asked
+        await scene.type_on(20)
+        assert scene.daemon.asked == asked, "nothing more is sent to it"
+        waiting = asyncio.ensure_future(scene.ask())
+        await asyncio.sleep(300)
+        assert scene.told == [("unwell", SILENT)], "told once"
+        scene.daemon.hangs = False
+        await waiting
+        assert scene.told == [("unwell", SILENT), ("ready", "")] and scene.daemon.asked == asked + 1
+        looks = scene.daemon.looks
+        await asyncio.sleep(60)
+        assert scene.daemon.looks == looks, "and it is left in peace"
+
+    run_virtually(scenario())
+
+
+def test_a_late_word_ends_the_silence_at_once() -> None:
+    async def scenario() -> None:
+        scene = Scene()
+        scene.daemon.hangs = True
+        await scene.type_on(1)
+        asked = asyncio.ensure_future(scene.ask())
+        await asyncio.sleep(PATIENCE + 2 * WAIT + LOOK_EVERY + 0.5)
+        assert scene.told == [("unwell", SILENT)]
+        scene.daemon.hangs = False
+        await asked
+        scene.daemon.hangs = True
+        before = scene.daemon.asked
+        await scene.type_on(2)
+        assert scene.daemon.asked == before + 2, "it is asked again before the next look at its health"
+        await asyncio.sleep(PATIENCE + 2 * WAIT + LOOK_EVERY)
+        assert scene.told == [("unwell", SILENT)] * 2, "whoever reads the word tells that it is back"
+        await scene.end()
+
+    run_virtually(scenario())
+
+
+def test_a_daemon_that_works_is_not_suspected() -> None:
+    async def scenario() -> None:
+        scene = Scene()
+        scene.daemon.busy = True
+        await scene.type_on(30)
+        assert 0 < scene.daemon.looks <= 30 * 0.3 / PATIENCE and not scene.told
+        scene.daemon.busy = False
+        looks = scene.daemon.looks
+        await scene.type_on(30)
+        assert scene.daemon.looks <= looks + 1 and not scene.told
+        await scene.end()
+
+    run_virtually(scenario())
+
+
+@pytest.mark.parametrize("error", [DaemonError("It is starting.", again=1.0), Absent("It is gone.")])
+def test_a_refusal_is_a_word_too(error: DaemonError) -> None:
+    async def scenario() -> None:
+        scene = Scene()
+        scene.daemon.error = error
+        for _ in range(5):
+            with pytest.raises(DaemonError, match=str(error)):
+                await scene.ask()
+        await asyncio.sleep(60)
+        assert not scene.told and not scene.daemon.looks
+
+    run_virtually(scenario())
