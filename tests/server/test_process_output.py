@@ -48,7 +48,7 @@ def logging_to(log: Path, *words: str | Path, **settings: Any) -> Iterator[tuple
     with log.open("a+b") as out, start("serve", "--port", str(port), *words, stdout=out, stderr=out, **settings) as one:
         try:
             assert wait_for(lambda: one.poll() is not None or ask(port, "GET", "/health")[0] == 200)
-            assert one.poll() is None, log.read_text()
+            assert one.poll() is None
             yield one, port
         finally:
             one.kill()

@@ -21,6 +21,7 @@ from tests.server.test_process import Process
 ROOT = Path(__file__).parents[2]
 PATH = "/v1/codespec/complete"
 MOST_PATIENCE = 120.0
+WAIT = 40.0  # for what comes after a second
 # An engine that writes megabytes: more than any buffer between a daemon and its client holds.
 LOUD = """
 from codespec.server import lifecycle, wire
@@ -56,7 +57,7 @@ def connection(served: Process, data: bytes, buffer: int = 1 << 16) -> Iterator[
     """A connection on which something was sent."""
     with socket.socket() as one:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
-        one.settimeout(SECONDS)
+        one.settimeout(WAIT)
         one.connect(("127.0.0.1", served.port))
         one.sendall(data)
         yield one
@@ -89,4 +90,5 @@ def test_a_client_that_does_not_read(served: Process) -> None:
     body = json.dumps({"prefix": "x", "max_tokens": 40, "shape": "raw"}).encode()
     with connection(served, post(body, len(body)), 4096) as deaf:
         assert deaf.recv(1)
-        assert served.end(signal.SIGTERM)[0] == 0
+        served.process.send_signal(signal.SIGTERM)
+        assert served.process.wait(WAIT) == 0
