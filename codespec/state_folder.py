@@ -30,8 +30,11 @@ def state_folder() -> Path:
 def make_state_folder() -> Path:
     """The same, made for this user alone where it is missing. Raises OSError."""
     folder = state_folder()
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    folder.mkdir(mode=0o700, exist_ok=True)
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except FileNotFoundError:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
     return folder
 
 

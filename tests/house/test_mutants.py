@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.server.daemons import wait_for
 from tools import mutants
 from tools.mutant_report import summary, write_report
 from tools.mutants import ROOMS, near_tests, planted_faults, sampled_faults
@@ -120,6 +121,13 @@ def test_what_fails_by_chance_has_not_failed(copy: Copy) -> None:
         assert copy.first_failure(["test_it.py"], 120)[0] == "test_it.py::test_always"
 
 
+def has_ended(number: int) -> bool:
+    try:
+        return Path(f"/proc/{number}/stat").read_text().split()[2] == "Z"
+    except FileNotFoundError:
+        return True
+
+
 def test_what_can_not_be_imported_and_what_hangs_are_noticed(copy: Copy) -> None:
     with copy.planted("test_it.py", b"import module.nothing\n"):
         assert copy.test(["test_it.py"], 120)[0] == "test_it.py"
@@ -127,8 +135,7 @@ def test_what_can_not_be_imported_and_what_hangs_are_noticed(copy: Copy) -> None
         assert copy.test(["test_it.py"], 10)[0] == "its time: more than 10 s"
     number = int((copy.folder / "child").read_text())
     if sys.platform == "linux":
-        state = Path(f"/proc/{number}/stat")
-        assert not state.exists() or state.read_text().split()[2] == "Z"
+        assert wait_for(lambda: has_ended(number))  # a signal takes a moment
     assert copy.test(["no_such_file.py"], 120)[0] == "exit code 4"
 
 

@@ -76,7 +76,8 @@ def test_a_planted_fault_is_found(models: Models, tmp_path: Path) -> None:  # no
         assert metric(served, "mode", "mode") == {"fast": 1}
         health = json.loads(served.ask("GET", "/health")[1])
         assert health["mode"] == "fast" and "exact mode does not hold here" in health["notes"][-1]
-        table = run("stats", "--url", f"http://127.0.0.1:{served.port}").stdout.splitlines()
+        asked = run("stats", "--url", f"http://127.0.0.1:{served.port}", XDG_STATE_HOME=str(tmp_path))
+        table = asked.stdout.splitlines()
         assert {"mode           fast", "audits         different 1"} <= set(table)
         assert any(line.startswith("note: exact mode does not hold here") for line in table)
         for seed in range(2, 6):
