@@ -99,12 +99,12 @@ class Fuzzer:
         shutil.rmtree(self.home / "damaged", ignore_errors=True)
         place = self.home / "damaged"
         kind = chance.random()
-        if kind < 0.2:
+        if kind < 0.1:
             place.mkdir()
             file = Path(shutil.copy(self.gguf, place / "m.gguf"))
             with_bytes(file, chance)
             return file, False
-        if kind < 0.35:
+        if kind < 0.15:  # each starts two processes that load torch
             shutil.copytree(self.adapter, place)
             with_json(place / "adapter_config.json", chance)
             if chance.random() < 0.3:
@@ -120,7 +120,7 @@ class Fuzzer:
                 with_header(place / WEIGHTS, chance)
             elif files:
                 with_bytes(chance.choice(files), chance)
-        return place, chance.random() < 0.3
+        return place, chance.random() < 0.1
 
     def command(self, place: Path, heavy: bool) -> list[str]:
         """The words for a command that reads it, or loads it."""
