@@ -89,8 +89,9 @@ class DaemonClient:
         except DaemonError as error:
             return Health("foreign", str(error))
         except aiohttp.ClientError as error:
-            refused = isinstance(error, aiohttp.ClientConnectorError | aiohttp.ServerDisconnectedError)
-            return Health("absent") if refused else Health("foreign", f"no answer ({type(error).__name__})")
+            if isinstance(error, aiohttp.ClientConnectionError):  # refused, or cut: a daemon that is killed does that
+                return Health("absent")
+            return Health("foreign", f"no answer ({type(error).__name__})")
         return _read_health(reply.status, said)
 
     async def close(self) -> None:
