@@ -14,7 +14,7 @@ from tests.lsp.test_process import on_pipes, started
 ROUNDS = 5
 OPTIONS = {"initializationOptions": {"budgetMs": 60_000, "completion": "on", "snippets": False}}
 PLAIN, OTHERS = "word and, ", ("слово и, ", "😀😀😀😀、。")
-MOST_TIMES = 8  # what an ASCII line of as many characters costs
+MOST_TIMES = 20  # what an ASCII line of as many characters costs
 
 
 class LongLine:

@@ -13,7 +13,7 @@ def test_in_a_terminal(program: str, daemon: Daemon, tmp_path: Path) -> None:
     out = os.environ.get("TERMINALS", str(tmp_path))
     name = Path(program).parents[1].name
     run = subprocess.run(
-        [Path(__file__).parent / "screen.sh", program, out, name, daemon.url],
+        [Path(__file__).parent / "screen.sh", program, out, name, daemon.url, daemon.state],
         capture_output=True,
         text=True,
         timeout=120,

@@ -28,7 +28,8 @@ class Daemon:
     """A real `codespec serve`; what it counts can be read."""
 
     def __init__(self, home: Path, *settings: str) -> None:
-        env = {**os.environ, **dict(folder.split("=", 1) for folder in folders_of(home))}
+        folders = dict(folder.split("=", 1) for folder in folders_of(home))
+        self.state, env = folders["XDG_STATE_HOME"], {**os.environ, **folders}
         self.process = subprocess.Popen(
             [COMMAND[0], "serve", "--port", "0", *settings], stdout=subprocess.PIPE, env=env, text=True
         )

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# screen.sh NVIM OUT NAME URL: Neovim in a real terminal. What the terminal shows lies in OUT/NAME-*.txt; the file that is
-# saved must hold what the terminal showed.
+# screen.sh NVIM OUT NAME URL STATE: Neovim in a real terminal. What the terminal shows lies in OUT/NAME-*.txt; the file
+# that is saved must hold what the terminal showed. STATE is $XDG_STATE_HOME, by which the daemon is known as one's own.
 set -euo pipefail
-nvim=$1 out=$2 name=$3 url=$4
+nvim=$1 out=$2 name=$3 url=$4 state=$5
 root=$(cd "$(dirname "$0")/../../.." && pwd)
 work=$(mktemp -d)
 terminal="codespec-$$"
@@ -28,9 +28,9 @@ await() { # await WHAT PART PATTERN: until that part of the screen has it
   exit 1
 }
 
-state=(XDG_CONFIG_HOME="$work/c" XDG_DATA_HOME="$work/d" XDG_STATE_HOME="$work/s" XDG_CACHE_HOME="$work/k")
+folders=(XDG_CONFIG_HOME="$work/c" XDG_DATA_HOME="$work/d" XDG_STATE_HOME="$state" XDG_CACHE_HOME="$work/k")
 tmux -L "$terminal" -f /dev/null new-session -d -s editor -x 60 -y 12 -c "$work" \
-  "env TERM=screen-256color ${state[*]} $nvim -u $work/init.lua -i NONE -n example.py"
+  "env TERM=screen-256color ${folders[*]} $nvim -u $work/init.lua -i NONE -n example.py"
 await "the file" show 'def subtract'
 send G o
 send -l 'return '
