@@ -1,5 +1,6 @@
-"""Between a language server and a daemon: passes everything on as it comes, and keeps what was said and when. It proves
-itself to the language server: it is the user's own too, and a daemon's proof is of no use at another port.
+"""Between a language server and a daemon: passes everything on as it comes, and keeps what was said and when. As a
+daemon it has a port and, beside it, the user's own socket, by which a language server knows it: a question that is
+taken back costs its connection, and over a port each new one would begin with a proof, which no editor pays for.
 
 Knows HTTP and the daemon's events; knows no editor and judges nothing.
 """
@@ -11,14 +12,15 @@ import contextlib
 import json
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 from aiohttp import web
 
-from codespec.server import proving
+from codespec.state_folder import is_own_socket, own_folder, socket_of
 
 PATH = "/v1/codespec/complete"
 MOST_BODY = 1 << 20
@@ -112,22 +114,29 @@ class _Events:
 
 @asynccontextmanager
 async def tapped(upstream: str) -> AsyncIterator[Tap]:
-    """A tap that listens on a free port until the block ends."""
+    """A tap that listens on a free port, and on the user's own socket beside it, until the block ends."""
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=5.0)
-    async with aiohttp.ClientSession(timeout=timeout, read_bufsize=1 << 22) as session:
-        tap = Tap(upstream, session)
+    async with AsyncExitStack() as stack:
+        session = aiohttp.ClientSession(timeout=timeout, read_bufsize=1 << 22, connector=_to(upstream))
+        tap = Tap(upstream, await stack.enter_async_context(session))
         app = web.Application(client_max_size=MOST_BODY)
-        app[proving.KEYS] = proving.keys_of("")
-        app.router.add_routes(proving.ROUTES)
         app.router.add_route("*", "/{path:.*}", tap.pass_on)
         runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
         await runner.setup()
-        try:
-            await web.TCPSite(runner, "127.0.0.1", 0).start()
-            tap.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-            yield tap
-        finally:
-            await runner.cleanup()
+        stack.push_async_callback(runner.cleanup)
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        port = runner.addresses[0][1]
+        own_folder()
+        stack.callback(socket_of(port).unlink, missing_ok=True)
+        await web.UnixSite(runner, str(socket_of(port))).start()
+        tap.url = f"http://127.0.0.1:{port}"
+        yield tap
+
+
+def _to(upstream: str) -> aiohttp.BaseConnector:
+    """How the daemon is reached."""
+    own = socket_of(urlsplit(upstream).port or 80)
+    return aiohttp.UnixConnector(str(own)) if is_own_socket(own) else aiohttp.TCPConnector()
 
 
 def _stream(body: bytes) -> Stream | None:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
 import pytest
@@ -23,6 +24,7 @@ from codespec.bench.typing_session import Typed, Typist, ask_unhurried
 from codespec.bench.typing_tap import Tap, tapped
 from codespec.config import EngineConfig
 from codespec.models.processor import processor
+from codespec.state_folder import is_own_socket, socket_of
 from codespec.training.corpus import Document, write_documents
 from codespec.types import CompletionRequest
 from tests.cli.conftest import Command, Models, command, models, plain_environment
@@ -64,6 +66,18 @@ def test_the_server_has_what_is_typed_and_old_questions_are_taken_back() -> None
             await until(lambda: all(asked.gone.is_set() for asked in fake.asked))
             superseded = [question for question in typed.questions if question.answered is None]
             assert len(superseded) > len(typed.questions) / 2, "who types on does not wait"
+
+    run(scenario())
+
+
+def test_the_tap_is_asked_by_a_socket_as_a_daemon_is() -> None:
+    async def scenario() -> None:
+        async with desktop() as (editor, tap, fake):
+            own = socket_of(urlsplit(tap.url).port or 0)
+            assert is_own_socket(own)
+            await type_keys(editor, tap, strike(TYPED, 1, pace=3.0))
+            assert fake.asked, "over the port the tap could prove nothing"
+        assert not own.exists()
 
     run(scenario())
 
