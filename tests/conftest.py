@@ -9,9 +9,12 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.cli.processes import TOKEN
 
 # Before any test module imports transformers: tests make their own models and fetch none.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -29,6 +32,21 @@ os.environ["CODESPEC_MODEL"] = "starter"
 SAME = "RANDOM_EXAMPLES" not in os.environ
 settings.register_profile("house", deadline=None, derandomize=SAME, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("house")
+
+
+@pytest.fixture
+def token_file(tmp_path: Path) -> Path:
+    """A file as a user keeps a daemon's token in."""
+    file = tmp_path / "token"
+    file.write_text(TOKEN)
+    return file
+
+
+@pytest.fixture
+def state() -> Iterator[Path]:
+    """A state home of so short a name that a socket may lie in it."""
+    with tempfile.TemporaryDirectory(prefix="cs-") as folder:
+        yield Path(folder)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -63,6 +63,27 @@ class Sheet:
             ) from error
 
 
+def condensed(found: Mapping[str, Any]) -> dict[str, Any]:
+    """A bench's figures as documents keep them: without single passes, four digits a figure."""
+    kept = {name: _without_passes(value) if name == "sections" else value for name, value in found.items()}
+    rounded: dict[str, Any] = _rounded(kept)
+    return rounded
+
+
+def _without_passes(sections: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: {key: value for key, value in section.items() if key != "passes"} for name, section in sections.items()
+    }
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.4g}")
+    if isinstance(value, dict):
+        return {key: _rounded(inside) for key, inside in value.items()}
+    return [_rounded(inside) for inside in value] if isinstance(value, list | tuple) else value
+
+
 def code_digest() -> str:
     """Names the code that figures depend on: a commit may be of the documentation only, and work may be uncommitted."""
     digest = hashlib.blake2b(digest_size=8)

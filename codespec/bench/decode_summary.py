@@ -60,24 +60,6 @@ def mismatches(sheet: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def condensed(sheet: Mapping[str, Any]) -> dict[str, Any]:
-    """A sheet as documents keep it: without single passes, four digits a figure."""
-    sections = {
-        name: {key: value for key, value in section.items() if key != "passes"}
-        for name, section in sheet["sections"].items()
-    }
-    found: dict[str, Any] = _rounded({**sheet, "sections": sections})
-    return found
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, float):
-        return float(f"{value:.4g}")
-    if isinstance(value, dict):
-        return {key: _rounded(inside) for key, inside in value.items()}
-    return [_rounded(inside) for inside in value] if isinstance(value, list | tuple) else value
-
-
 def _cells(passes: Iterable[Mapping[str, Any]]) -> dict[str, CellRecords]:
     found: dict[str, CellRecords] = {}
     for one in passes:

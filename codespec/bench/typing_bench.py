@@ -34,12 +34,12 @@ from codespec.bench.typing_summary import OFF, ON, TAKING, summarize
 from codespec.bench.typing_tap import Tap, tapped
 from codespec.config import EngineConfig
 from codespec.models.processor import processor
-from codespec.server.dialects.codespec import MOST_SIDE
 from codespec.training.progress import Steps
 
 QUEUE = 16
 MOST_PROBES = 4  # empty answers of a place that are asked for again
 COMPARED_TOKENS = 32  # of a text that is asked for outright
+COMPARED_SIDE = 4000  # characters: as much as an editor's question has read on two cores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,8 +137,8 @@ async def _compare(section: dict[str, Any], places: Sequence[TypingPlace], daemo
         differing = []
         for place in compared:
             body = {
-                "prefix": place.text[max(0, place.begin - MOST_SIDE) : place.begin],
-                "suffix": place.text[place.end :][:MOST_SIDE],
+                "prefix": place.text[max(0, place.begin - COMPARED_SIDE) : place.begin],
+                "suffix": place.text[place.end :][:COMPARED_SIDE],
                 "path": place.name,
                 "shape": "raw",
                 "max_tokens": COMPARED_TOKENS,

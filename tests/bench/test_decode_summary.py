@@ -12,8 +12,8 @@ from codespec.bench import decode_sheet
 from codespec.bench.decode_prompts import Place, count_kinds, digest, find_places, make_tasks
 from codespec.bench.decode_ratios import compare
 from codespec.bench.decode_report import charts, headline, report
-from codespec.bench.decode_sheet import Sheet
-from codespec.bench.decode_summary import ALL, condensed, mismatches, summarize
+from codespec.bench.decode_sheet import Sheet, condensed
+from codespec.bench.decode_summary import ALL, mismatches, summarize
 from codespec.bench.peers.contest import PROJECTS, PROMPTS, Variant
 from codespec.bench.peers.ours import NEVER_RIGHT, OFF, ON
 from codespec.engine.admission import Admission

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 SECONDS = 120
+TOKEN = "a-token-of-some-length"
 
 
 def start(*words: str | Path, **settings: Any) -> subprocess.Popen[bytes]:

@@ -14,11 +14,11 @@ from codespec.errors import ModelError
 from codespec.types import CompletionRequest
 from tests.cli.conftest import Command, Models
 from tests.cli.doctors import Look, fixture_look, lines_of  # noqa: F401
+from tests.cli.processes import TOKEN
 from tests.cli.test_stats import folder, stranger  # noqa: F401
 from tests.server import fakes
 from tests.server.daemons import serving, serving_load, wait_for
 from tests.server.test_faults import Loading
-from tests.server.test_security import TOKEN
 
 
 def test_somebody_else_on_the_port(stranger: str, look: Look, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811

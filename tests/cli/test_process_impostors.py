@@ -8,16 +8,9 @@ import pytest
 
 from codespec.proof import PATH
 from tests.cli.conftest import Models
-from tests.cli.processes import run, user_environment
+from tests.cli.processes import TOKEN, run, user_environment
 from tests.lsp.impostors import Answer, impostor, knows_nothing, plays_daemon, relays, sends_on
-from tests.server.test_process import TOKEN, daemon
-
-
-@pytest.fixture
-def token_file(tmp_path: Path) -> Path:
-    file = tmp_path / "token"
-    file.write_text(TOKEN)
-    return file
+from tests.server.test_process import daemon
 
 
 @pytest.mark.parametrize("answer", [knows_nothing, plays_daemon, sends_on(9)], ids=["knows nothing", "plays", "sends"])

@@ -15,12 +15,12 @@ from codespec.control.learned import Learned
 from codespec.control.survival import Survival
 from codespec.state_folder import read_secret
 from tests.cli.conftest import Command, Models
+from tests.cli.processes import TOKEN
 from tests.server.conftest import toy  # noqa: F401
 from tests.server.daemons import Served, serving
 from tests.server.fakes import FakeEngine
 from tests.server.test_jobs import PATH, body
 from tests.server.test_metrics import Scrape
-from tests.server.test_security import TOKEN
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,6 @@ from __future__ import annotations
 import re
 import signal
 import socket
-import tempfile
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -19,33 +18,19 @@ from aiohttp import web
 
 from codespec.proof import PATH
 from tests.cli.conftest import Models, models  # noqa: F401
-from tests.cli.processes import user_environment
+from tests.cli.processes import TOKEN, user_environment
 from tests.lsp.conversation import Editor, run
 from tests.lsp.fake_daemon import FakeDaemon
 from tests.lsp.fake_daemon import daemon as fake_daemon
 from tests.lsp.impostors import Answer, Impostor, impostor, knows_nothing, plays_daemon, relays, sends_on
 from tests.lsp.test_process import on_pipes, started
 from tests.server.daemons import wait_for
-from tests.server.test_process import TOKEN, Process, daemon
+from tests.server.test_process import Process, daemon
 
 SOURCE = "passphrase = 'swordfish'\nx = \n"
 QUIET = ("--warmup", "0", "--threads", "1", "--no-prefetch", "--audit-every", "0")
 END = b"end"
 Scenario = Callable[[Editor], Awaitable[None]]
-
-
-@pytest.fixture
-def state() -> Iterator[Path]:
-    """Of so short a name that a socket may have it."""
-    with tempfile.TemporaryDirectory(prefix="cs-") as folder:
-        yield Path(folder)
-
-
-@pytest.fixture
-def token_file(tmp_path: Path) -> Path:
-    file = tmp_path / "token"
-    file.write_text(TOKEN)
-    return file
 
 
 def served(models: Models, state: Path, *words: str | Path, **settings: Any) -> Any:  # noqa: F811

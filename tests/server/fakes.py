@@ -59,6 +59,7 @@ class FakeEngine:
         self.pause = pause
         self.gate = threading.Event()
         self.gate.set()
+        self.entered = threading.Event()  # a step, since somebody cleared it
         self.running: list[FakeSequence] = []
         self.submitted: list[CompletionRequest] = []
         self.repeated: list[CompletionRequest] = []
@@ -100,6 +101,7 @@ class FakeEngine:
 
     def step(self, only: Collection[FakeSequence]) -> None:
         """One character more for each of those."""
+        self.entered.set()
         self.gate.wait(10)
         time.sleep(self.pause)
         self.steps += 1

@@ -51,10 +51,13 @@ class Asking(threading.Thread):
 def held(engine: FakeEngine, served: Served, *bodies: dict[str, object], path: str = PATH) -> list[Asking]:
     """Requests that arrive one after another while the engine is held up in its first step."""
     engine.gate.clear()
+    if not served.daemon.num_open:
+        engine.entered.clear()
     asking = []
     for count, values in enumerate(bodies, 1 + served.daemon.num_open):
         asking.append(Asking(served, path, values))
         assert wait_for(lambda count=count: served.daemon.num_open == count)  # type: ignore[misc]
+        assert engine.entered.wait(10), "who comes next would be let in beside the first"
     return asking
 
 

@@ -11,12 +11,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from codespec.sequence import Sequence
 from codespec.types import CompletionRequest, Stats
+from tests.cli.processes import TOKEN
 from tests.pairs import prompts
 from tests.server.daemons import Served, serving, serving_load, wait_for
 from tests.server.fakes import FakeEngine
 from tests.server.test_faults import Loading
 from tests.server.test_jobs import PATH, Asking, body, ends_of, held
-from tests.server.test_security import TOKEN
 
 Labels = frozenset[tuple[str, str]]
 

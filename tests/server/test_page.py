@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from codespec.server.page import FOLDER, TYPES
+from tests.cli.processes import TOKEN
 from tests.server.daemons import Served, serving
 from tests.server.fakes import FakeEngine
-from tests.server.test_security import TOKEN
 
 ROOT = Path(__file__).resolve().parents[2]
 PATHS = {f"/page/{name}": name for name in TYPES}

@@ -17,10 +17,8 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Models, models  # noqa: F401
-from tests.cli.processes import SECONDS, run, start
+from tests.cli.processes import SECONDS, TOKEN, run, start
 from tests.server.daemons import wait_for
-
-TOKEN = "a-token-of-some-length"
 
 
 class Process:

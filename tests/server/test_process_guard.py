@@ -8,19 +8,12 @@ from typing import Any
 
 import pytest
 
-from tests.cli.processes import user_environment
-from tests.server.test_process import TOKEN, Process, daemon
+from tests.cli.processes import TOKEN, user_environment
+from tests.server.test_process import Process, daemon
 
 PATH = "/v1/codespec/complete"
 ASKED = (("GET", "/health", None), ("POST", PATH, {"prefix": "x"}), ("POST", "/v1/completions", {"prompt": "x"}))
 EVIL = "https://evil.example"
-
-
-@pytest.fixture
-def token_file(tmp_path: Path) -> Path:
-    file = tmp_path / "token"
-    file.write_text(TOKEN)
-    return file
 
 
 def refusals(served: Process, **headers: str) -> set[tuple[int, str]]:

@@ -7,32 +7,14 @@ import os
 import re
 import signal
 import stat
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from codespec.proof import PATH, Keys, is_proven, new_nonce, stretched
-from tests.cli.processes import user_environment
-from tests.server.test_process import TOKEN, Process, daemon, over_unix
+from tests.cli.processes import TOKEN, user_environment
+from tests.server.test_process import Process, daemon, over_unix
 
 WITHOUT = "codespec: goes on without a socket."
-
-
-@pytest.fixture
-def state() -> Iterator[Path]:
-    """Of so short a name that a socket may have it."""
-    with tempfile.TemporaryDirectory(prefix="cs-") as folder:
-        yield Path(folder)
-
-
-@pytest.fixture
-def token_file(tmp_path: Path) -> Path:
-    file = tmp_path / "token"
-    file.write_text(TOKEN)
-    return file
 
 
 def serving(state: Path, *words: str | Path, **settings: Any) -> Any:

@@ -12,11 +12,10 @@ from codespec.errors import ConfigError
 from codespec.secret_files import is_secret
 from codespec.server.access import check_bind, is_loopback
 from codespec.token_file import read_token
+from tests.cli.processes import TOKEN
 from tests.server.daemons import serving
 from tests.server.fakes import FakeEngine
 from tests.server.test_jobs import PATH, body
-
-TOKEN = "a-token-of-some-length"
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8765", "127.0.0.1.evil.example", "", "192.168.0.7"])

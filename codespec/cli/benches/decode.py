@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from codespec.cli.benches.flags import bench_parser, count, counts, finish, write_json
+from codespec.cli.benches.flags import bench_parser, count, counts, finish
 from codespec.cli.options import engine_config, require_torch
 from codespec.errors import ConfigError
 
@@ -33,7 +33,6 @@ def add(benches: Any) -> None:
     )
     parser.add_argument("--sampling", choices=("greedy", "sampled"), help="only this (default: both)")
     parser.add_argument("--minutes", type=count, metavar="N", help="begin no pass that would end later than this")
-    parser.add_argument("--summary", type=Path, metavar="OUT", help="write what --json has but for the single passes")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -44,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
     from codespec.bench.decode import DecodeBench, run_decode_bench
     from codespec.bench.decode_grid import SAMPLINGS
     from codespec.bench.decode_report import charts, report
-    from codespec.bench.decode_summary import condensed, mismatches
+    from codespec.bench.decode_summary import mismatches
 
     bench = DecodeBench(
         config=engine_config(options),
@@ -59,6 +58,4 @@ def run(options: argparse.Namespace) -> int:
         minutes=options.minutes,
     )
     found = run_decode_bench(bench)
-    if options.summary:
-        write_json(options.summary, condensed(found))
     return finish(options, found, report(found), charts(found), mismatches(found), kept=True)

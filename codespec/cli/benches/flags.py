@@ -31,6 +31,10 @@ def finish(
     print("\n".join(lines))
     if options.json and not kept:
         write_json(options.json, found)
+    if options.summary:
+        from codespec.bench.decode_sheet import condensed
+
+        write_json(options.summary, condensed(found))
     if options.plot:
         from codespec.bench.plot import write_plot
 
@@ -45,6 +49,7 @@ def bench_parser(
     """A benchmark's parser with what all of them have."""
     parser: argparse.ArgumentParser = benches.add_parser(name, help=told, description=told[0].upper() + told[1:] + ".")
     parser.add_argument("--json", type=Path, metavar="OUT", help="write all figures to this file")
+    parser.add_argument("--summary", type=Path, metavar="OUT", help="the same without single passes, four digits each")
     parser.add_argument("--plot", type=Path, metavar="OUT.svg", help="draw the main figures")
     add_engine_options(parser, shape_flags=("--shape", "--target-shape"))  # no completion shapes here to mix it up with
     parser.set_defaults(run=run)
