@@ -49,7 +49,7 @@ def add(benches: Any) -> None:
     )
     option("--json", type=Path, metavar="OUT", help="write all figures to this file")
     add_engine_options(parser)
-    parser.set_defaults(run=run, plot=None)
+    parser.set_defaults(run=run, plot=None, summary=None)
 
 
 def kinds(text: str) -> tuple[str, ...]:
