@@ -95,11 +95,10 @@ class Verdict:
 class Outlook:
     """What is expected of one sequence's next tokens. The context is followed where a policy asks for it.
 
-    `context` is a class of `codespec_grammars` at the tip, `read` the bytes of `generated` the tracker has, `seconds`
-    what following took in this step. By source:
-    `luck`, the log-odds by which its drafts were right more often than expected lately, and `read_by`, the length of
-    `ids` when it last guessed, and `gains`, the tokens that a drafter was expected to gain in this step. `lost` are the
-    plain rounds that drafts took, less the tokens that were right (`control.stake`).
+    `context` is a class of `codespec_grammars` at the tip, `read` the bytes of `known` that the tracker has, `seconds`
+    what following took in this step. By proposer: `log_odds`, how much more often than expected its drafts were right
+    lately, and `read_by`, the length of `ids` when it last guessed. `lost` are the plain rounds that drafts took, less
+    the tokens that were right (`speculation.budget`).
     """
 
     context: str = "unknown"
@@ -107,8 +106,7 @@ class Outlook:
     tracker: ContextTracker | None = None
     read: int = 0
     seconds: float = 0.0
-    luck: dict[str, float] = field(default_factory=dict)
-    gains: dict[str, float] = field(default_factory=dict)
+    log_odds: dict[str, float] = field(default_factory=dict)
     read_by: dict[str, int] = field(default_factory=dict)
     lost: float = 0.0
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, NamedTuple
 
+from codespec_grammars import Cursor
+
 FinishReason = Literal["stop", "length", "deadline", "cancelled"]
 Shape = Literal["raw", "auto", "line", "block"]
 Mode = Literal["exact", "fast"]
@@ -34,6 +36,7 @@ class CompletionRequest:
     `shape="raw"` gives the target's tokens only (what Hugging Face `generate` gives); `line`/`block`/`auto` cut it
     where an editor would. `heal` backs a prompt that ends inside a token up to the last stable boundary.
     `language` is an editor's language id; without it the path says the language.
+    `cursor` is what an editor's language server knows of the syntax at the cursor; without it the text alone says that.
     `speculate=None` takes the engine's setting. `n` asks for that many alternatives of one prompt.
     `document` names what is edited: its prompts stay alike from one to the next, so the text may depend on those before
     (see `text.layout`); `prefix` begins at its character `prefix_offset`. `max_tokens=0` only reads the prompt, so that
@@ -67,6 +70,7 @@ class CompletionRequest:
     heal: bool = False
     document: str = ""
     prefix_offset: int = 0
+    cursor: Cursor | None = None
     prompt_ids: tuple[int, ...] = ()
     logprobs: int | None = None
     rule: Rule = "match"

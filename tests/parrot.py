@@ -12,12 +12,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from codespec.control.draft_length import FixedLength
 from codespec.engine.engine import Engine
 from codespec.models.language_model import LanguageModel, ModelSpec, Rows
 from codespec.proposers.base import Proposer
 from codespec.sequence import Cap, Draft
 from codespec.sequence import Sequence as Text
+from codespec.speculation.policy import FixedLength
 from codespec.text.align import retokenize
 from codespec.text.tokenizer import TextTokenizer
 from tests.pairs import Scripted

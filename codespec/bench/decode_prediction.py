@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from codespec.bench.peers.contest import PlayedStep
 from codespec.bench.pricing import Prices
 from codespec.bench.tape import Step
-from codespec.control.costs import CostTable
+from codespec.speculation.cost_model import CostTable
 
 
 def predicted_seconds(steps: Sequence[PlayedStep], table: CostTable) -> float:

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from codespec.bench.pricing import Prices
 from codespec.bench.recording import LONGEST, Guess, Recording
 from codespec.bench.replay import cached_after, pending
-from codespec.control.draft_length import FixedLength
 from codespec.proposers.draft_model import DraftModel
 from codespec.proposers.suffix import SuffixProposer
 from codespec.sequence import Candidates, Cap, Sequence
+from codespec.speculation.policy import FixedLength
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,8 +96,8 @@ def _section(pair: Pair, recordings: Sequence[Recording], bench: PolicyBench, sh
     steps = Steps(f"replay {shape}", 2 * (len(rows) + 1) + len(UNGUESSABLE) + 1)
     found: dict[str, Any] = {"costs": prices.table.as_dict(), "batch": {}}
     for batch in (1, BATCH):
-        scores, free = _scores(pair, [*rows, oracle_row(prices, batch)], recordings, prices, batch, steps.advance)
-        found["batch"][str(batch)] = summary = summarize(scores, free, tokens_by_class(recordings))
+        scores = _scores(pair, [*rows, oracle_row(prices, batch)], recordings, prices, batch, steps.advance)
+        found["batch"][str(batch)] = summary = summarize(scores, tokens_by_class(recordings))
         if batch == 1:
             found["verdicts"] = verdicts(summary)
             alone = scores
@@ -117,16 +117,15 @@ def _scores(
     prices: Prices,
     batch: int,
     advance: Callable[[], None],
-) -> tuple[dict[str, Score], dict[str, Score]]:
-    """Every row's score, and what it would be if contexts were found at no cost."""
+) -> dict[str, Score]:
+    """Every row's score."""
     groups = by_file(recordings) if batch == 1 else by_fold(recordings)
-    scores, free, for_nothing = {}, {}, Prices(replace(prices.table, look=0.0))
+    scores = {}
     for row in rows:
         played: list[Step] = play(pair, row, groups, batch)
         scores[row.name] = score(played, prices, recordings)
-        free[row.name] = score(played, for_nothing, recordings)
         advance()
-    return scores, free
+    return scores
 
 
 def _unguessable(

@@ -67,8 +67,7 @@ def _table(summary: Mapping[str, Any]) -> list[str]:
 def _intervals(summary: Mapping[str, Any]) -> list[str]:
     lines = []
     for name, interval in summary["speed"].items():
-        free = summary["speed_contexts_free"][name]
-        lines.append(f"  {name}: {_interval(interval)}; were contexts found for nothing {_interval(free)}")
+        lines.append(f"  {name}: {_interval(interval)}")
     return lines
 
 

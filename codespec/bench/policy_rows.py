@@ -14,12 +14,11 @@ from codespec.bench.pricing import Prices
 from codespec.bench.recording import LONGEST, Recording
 from codespec.bench.replay import replay
 from codespec.bench.tape import Step
-from codespec.control.cost_rule import CostRule
-from codespec.control.draft_length import ConfidenceStopped, DraftLengthPolicy, FixedLength
-from codespec.control.rules_of_thumb import Ds4Table, PlusTwoMinusOne
-from codespec.control.survival import Survival
 from codespec.proposers.draft_model import DraftModel
 from codespec.proposers.suffix import SuffixProposer
+from codespec.speculation.acceptance_model import AcceptanceModel
+from codespec.speculation.cost_policy import CostPolicy
+from codespec.speculation.policy import ConfidenceStopped, DraftLengthPolicy, Ds4Table, FixedLength, PlusTwoMinusOne
 
 FOLDS = 5
 CHAIN = (SuffixProposer.name, DraftModel.name)
@@ -89,15 +88,15 @@ def learned_elsewhere(
     for fold in by_fold(recordings):
         projects = {recording.spot.project for recording in fold}
         others = [recording for recording in recordings if recording.spot.project not in projects]
-        rule = cost_rule(pair, prices, syntax)
+        rule = cost_policy(pair, prices, syntax)
         replay(pair, [(rule, others)])
-        found |= dict.fromkeys(projects, rule.survival.as_dict())
+        found |= dict.fromkeys(projects, rule.acceptance.as_dict())
     return found
 
 
-def cost_rule(pair: Pair, prices: Prices, syntax: bool, learned: Survival | None = None) -> CostRule:
+def cost_policy(pair: Pair, prices: Prices, syntax: bool, learned: AcceptanceModel | None = None) -> CostPolicy:
     """A cost rule that goes by the same table as the bench prices by."""
-    return CostRule(prices.table, pair.sources, tokens=LONGEST, syntax=syntax, survival=learned)
+    return CostPolicy(prices.table, pair.sources, tokens=LONGEST, syntax=syntax, acceptance=learned)
 
 
 def play(pair: Pair, row: Row, groups: Groups, batch: int) -> list[Step]:
@@ -112,11 +111,11 @@ def _fixed(name: str, length: int, sources: Sequence[str]) -> Row:
 def _cost_rows(pair: Pair, prices: Prices, recordings: Sequence[Recording], syntax: bool) -> list[Row]:
     learned = learned_elsewhere(pair, prices, recordings, syntax)
 
-    def fresh(_: Sequence[Recording]) -> CostRule:
-        return cost_rule(pair, prices, syntax)
+    def fresh(_: Sequence[Recording]) -> CostPolicy:
+        return cost_policy(pair, prices, syntax)
 
-    def knowing(group: Sequence[Recording]) -> CostRule:
-        return cost_rule(pair, prices, syntax, Survival.from_dict(learned[group[0].spot.project]))
+    def knowing(group: Sequence[Recording]) -> CostPolicy:
+        return cost_policy(pair, prices, syntax, AcceptanceModel.from_dict(learned[group[0].spot.project]))
 
     name = "cost+syntax" if syntax else "cost"
     return [Row(f"{name} fresh", fresh), Row(f"{name} learned", knowing)]

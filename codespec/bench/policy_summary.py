@@ -23,8 +23,8 @@ def best_of(scores: Scores, kind: str) -> str:
     return min((name for name in scores if name.startswith(f"{kind}:")), key=lambda name: scores[name].ms_per_token)
 
 
-def summarize(scores: Scores, free: Scores, tokens: Mapping[str, int]) -> dict[str, Any]:
-    """All figures of one cost table and batch size; `free` are scores with contexts found at no cost."""
+def summarize(scores: Scores, tokens: Mapping[str, int]) -> dict[str, Any]:
+    """All figures of one cost table and batch size."""
     fixed, lookup = best_of(scores, "fixed"), best_of(scores, "lookup")
     pairs = {
         f"cost+syntax {kind} / {other}": (f"cost+syntax {kind}", other)
@@ -36,7 +36,6 @@ def summarize(scores: Scores, free: Scores, tokens: Mapping[str, int]) -> dict[s
         "best_lookup": lookup,
         "policies": {name: _line(found, scores["off"], scores[fixed]) for name, found in scores.items()},
         "speed": {name: _values(speed(scores[a], scores[b])) for name, (a, b) in pairs.items()},
-        "speed_contexts_free": {name: _values(speed(free[a], free[b])) for name, (a, b) in pairs.items()},
         "accepted": {name: _values(accepted(scores[a], scores[b])) for name, (a, b) in pairs.items()},
         "rejected": {name: _values(rejected(scores[a], scores[b])) for name, (a, b) in pairs.items()},
         "by_class": {name: _classes(scores[name], scores["oracle"], tokens) for name in (fixed, lookup, *BY_CLASS)},

@@ -14,10 +14,10 @@ from statistics import median
 
 from codespec.bench.pair import Pair
 from codespec.bench.tape import Step
-from codespec.control.costs import ROUND, CostTable
 from codespec.engine.pricing import table_of
 from codespec.errors import ConfigError
 from codespec.models.timing import Shape, measure
+from codespec.speculation.cost_model import CostTable
 
 BUDGET = 6.0  # seconds a sweep
 LEISURE = 30.0  # seconds of sweeps: a machine that others share is fast and slow by turns
@@ -31,7 +31,7 @@ class Prices:
 
     def verify(self, rows: int, batch: int, context: float) -> float:
         """A target forward and the round around it."""
-        return self.table.target.seconds(rows, batch, context) + ROUND
+        return self.table.target.seconds(rows, batch, context)
 
     def draft(self, forwards: Sequence[tuple[int, int]], context: float) -> float:
         """A drafter's forwards, as (rows, sequences)."""
@@ -45,7 +45,6 @@ class Prices:
             self.verify(step.rows, step.batch, step.context)
             + self.draft(step.forwards, step.context)
             + self.table.spelling(step.drafts)
-            + step.looks * self.table.look
         )
 
 

@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from codespec.bench.pair import Pair
-from codespec.control.draft_length import FixedLength
-from codespec.control.syntax import follow
 from codespec.engine.candidates import to_candidates
 from codespec.engine.engine import Engine
 from codespec.models.language_model import LanguageModel
@@ -22,6 +20,8 @@ from codespec.proposers.base import NOTHING, budget_bytes
 from codespec.proposers.draft_model import DraftModel
 from codespec.proposers.suffix import SuffixProposer, end_after_spaces
 from codespec.sequence import Cap, Draft, Sequence
+from codespec.speculation.contexts import follow
+from codespec.speculation.policy import FixedLength
 from codespec.types import CompletionRequest
 
 LONGEST = 16  # target tokens of a draft

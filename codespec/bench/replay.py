@@ -17,7 +17,6 @@ from codespec.bench.mismatch import refuse_mismatches
 from codespec.bench.pair import Pair
 from codespec.bench.recording import Recording, cut_lookup
 from codespec.bench.tape import Step, Tape, Watched
-from codespec.control.draft_length import DraftLengthPolicy
 from codespec.engine.engine import Engine
 from codespec.engine.tuning import USUAL_CHUNK
 from codespec.models.language_model import LanguageModel, Rows
@@ -27,6 +26,7 @@ from codespec.proposers.draft_model import MAX_UNITS_A_TOKEN, DraftModel
 from codespec.proposers.drafter_text import REFILL
 from codespec.proposers.suffix import SuffixProposer
 from codespec.sequence import Cap, Draft, Sequence
+from codespec.speculation.policy import DraftLengthPolicy
 
 PREFILL_CHUNK = USUAL_CHUNK  # policies are told of every step
 

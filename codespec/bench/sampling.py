@@ -19,7 +19,6 @@ from torch import Tensor, nn
 
 from codespec.bench.prompts import BenchPrompt
 from codespec.config import EngineConfig
-from codespec.control.draft_length import FixedLength
 from codespec.engine.calls import choose_calls
 from codespec.engine.engine import Engine
 from codespec.errors import ConfigError
@@ -27,6 +26,7 @@ from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_model
 from codespec.models.processor import processor
 from codespec.proposers.draft_model import DraftModel, Guess
+from codespec.speculation.policy import FixedLength
 from codespec.types import Completion, CompletionRequest, Stats
 
 CONTEXT = 1024  # of prompt and completion

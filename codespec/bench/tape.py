@@ -6,8 +6,8 @@ import collections.abc
 from dataclasses import dataclass, field
 
 from codespec.bench.recording import Recording
-from codespec.control.draft_length import DraftLengthPolicy
 from codespec.sequence import Candidates, Cap, Sequence, Verdict
+from codespec.speculation.policy import DraftLengthPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Round:
 @dataclass(slots=True)
 class Step:
     """What a step was made of: target rows, sequences and their mean length, the drafter's forwards as (rows,
-    sequences), retokenized drafts, looks at the syntax, and its rounds. Reading prompts is left out for the target,
+    sequences), retokenized drafts and its rounds. Reading prompts is left out for the target,
     which reads them under every policy, and counted for the drafter.
     """
 
@@ -34,7 +34,6 @@ class Step:
     context: float = 0.0
     forwards: list[tuple[int, int]] = field(default_factory=list)
     drafts: int = 0
-    looks: int = 0
     rounds: list[Round] = field(default_factory=list)
 
 
@@ -52,7 +51,7 @@ class Watched:
     """Another policy, whose rounds go on the tape."""
 
     def __init__(self, policy: DraftLengthPolicy, tape: Tape) -> None:
-        self.name, self.follows_syntax = policy.name, policy.follows_syntax
+        self.name, self.follows_syntax, self.costs = policy.name, policy.follows_syntax, policy.costs
         self._policy = policy
         self._tape = tape
         self._begun: dict[Sequence, int] = {}
@@ -73,7 +72,6 @@ class Watched:
         committed = sequence.num_generated - begun
         source, accepted = candidates.source if drafted else "", min(verdict.accepted, committed)
         recording, step = self._tape.playing[sequence], self._tape.steps[-1]
-        step.looks += sequence.outlook.seconds > 0.0  # since the last round
         step.rounds.append(Round(recording, begun, source, drafted, accepted, committed))
 
     def close(self) -> None:

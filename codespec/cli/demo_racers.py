@@ -17,7 +17,6 @@ import torch
 from codespec.bench.pair import Pair
 from codespec.bench.peers.hugging_face import LOOKUP, LOOKUP_TOKENS, PLAIN, load_network
 from codespec.config import EngineConfig
-from codespec.control.draft_length import DraftLengthPolicy, FixedLength
 from codespec.engine.admission import Admission
 from codespec.engine.engine import Engine
 from codespec.engine.policies import choose_policy
@@ -25,6 +24,7 @@ from codespec.engine.tuning import MOST_CHUNK
 from codespec.models.seam_check import quiet
 from codespec.proposers.chain import ChainProposer
 from codespec.proposers.draft_model import DraftModel
+from codespec.speculation.policy import DraftLengthPolicy, FixedLength
 from codespec.types import CompletionRequest, Stats
 
 OFF, ON, GENERATE = "codespec off", "codespec on", PLAIN

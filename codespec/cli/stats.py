@@ -15,9 +15,8 @@ from typing import Any
 
 from codespec.cli import stats_table
 from codespec.cli.daemon_call import Address, Found, add_address_options, find_address
-from codespec.control.learned import forget, learned_folder
-from codespec.control.overview import LearnedRow, learned_rows
 from codespec.errors import ConfigError
+from codespec.speculation.store import LearnedRow, forget, learned_folder, learned_rows
 
 ABSENT = {
     "nobody": "No daemon answers at {url}: `codespec serve` starts one.",

@@ -139,7 +139,7 @@ def _endings(request: CompletionRequest) -> list[Ending | None]:
     if request.shape == "raw" or request.max_tokens == 0:
         return [None] * request.n
     language = find_language(request.language, request.path)
-    place = find_place(language, request.prefix.encode(), request.suffix.encode())
+    place = find_place(language, request.prefix.encode(), request.suffix.encode(), sent=request.cursor)
     return [Ending(request.shape, place, request.prefix, request.suffix) for _ in range(request.n)]
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
+from codespec import json_store
 from codespec.bounded_json import parse_json
-from codespec.control import kept
 from codespec.engine.fingerprint import fingerprint
 from codespec.errors import ConfigError
 from codespec.models.call_shape import FAST, CallShape
@@ -33,7 +33,7 @@ def choose_calls(model: LanguageModel, notes: MutableSequence[str], chunk: int =
     """
     model.threads = None
     forced = os.environ.get(FORCED, "")
-    file = kept.cache_folder() / "calls" / f"{_kept_name(model)}.json"
+    file = json_store.cache_folder() / "calls" / f"{_kept_name(model)}.json"
     if forced and model.exact:
         found = _tried(model, _read_forced(forced), chunk)
     else:
@@ -55,7 +55,7 @@ def fast_calls(model: LanguageModel) -> CallShape:
 
 def _kept(model: LanguageModel, file: Path, chunk: int, notes: MutableSequence[str]) -> Finding | None:
     """What was found before, if it still holds on a short text."""
-    found = kept.load(file, _finding, "the kept shape of calls", "it is found again", notes)
+    found = json_store.load(file, _finding, "the kept shape of calls", "it is found again", notes)
     if found is None:
         return None
     if not model.exact:
@@ -84,7 +84,7 @@ def _find(model: LanguageModel, file: Path, chunk: int, notes: MutableSequence[s
             return found
     if not found.variance:
         try:
-            kept.write(file, {"calls": found.calls.as_dict(), "tried": found.tried})
+            json_store.write(file, {"calls": found.calls.as_dict(), "tried": found.tried})
         except OSError as error:
             notes.append(
                 f"the shape of calls can't be kept in {file.parent} ({error.strerror}): each start finds it again"

@@ -11,12 +11,10 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from codespec.control.draft_length import DraftLengthPolicy
 from codespec.engine.admission import Admission, demand_shared
 from codespec.engine.candidates import keep_drawn, to_candidates
 from codespec.engine.commit import commit, completion_of, conclude
 from codespec.engine.metrics import Laps, Metrics
-from codespec.engine.policies import find_costs
 from codespec.engine.scheduler import Scheduler
 from codespec.models.call_shape import FAST
 from codespec.models.language_model import LanguageModel
@@ -25,6 +23,7 @@ from codespec.proposers.base import NOTHING, Proposer
 from codespec.proposers.chain import ChainProposer
 from codespec.proposers.draft_model import DraftModel
 from codespec.sequence import Candidates, Draft, Sequence, Verdict
+from codespec.speculation.policy import DraftLengthPolicy
 from codespec.types import Completion, CompletionRequest, Event, FinishReason, Mode
 from codespec.verify.acceptance import AcceptanceRule, MatchRule
 from codespec.verify.verifier import Turn, Verifier
@@ -309,6 +308,6 @@ class Engine:
 
     def _plain_round(self, turns: list[Turn]) -> float:
         """Seconds in which plain decoding would have written one token of each; 0 where no cost table says."""
-        costs = find_costs(self.policy)
+        costs = self.policy.costs
         length = sum(len(turn.sequence.ids) for turn in turns) / len(turns)
         return costs.plain(len(turns), length) if costs else 0.0

@@ -15,9 +15,8 @@ import sys
 from collections.abc import Iterator, MutableSequence
 from pathlib import Path
 
-from codespec import __version__
+from codespec import __version__, json_store
 from codespec.config import EngineConfig
-from codespec.control import kept
 from codespec.models.processor import processor
 
 VARIABLE = "ONEDNN_MAX_CPU_ISA"
@@ -47,7 +46,7 @@ def look_lower(config: EngineConfig, notes: MutableSequence[str]) -> None:
     found = next((instructions for instructions in _lower() if holds(config, instructions)), NONE)
     file = _file(config)
     try:
-        kept.write(file, {"instructions": found})
+        json_store.write(file, {"instructions": found})
     except OSError as error:
         notes.append(f"what was found of lower instructions can't be kept in {file.parent} ({error.strerror})")
     if found != NONE:
@@ -75,7 +74,7 @@ def holds(config: EngineConfig, instructions: str) -> bool:
 def _read(config: EngineConfig) -> str | None:
     """What an earlier start found: one of LOWER, or NONE; None if there was none, or its file is corrupt."""
     what, then = "what was found of lower instructions", "it is looked for again"
-    return kept.load(_file(config), lambda content: str(content.get("instructions")), what, then, [])
+    return json_store.load(_file(config), lambda content: str(content.get("instructions")), what, then, [])
 
 
 def _lower() -> Iterator[str]:
@@ -92,7 +91,7 @@ def _file(config: EngineConfig) -> Path:
     machine = (__version__, platform.node(), processor().label, torch.__version__)
     facts = (*machine, config.target, config.dtype, config.target_shape)
     name = hashlib.blake2b(repr(facts).encode(), digest_size=12).hexdigest()
-    return kept.cache_folder() / "instructions" / f"{name}.json"
+    return json_store.cache_folder() / "instructions" / f"{name}.json"
 
 
 def main(arguments: list[str]) -> int:

@@ -14,7 +14,7 @@ from codespec.config import EngineConfig
 from codespec.engine.calls import choose_calls
 from codespec.engine.engine import Engine
 from codespec.engine.instructions import look_lower, take_kept
-from codespec.engine.policies import choose_policy, find_costs
+from codespec.engine.policies import choose_policy
 from codespec.engine.reading import find_reading, prompt_budget
 from codespec.engine.tuning import MOST_CHUNK, USUAL_CHUNK, find_threads, largest_batch, tune
 from codespec.errors import ConfigError
@@ -103,7 +103,7 @@ def assemble(
     budget = prompt_budget(find_reading(target, notes), config.first_answer_ms, context)
     proposer = _proposer(target, drafter, config, slots, min(reads, WINDOW * budget))
     policy = choose_policy(config, proposer, target, drafter, notes)
-    tuned = tune(config, find_costs(policy), most)
+    tuned = tune(config, policy.costs, most)
     return Engine(
         target,
         proposer,

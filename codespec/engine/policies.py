@@ -9,17 +9,21 @@ import hashlib
 from collections.abc import MutableSequence
 
 from codespec.config import EngineConfig, split_policy
-from codespec.control.cost_rule import CostRule
-from codespec.control.costs import CostTable
-from codespec.control.draft_length import ConfidenceStopped, DraftLengthPolicy, FixedLength
-from codespec.control.learned import Learned
-from codespec.control.rules_of_thumb import Ds4Table, PlusTwoMinusOne
-from codespec.control.user_caps import UserCapped
 from codespec.engine.pricing import price
 from codespec.engine.tuning import longest_draft
 from codespec.models.language_model import LanguageModel
 from codespec.proposers.base import Proposer
 from codespec.proposers.chain import ChainProposer
+from codespec.speculation.cost_policy import CostPolicy
+from codespec.speculation.policy import (
+    ConfidenceStopped,
+    DraftLengthPolicy,
+    Ds4Table,
+    FixedLength,
+    PlusTwoMinusOne,
+    UserCapped,
+)
+from codespec.speculation.store import Learned
 
 
 def choose_policy(
@@ -34,7 +38,7 @@ def choose_policy(
     longest = longest_draft(config.draft_tokens, None)
     policy: DraftLengthPolicy
     if name.startswith("cost"):
-        policy = _cost_rule(config, proposer, target, drafter, notes) if proposer else FixedLength(0)
+        policy = _cost_policy(config, proposer, target, drafter, notes) if proposer else FixedLength(0)
     elif name == "fixed":
         policy = FixedLength(longest if number is None else int(number))
     elif name == "confidence":
@@ -46,29 +50,23 @@ def choose_policy(
     return UserCapped(policy, config.caps) if config.caps else policy
 
 
-def find_costs(policy: DraftLengthPolicy) -> CostTable | None:
-    """The cost table that a policy goes by, if it does."""
-    inner = policy.policy if isinstance(policy, UserCapped) else policy
-    return inner.costs if isinstance(inner, CostRule) else None
-
-
-def _cost_rule(
+def _cost_policy(
     config: EngineConfig,
     proposer: Proposer,
     target: LanguageModel,
     drafter: LanguageModel | None,
     notes: MutableSequence[str],
-) -> CostRule:
+) -> CostPolicy:
     sources = [part.name for part in proposer.proposers] if isinstance(proposer, ChainProposer) else [proposer.name]
     drafters = {} if drafter is None else {sources[-1]: drafter}
     learned = Learned(pair_fingerprint(target, drafter), notes) if config.learn else None
     costs = price(target, drafters, notes)
-    return CostRule(
+    return CostPolicy(
         costs,
         sources,
         tokens=longest_draft(config.draft_tokens, costs, target.calls.rows),
         syntax=config.policy == "cost+syntax",
-        survival=learned.load() if learned else None,
+        acceptance=learned.load() if learned else None,
         keep=learned.save if learned else None,
     )
 

@@ -1,5 +1,5 @@
 """The cost table of a pair on this machine: measured once, then read from the user's cache folder. Knows models and
-files; what the numbers mean is `codespec.control.costs`' business.
+files; what the numbers mean is `codespec.speculation.cost_model`' business.
 """
 
 from __future__ import annotations
@@ -13,18 +13,16 @@ from dataclasses import asdict
 from statistics import median
 
 import torch
-from codespec_grammars import ContextTracker
 
-from codespec import __version__
-from codespec.control import kept
-from codespec.control.costs import CostTable, Curve, ForwardCost, Point
+from codespec import __version__, json_store
 from codespec.models.language_model import LanguageModel, Rows
 from codespec.models.processor import processor
 from codespec.models.timing import SHORT, Shape, measure, time_rows
+from codespec.speculation.cost_model import CostTable, Curve, ForwardCost, Point
 from codespec.text.align import retokenize_batch
 
 BUDGET = 1.5  # seconds for all models together
-TABLE = 6  # how tables are measured: one of another kind is not read
+TABLE = 7  # how tables are measured: one of another kind is not read
 TRIES = 5
 MANY = 8  # drafts of one step
 COLDER = 1.4e-4  # seconds by which a forward is slower after drafts were found and encoded
@@ -39,13 +37,13 @@ def price(target: LanguageModel, drafters: Mapping[str, LanguageModel], notes: M
 
     The models' slots must be free.
     """
-    file = kept.cache_folder() / "costs" / f"{fingerprint(target, *drafters.values())}.json"
-    found = kept.load(file, CostTable.from_dict, "the kept cost table", "it is measured again", notes)
+    file = json_store.cache_folder() / "costs" / f"{fingerprint(target, *drafters.values())}.json"
+    found = json_store.load(file, CostTable.from_dict, "the kept cost table", "it is measured again", notes)
     if found is not None:
         return found
     table = measure_table(target, drafters, BUDGET)
     try:
-        kept.write(file, table.as_dict())
+        json_store.write(file, table.as_dict())
     except OSError as error:
         notes.append(f"the cost table can't be kept in {file.parent} ({error.strerror}): each start measures it again")
     return table
@@ -63,7 +61,7 @@ def table_of(
     costs = [ForwardCost.from_points(Point(*shape, seconds) for shape, seconds in taken.items()) for taken in times]
     named = dict(zip(drafters, costs[1:], strict=True))
     spelling = Curve.fit({1: _spelling(target, 1), MANY: _spelling(target, MANY) + MANY * _differing(target)})
-    return CostTable(costs[0], named, spelling, _looking(target))
+    return CostTable(costs[0], named, spelling)
 
 
 def fingerprint(*models: LanguageModel) -> str:
@@ -113,17 +111,6 @@ def _differing(target: LanguageModel) -> float:
     for slot in range(len(several)):
         target.rollback(slot, 0)
     return max(0.0, median(times) / (len(DRAFTS) - 1))
-
-
-def _looking(target: LanguageModel) -> float:
-    """Seconds to find the context at a tip a few bytes further on."""
-    tracker = ContextTracker("python", CODE * 40)
-
-    def look() -> None:
-        tracker.advance(b"    x = f(y)\n")
-        tracker.context()
-
-    return _cold(target, look)
 
 
 def _cold(target: LanguageModel, action: Callable[[], object]) -> float:

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from codespec.control import kept
+from codespec import json_store
 from codespec.engine.fingerprint import fingerprint
 from codespec.models.language_model import LanguageModel, Rows
 
@@ -75,7 +75,7 @@ def prompt_budget(reading: Reading, first_answer_ms: int, context: int) -> int:
 
 def readings_folder() -> Path:
     """Where times are kept."""
-    return kept.cache_folder() / "reading"
+    return json_store.cache_folder() / "reading"
 
 
 def find_reading(model: LanguageModel, notes: MutableSequence[str]) -> Reading:
@@ -98,13 +98,13 @@ def measure_again(model: LanguageModel, notes: MutableSequence[str]) -> Reading:
 
 
 def _read(model: LanguageModel, notes: MutableSequence[str]) -> Reading | None:
-    return kept.load(_file(model), Reading.from_dict, "the kept time of reading", "it is measured again", notes)
+    return json_store.load(_file(model), Reading.from_dict, "the kept time of reading", "it is measured again", notes)
 
 
 def _keep(model: LanguageModel, reading: Reading, notes: MutableSequence[str]) -> Reading:
     file = _file(model)
     try:
-        kept.write(file, asdict(reading))
+        json_store.write(file, asdict(reading))
     except OSError as error:
         notes.append(f"the time of reading can't be kept in {file.parent} ({error.strerror}): it is measured each time")
     return reading

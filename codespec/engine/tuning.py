@@ -12,13 +12,13 @@ from collections.abc import Mapping, MutableSequence
 from dataclasses import dataclass
 from typing import Any
 
+from codespec import json_store
 from codespec.config import EngineConfig
-from codespec.control import kept
-from codespec.control.costs import CostTable
 from codespec.engine.fingerprint import fingerprint
 from codespec.models.language_model import LanguageModel
 from codespec.models.processor import processor
 from codespec.models.timing import SHORT, choose_threads
+from codespec.speculation.cost_model import CostTable
 
 USUAL_BATCH, USUAL_CHUNK, USUAL_DRAFT = 8, 256, 16  # where nothing was measured
 MOST_BATCH, MOST_CHUNK, LEAST_CHUNK = 16, 512, 64
@@ -100,13 +100,17 @@ def _kept_threads(model: LanguageModel, notes: MutableSequence[str]) -> int:
     most = _most_threads()
     if most == 1:
         return 1
-    file = kept.cache_folder() / "threads" / f"{fingerprint(KIND, most, model.spec, sorted(model.shapes.items()))}.json"
-    kept_threads = kept.load(file, _threads, "the kept number of threads", "it is measured again", notes)
+    file = (
+        json_store.cache_folder()
+        / "threads"
+        / f"{fingerprint(KIND, most, model.spec, sorted(model.shapes.items()))}.json"
+    )
+    kept_threads = json_store.load(file, _threads, "the kept number of threads", "it is measured again", notes)
     if kept_threads is not None and 1 <= kept_threads <= most:
         return kept_threads
     threads = choose_threads(model, most)
     try:
-        kept.write(file, {"threads": threads})
+        json_store.write(file, {"threads": threads})
     except OSError as error:
         notes.append(f"the number of threads can't be kept in {file.parent} ({error.strerror})")
     return threads

@@ -16,8 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from codespec import __version__
-from codespec.control import kept
+from codespec import __version__, json_store
 from codespec.models.processor import processor
 from codespec.sequence import Sequence
 from codespec.server.jobs import Job
@@ -131,7 +130,7 @@ class Audit:
             make_state_folder()
             folder.mkdir(mode=0o700, exist_ok=True)
             folder.chmod(0o700)  # it was there, perhaps for others to read
-            kept.write(file, content)  # for this user alone, as all temporary files are
+            json_store.write(file, content)  # for this user alone, as all temporary files are
             remove_oldest(folder)
         except OSError as error:
             return f"what reproduces it can't be kept in {folder} ({error.strerror})"

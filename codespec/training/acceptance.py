@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from codespec_grammars import ContextTracker
 
-from codespec.control.draft_length import FixedLength
 from codespec.engine.engine import Engine
+from codespec.speculation.policy import FixedLength
 from codespec.training.gaps import Gap
 from codespec.training.progress import Steps
 from codespec.training.rates import Table

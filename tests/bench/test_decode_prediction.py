@@ -6,7 +6,7 @@ import pytest
 
 from codespec.bench.decode_prediction import predicted_seconds
 from codespec.bench.peers.contest import Played, PlayedStep
-from codespec.control.costs import ROUND, CostTable, Curve, ForwardCost
+from codespec.speculation.cost_model import ROUND, CostTable, Curve, ForwardCost
 
 TABLE = CostTable(
     ForwardCost((64,), (Curve((1, 2, 8, 32), (1.0, 1.1, 1.4, 4.0)),)),

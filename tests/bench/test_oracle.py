@@ -10,18 +10,18 @@ from hypothesis import strategies as st
 
 from codespec.bench.oracle import Oracle, Planner
 from codespec.bench.pricing import Prices
-from codespec.control.cost_rule import CostRule
-from codespec.control.costs import CostTable, Curve
-from codespec.control.draft_length import ConfidenceStopped, DraftLengthPolicy, FixedLength
+from codespec.speculation.cost_model import CostTable, Curve
+from codespec.speculation.cost_policy import CostPolicy
+from codespec.speculation.policy import ConfidenceStopped, DraftLengthPolicy, FixedLength
 from tests.bench.tiny import KINDS, recordings, replayed
-from tests.control.sequences import forward, table
+from tests.speculation.sequences import forward, table
 
 BARE: dict[str, Callable[[CostTable], DraftLengthPolicy]] = {
     "off": lambda _: FixedLength(0),
     "fixed:2": lambda _: FixedLength(2),
     "fixed:16": lambda _: FixedLength(16),
     "confidence": lambda _: ConfidenceStopped(16, 0.2),
-    "cost": lambda costs: CostRule(costs, ("suffix", "draft_model"), syntax=False),
+    "cost": lambda costs: CostPolicy(costs, ("suffix", "draft_model"), syntax=False),
 }
 
 

@@ -12,15 +12,14 @@ from torch import Tensor
 from codespec.bench.recording import BATCH, Spot, record
 from codespec.bench.replay import ReplayTarget, replay
 from codespec.bench.tape import Step
-from codespec.control.cost_rule import CostRule
-from codespec.control.draft_length import ConfidenceStopped, DraftLengthPolicy, FixedLength
-from codespec.control.rules_of_thumb import Ds4Table, PlusTwoMinusOne
 from codespec.errors import MismatchError
 from codespec.models.language_model import LanguageModel, Rows
+from codespec.speculation.cost_policy import CostPolicy
+from codespec.speculation.policy import ConfidenceStopped, DraftLengthPolicy, Ds4Table, FixedLength, PlusTwoMinusOne
 from tests.bench.tiny import KINDS, allocate, pair, real_rounds, recordings, replayed, rounds_of, spots
-from tests.control.sequences import table
 from tests.engine.test_planted_faults import correction_dropped
 from tests.pairs import prompts
+from tests.speculation.sequences import table
 
 POLICIES: dict[str, Callable[[], DraftLengthPolicy]] = {
     "off": lambda: FixedLength(0),
@@ -29,8 +28,8 @@ POLICIES: dict[str, Callable[[], DraftLengthPolicy]] = {
     "confidence:0.3": lambda: ConfidenceStopped(16, 0.3),
     "plus2minus1": lambda: PlusTwoMinusOne(16),
     "ds4-80": lambda: Ds4Table(16),
-    "cost": lambda: CostRule(table(0.05, 0.02), ("suffix", "draft_model"), syntax=False),
-    "cost+syntax": lambda: CostRule(table(0.02, 0.01), ("suffix", "draft_model")),
+    "cost": lambda: CostPolicy(table(0.05, 0.02), ("suffix", "draft_model"), syntax=False),
+    "cost+syntax": lambda: CostPolicy(table(0.02, 0.01), ("suffix", "draft_model")),
 }
 
 

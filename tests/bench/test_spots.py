@@ -19,7 +19,7 @@ from codespec.bench.recording import Recording, Spot
 from codespec.errors import ConfigError, TrainingError
 from codespec.training.corpus import Document, write_documents
 from tests.bench.tiny import pair, recordings
-from tests.control.sequences import table
+from tests.speculation.sequences import table
 
 NAMES = st.lists(st.tuples(st.sampled_from("abcdefg"), st.sampled_from("xyz")), min_size=1, max_size=40)
 

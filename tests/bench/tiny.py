@@ -9,10 +9,10 @@ from codespec.bench.pair import Pair
 from codespec.bench.recording import BATCH, Recording, Spot, record
 from codespec.bench.replay import replay
 from codespec.bench.tape import Step
-from codespec.control.draft_length import DraftLengthPolicy
 from codespec.engine.engine import Engine
 from codespec.models.language_model import LanguageModel
 from codespec.proposers.chain import ChainProposer
+from codespec.speculation.policy import DraftLengthPolicy
 from codespec.types import RoundEvent
 from tests.kin import cousin, sibling
 from tests.pairs import model, prompts

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from codespec.cli.stats_table import Figures, render
-from codespec.control.learned import Learned
-from codespec.control.survival import Survival
+from codespec.speculation.acceptance_model import Survival
+from codespec.speculation.store import Learned
 from codespec.state_folder import read_secret
 from tests.cli.conftest import Command, Models
 from tests.cli.processes import TOKEN

@@ -10,10 +10,10 @@ from functools import cache
 
 import pytest
 
-from codespec.control.draft_length import FixedLength
 from codespec.engine.engine import Engine
 from codespec.proposers.draft_model import DraftModel
 from codespec.sequence import Sequence
+from codespec.speculation.policy import FixedLength
 from codespec.text.tokenizer import TextTokenizer
 from codespec.types import Completion, CompletionRequest, Snippet, Stats
 from tests.pairs import CONTEXT, texts, total

@@ -9,16 +9,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from codespec.control.cost_rule import CostRule
-from codespec.control.costs import ROUND
-from codespec.control.draft_length import FixedLength
-from codespec.control.user_caps import UserCapped
 from codespec.engine.metrics import Laps, Metrics
 from codespec.engine.policies import find_costs
 from codespec.sequence import Candidates, Verdict
+from codespec.speculation.cost_model import ROUND
+from codespec.speculation.cost_policy import CostPolicy
+from codespec.speculation.policy import FixedLength, UserCapped
 from codespec.types import Completion, CompletionRequest
-from tests.control.sequences import sequence, table
 from tests.parrot import Parrot, Prompter, parrot_engine
+from tests.speculation.sequences import sequence, table
 from tests.toy_tokenizers import toy_tokenizer
 
 PREFIX, SAID = "x = 1\n", "y = 2\nz = [3, 4, 5]\nprint(x, y, z)\n"
@@ -85,7 +84,7 @@ def complete(sizes: tuple[int, ...] | None, count: int = 1, tokens: int = 13) ->
     """The parrot's own text, under a policy that knows what a plain round costs."""
     parrot = Parrot(toy_tokenizer("bytes"), PREFIX + SAID)
     engine = parrot_engine(parrot, Prompter(parrot, sizes) if sizes else None)
-    policy = CostRule(table(), ("scripted",))
+    policy = CostPolicy(table(), ("scripted",))
     policy.caps, policy.trim = FixedLength(8).caps, FixedLength(8).trim  # type: ignore[method-assign]
     engine.policy = policy
     done = engine.complete([CompletionRequest(prefix=PREFIX, max_tokens=tokens) for _ in range(count)])
@@ -129,7 +128,7 @@ def test_waiting_for_a_slot_is_part_of_the_whole() -> None:
 
 def test_where_no_table_is_nothing_is_claimed() -> None:
     assert find_costs(FixedLength(3)) is None and find_costs(UserCapped(FixedLength(3), {})) is None
-    rule = CostRule(table(), ("suffix",))
+    rule = CostPolicy(table(), ("suffix",))
     assert find_costs(rule) is find_costs(UserCapped(rule, {"comment": 1})) is rule.costs
     parrot = Parrot(toy_tokenizer("bytes"), PREFIX + SAID)
     stats = parrot_engine(parrot).complete([CompletionRequest(prefix=PREFIX, max_tokens=5)])[0].stats

@@ -7,12 +7,12 @@ from functools import cache
 
 import pytest
 
-from codespec.control.cost_rule import CostRule
 from codespec.engine.engine import Engine
+from codespec.speculation.cost_policy import CostPolicy
 from codespec.types import Completion, CompletionRequest
-from tests.control.sequences import table
 from tests.kin import cousin
 from tests.pairs import Mixed, build, model, prompts, run, texts, total
+from tests.speculation.sequences import table
 
 POLICIES = ("cost+syntax", "cost", "fixed:3", "confidence:0.4", "plus2minus1", "ds4-80")
 CAPS = {"python.comment": 1, "statement": 3, "unknown": 2}
@@ -127,8 +127,8 @@ def test_what_was_learned_goes_on_from_engine_to_engine(tmp_path, monkeypatch) -
             policy="cost",
             draft_tokens=6,
         )
-        assert isinstance(learning.policy, CostRule)
-        seen.append(learning.policy.survival.seen("draft_model", ("", "")))
+        assert isinstance(learning.policy, CostPolicy)
+        seen.append(learning.policy.acceptance.seen("draft_model", ("", "")))
         assert texts(run(learning, requests(0.0))) == texts(plain(0.0))
         learning.close()
     assert seen[0] == 0.0 < seen[1] and len(list(tmp_path.rglob("*.json"))) == 1

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from codespec.config import EngineConfig
-from codespec.control.costs import CostTable, Curve, ForwardCost
 from codespec.engine import tuning
 from codespec.engine.tuning import find_threads, largest_batch, longest_draft, tune
 from codespec.models import timing
 from codespec.models.timing import choose_threads
+from codespec.speculation.cost_model import CostTable, Curve, ForwardCost
 from tests.pairs import build, model
 
 MS = 1e-3

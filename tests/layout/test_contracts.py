@@ -64,7 +64,7 @@ def test_allowed_imports_hold(tree: Path) -> None:
     plant(tree, "codespec/text/a.py", "import codespec.types, codespec.errors, tokenizers")
     plant(tree, "codespec/proposers/a.py", "import torch, codespec.models, codespec.text, codespec.verify")
     plant(tree, "codespec/verify/a.py", "import codespec.models, codespec.text")
-    plant(tree, "codespec/engine/a.py", "import codespec.proposers, codespec.verify, codespec.control")
+    plant(tree, "codespec/engine/a.py", "import codespec.proposers, codespec.verify, codespec.speculation")
     plant(tree, "codespec/cli/a.py", "import codespec.engine, codespec.bench, codespec.server")
     plant(
         tree,
@@ -82,7 +82,7 @@ def test_allowed_imports_hold(tree: Path) -> None:
         ("codespec/engine/a.py", "import codespec.server", [LAYERS]),
         ("codespec/server/a.py", "import codespec.bench", [LAYERS]),
         ("codespec/server/a.py", "import codespec.training", [LAYERS]),
-        ("codespec/proposers/a.py", "import codespec.control", [LAYERS]),
+        ("codespec/proposers/a.py", "import codespec.speculation", [LAYERS]),
         ("codespec/attic.py", "", [LAYERS]),
         ("codespec/text/a.py", "import torch", [TORCH_FREE]),
         ("codespec/catalogue/a.py", "import torch", [TORCH_FREE]),

@@ -35,7 +35,7 @@ import codespec, codespec_lsp, codespec_grammars
 for name in codespec.__all__:
     if name != "Engine":
         getattr(codespec, name)
-for package in ("codespec.text", "codespec.control"):
+for package in ("codespec.text", "codespec.speculation"):
     module = importlib.import_module(package)
     for part in pkgutil.walk_packages(module.__path__, package + "."):
         importlib.import_module(part.name)

@@ -6,12 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codespec.bench.recording import cut_lookup
-from codespec.control.draft_length import ConfidenceStopped, FixedLength
-from codespec.control.rules_of_thumb import Ds4Table, PlusTwoMinusOne
 from codespec.proposers.base import NOTHING
 from codespec.proposers.chain import ChainProposer
 from codespec.proposers.suffix import SuffixProposer, end_after_spaces, longest_match
 from codespec.sequence import Candidates, Cap, Draft, Sequence
+from codespec.speculation.policy import ConfidenceStopped, Ds4Table, FixedLength, PlusTwoMinusOne
 from codespec.text.streaming import StopFinder
 from codespec.types import CompletionRequest, Snippet
 

@@ -15,7 +15,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from codespec.control.draft_length import ConfidenceStopped
 from codespec.engine import engine as engine_module
 from codespec.engine.engine import Engine
 from codespec.errors import RequestError
@@ -25,6 +24,7 @@ from codespec.proposers.draft_model import DraftModel
 from codespec.proposers.suffix import SuffixProposer
 from codespec.sequence import Candidates
 from codespec.sequence import Sequence as Text
+from codespec.speculation.policy import ConfidenceStopped
 from codespec.types import Completion, CompletionRequest
 from codespec.verify.sampling import chances
 from tests.kin import cousin

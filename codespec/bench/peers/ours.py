@@ -30,10 +30,6 @@ from codespec.bench.peers.watch import Watch
 from codespec.bench.pricing import measure_costs
 from codespec.bench.recording import LONGEST
 from codespec.config import EngineConfig
-from codespec.control.cost_rule import CostRule
-from codespec.control.costs import CostTable
-from codespec.control.draft_length import DraftLengthPolicy, FixedLength
-from codespec.control.user_caps import UserCapped
 from codespec.engine.calls import choose_calls
 from codespec.engine.engine import Engine
 from codespec.engine.load import DEFAULT_CONTEXT
@@ -51,6 +47,9 @@ from codespec.proposers.base import Proposer
 from codespec.proposers.chain import ChainProposer
 from codespec.proposers.draft_model import DraftModel
 from codespec.proposers.suffix import SuffixProposer
+from codespec.speculation.cost_model import CostTable
+from codespec.speculation.cost_policy import CostPolicy
+from codespec.speculation.policy import DraftLengthPolicy, FixedLength, UserCapped
 from codespec.types import CompletionRequest
 
 FAMILY = "codespec"
@@ -222,7 +221,7 @@ class Own:
         drafters = {name: cost for name, cost in table.drafters.items() if name in self.sources}
         costs, syntax = replace(table, drafters=drafters), config.policy == "cost+syntax"
         longest = longest_draft(config.draft_tokens, costs, pair.target.calls.rows)
-        rule = CostRule(costs, self.sources, tokens=longest, syntax=syntax)
+        rule = CostPolicy(costs, self.sources, tokens=longest, syntax=syntax)
         return UserCapped(rule, config.caps) if config.caps else rule
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import collections.abc
 
 from codespec.bench.peers.contest import Played, PlayedStep
-from codespec.control.draft_length import DraftLengthPolicy
 from codespec.sequence import Candidates, Cap, Sequence, Verdict
+from codespec.speculation.policy import DraftLengthPolicy
 
 
 class Watch:
     """Another policy, whose steps are noted."""
 
     def __init__(self, policy: DraftLengthPolicy) -> None:
-        self.name, self.follows_syntax = policy.name, policy.follows_syntax
+        self.name, self.follows_syntax, self.costs = policy.name, policy.follows_syntax, policy.costs
         self.policy = policy
         self.steps: list[PlayedStep] = []
 

@@ -9,8 +9,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from codespec import json_store
 from codespec.cli.checks.finding import Finding, failed, from_error, warning, well
-from codespec.control import kept
 from codespec.errors import ConfigError
 from codespec.server.access import check_bind, is_loopback
 from codespec.server.settings import ServeConfig
@@ -21,7 +21,7 @@ from codespec.token_file import read_token
 def check_folders() -> Iterator[Finding]:
     """Whether what was measured and what was learned can be kept."""
     for name, folder, variable in (
-        ("cache", kept.cache_folder(), "XDG_CACHE_HOME"),
+        ("cache", json_store.cache_folder(), "XDG_CACHE_HOME"),
         ("state", state_folder(), "XDG_STATE_HOME"),
     ):
         why = why_not_writable(folder)

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from aiohttp import web
+from codespec_grammars import Context, Cursor
+from codespec_grammars.contexts import NAMES
 
 from codespec.errors import CodespecError, RequestError
 from codespec.secret_files import is_secret
@@ -17,6 +19,7 @@ from codespec.server.tickets import Ask, Priority
 from codespec.server.wire import MOST_COUNT, Fields, event_stream, read_fields, sse
 from codespec.types import CompletionRequest, DoneEvent, Event, RoundEvent, Snippet, Stats, TextEvent
 
+MOST_OPEN = 1024  # brackets
 MOST_SIDE = 64 * 1024  # characters on each side of the cursor
 FIELDS = (
     *("document", "version", "language", "path", "prefix", "prefix_offset", "suffix", "snippets", "cursor", "trigger"),
@@ -35,7 +38,8 @@ async def complete(request: web.Request) -> web.StreamResponse:
 def read_ask(fields: Fields, context: int) -> Ask:
     """Raises RequestError for the first field that is unknown or can't be used."""
     fields.only(FIELDS)
-    _check_unused(fields)
+    fields.whole("version", 0, -MOST_COUNT - 1, MOST_COUNT)  # as the language server protocol has it; for logs only
+    fields.text("trigger", "", 64)
     deadline = fields.number("deadline_ms", 0, 0, 600_000)
     shape = fields.text("shape", "auto")
     if shape not in SHAPES:
@@ -60,6 +64,7 @@ def read_ask(fields: Fields, context: int) -> Ask:
         heal=shape != "raw",
         document=fields.text("document", "", 4096),
         prefix_offset=fields.whole("prefix_offset", 0, 0, MOST_COUNT),
+        cursor=_cursor(fields),
     )
     return Ask(request, Priority.INTERACTIVE if tokens else Priority.WARM_UP, notes=tuple(notes))
 
@@ -81,13 +86,16 @@ def _snippet(part: Fields) -> Snippet:
     return Snippet(path, part.text("text", most=MOST_SIDE))
 
 
-def _check_unused(fields: Fields) -> None:
-    """What the contract has and the engine finds out itself, so far; wrong values are told all the same."""
-    fields.whole("version", 0, -MOST_COUNT - 1, MOST_COUNT)  # as the language server protocol has it
-    fields.text("trigger", "", 64)
-    cursor = fields.part("cursor")
-    if cursor is not None:
-        cursor.only(("context", "open_brackets", "indent"))
+def _cursor(fields: Fields) -> Cursor | None:
+    """What the language server knows of the syntax at the cursor; None where it sent nothing."""
+    sent = fields.part("cursor")
+    if sent is None:
+        return None
+    sent.only(("context", "open_brackets", "indent"))
+    context, indent = sent.text("context", Context.UNKNOWN, 64), sent.whole("indent", 0, 0, MOST_COUNT)
+    if context not in NAMES:
+        raise RequestError(f"cursor.context must be one of {', '.join(Context)}.", "cursor.context")
+    return Cursor(Context(context), "".join(sent.texts("open_brackets", MOST_OPEN)), indent)
 
 
 def to_bytes(event: Event, notes: Sequence[str] = ()) -> bytes:

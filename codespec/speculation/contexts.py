@@ -1,5 +1,5 @@
-"""Keeps each sequence's outlook at its text's tip: which context class the next token lies in. Knows texts and grammar
-contexts; does not know what a context is used for.
+"""Where the tip of each text lies in its syntax. Begins from what the editor's language server sent, where it did, and
+follows the text as it grows. Knows texts and grammar contexts; does not know what a context is used for.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from codespec.sequence import Outlook, Sequence
 
 def follow(sequences: collections.abc.Sequence[Sequence]) -> None:
     """Advances every sequence's tracker by what was committed since it last looked, and reads the context there; costs
-    next to nothing where nothing was. What it takes is added to `outlook.seconds`.
+    next to nothing where nothing was committed. The time is added to `outlook.seconds`.
 
     Committed text is never taken back, so a tracker only advances. Bytes that healing holds are certain and count.
     """
@@ -32,6 +32,9 @@ def follow(sequences: collections.abc.Sequence[Sequence]) -> None:
 
 
 def _begin(sequence: Sequence, outlook: Outlook) -> ContextTracker:
+    """At the cursor, which stands behind the bytes that healing holds."""
     request = sequence.request
     outlook.language = find_language(request.language, request.path) if request.language or request.path else ""
-    return ContextTracker(outlook.language, sequence.context, request.suffix.encode())
+    outlook.read = len(sequence.held)
+    text = sequence.context + sequence.held
+    return ContextTracker(outlook.language, text, request.suffix.encode(), sent=request.cursor)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from codespec.control import kept
-from codespec.control.learned import Learned, forget
-from codespec.control.survival import Survival
+from codespec import json_store
+from codespec.speculation.acceptance_model import AcceptanceModel
+from codespec.speculation.store import Learned, forget
 
 
 @pytest.fixture(autouse=True)
@@ -17,8 +17,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "codespec" / "learned"
 
 
-def taught() -> Survival:
-    survival = Survival()
+def taught() -> AcceptanceModel:
+    survival = AcceptanceModel()
     survival.learn("suffix", ("comment", "python"), 0.0, [0.9, 0.8], 1)
     return survival
 
@@ -63,6 +63,6 @@ def test_a_write_that_fails_leaves_the_old_file(folder: Path, monkeypatch: pytes
 
     monkeypatch.setattr("os.replace", full)
     with pytest.raises(OSError, match="space"):
-        kept.write(folder / "one.json", {})
+        json_store.write(folder / "one.json", {})
     assert [file.name for file in folder.iterdir()] == ["one.json"]
     assert Learned("one", []).load().counters

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from codespec.control.cost_rule import CostRule
-from codespec.control.draft_length import FixedLength
-from codespec.control.rules_of_thumb import Ds4Table, PlusTwoMinusOne
-from codespec.control.user_caps import UserCapped
 from codespec.sequence import Candidates, Verdict
-from tests.control.sequences import drafted, sequence, table, verdict
+from codespec.speculation.cost_policy import CostPolicy
+from codespec.speculation.policy import Ds4Table, FixedLength, PlusTwoMinusOne, UserCapped
+from tests.speculation.sequences import drafted, sequence, table, verdict
 
 
 def test_two_more_one_less() -> None:
@@ -41,13 +39,18 @@ def test_the_table_of_issue_80(context: str, tip: bytes, tokens: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "context,language,room",
-    [("docstring", "python", 0), ("docstring", "go", 4), ("comment", "go", 2), ("statement", "go", 63)],
+    "context,language,most",
+    [("docstring", "python", 0), ("docstring", "go", 4), ("comment", "go", 2), ("statement", "go", 9)],
 )
-def test_a_users_number_is_a_hard_cap(context: str, language: str, room: int) -> None:
+def test_a_users_number_is_a_hard_cap(context: str, language: str, most: int) -> None:
     limits = {"comment": 2, "docstring": 4, "python.docstring": 0}
-    for inner in (FixedLength(9), CostRule(table(0.0), ("suffix",))):
+    for inner in (FixedLength(9), CostPolicy(table(0.0), ("suffix",), tokens=9)):
         made = sequence(context, language)
         policy = UserCapped(inner, limits)
-        policy.caps([made])
-        assert made.room == room and policy.follows_syntax and policy.name == inner.name
+        (cap,) = policy.caps([made])
+        assert (
+            cap.tokens == cap.of("suffix").tokens == most
+            and made.room == 63
+            and policy.follows_syntax
+            and policy.name == inner.name
+        )

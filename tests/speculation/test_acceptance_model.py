@@ -10,8 +10,7 @@ from codespec_grammars import Context
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codespec.control.priors import DRAFTER, LOOKUP, POSITIONS
-from codespec.control.survival import MOST_LUCK, Survival
+from codespec.speculation.acceptance_model import DRAFTER, LOOKUP, MOST_LOG_ODDS, POSITIONS, AcceptanceModel
 
 SOURCES = st.sampled_from(["suffix", "draft_model", "another"])
 PLACES = st.tuples(st.sampled_from(["", "comment", "closing", "unknown"]), st.sampled_from(["", "python", "go"]))
@@ -20,11 +19,11 @@ VERDICTS = st.tuples(
 )
 
 
-def taught(lessons: list[tuple[str, tuple[str, str], float, list[float], int]]) -> Survival:
-    survival = Survival()
+def taught(lessons: list[tuple[str, tuple[str, str], float, list[float], int]]) -> AcceptanceModel:
+    survival = AcceptanceModel()
     for source, place, luck, confidences, accepted in lessons:
         luck = survival.learn(source, place, luck, confidences, min(accepted, len(confidences)))
-        assert -MOST_LUCK <= luck <= MOST_LUCK
+        assert -MOST_LOG_ODDS <= luck <= MOST_LOG_ODDS
     return survival
 
 
@@ -38,7 +37,7 @@ def test_chances_are_chances_and_never_rise(
 ) -> None:
     survival = taught(lessons)
     for given_confidences in (None, confidences):
-        found = survival.survivals(source, place, luck, 20, given_confidences)
+        found = survival.survival(source, place, luck, 20, given_confidences)
         assert len(found) == 20 and all(0.0 < chance < 1.0 for chance in found[:1])
         assert all(0.0 <= later <= earlier for earlier, later in itertools.pairwise(found))
     assert all(0.0 < survival.rate(source, place, position) < 1.0 for position in range(20))
@@ -49,7 +48,7 @@ def test_survives_being_written_and_read(
     lessons: list[tuple[str, tuple[str, str], float, list[float], int]],
 ) -> None:
     survival = taught(lessons)
-    read = Survival.from_dict(json.loads(json.dumps(survival.as_dict())))
+    read = AcceptanceModel.from_dict(json.loads(json.dumps(survival.as_dict())))
     assert read.counters == survival.counters and read.weights == survival.weights
 
 
@@ -66,19 +65,19 @@ def test_survives_being_written_and_read(
 )
 def test_what_is_no_survival_is_refused(fault: dict[str, object]) -> None:
     with pytest.raises((ValueError, TypeError, KeyError, AttributeError)):
-        Survival.from_dict({**Survival().as_dict(), **fault})
+        AcceptanceModel.from_dict({**AcceptanceModel().as_dict(), **fault})
 
 
 def test_the_prior_knows_every_context_that_says_something() -> None:
     assert set(DRAFTER) == set(LOOKUP) == set(Context) - {Context.UNKNOWN}
-    survival = Survival()
+    survival = AcceptanceModel()
     first = {context: survival.rate("draft_model", (context, "python"), 0) for context in DRAFTER}
     assert first["closing"] > first["statement"] > first["string"]
     assert survival.rate("draft_model", ("unknown", ""), 0) == pytest.approx(survival.rate("draft_model", ("", ""), 0))
 
 
 def test_a_context_learns_for_itself_first_and_a_little_for_the_others() -> None:
-    survival, fresh = Survival(), Survival()
+    survival, fresh = AcceptanceModel(), AcceptanceModel()
     for _ in range(60):
         survival.learn("draft_model", ("comment", "python"), 0.0, [0.5], 0)
     told = {place: survival.rate("draft_model", place, 0) for place in PLACES_SEEN}
@@ -91,7 +90,7 @@ PLACES_SEEN = (("comment", "python"), ("comment", "go"), ("closing", "go"))
 
 
 def test_what_is_long_past_is_forgotten() -> None:
-    survival, place = Survival(), ("statement", "python")
+    survival, place = AcceptanceModel(), ("statement", "python")
     for _ in range(5000):
         survival.learn("suffix", place, 0.0, [0.5], 1)
     for _ in range(600):
@@ -102,15 +101,15 @@ def test_what_is_long_past_is_forgotten() -> None:
 
 def test_confidence_is_calibrated_by_what_came_of_it() -> None:
     """A drafter that is always sure and right only when it is surer still."""
-    survival, place = Survival(), ("", "")
+    survival, place = AcceptanceModel(), ("", "")
     for turn in range(3000):
         survival.learn("draft_model", place, 0.0, [0.99 if turn % 2 else 0.8], turn % 2)
-    sure, unsure = (survival.survivals("draft_model", place, 0.0, 1, [c])[0] for c in (0.99, 0.8))
+    sure, unsure = (survival.survival("draft_model", place, 0.0, 1, [c])[0] for c in (0.99, 0.8))
     assert sure > 0.75 and unsure < 0.25
 
 
 def test_only_what_was_judged_is_counted() -> None:
-    survival = Survival()
+    survival = AcceptanceModel()
     survival.learn("suffix", ("", ""), 0.0, [0.9] * 5, 2)
     counter = survival.counters["suffix", "", ""]
     assert counter.seen[:5] == [1.0, 1.0, 1.0, 0.0, 0.0] and counter.right[:5] == [1.0, 1.0, 0.0, 0.0, 0.0]

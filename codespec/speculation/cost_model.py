@@ -1,4 +1,5 @@
-"""What rounds cost: seconds of a forward by rows, context and batch, as measured on this machine. Plain data.
+"""What rounds cost: seconds of a forward by rows, context and batch, as measured on this machine; the price of one
+step; and which draft positions of a batch are worth their rows.
 
 A forward's rows share one pass over the weights, so its cost depends on the rows of the whole batch; how long the
 sequences are, and how many, comes on top. Knows numbers and how to read between them; measures nothing.
@@ -9,12 +10,13 @@ from __future__ import annotations
 import itertools
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 MOST_ROWS = 1 << 31  # of a point, and tokens of a context: beyond that no float holds them
-ROUND = 2e-4  # seconds a round costs beside its forwards: bookkeeping in Python
+BUCKET = 64  # tokens of context that are taken for equally long
+MOST_KNOWN = 512  # steps whose price is remembered
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,23 +104,21 @@ class ForwardCost:
 
 @dataclass(frozen=True, slots=True)
 class CostTable:
-    """What a round can be made of: the target's forward, each drafting model's, `retokenize`: what drafts cost beside
-    all forwards, by how many of a step's sequences have one (the first is the dearest: the forwards before it have
-    emptied the machine's caches; several of different lengths are attended apart), and looking at the syntax around one
-    tip. Seconds.
+    """What a round can be made of, in seconds: the target's forward, each drafting model's, and `retokenize`: what a
+    step's drafts cost beside all forwards, by how many there are (encoding them; drafts of different lengths are also
+    attended to apart).
     """
 
     target: ForwardCost
     drafters: Mapping[str, ForwardCost] = field(default_factory=dict)
     retokenize: Curve = FREE
-    look: float = 0.0
 
     def plain(self, batch: int, context: float) -> float:
         """A round in which nothing is drafted."""
-        return self.target.seconds(batch, batch, context) + ROUND
+        return self.target.seconds(batch, batch, context)
 
     def spelling(self, drafts: float) -> float:
-        """A step's drafts beside all forwards: to find, encode, weigh and judge them, and what they slow down."""
+        """So many drafts of one step, beside all forwards."""
         return self.retokenize.at(drafts) if drafts else 0.0
 
     def as_dict(self) -> dict[str, Any]:
@@ -129,10 +129,105 @@ class CostTable:
     def from_dict(cls, values: Mapping[str, Any]) -> CostTable:
         """Reads what `as_dict` wrote. Raises ValueError, TypeError or KeyError for anything else."""
         drafters = {str(name): ForwardCost.from_dict(found) for name, found in values["drafters"].items()}
-        target, look = ForwardCost.from_dict(values["target"]), float(values["look"])
-        if not math.isfinite(look) or look < 0.0:
-            raise ValueError("a time is finite and not negative")
-        return cls(target, drafters, _curve(values["retokenize"]), look)
+        return cls(ForwardCost.from_dict(values["target"]), drafters, _curve(values["retokenize"]))
+
+
+@dataclass(frozen=True, slots=True)
+class StepCost:
+    """The price of one step. `plain` is the seconds of the step without drafts, `extra[n]` those of n more rows,
+    `forwards` one sequence's share of a drafter's forward if all draft, `draft` what a draft takes beside its rows and
+    forwards. `price` is how many tokens a second is worth.
+    """
+
+    deciding: bool  # whether somebody decodes; a step that only reads prompts earns nothing and is not weighed
+    batch: int
+    context: int
+    plain: float
+    draft: float
+    extra: tuple[float, ...]
+    forwards: Mapping[str, float] = field(default_factory=dict)
+    price: float = 0.0
+
+    @property
+    def row(self) -> float:
+        """Seconds of one more row: a mean of the first few, for costs rise in stairs."""
+        rows = min(4, len(self.extra) - 1)
+        return self.extra[rows] / max(1, rows)
+
+    def gain(self, survival: Sequence[float], token: float = 0.0) -> float:
+        """Tokens that the best length brings beyond what its time is worth, if drafting takes `token` seconds a token;
+        below 0 where none pays.
+        """
+        best, tokens = -1.0, 0.0
+        for length, chance in enumerate(survival, 1):
+            tokens += chance
+            best = max(best, tokens - self.price * (self.extra[length] + self.draft + length * token))
+        return best
+
+    def rounds(self, seconds: float) -> float:
+        """Seconds as plain rounds of one sequence, whose share of a step they are."""
+        return self.batch * seconds / self.plain
+
+    def affords(self, rounds: float, token: float = 0.0) -> int:
+        """Tokens that one sequence may draft, in `token` seconds each, and have verified for so many rounds of its own,
+        if all draft as many.
+        """
+        longest = (len(self.extra) - 1) // self.batch
+        costs = (self.extra[self.batch * n] / self.plain + self.rounds(n * token) for n in range(1, longest + 1))
+        return next((n for n, cost in enumerate(costs) if cost > rounds), longest)
+
+
+@dataclass(slots=True)
+class StepCosts:
+    """Prices of steps with drafts of up to `tokens` tokens; steps that are alike are worked out once."""
+
+    table: CostTable
+    tokens: int
+    _known: dict[tuple[int, int, int], StepCost] = field(default_factory=dict, init=False)
+
+    def of(self, rows: int, batch: int, context: float, deciding: bool, speedup: float) -> StepCost:
+        """The price of a step that has `rows` rows of `batch` sequences, `context` tokens long on average, before any
+        draft, where text is written `speedup` times as fast as plainly.
+        """
+        key = rows, batch, int(context) // BUCKET * BUCKET
+        if key not in self._known:
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            self._known[key] = self._work_out(*key)
+        found = self._known[key]
+        return replace(found, deciding=deciding, price=speedup * batch / found.plain)
+
+    def _work_out(self, rows: int, batch: int, context: int) -> StepCost:
+        table = self.table
+        before = table.target.seconds(rows, batch, context)
+        most = range(rows, rows + batch * self.tokens + 1)
+        extra = tuple(table.target.seconds(more, batch, context) - before for more in most)
+        forwards = {name: cost.seconds(batch, batch, context) / batch for name, cost in table.drafters.items()}
+        return StepCost(False, batch, context, table.plain(batch, context), table.spelling(1), extra, forwards)
+
+
+def admit(survivals: Sequence[Sequence[float]], seconds: Callable[[int], float], price: float) -> list[int]:
+    """How many positions of each sequence to verify: what maximizes expected tokens − price × seconds(positions).
+
+    All rows of a step share one forward, so the best n positions are the n likeliest; `survivals[r]` never rises, so
+    those are whole beginnings. `seconds(n)` is what n more rows cost; `price` is in tokens a second. Among equals the
+    shortest.
+    """
+    ranked = sorted(
+        (-survival, number, position)
+        for number, chances in enumerate(survivals)
+        for position, survival in enumerate(chances)
+    )
+    best, count, tokens = 0.0, 0, 0.0
+    for rows, (survival, _, _) in enumerate(ranked, 1):
+        tokens -= survival
+        gain = tokens - price * seconds(rows)
+        if gain > best:
+            best, count = gain, rows
+    lengths = [0] * len(survivals)
+    for _, number, _ in ranked[:count]:
+        lengths[number] += 1
+    return lengths
 
 
 def _curve(values: Mapping[str, Any]) -> Curve:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codespec.control.costs import CostTable, Curve, ForwardCost, Point
+from codespec.speculation.cost_model import CostTable, Curve, ForwardCost, Point
 
 POINTS = st.dictionaries(st.integers(1, 64), st.floats(1e-4, 1.0), min_size=1, max_size=8)
 
@@ -53,7 +53,7 @@ def test_more_never_costs_less(rows: int, more: int, batch: int, others: int, co
 
 
 def test_tables_are_read_as_they_were_written() -> None:
-    table = CostTable(forward_cost(), {"draft_model": forward_cost()}, Curve((1, 8), (1e-4, 4e-4)), 1e-3)
+    table = CostTable(forward_cost(), {"draft_model": forward_cost()}, Curve((1, 8), (1e-4, 4e-4)))
     assert CostTable.from_dict(json.loads(json.dumps(table.as_dict()))) == table
 
 

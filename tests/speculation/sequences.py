@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from codespec_grammars import ContextTracker
 
-from codespec.control.costs import CostTable, Curve, ForwardCost
 from codespec.sequence import Candidates, Sequence, Verdict
+from codespec.speculation.cost_model import CostTable, Curve, ForwardCost
 from codespec.text.streaming import StopFinder
 from codespec.types import CompletionRequest
 

@@ -8,13 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codespec.control import stake
-from codespec.control.cost_rule import CostRule
-from codespec.control.costs import CostTable, Curve
-from codespec.control.step import Step
-from codespec.control.survival import Survival
 from codespec.sequence import Candidates
-from tests.control.sequences import drafted, grow, sequence, table, verdict
+from codespec.speculation import budget
+from codespec.speculation.acceptance_model import AcceptanceModel
+from codespec.speculation.cost_model import CostTable, Curve, StepCost
+from codespec.speculation.cost_policy import CostPolicy
+from tests.speculation.sequences import drafted, grow, sequence, table, verdict
 
 CHAIN = ("suffix", "draft_model")
 LENGTH = 128
@@ -22,16 +21,16 @@ SPELLING = st.sampled_from([0.0, 0.02, 0.1, 0.4])
 ROWS, UNITS = st.sampled_from([0.0, 0.01, 0.1, 0.5, 2.0]), st.sampled_from([0.01, 0.05, 0.3, 1.5])
 
 
-def confident() -> Survival:
+def confident() -> AcceptanceModel:
     """What a pair taught whose every draft was right."""
-    survival = Survival()
+    survival = AcceptanceModel()
     for source in CHAIN:
         for _ in range(100):
             survival.learn(source, ("", ""), 0.0, [0.9] * 16, 16)
     return survival
 
 
-def write(rule: CostRule, costs: CostTable, rounds: int, found: list[str], right: int = 0) -> tuple[float, int]:
+def write(rule: CostPolicy, costs: CostTable, rounds: int, found: list[str], right: int = 0) -> tuple[float, int]:
     """One text, in whose rounds `found` take turns to draft as much as they may. Returns plain rounds that drafting and
     rows took, and how many tokens were verified.
     """
@@ -60,10 +59,10 @@ def test_a_text_in_which_nothing_holds_loses_its_stake_and_no_more(
     row: float, unit: float, found: list[str], learned: bool, spelling: float
 ) -> None:
     costs = replace(table(row, unit), retokenize=Curve((1,), (spelling,)))
-    rule = CostRule(costs, CHAIN, syntax=False, survival=confident() if learned else None)
+    rule = CostPolicy(costs, CHAIN, syntax=False, acceptance=confident() if learned else None)
     for _ in range(3):  # each text is believed afresh
         spent, _ = write(rule, costs, LENGTH, found)
-        allowed = (stake.STAKE + min(stake.STAKE, stake.TRIES * spelling) + stake.SHARE * LENGTH) * 1.001
+        allowed = (budget.STAKE + budget.SHARE * LENGTH) * 1.001
         assert spent <= allowed + spelling and allowed < 0.02 * LENGTH  # the last look may cost more than was left
 
 
@@ -72,7 +71,7 @@ def test_a_text_in_which_nothing_holds_loses_its_stake_and_no_more(
 def test_nor_do_many_at_once(row: float, batch: int, found: list[str]) -> None:
     """Each may lose as many of its tokens as a text alone, so a batch loses as large a part of its time."""
     costs = table(row, 0.01)
-    rule = CostRule(costs, CHAIN, syntax=False, survival=confident())
+    rule = CostPolicy(costs, CHAIN, syntax=False, acceptance=confident())
     texts, spent = [sequence(max_tokens=1000) for _ in range(batch)], 0.0
     for text in texts:
         text.outlook.read_by["draft_model"] = 1000
@@ -87,13 +86,13 @@ def test_nor_do_many_at_once(row: float, batch: int, found: list[str]) -> None:
         for text, one in zip(texts, kept, strict=True):
             grow(text, verdict(one, 0))
             rule.observe(text, one, verdict(one, 0))
-    assert spent <= (stake.STAKE + stake.SHARE * LENGTH) * 1.001
+    assert spent <= (budget.STAKE + budget.SHARE * LENGTH) * 1.001
 
 
 def test_a_rule_without_a_stake_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stake, "STAKE", 1000.0)
+    monkeypatch.setattr(budget, "STAKE", 1000.0)
     costs = table(0.1, 0.3)
-    spent, _ = write(CostRule(costs, CHAIN, syntax=False, survival=confident()), costs, LENGTH, ["suffix"])
+    spent, _ = write(CostPolicy(costs, CHAIN, syntax=False, acceptance=confident()), costs, LENGTH, ["suffix"])
     assert spent > 0.02 * LENGTH
 
 
@@ -101,15 +100,15 @@ def test_a_rule_without_a_stake_would_be_caught(monkeypatch: pytest.MonkeyPatch)
 def test_what_holds_is_soon_as_free_as_ever(right: int) -> None:
     """A few rounds of short drafts, then the longest."""
     costs = table(0.1, 0.3)
-    rule = CostRule(costs, CHAIN, syntax=False, survival=confident())
+    rule = CostPolicy(costs, CHAIN, syntax=False, acceptance=confident())
     _, rows = write(rule, costs, 12, ["suffix"], right)
     assert rows >= 9 * right
 
 
 def test_a_text_that_lost_all_is_asked_again_later() -> None:
     """Not even a lookup is encoded meanwhile, for that costs too; each token written gives a little back."""
-    rule, made = CostRule(table(0.1), ("suffix",), syntax=False), sequence(max_tokens=1000)
-    made.outlook.lost = stake.STAKE + 10.5 * stake.SHARE
+    rule, made = CostPolicy(table(0.1), ("suffix",), syntax=False), sequence(max_tokens=1000)
+    made.outlook.lost = budget.STAKE + 10.5 * budget.SHARE
     asked = []
     for _ in range(20):
         (cap,) = rule.caps([made])
@@ -123,7 +122,7 @@ def test_a_text_that_lost_all_is_asked_again_later() -> None:
 def test_a_lookup_wins_by_being_judged_alone() -> None:
     """No row is left for it, and yet its first token is compared with what the target says."""
     costs = table(0.4, 0.3)
-    rule = CostRule(costs, ("suffix",), syntax=False, survival=confident())
+    rule = CostPolicy(costs, ("suffix",), syntax=False, acceptance=confident())
     made = sequence()
     made.outlook.lost = 1.0
     rule.caps([made])
@@ -137,18 +136,9 @@ def test_a_lookup_wins_by_being_judged_alone() -> None:
 @settings(deadline=None)
 def test_what_is_affordable_is_the_longest_that_is(batch: int, rounds: float, unit: float, rises: list[float]) -> None:
     extra = tuple(sum(rises[:n]) for n in range(16 * batch + 1))
-    step = Step(True, batch, 0, 1.5, 0.0, 1.0, extra)
+    step = StepCost(True, batch, 0, 1.5, 0.0, extra)
     count = step.affords(rounds, unit)
     assert 0 <= count <= 16
-    cost = [step.own_rounds(extra[batch * n] / batch + n * unit) for n in range(17)]
+    cost = [step.rounds(extra[batch * n] / batch + n * unit) for n in range(17)]
     assert cost[count] <= rounds * (1 + 1e-9) or count == 0
     assert count == 16 or cost[count + 1] > rounds * (1 - 1e-9)
-
-
-def test_where_a_try_is_dear_the_stake_pays_for_some() -> None:
-    """Else two wrong guesses would end all drafting; never more than as much again."""
-    assert stake.left(0.0, 0, 0.2) == pytest.approx(stake.STAKE + stake.TRIES * 0.2)
-    assert stake.left(0.0, 0, 5.0) == pytest.approx(2 * stake.STAKE) and stake.left(0.0, 0) == stake.STAKE
-    costs = replace(table(0.0), retokenize=Curve((1,), (0.2,)))
-    spent, _ = write(CostRule(costs, CHAIN, syntax=False, survival=confident()), costs, LENGTH, ["suffix"])
-    assert spent > stake.STAKE + stake.SHARE * LENGTH

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codespec.control.admit import admit
+from codespec.speculation.cost_model import admit
 
 CHANCES = st.lists(st.floats(0.01, 1.0), max_size=4).map(lambda found: list(accumulate(found, lambda a, b: a * b)))
 BATCHES = st.lists(CHANCES, max_size=3)

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from codespec.control import cost_rule
-from codespec.control.admit import admit
-from codespec.control.cost_rule import CostRule
-from codespec.control.costs import Curve
-from codespec.control.survival import Place, Survival
 from codespec.sequence import Candidates, Cap
-from tests.control.sequences import drafted, grow, sequence, table, verdict
+from codespec.speculation import cost_policy
+from codespec.speculation.acceptance_model import AcceptanceModel
+from codespec.speculation.cost_model import admit
+from codespec.speculation.cost_policy import CostPolicy
+from tests.speculation.sequences import drafted, grow, sequence, table, verdict
 
 CHAIN = ("suffix", "draft_model")
 
 
 def play(
-    rule: CostRule,
+    rule: CostPolicy,
     rounds: int,
     right: int,
     *,
@@ -44,32 +41,34 @@ def play(
 
 
 def test_right_drafts_are_verified_whole_and_wrong_ones_not_at_all() -> None:
-    assert play(CostRule(table(), ("suffix",)), 60, right=8)[-20:] == [8] * 20
-    assert sum(play(CostRule(table(), ("suffix",)), 200, right=0)[40:]) == 0
+    assert play(CostPolicy(table(), ("suffix",)), 60, right=8)[-20:] == [8] * 20
+    assert sum(play(CostPolicy(table(), ("suffix",)), 200, right=0)[40:]) == 0
 
 
 def test_a_dear_row_shortens_drafts() -> None:
     """Drafts right for three tokens and no more: the fourth is not worth a dear row."""
-    lengths = {row: play(CostRule(table(row), ("suffix",)), 300, right=3)[-50:] for row in (0.0, 0.1, 2.0)}
+    lengths = {row: play(CostPolicy(table(row), ("suffix",)), 300, right=3)[-50:] for row in (0.0, 0.1, 2.0)}
     assert set(lengths[0.0]) == {8} and set(lengths[0.1]) == {3} and set(lengths[2.0]) == {0}
 
 
 def test_a_rule_that_ignores_costs_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cost_rule, "admit", lambda survivals, seconds, price: admit(survivals, lambda rows: 0.0, price))
+    monkeypatch.setattr(
+        cost_policy, "admit", lambda survivals, seconds, price: admit(survivals, lambda rows: 0.0, price)
+    )
     with pytest.raises(AssertionError):
         test_a_dear_row_shortens_drafts()
 
 
 def test_what_was_trimmed_is_judged_by_the_next_token() -> None:
     """Zero is no dead end for a lookup: its first token is seen to be right again, without a row for it."""
-    rule = CostRule(table(0.4), ("suffix",))
+    rule = CostPolicy(table(0.4), ("suffix",))
     assert play(rule, 150, right=0)[-1] == 0
     assert play(rule, 150, right=8)[-1] == 8
 
 
 def test_a_drafter_that_costs_more_than_it_brings_is_left_alone() -> None:
     for unit, asked in ((0.05, True), (3.0, False)):
-        rule = CostRule(table(0.1, unit), CHAIN)
+        rule = CostPolicy(table(0.1, unit), CHAIN)
         made = sequence()
         made.outlook.read_by["draft_model"] = len(made.ids)
         (cap,) = rule.caps([made])
@@ -79,13 +78,13 @@ def test_a_drafter_that_costs_more_than_it_brings_is_left_alone() -> None:
 
 def test_reading_a_long_prompt_is_a_cost() -> None:
     """The same drafter on the same text: not worth reading 400 tokens for two more of them, worth it for 500."""
-    rule = CostRule(table(0.1, 0.1), CHAIN)
+    rule = CostPolicy(table(0.1, 0.1), CHAIN)
     tokens = {n: rule.caps([sequence(length=400, max_tokens=n)])[0].of("draft_model").tokens for n in (3, 500)}
     assert tokens[3] == 0 < tokens[500]
 
 
 def test_an_unsure_drafter_stops() -> None:
-    rule = CostRule(table(0.1, 0.2), CHAIN)
+    rule = CostPolicy(table(0.1, 0.2), CHAIN)
     made = sequence("closing", "python")
     made.outlook.read_by["draft_model"] = len(made.ids)
     cap = rule.caps([made])[0].of("draft_model")
@@ -97,17 +96,17 @@ def test_an_unsure_drafter_stops() -> None:
 def test_drafts_may_be_short(longest: int) -> None:
     made = sequence()
     made.outlook.read_by["draft_model"], made.outlook.lost = len(made.ids), -8.0
-    cap = CostRule(table(0.1, 0.05), CHAIN, tokens=longest).caps([made])[0].of("draft_model")
+    cap = CostPolicy(table(0.1, 0.05), CHAIN, tokens=longest).caps([made])[0].of("draft_model")
     assert cap.tokens == longest and cap.goes_on([0.99])
 
 
 def test_a_poor_lookup_makes_way_for_a_good_drafter() -> None:
-    survival = Survival()
+    survival = AcceptanceModel()
     for _ in range(100):
         survival.learn("draft_model", ("", ""), 0.0, [0.9] * 4, 4)
         survival.learn("suffix", ("", ""), 0.0, [0.4], 0)
         survival.learn("suffix", ("", ""), 0.0, [0.9] * 8, 8)
-    rule = CostRule(table(0.1, 0.05), CHAIN, syntax=False, survival=survival)
+    rule = CostPolicy(table(0.1, 0.05), CHAIN, syntax=False, acceptance=survival)
     made = sequence()
     made.outlook.read_by["draft_model"] = len(made.ids)
     cap = rule.caps([made])[0].of("suffix")
@@ -116,7 +115,7 @@ def test_a_poor_lookup_makes_way_for_a_good_drafter() -> None:
 
 def test_zero_is_tried_again_within_a_budget() -> None:
     """A drafter that never pays is asked now and then; what that costs stays near a hundredth of the time."""
-    rule = CostRule(table(0.1, 0.5), ("draft_model",))
+    rule = CostPolicy(table(0.1, 0.5), ("draft_model",))
     asked, made = 0, sequence()
     for turn in range(3000):
         made = made if turn % 100 else sequence(max_tokens=1000)
@@ -133,25 +132,25 @@ def test_zero_is_tried_again_within_a_budget() -> None:
 def test_nothing_is_asked_where_there_is_no_room() -> None:
     made = sequence()
     made.room = 0
-    assert CostRule(table(), ("suffix",)).caps([made]) == [Cap(0)]
+    assert CostPolicy(table(), ("suffix",)).caps([made]) == [Cap(0)]
 
 
 def test_syntax_moves_the_prior_and_only_where_it_is_followed() -> None:
     def asked(context: str, syntax: bool) -> int:
         made = sequence(context, "python")
         made.outlook.read_by["draft_model"] = len(made.ids)
-        return CostRule(table(0.1, 0.32), CHAIN, syntax=syntax).caps([made])[0].of("draft_model").tokens
+        return CostPolicy(table(0.1, 0.32), CHAIN, syntax=syntax).caps([made])[0].of("draft_model").tokens
 
     assert asked("closing", True) > asked("string", True) == 0
     assert asked("closing", False) == asked("string", False)
 
 
 def test_across_a_batch_the_likelier_rows_go_first() -> None:
-    survival = Survival()
+    survival = AcceptanceModel()
     for _ in range(100):
         survival.learn("suffix", ("closing", "python"), 0.0, [0.9] * 8, 8)
         survival.learn("suffix", ("string", "python"), 0.0, [0.9] * 8, 1)
-    rule = CostRule(table(0.3), ("suffix",), survival=survival)
+    rule = CostPolicy(table(0.3), ("suffix",), acceptance=survival)
     sequences = [sequence("string", "python"), sequence("closing", "python"), sequence("string", "python")]
     for made in sequences:
         made.outlook.lost = -8.0  # texts whose drafts held
@@ -162,7 +161,7 @@ def test_across_a_batch_the_likelier_rows_go_first() -> None:
 
 
 def test_decisions_are_explained_to_those_who_listen() -> None:
-    rule = CostRule(table(0.3), ("suffix",))
+    rule = CostPolicy(table(0.3), ("suffix",))
     play(rule, 30, right=2, context="arguments")
     made = sequence("arguments", "python")
     made.listening = True
@@ -175,60 +174,8 @@ def test_decisions_are_explained_to_those_who_listen() -> None:
 
 
 def test_what_was_learned_is_kept_at_the_end() -> None:
-    kept: list[Survival] = []
-    rule = CostRule(table(), ("suffix",), keep=kept.append)
+    kept: list[AcceptanceModel] = []
+    rule = CostPolicy(table(), ("suffix",), keep=kept.append)
     play(rule, 3, right=8)
     rule.close()
-    assert kept == [rule.survival]
-
-
-def test_the_context_is_looked_at_only_where_it_can_matter() -> None:
-    """A look that costs half a round and changes nothing is taken now and then; a cheap one in every step."""
-    for look, rounds, least, most in ((0.5, 4000, 4, 12), (1e-6, 200, 200, 200)):
-        costs = replace(table(0.1, 0.6), look=look)
-        rule, looks = CostRule(costs, CHAIN), 0
-        for _ in range(rounds):
-            made = sequence("statement", "python")
-            made.generated += b"x"
-            rule.caps([made])
-            looks += made.outlook.read == 1
-        assert least <= looks <= most
-
-
-def test_texts_that_expect_alike_are_weighed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch that drafts nothing weighed a drafter for each text: a twentieth of a small model's step."""
-    rule = CostRule(table(0.1, 0.3), ("draft_model",), syntax=False)
-    weigh, asked = rule.survival.survivals, []
-
-    def noted(source: str, place: Place, luck: float, count: int) -> list[float]:
-        asked.append(luck)
-        return weigh(source, place, luck, count)
-
-    monkeypatch.setattr(rule.survival, "survivals", noted)
-    batch = [sequence() for _ in range(16)]
-    batch[3].outlook.luck["draft_model"] = batch[5].outlook.luck["draft_model"] = -2.0
-    rule.caps(batch)
-    assert sorted(asked) == [-2.0, 0.0]
-    rule.caps(batch)
-    assert len(asked) == 4, "what was learned since counts in the next step"
-
-
-@pytest.mark.parametrize(("drafting", "goes_on"), [(1, False), (8, True)])
-def test_what_drafts_share_is_shared_among_those_that_come(drafting: int, goes_on: bool) -> None:
-    """Two right tokens pay an eighth of what all drafts of a step take, and not the whole of it."""
-    rule = CostRule(replace(table(0.0), retokenize=Curve((1, 8), (0.3, 0.4))), ("suffix",), syntax=False)
-    batch = [sequence(max_tokens=2000) for _ in range(8)]
-    counts = []
-    for _ in range(300):
-        for made in batch:
-            made.outlook.lost = -8.0  # no text's own stake stops it
-        caps = rule.caps(batch)
-        asked = [n < drafting and cap.tokens and cap.goes_on((0.9,)) for n, cap in enumerate(caps)]
-        kept = rule.trim(batch, [drafted("suffix", 4) if draft else Candidates() for draft in asked])
-        for made, found in zip(batch, kept, strict=True):
-            judged = verdict(found, 2 * bool(found.ids or found.left_out))
-            grow(made, judged)
-            rule.observe(made, found, judged)
-        counts.append(sum(map(bool, asked)))
-    late = sum(counts[-100:]) / (100 * drafting)
-    assert late > 0.9 if goes_on else late < 0.1
+    assert kept == [rule.acceptance]
