@@ -13,9 +13,8 @@ from codespec_grammars.contexts import TEXT_LIKE, Context
 from codespec_grammars.language import Language
 from codespec_grammars.lexer import LexState, in_text
 from codespec_grammars.lexer_rules import COMMENT, LexerRules
-from codespec_grammars.lookup import Found
-from codespec_grammars.mend import is_word, word_before
-from codespec_grammars.statement import begins_with, statement_start
+from codespec_grammars.queries import Found
+from codespec_grammars.statement import begins_with, is_word, statement_start, word_before
 
 _HEADS = (Context.IMPORT, Context.SIGNATURE)
 _LOOSE = (Context.STATEMENT, Context.ARGUMENTS)
