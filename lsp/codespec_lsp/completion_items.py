@@ -1,7 +1,7 @@
-"""Offers as the protocol's items. Knows lsprotocol and columns; decides nothing.
+"""Suggestions as the protocol's items.
 
 An item replaces the line up to the cursor and repeats what stands there: clients that keep an old suggestion on the
-screen while the user types find the new one to be its continuation. What the line's emoji stand in is left alone.
+screen while the user types find the new one to be its continuation. The line's emoji stay as they are.
 """
 
 from __future__ import annotations
@@ -11,48 +11,42 @@ from dataclasses import dataclass
 
 from lsprotocol import types
 
-from codespec_lsp.cut import one_line
-from codespec_lsp.desk import Offer
+from codespec_lsp.completions import Suggestion
 
 ACCEPT = "codespec.accept"
 MOST_LABEL = 80
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """What an item replaces: `range`, in which `typed` stands already. `newline` is the one the client shows."""
+class EditRange:
+    """What an item replaces: `range`, in which `typed` stands already. `newline` is the one that the client shows."""
 
     range: types.Range
     typed: str
     newline: str
 
 
-def name_of(offer: Offer) -> str:
-    """What a suggestion is called between client and server."""
-    return str(offer.text.number)
-
-
-def inline_item(offer: Offer, target: Target) -> types.InlineCompletionItem:
+def inline_item(suggestion: Suggestion, edit: EditRange) -> types.InlineCompletionItem:
     """For textDocument/inlineCompletion."""
-    text = target.typed + as_shown(offer.rest, target.newline)
+    text = edit.typed + with_newline(suggestion.shown, edit.newline)
     return types.InlineCompletionItem(
         insert_text=text,
         filter_text=text,
-        range=target.range,
-        command=_command(offer, target),
+        range=edit.range,
+        command=_command(suggestion, edit),
     )
 
 
-def completion_list(offers: Sequence[Offer], target: Target, word: str) -> types.CompletionList:
+def completion_list(suggestions: Sequence[Suggestion], edit: EditRange, word: str) -> types.CompletionList:
     """For textDocument/completion; `word` is what the client filters by, the word up to the cursor. What it filters in
     goes on behind that, so that an item stays while the user types it along."""
-    items = [_completion_item(offer, target, word, index) for index, offer in enumerate(offers)]
+    items = [_completion_item(suggestion, edit, word, index) for index, suggestion in enumerate(suggestions)]
     return types.CompletionList(is_incomplete=True, items=items)
 
 
-def _completion_item(offer: Offer, target: Target, word: str, index: int) -> types.CompletionItem:
-    text = target.typed + as_shown(offer.rest, target.newline)
-    shown = one_line(word, offer.rest)
+def _completion_item(suggestion: Suggestion, edit: EditRange, word: str, index: int) -> types.CompletionItem:
+    text = edit.typed + with_newline(suggestion.shown, edit.newline)
+    shown = one_line_label(word, suggestion.shown)
     return types.CompletionItem(
         label=shown[:MOST_LABEL],
         kind=types.CompletionItemKind.Text,
@@ -62,18 +56,26 @@ def _completion_item(offer: Offer, target: Target, word: str, index: int) -> typ
         sort_text=f"\x7f{index}",
         insert_text_format=types.InsertTextFormat.PlainText,
         insert_text_mode=types.InsertTextMode.AsIs,
-        text_edit=types.TextEdit(range=target.range, new_text=text),
-        command=_command(offer, target),
+        text_edit=types.TextEdit(range=edit.range, new_text=text),
+        command=_command(suggestion, edit),
     )
 
 
-def _command(offer: Offer, target: Target) -> types.Command:
+def _command(suggestion: Suggestion, edit: EditRange) -> types.Command:
     """Tells us that it was taken: which, how much of the item stood there, and how much of the text was typed along."""
-    lead = len(as_shown(target.typed, target.newline))
-    typed = len(offer.text.text) - len(offer.full)
-    return types.Command(title="codespec", command=ACCEPT, arguments=[name_of(offer), lead, typed])
+    lead = len(with_newline(edit.typed, edit.newline))
+    return types.Command(title="codespec", command=ACCEPT, arguments=[suggestion.name, lead, suggestion.typed])
 
 
-def as_shown(text: str, newline: str) -> str:
+def with_newline(text: str, newline: str) -> str:
     """The text with the client's line ends."""
     return text.replace("\r\n", "\n") if newline == "\n" else text
+
+
+def one_line_label(typed: str, rest: str) -> str:
+    """What is typed and the first line behind it that shows anything, for a list of one-line labels."""
+    first, *lines = rest.splitlines() or [""]
+    if first.strip():
+        return typed + (first.rstrip() if typed else first.strip())
+    shown = next((line.strip() for line in lines if line.strip()), "")
+    return f"{typed} {shown}".strip()

@@ -1,43 +1,32 @@
-"""Completions as texts at a place, finished or still growing, and the memory of them that makes typing along free.
+"""Completions as text: growing or finished, typed along by the user, and cached for as long as they fit.
 
-Knows strings; knows no daemon and no editor.
+Knows strings and edits; knows no daemon and no editor.
 """
 
 from __future__ import annotations
 
 import itertools
+import re
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from codespec_lsp.buffer import Edit
+from codespec_lsp.prompt import Prompt
+
+# What an editor inserts by itself while one character is typed.
+PAIRS = ("()", "[]", "{}", '""', "''", "``", "<>")
+# Within a word, and after a sign that joins characters, more text would change what is there.
+_UNSTABLE_END = re.compile(r"(?:[\w$\r]|\S?[\u200d\ufe0f])+\Z")
 _numbers = itertools.count(1)
 
 
-@dataclass(frozen=True, slots=True)
-class Spot:
-    """A cursor: the document, the text around it as far as it is sent, and how much of the document stands before
-    `prefix`."""
-
-    uri: str
-    prefix: str
-    suffix: str
-    offset: int = 0
-
-    def rest(self, other: Spot, text: str) -> str | None:
-        """What of `text`, written at this spot, is still to come at the other; None where that is no place in it."""
-        typed = len(other.prefix) - len(self.prefix)
-        if typed < 0 or not text.startswith(other.prefix[len(self.prefix) :]):
-            return None  # most are out here, before whole texts are compared
-        if (self.uri, self.offset, self.suffix) != (other.uri, other.offset, other.suffix):
-            return None
-        return text[typed:] if other.prefix.startswith(self.prefix) else None
-
-
 @dataclass(eq=False, slots=True)
-class Text:
-    """A completion. `done`: nothing more comes; `growing`: somebody is writing it. Listeners hear of changes."""
+class Completion:
+    """A completion of a prompt. `growing`: it is being streamed; `done`: nothing more comes. Listeners are called at
+    each change."""
 
-    spot: Spot
+    prompt: Prompt
     text: str = ""
     done: bool = False
     growing: bool = False
@@ -49,56 +38,140 @@ class Text:
     def grow(self, piece: str) -> None:
         """Appends a piece that will not be taken back."""
         self.text += piece
-        self.tell()
+        self._notify()
 
-    def end(self, finish_reason: str) -> None:
+    def finish(self, reason: str) -> None:
         """Nothing more comes."""
-        self.done, self.growing, self.finish_reason = True, False, finish_reason
-        self.tell()
+        self.done, self.growing, self.finish_reason = True, False, reason
+        self._notify()
 
     def stop(self) -> None:
-        """Nobody writes it any more; there could be more."""
+        """The stream is over before the completion is done."""
         self.growing = False
-        self.tell()
+        self._notify()
 
-    def tell(self) -> None:
-        """Tells all who listen."""
+    def _notify(self) -> None:
         for listener in list(self.listeners):
             listener()
 
 
-class TypedAlong:
-    """The texts seen last; the one that was used longest ago goes first."""
+class CompletionCache:
+    """The completions seen last; the least recently used one is dropped first."""
 
     def __init__(self, most: int = 24) -> None:
         self._most = most
-        self._texts: OrderedDict[int, Text] = OrderedDict()
+        self._completions: OrderedDict[int, Completion] = OrderedDict()
 
-    def keep(self, text: Text) -> None:
-        """Remembers a text."""
-        self._texts[text.number] = text
-        self._texts.move_to_end(text.number)
-        while len(self._texts) > self._most:
-            self._texts.popitem(last=False)
+    def add(self, completion: Completion) -> None:
+        """Keeps a completion."""
+        self._completions[completion.number] = completion
+        self._completions.move_to_end(completion.number)
+        while len(self._completions) > self._most:
+            self._completions.popitem(last=False)
 
-    def find(self, spot: Spot) -> list[tuple[Text, str]]:
-        """The texts that say something at a spot, and what: the latest first. One that was typed to its end says
-        nothing, one that was empty from the start says that there is nothing."""
+    def find(self, prompt: Prompt) -> list[tuple[Completion, str]]:
+        """The completions that fit a prompt, each with its text from there on, the latest first. One that was typed to
+        its end does not fit; one that was empty from the start says that there is nothing to complete."""
         found = []
-        for text in reversed(self._texts.values()):
-            rest = text.spot.rest(spot, text.text)
-            if rest is None or (not rest and not self._says_nothing(text)):
+        for completion in reversed(self._completions.values()):
+            rest = completion.prompt.rest(prompt, completion.text)
+            if rest is None or (not rest and not self._may_be_empty(completion)):
                 continue
-            found.append((text, rest))
-        for text, _ in reversed(found):
-            self._texts.move_to_end(text.number)
+            found.append((completion, rest))
+        for completion, _ in reversed(found):
+            self._completions.move_to_end(completion.number)
         return found
 
     def forget(self, uri: str) -> None:
-        """Drops what belongs to a document."""
-        for number in [number for number, text in self._texts.items() if text.spot.uri == uri]:
-            del self._texts[number]
+        """Drops the completions of a document."""
+        for number in [number for number, each in self._completions.items() if each.prompt.uri == uri]:
+            del self._completions[number]
 
     @staticmethod
-    def _says_nothing(text: Text) -> bool:
-        return text.growing or (text.done and not text.text)
+    def _may_be_empty(completion: Completion) -> bool:
+        return completion.growing or (completion.done and not completion.text)
+
+
+@dataclass(slots=True)
+class TypedPrefix:
+    """How much of a completion the document already holds because the user types along. `start` is where the completion
+    begins, in code points of the document; `typed` of it stand there. Once `lost` is true, an edit has diverged."""
+
+    start: int
+    typed: int = 0
+    lost: bool = False
+
+    @property
+    def tip(self) -> int:
+        """Where the rest of the completion would go."""
+        return self.start + self.typed
+
+    def follow(self, edit: Edit, text: str) -> str:
+        """Takes an edit; returns which piece of `text` it put at the tip. Deleting what was typed along returns nothing
+        and loses nothing."""
+        if self.lost:
+            return ""
+        edit = edit.least()
+        if not edit.removed and not edit.text:
+            return ""
+        if edit.removed:
+            self._take_back(edit)
+            return ""
+        if edit.start != self.tip or not text.startswith(edit.text, self.typed):
+            self.lost = True
+            return ""
+        self.typed += len(edit.text)
+        return edit.text
+
+    def _take_back(self, edit: Edit) -> None:
+        """A deletion is followed where it ends at the tip and lies within what was typed along."""
+        end = edit.start + len(edit.removed)
+        if edit.text or end != self.tip or edit.start < self.start:
+            self.lost = True
+        else:
+            self.typed -= len(edit.removed)
+
+
+def is_accepted(piece: str) -> bool:
+    """Whether a piece that came in one edit was accepted, not typed: more than a key, and not what an editor adds to a
+    key (the second of a pair, a line's indentation)."""
+    return len(piece) > 1 and bool(piece.strip()) and piece not in PAIRS
+
+
+def stable_prefix(text: str) -> str:
+    """How much of a growing text can be shown: up to the end of a word, without a line that is only white space yet."""
+    shown = _UNSTABLE_END.sub("", text)
+    if not shown.strip():
+        return ""
+    lines = shown.rstrip(" \t")
+    return lines.rstrip() if lines.endswith("\n") else shown
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """A completion as it is suggested at a prompt: `shown` is the part of its `rest` that can be shown by now."""
+
+    completion: Completion
+    shown: str
+    rest: str
+
+    @classmethod
+    def of(cls, completion: Completion, prompt: Prompt) -> Suggestion:
+        """What a completion suggests at a prompt; nothing where it does not fit."""
+        rest = completion.prompt.rest(prompt, completion.text) or ""
+        return cls(completion, rest if completion.done else stable_prefix(rest), rest)
+
+    @property
+    def name(self) -> str:
+        """What client and server call it."""
+        return str(self.completion.number)
+
+    @property
+    def typed(self) -> int:
+        """How many characters of the completion stand in the document already."""
+        return len(self.completion.text) - len(self.rest)
+
+    @property
+    def text(self) -> str:
+        """The completion from its start as far as it is shown."""
+        return self.completion.text[: self.typed + len(self.shown)]

@@ -1,5 +1,5 @@
 """The daemon over HTTP: one stream of events for each text, and whether it is there. Knows what is asked and what its
-errors mean; knows no editor, starts nothing, and leaves to `lines` who is at the other end.
+errors mean; knows no editor, starts nothing, and leaves to `connections` who is at the other end.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from codespec.bounded_json import parse_json
 if TYPE_CHECKING:
     import aiohttp
 
-    from codespec_lsp.lines import Lines
+    from codespec_lsp.connections import Connections
 
 MOST_LINE = 1 << 20
 CONNECT_SECONDS = 2.0
@@ -51,12 +51,12 @@ class Absent(DaemonError):
 
 
 class DaemonClient:
-    """Asks one daemon; aiohttp is loaded with the first question."""
+    """Asks one daemon; aiohttp is loaded with the first request."""
 
     def __init__(self, url: str, token: str = "") -> None:
         self.url = url
         self._token = token
-        self._lines: Lines | None = None
+        self._connections: Connections | None = None
 
     async def events(self, body: Mapping[str, Any]) -> AsyncIterator[tuple[str, dict[str, Any]]]:
         """The events of one completion, each with its name. Leaving early closes the connection, which is what stops
@@ -64,7 +64,7 @@ class DaemonClient:
         import aiohttp
 
         try:
-            async with self._open().ask("POST", "/v1/codespec/complete", body) as reply:
+            async with self._open().request("POST", "/v1/codespec/complete", body) as reply:
                 if reply.status != 200:
                     raise await _refusal(reply)
                 async for event in _read_events(reply):
@@ -80,7 +80,7 @@ class DaemonClient:
         import aiohttp
 
         try:
-            async with asyncio.timeout(CONNECT_SECONDS), self._open().ask("GET", "/health") as reply:
+            async with asyncio.timeout(CONNECT_SECONDS), self._open().request("GET", "/health") as reply:
                 said = _as_object(await reply.content.read(MOST_LINE))
         except TimeoutError:
             return Health("silent", f"no answer within {CONNECT_SECONDS:.0f} s")
@@ -96,16 +96,16 @@ class DaemonClient:
 
     async def close(self) -> None:
         """Ends all connections."""
-        if self._lines is not None:
-            await self._lines.close()
-            self._lines = None
+        if self._connections is not None:
+            await self._connections.close()
+            self._connections = None
 
-    def _open(self) -> Lines:
-        from codespec_lsp.lines import Lines
+    def _open(self) -> Connections:
+        from codespec_lsp.connections import Connections
 
-        if self._lines is None:
-            self._lines = Lines(self.url, self._token, CONNECT_SECONDS)
-        return self._lines
+        if self._connections is None:
+            self._connections = Connections(self.url, self._token, CONNECT_SECONDS)
+        return self._connections
 
 
 async def _read_events(reply: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, dict[str, Any]]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from codespec_lsp.buffer import Place
+from codespec_lsp.buffer import Position
 from codespec_lsp.documents import Document
 
 DELAY = 0.1  # seconds: who opens many files, or asks at once, needs no warm-up of each
@@ -49,8 +49,8 @@ class WarmUps:
             self._done[document.uri] = document.version
 
 
-def likely_place(document: Document) -> Place:
+def likely_position(document: Document) -> Position:
     """Where the first question may come from: the end of the row that was edited last, else of the first one."""
     lines = document.buffer.lines
-    row = min(document.places[0] if document.places else 0, len(lines) - 1)
-    return Place(row, len(lines[row].rstrip("\r\n")))
+    row = min(document.edited_rows[0] if document.edited_rows else 0, len(lines) - 1)
+    return Position(row, len(lines[row].rstrip("\r\n")))
