@@ -12,17 +12,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from codespec.bounded_json import read_json_file
+from codespec.folders import cache_folder as cache_folder
 from codespec.regular_file import Unreadable
 
 FORMAT = 1
 CORRUPT = ".corrupt"  # behind the name of a file that was set aside
 _UNFIT = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)  # what reading foreign values raises
 Result = TypeVar("Result")
-
-
-def cache_folder() -> Path:
-    """Where what can be measured again is kept: $XDG_CACHE_HOME/codespec."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "codespec"
 
 
 def load(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from codespec.control import kept
 from codespec.control.survival import Survival
-from codespec.state_folder import make_state_folder, state_folder
+from codespec.folders import make_state_folder, state_folder
 
 
 class Learned:

@@ -13,7 +13,7 @@ import pytest
 from codespec.cli.stats_table import Figures, render
 from codespec.control.learned import Learned
 from codespec.control.survival import Survival
-from codespec.state_folder import read_secret
+from codespec.folders import read_secret
 from tests.cli.conftest import Command, Models
 from tests.cli.processes import TOKEN
 from tests.server.conftest import toy  # noqa: F401
