@@ -24,16 +24,20 @@ _OTHERS_WRITE, _OTHERS = stat.S_IWGRP | stat.S_IWOTH, stat.S_IRWXG | stat.S_IRWX
 
 def state_folder() -> Path:
     """Where what was learned, daemons' logs and the secret are kept; on Linux $XDG_STATE_HOME/codespec."""
+    if named := _named_by("XDG_STATE_HOME"):
+        return named
     from platformdirs import user_state_path
 
-    return _named_by("XDG_STATE_HOME") or user_state_path(NAME)
+    return user_state_path(NAME)
 
 
 def cache_folder() -> Path:
     """Where what can be made or measured again is kept; on Linux $XDG_CACHE_HOME/codespec."""
+    if named := _named_by("XDG_CACHE_HOME"):
+        return named
     from platformdirs import user_cache_path
 
-    return _named_by("XDG_CACHE_HOME") or user_cache_path(NAME)
+    return user_cache_path(NAME)
 
 
 def data_folder() -> Path:

@@ -123,13 +123,13 @@ class Acceptance:
         self._shown[document] = [each for each in shown if not each.typed_prefix.lost]
 
     def accept(self, name: str) -> None:
-        """The client says that it was taken whole."""
+        """The client reports that it was accepted whole."""
         counted = self._all.get(name)
         if counted is not None:
             self._take(counted, self._typed(counted), len(counted.text))
 
     def accept_part(self, name: str, length: int) -> None:
-        """The client says how much was taken so far, in characters of what was shown."""
+        """The client reports how much was accepted so far, in characters of what was shown."""
         counted = self._all.get(name)
         if counted is not None and length > 0:
             self._take(counted, self._typed(counted), min(length, len(counted.text)))

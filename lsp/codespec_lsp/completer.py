@@ -86,7 +86,7 @@ class DocumentState:
     alternatives_task: asyncio.Task[None] | None = None
     answered: CompletionRequest | None = None
     shown: Suggestion | None = None
-    notified: bool = False  # that there is more, and the client has not asked since
+    notified: bool = False  # that there is more, and no request came since
     notified_at: float = 0.0
     notify_later: asyncio.TimerHandle | None = None
 

@@ -46,7 +46,7 @@ class ConnectionMoved(Exception):
 
 
 class _OwnSocket(aiohttp.UnixConnector):
-    """Connections to a socket that is the user's own by its file, and by who listens, where the system tells."""
+    """Connections to a socket that is the user's own by its file, and by who listens, where the system can tell."""
 
     async def connect(self, req: ClientRequest, traces: list[Trace], timeout: aiohttp.ClientTimeout) -> Connection:
         connection = await super().connect(req, traces, timeout)
@@ -90,8 +90,8 @@ class _PortConnection:
     async def challenge(self, url: str, nonce: bytes, seconds: float) -> Mapping[str, Any]:
         """The reply to a challenge; {} for what is no reply."""
         timeout, data = aiohttp.ClientTimeout(total=seconds), b""
-        asked = {"nonce": nonce.hex()}
-        async with self.session.post(url, json=asked, allow_redirects=False, timeout=timeout) as reply:
+        nonce_body = {"nonce": nonce.hex()}
+        async with self.session.post(url, json=nonce_body, allow_redirects=False, timeout=timeout) as reply:
             if reply.status == 200:
                 async for piece in reply.content.iter_chunked(proof.MOST_REPLY):
                     data += piece
@@ -209,7 +209,7 @@ def _own_socket(url: str) -> Path | None:
 
 
 def _is_ours(transport: asyncio.Transport | None) -> bool:
-    """Whether a process of this user listens at the other end; True where the system does not tell."""
+    """Whether a process of this user listens at the other end; True where the system can't tell."""
     if transport is None or not hasattr(socket, "SO_PEERCRED"):
         return transport is not None
     own = transport.get_extra_info("socket")

@@ -39,8 +39,8 @@ _started: list[subprocess.Popen[bytes]] = []
 
 
 class Starter:
-    """Sees to it that a daemon answers; `command` is None where none may be started. While it `replaces`, a daemon that
-    it started and that was killed is followed by another one at once."""
+    """Makes sure that a daemon answers; `command` is None where none may be started. While `replaces` is true, a daemon
+    that it started is replaced as soon as a signal kills it."""
 
     def __init__(
         self,
@@ -79,26 +79,26 @@ class Starter:
         await self._start_or_wait()
 
     async def close(self) -> None:
-        """Waits for nothing any more; what was started goes on."""
+        """Stops waiting; what was started goes on."""
         self.replaces = False
         if self._ensuring is not None:
             self._ensuring.cancel()
             await asyncio.gather(self._ensuring, return_exceptions=True)
 
     async def restart(self) -> None:
-        """Ends the daemon, if it was started like this, and starts it again. One that hangs is killed: it would not
-        hear. Raises DaemonError that says why not."""
-        number = self._read_number()
-        if self._command is None or not await asyncio.to_thread(self.serves, number):
+        """Ends the daemon, if an editor started it, and starts it again. One that hangs ignores other signals, so it is
+        killed. Raises DaemonError that says why it can\'t be restarted."""
+        pid = self._read_pid()
+        if self._command is None or not await asyncio.to_thread(self.serves, pid):
             raise DaemonError(
                 f"The daemon at {self._client.url} was not started by an editor: stop it and start it again yourself."
             )
         self.forgive()
         hangs = (await self._client.health()).state == "silent"
         with contextlib.suppress(ProcessLookupError):
-            os.kill(number, _KILL if hangs else signal.SIGTERM)
+            os.kill(pid, _KILL if hangs else signal.SIGTERM)
         end = self._clock() + END_SECONDS
-        while await asyncio.to_thread(self.serves, number):
+        while await asyncio.to_thread(self.serves, pid):
             if self._clock() > end:
                 raise DaemonError(f"The daemon did not end within {END_SECONDS:.0f} s: see {self._file('log')}.")
             await asyncio.sleep(POLL_EVERY)
@@ -109,7 +109,7 @@ class Starter:
         self._starts.clear()
 
     def _answers(self, health: Health, *, patient: bool = True) -> bool:
-        """Whether there is a daemon. One that is starting may be too busy to say so: who is `patient` waits."""
+        """Whether there is a daemon. One that is starting may be too busy to answer: who is `patient` waits for it."""
         if health.state == "foreign" or (health.state == "silent" and not patient):
             if health.message.endswith("."):  # a sentence of its own
                 raise DaemonError(health.message)
@@ -119,7 +119,7 @@ class Starter:
         return health.state in ("ready", "starting")
 
     async def _start_or_wait(self) -> None:
-        """Whoever holds the lock starts it; the others wait for what comes of that, as all do while it is silent."""
+        """Whoever holds the lock starts it. The others wait for that, and all wait while something is silent."""
         end = self._clock() + LISTEN_SECONDS
         while True:
             with held(self._file("lock")) as mine:
@@ -170,8 +170,8 @@ class Starter:
         while self._starts and now - self._starts[0] > WITHIN:
             self._starts.popleft()
         if len(self._starts) >= MOST_STARTS:
-            said = self._last_words(await self._exit_code())
-            raise DaemonError(f"The daemon ended {MOST_STARTS} times, so it is not started again: {said}")
+            why = self._last_words(await self._exit_code())
+            raise DaemonError(f"The daemon ended {MOST_STARTS} times, so it is not started again: {why}")
         self._starts.append(now)
 
     async def _exit_code(self) -> int | None:
@@ -204,42 +204,42 @@ class Starter:
             except OSError as error:
                 raise DaemonError(f"The daemon can't be started ({error.strerror}): check the installation.") from error
 
-    def _read_number(self) -> int:
-        """The number of the process that a language server started last; 0 for none."""
+    def _read_pid(self) -> int:
+        """The id of the process that a language server started last; 0 for none."""
         if self._process is not None and self._process.poll() is None:
-            return self._process.pid  # be it that the disk was too full to write it down
+            return self._process.pid  # the disk may have been too full to write it down
         try:
             return int(self._file("pid").read_text())
         except (OSError, ValueError):
             return 0
 
-    def serves(self, number: int) -> bool:
-        """Whether that process is a daemon for this port, and not another one that got the number since."""
-        own = next((process for process in _started if process.pid == number), None)
+    def serves(self, pid: int) -> bool:
+        """Whether that process is a daemon for this port, and not another one that got its id since."""
+        own = next((process for process in _started if process.pid == pid), None)
         if own is not None:
             return own.poll() is None
-        return number > 0 and f" serve --port {self._port} " in f"{command_line(number)} "
+        return pid > 0 and f" serve --port {self._port} " in f"{command_line(pid)} "
 
     def _last_words(self, code: int | None) -> str:
-        """What it died of, or the last line of its log, which is one sentence with the mend."""
+        """What killed it, or the last line of its log: as a rule one sentence that says what to do."""
         log = self._file("log")
         if code is not None and code < 0:
-            said = f"signal {-code} killed it"
+            why = f"signal {-code} killed it"
         else:
-            said = last_line(log) or f"exit code {code}, and nothing in its log: see whether its disk is full"
-        return f"{said} (the log is {log})"
+            why = last_line(log) or f"exit code {code}, and nothing in its log: see whether its disk is full"
+        return f"{why} (the log is {log})"
 
     def _file(self, kind: str) -> Path:
         return state_folder() / f"daemon-{self._port}.{kind}"
 
 
-def command_line(number: int) -> str:
-    """The words that a process was started with; "" where there is none, or nobody says."""
+def command_line(pid: int) -> str:
+    """The command line of a process; "" where there is none, or the system does not tell."""
     with contextlib.suppress(OSError):
-        return Path(f"/proc/{number}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace").strip()
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace").strip()
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        asked = ["ps", "-p", str(number), "-o", "args="]
-        return subprocess.run(asked, capture_output=True, text=True, timeout=5).stdout.strip()
+        command = ["ps", "-p", str(pid), "-o", "args="]
+        return subprocess.run(command, capture_output=True, text=True, timeout=5).stdout.strip()
     return ""
 
 
@@ -282,10 +282,10 @@ def _lock(file: IO[bytes]) -> bool:
 
 
 def open_log(log: Path) -> IO[bytes]:
-    """An empty log, with the one before it as `.1`. Where a link lies in its place, what that names goes on. Raises
+    """An empty log, with the one before it as `.1`. A link in its place stays, and what it names is appended to. Raises
     OSError."""
     log.parent.mkdir(parents=True, exist_ok=True)
-    with contextlib.suppress(OSError):  # there is none, or it can't be kept: a daemon is worth more
+    with contextlib.suppress(OSError):  # there is none, or it can't be kept: the daemon matters more
         state = log.lstat()
         if stat.S_ISREG(state.st_mode) and state.st_size:
             log.replace(former(log))
@@ -298,7 +298,7 @@ def former(log: Path) -> Path:
 
 
 def last_line(log: Path) -> str:
-    """The last line of a log, as a rule one sentence with the mend; "" where there is none."""
+    """The last line of a log, as a rule one sentence that says what to do; "" where there is none."""
     try:
         lines = read_regular(log, MOST_LOG_BYTES).decode("utf-8", "replace").strip().splitlines()
     except (OSError, ValueError):

@@ -150,7 +150,7 @@ def _names(patterns: Patterns, parts: Sequence[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class IgnoreFile:
-    """One as it was read; `seen` is what the file system says of it, which is another after each change."""
+    """An ignore file as it was read; `seen` is its state in the file system, which differs after each change."""
 
     name: str
     folder: Path

@@ -1,4 +1,4 @@
-"""What the daemon is asked for one cursor: the text around it, facts about the cursor, pieces of other open files.
+"""What the daemon is sent for one cursor: the text around it, facts about the cursor, pieces of other open files.
 
 Knows the request's fields and their bounds; does not know which files may be sent.
 """

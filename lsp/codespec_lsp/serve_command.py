@@ -29,7 +29,7 @@ def serve_command(port: int, arguments: Sequence[str]) -> list[str]:
 
 
 def with_absolute_paths(words: Sequence[str]) -> tuple[str, ...]:
-    """The words of a command line. Raises DaemonError where the folder that they count from is gone."""
+    """A command line's words with absolute paths. Raises DaemonError where the working folder is gone."""
     found: list[str] = []
     flag = ""
     for word in words:

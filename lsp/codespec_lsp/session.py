@@ -35,7 +35,7 @@ ALTERNATIVES = {"temperature": 0.7, "seed": 1}
 
 
 class Session:
-    """Everything kept for one client. Methods that take what the client says are to be called in its order."""
+    """Everything kept for one client. Methods that take the client's messages are called in the order of these."""
 
     def __init__(
         self,
@@ -211,7 +211,7 @@ class Session:
         return self.streamer.start(completions, body, document.buffer.newline)
 
     def _warm_up(self, document: Document) -> asyncio.Task[None] | None:
-        """Has a document read that will be asked about."""
+        """Has the daemon read a document before the first request in it."""
         return self.streamer.spawn(self._warm_up_if_allowed(document)) if document.buffer.text.strip() else None
 
     async def _warm_up_if_allowed(self, document: Document) -> None:
@@ -244,7 +244,7 @@ class Session:
         return self.exclusions.known(document.uri) == ""
 
     def _went_to(self, document: Document) -> None:
-        """The user is at a document: what it gets is shown, and the daemon may read it."""
+        """The user went to a document: the status shows whether it is completed, and the daemon may read it."""
         self._warm_ups.plan(document)
         self.streamer.spawn(self._show_what_it_gets(document))
 
@@ -254,7 +254,7 @@ class Session:
             self.status.document(self.why_not(document))
 
     def _concerned(self, document: Document) -> list[str]:
-        """The documents whose text would be sent with a question in one."""
+        """The documents whose text would be sent with a request in one."""
         return [each.uri for each in self.documents if each is document or self.settings.snippets]
 
 

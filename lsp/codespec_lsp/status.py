@@ -56,8 +56,8 @@ class StatusLine:
         return self._reason
 
     def daemon(self, state: str, message: str) -> None:
-        """The daemon is `ready`, `starting`, `failed` or `unwell` (it failed, but nobody asked); why it failed is told
-        once, until it is well again."""
+        """The daemon is `ready`, `starting`, `failed` or `unwell` (it failed, but nobody asked); why it failed is shown
+        once, until it is ready again."""
         if state == "failed" and message not in self._complained:
             self._complained.add(message)
             self._complain(message)
@@ -114,8 +114,8 @@ def _sentences(done: Mapping[str, Any], reason: str, milliseconds: float | None)
 
 def _as_sentence(note: str) -> str:
     """A note of the daemon's, with the setting's name for the field's."""
-    said = note.replace("max_tokens", "the setting codespec.maxTokens", 1)
-    return f"{said[:1].upper()}{said[1:]}."
+    named = note.replace("max_tokens", "the setting codespec.maxTokens", 1)
+    return f"{named[:1].upper()}{named[1:]}."
 
 
 def _of_work(done: Mapping[str, Any], stats: Mapping[str, Any]) -> Iterator[str]:
@@ -167,7 +167,7 @@ class ModelOffer:
 
 
 def read_model_offer(health: Health, settings: Settings) -> ModelOffer | None:
-    """What the daemon offers, where its models lie on this machine and none was asked for."""
+    """What the daemon offers, where it runs on this machine and the settings name no model."""
     if health.state != "ready" or not health.offer or settings.model or not settings.daemon_is_here:
         return None
     model, size = health.offer.get("model"), health.offer.get("bytes")

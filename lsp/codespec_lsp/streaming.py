@@ -172,7 +172,7 @@ class HangWatch:
                     self._answered()
                     yield event
         except DaemonError:
-            self._answered()  # it said so, or it is gone, which is another fault
+            self._answered()  # it reported an error, or it is gone: it does not hang
             raise
 
     def _requested(self) -> None:
