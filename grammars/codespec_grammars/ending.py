@@ -1,5 +1,5 @@
 """Where code that is being written ends: with its line, with the statement that was begun, or with the block. Knows the
-lexer, lines and indents; knows no tree and no tokens.
+lexer, lines and indents; knows no tree.
 
 Everything is decided at a byte, from the bytes before it: neither the pieces that a text comes in nor what follows can
 move an end. A line is judged when its first token is known; until then, what stands above it may be the whole.

@@ -1,5 +1,5 @@
-"""What was begun at a cursor: the facts that say how a completion there ends. Knows the lexer, one context and the text
-to the right; writes nothing and follows nothing.
+"""What surrounds a cursor in code, as far as it says how a completion there ends: what is open, what was just opened,
+what the text to the right closes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Closed(Enum):
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """A cursor in code. `before` is the window of text up to it, `state` the lexer's there, `checkpoint` its state at a
-    line's end above; `closed` says of each open thing, outermost first, where it ends to the right. `opened` holds
+    line's end above; `closed` says of each open thing, outermost first, where it ends to the right. `opened` is true
     where a block or bracket was opened and nothing written in it yet; `opener_width` is the indent of the line that
     opened it.
     """

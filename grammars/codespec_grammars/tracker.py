@@ -18,7 +18,7 @@ from codespec_grammars.queries import NOTHING, Found, look_up
 from codespec_grammars.registry import Grammar, Missing, load_grammar
 from codespec_grammars.window import LexedWindow, heads, parse_start, suffix_window
 
-# Things open at once beyond which no tree is asked: walking up through one costs the square of its depth.
+# With more things open than this, no tree is parsed: walking up through one costs the square of its depth.
 DEEPEST = 128
 _AROUND = frozenset({Context.ARGUMENTS, Context.IMPORT, Context.SIGNATURE})
 _PLAIN = frozenset({Context.STATEMENT, Context.UNKNOWN})
@@ -27,7 +27,7 @@ _PLAIN = frozenset({Context.STATEMENT, Context.UNKNOWN})
 class ContextTracker:
     """The context at the tip of `prefix` plus what was appended to it; `suffix` stands to the right of the tip.
 
-    `language` is a name or an editor's id; an unknown one gives `unknown` for ever, and `note` says why. `sent` is what
+    `language` is a name or an editor's id; an unknown one always gives `unknown`, and `note` says why. `sent` is what
     a language server knows about the cursor before anything is appended: it wins where this tracker's window is too
     small to see it.
     """
@@ -104,7 +104,7 @@ class _Tracked:
             self.lexed.seed(sent.open)
 
     def cursor(self) -> Cursor:
-        """The answer at the tip; asked twice for the same text, it is worked out once."""
+        """The answer at the tip, worked out once for the same text."""
         if self._answer is None or self._answer[0] != self.lexed.version:
             self._answer = (self.lexed.version, self._work_out())
         return self._answer[1]

@@ -1,5 +1,5 @@
 """The window of bytes before the tip, lexed. Each bound is a function of the text alone, so that a tracker that has
-followed the text and a fresh one look at the same bytes.
+followed the text looks at the same bytes as a fresh one.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from codespec_grammars.lexer_rules import BRACKET, LexerRules
 
 # Lexed before the tip: 6 to 8 KB, begun at a line; about 200 lines of code.
 BEFORE, STEP, MOST_LINES = 6144, 2048, 320
-# Where lines are longer than LONG_LINE on average: a line is lexed anew at each decision, so fewer bytes.
+# With lines longer than LONG_LINE on average, fewer bytes: a line is lexed again at each decision.
 LONG_LINE, LONG_LINES, LONG_STEP = 256, 1024, 256
 # Parsed before the tip: at least NEAR bytes where there is a line to begin at, never more than PARSED.
 PARSED, NEAR = 1024, 192
-# Parsed above that: the last so many lines that opened what is open there, where they are no longer than so.
+# Parsed above that: the last HEADS lines that opened what is open there, each of at most HEAD bytes.
 HEADS, HEAD = 12, 160
 # Parsed after the tip.
 AFTER, LINES_AFTER = 512, 25
