@@ -193,9 +193,9 @@ def user_file() -> Path | None:
     """The configuration file that is read where none is named; None where there is none. One that is there but can't be
     read is told of when it is read.
     """
-    from platformdirs import user_config_path
+    from codespec.folders import config_folder
 
-    file = user_config_path("codespec") / "config.toml"
+    file = config_folder() / "config.toml"
     try:
         file.lstat()
     except (FileNotFoundError, NotADirectoryError):

@@ -20,11 +20,6 @@ _UNFIT = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)  
 Result = TypeVar("Result")
 
 
-def cache_folder() -> Path:
-    """Where what can be measured again is kept: $XDG_CACHE_HOME/codespec."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "codespec"
-
-
 def load(
     file: Path, convert: Callable[[Mapping[str, Any]], Result], what: str, then: str, notes: MutableSequence[str]
 ) -> Result | None:

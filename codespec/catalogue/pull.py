@@ -24,6 +24,7 @@ from codespec.catalogue.source import Fetched, Plan, Say, Source
 from codespec.catalogue.store import Pulled, folder_name, folder_of, models_home, name_of, pulled, read_pulled
 from codespec.catalogue.wheel import WheelSource
 from codespec.errors import ConfigError, ModelError
+from codespec.folders import cache_folder
 
 MADE_OF = "codespec_source"  # in the config.json of what was made of a GGUF file (`pair.made.SOURCE`)
 _RESERVED = ("starter", "none", "own", "auto")  # words that mean something else where a model is named
@@ -177,9 +178,7 @@ def _base_of(config: Path) -> str:
 
 def converted_home() -> Path:
     """The folder of all converted GGUF files, each in a folder named by its SHA-256."""
-    from platformdirs import user_cache_path
-
-    return user_cache_path("codespec") / "gguf"
+    return cache_folder() / "gguf"
 
 
 def part_of(name: str) -> Path:

@@ -14,6 +14,7 @@ from typing import Any
 from codespec.bounded_json import read_json_file
 from codespec.catalogue.entries import find_entry
 from codespec.errors import ConfigError
+from codespec.folders import data_folder
 
 MANIFEST = "codespec_model.json"
 FORMAT = 1
@@ -61,9 +62,7 @@ class Pulled:
 
 def models_home() -> Path:
     """The folder of all pulled models; on Linux below XDG_DATA_HOME. It may not exist yet."""
-    from platformdirs import user_data_path
-
-    return user_data_path("codespec") / "models"
+    return data_folder() / "models"
 
 
 def folder_of(name: str) -> Path:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 
-from codespec_grammars import find_language, find_place
+from codespec_grammars import find_language, read_surroundings
 
 from codespec.errors import RequestError
 from codespec.models.language_model import LanguageModel
@@ -139,8 +139,8 @@ def _endings(request: CompletionRequest) -> list[Ending | None]:
     if request.shape == "raw" or request.max_tokens == 0:
         return [None] * request.n
     language = find_language(request.language, request.path)
-    place = find_place(language, request.prefix.encode(), request.suffix.encode(), sent=request.cursor)
-    return [Ending(request.shape, place, request.prefix, request.suffix) for _ in range(request.n)]
+    around = read_surroundings(language, request.prefix.encode(), request.suffix.encode(), sent=request.cursor)
+    return [Ending(request.shape, around, request.prefix, request.suffix) for _ in range(request.n)]
 
 
 def reserve(request: CompletionRequest, context: int) -> int:

@@ -17,6 +17,7 @@ from codespec import json_store
 from codespec.bounded_json import parse_json
 from codespec.engine.fingerprint import fingerprint
 from codespec.errors import ConfigError
+from codespec.folders import cache_folder
 from codespec.models.call_shape import FAST, CallShape
 from codespec.models.invariance import Finding, settle
 from codespec.models.language_model import LanguageModel
@@ -33,7 +34,7 @@ def choose_calls(model: LanguageModel, notes: MutableSequence[str], chunk: int =
     """
     model.threads = None
     forced = os.environ.get(FORCED, "")
-    file = json_store.cache_folder() / "calls" / f"{_kept_name(model)}.json"
+    file = cache_folder() / "calls" / f"{_kept_name(model)}.json"
     if forced and model.exact:
         found = _tried(model, _read_forced(forced), chunk)
     else:

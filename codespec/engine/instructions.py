@@ -17,6 +17,7 @@ from pathlib import Path
 
 from codespec import __version__, json_store
 from codespec.config import EngineConfig
+from codespec.folders import cache_folder
 from codespec.models.processor import processor
 
 VARIABLE = "ONEDNN_MAX_CPU_ISA"
@@ -91,7 +92,7 @@ def _file(config: EngineConfig) -> Path:
     machine = (__version__, platform.node(), processor().label, torch.__version__)
     facts = (*machine, config.target, config.dtype, config.target_shape)
     name = hashlib.blake2b(repr(facts).encode(), digest_size=12).hexdigest()
-    return json_store.cache_folder() / "instructions" / f"{name}.json"
+    return cache_folder() / "instructions" / f"{name}.json"
 
 
 def main(arguments: list[str]) -> int:

@@ -15,6 +15,7 @@ from statistics import median
 import torch
 
 from codespec import __version__, json_store
+from codespec.folders import cache_folder
 from codespec.models.language_model import LanguageModel, Rows
 from codespec.models.processor import processor
 from codespec.models.timing import SHORT, Shape, measure, time_rows
@@ -37,7 +38,7 @@ def price(target: LanguageModel, drafters: Mapping[str, LanguageModel], notes: M
 
     The models' slots must be free.
     """
-    file = json_store.cache_folder() / "costs" / f"{fingerprint(target, *drafters.values())}.json"
+    file = cache_folder() / "costs" / f"{fingerprint(target, *drafters.values())}.json"
     found = json_store.load(file, CostTable.from_dict, "the kept cost table", "it is measured again", notes)
     if found is not None:
         return found

@@ -19,6 +19,7 @@ import torch
 
 from codespec import json_store
 from codespec.engine.fingerprint import fingerprint
+from codespec.folders import cache_folder
 from codespec.models.language_model import LanguageModel, Rows
 
 KIND = 1  # how it is measured: what was measured in another way is not read
@@ -75,7 +76,7 @@ def prompt_budget(reading: Reading, first_answer_ms: int, context: int) -> int:
 
 def readings_folder() -> Path:
     """Where times are kept."""
-    return json_store.cache_folder() / "reading"
+    return cache_folder() / "reading"
 
 
 def find_reading(model: LanguageModel, notes: MutableSequence[str]) -> Reading:

@@ -15,6 +15,7 @@ from typing import Any
 from codespec import json_store
 from codespec.config import EngineConfig
 from codespec.engine.fingerprint import fingerprint
+from codespec.folders import cache_folder
 from codespec.models.language_model import LanguageModel
 from codespec.models.processor import processor
 from codespec.models.timing import SHORT, choose_threads
@@ -100,11 +101,7 @@ def _kept_threads(model: LanguageModel, notes: MutableSequence[str]) -> int:
     most = _most_threads()
     if most == 1:
         return 1
-    file = (
-        json_store.cache_folder()
-        / "threads"
-        / f"{fingerprint(KIND, most, model.spec, sorted(model.shapes.items()))}.json"
-    )
+    file = cache_folder() / "threads" / f"{fingerprint(KIND, most, model.spec, sorted(model.shapes.items()))}.json"
     kept_threads = json_store.load(file, _threads, "the kept number of threads", "it is measured again", notes)
     if kept_threads is not None and 1 <= kept_threads <= most:
         return kept_threads

@@ -17,9 +17,9 @@ from pathlib import Path
 from aiohttp import web
 
 from codespec.errors import ConfigError
+from codespec.folders import own_folder, socket_of
 from codespec.server.connections import CONNECTIONS, MOST_BACKLOG
 from codespec.server.settings import ServeConfig
-from codespec.state_folder import own_folder, socket_of
 
 
 async def listen(runner: web.AppRunner, config: ServeConfig) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Protocol
 
-from codespec_grammars import CodeEnd, Cut, Place, Scope
+from codespec_grammars import CodeEnd, Cut, Scope, Surroundings
 
 from codespec.text.align import complete_utf8_length
 from codespec.text.filters import (
@@ -59,7 +59,7 @@ class Ending:
     begin, "" where one may.
     """
 
-    def __init__(self, shape: Shape, place: Place | None, prefix: str, suffix: str) -> None:
+    def __init__(self, shape: Shape, place: Surroundings | None, prefix: str, suffix: str) -> None:
         before, after = prefix.encode(), suffix.encode()
         self._right = after.partition(b"\n")[0].rstrip(b"\r")
         self._line = before[max(before.rfind(b"\n") + 1, len(before) - LOOKED_AT) :]
@@ -185,7 +185,7 @@ class IndentEnd:
         return None
 
 
-def _finder(place: Place | None, scope: Scope, before: bytes, right: bytes) -> EndFinder:
+def _finder(place: Surroundings | None, scope: Scope, before: bytes, right: bytes) -> EndFinder:
     return CodeEnd(place, scope) if place else IndentEnd(scope, before, right)
 
 

@@ -6,7 +6,7 @@ know how the end is found.
 
 from __future__ import annotations
 
-from codespec_grammars import Place, Scope, only_closer_missing
+from codespec_grammars import Scope, Surroundings, only_closer_missing
 
 from codespec.types import Shape
 
@@ -14,7 +14,7 @@ _OPENERS = (b":", b"{", b"(", b"[", b",")
 _CLOSERS = b")]};,"
 
 
-def resolve_scope(shape: Shape, place: Place | None, before: bytes, right: bytes) -> Scope:
+def resolve_scope(shape: Shape, place: Surroundings | None, before: bytes, right: bytes) -> Scope:
     """How much to complete; `before` ends with the cursor's line up to it, `right` is the rest of that line.
 
     `auto` completes the line where text stands to the right or the cursor lies in a string or comment, the block where
@@ -40,7 +40,7 @@ def _by_indent(before: bytes, right: bytes) -> Scope:
     return Scope.BLOCK
 
 
-def why_not(place: Place | None, before: bytes, right: bytes) -> str:
+def why_not(place: Surroundings | None, before: bytes, right: bytes) -> str:
     """Why no completion is to begin at the cursor, as a clause; "" where one may."""
     left, after = before.decode("utf-8", "ignore")[-1:], right.decode("utf-8", "ignore")[:1]
     if _is_word(left) and _is_word(after):

@@ -5,12 +5,11 @@ not know what a context is used for. `ContextTracker` follows a text that grows 
 a folder with `language.toml` and `contexts.scm`.
 """
 
-from codespec_grammars.contexts import Context
-from codespec_grammars.cursor import Cursor, CursorError
-from codespec_grammars.data_error import GrammarDataError
+from codespec_grammars.contexts import Context, Cursor, CursorError
 from codespec_grammars.ending import CodeEnd, Cut, Scope
-from codespec_grammars.place import Place, find_place, only_closer_missing
+from codespec_grammars.language import GrammarDataError
 from codespec_grammars.registry import find_language, language_names
+from codespec_grammars.surroundings import Surroundings, only_closer_missing, read_surroundings
 from codespec_grammars.tracker import ContextTracker
 
 __all__ = [
@@ -21,10 +20,10 @@ __all__ = [
     "CursorError",
     "Cut",
     "GrammarDataError",
-    "Place",
     "Scope",
+    "Surroundings",
     "find_language",
-    "find_place",
     "language_names",
     "only_closer_missing",
+    "read_surroundings",
 ]

@@ -1,7 +1,7 @@
-"""From what the tree and the lexer say to one context. Knows the order in which they are believed; parses nothing.
+"""Decides on one context from what the tree and the lexer say; parses nothing.
 
-The tree is believed where no error lies between the tip and the node that gives the context; elsewhere the lexer, which
-reads left to right and so cannot be misled by what follows.
+The tree decides where no error lies between the tip and the node that gives the context. Elsewhere the lexer does: it
+reads left to right, so that what follows can't mislead it.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from codespec_grammars.contexts import TEXT_LIKE, Context
 from codespec_grammars.language import Language
 from codespec_grammars.lexer import LexState, in_text
 from codespec_grammars.lexer_rules import COMMENT, LexerRules
-from codespec_grammars.lookup import Found
-from codespec_grammars.mend import is_word, word_before
-from codespec_grammars.statement import begins_with, statement_start
+from codespec_grammars.queries import Found
+from codespec_grammars.statement import begins_with, is_word, statement_start, word_before
 
 _HEADS = (Context.IMPORT, Context.SIGNATURE)
 _LOOSE = (Context.STATEMENT, Context.ARGUMENTS)
@@ -70,7 +69,7 @@ def decide(at: Tip, found: Found) -> Context:
 
 
 def _token(at: Tip, found: Found, stripped: bytes) -> Context | None:
-    """What the last token on the line says; its bytes, where the tree has an error around it."""
+    """The context by the last token on the line, or by its bytes where the tree has an error around it."""
     if word_before(at.text, at.tip).decode("utf-8", "replace") in at.data.block_openers:
         return Context.BLOCK_START
     if found.token or not found.errors:
@@ -133,7 +132,7 @@ def _by_lexer(at: Tip) -> Context | None:
 
 
 def _corrected(at: Tip, inside: Context | None) -> Context | None:
-    """What a tree with errors says, where the lexer does not know better."""
+    """The context of a tree with errors, unless the lexer knows better."""
     if inside is None or (inside in _LOOSE and _open_here(at) < 2):
         inside = _by_lexer(at) or inside
     called = _in_call(at)

@@ -1,5 +1,5 @@
 """Where code that is being written ends: with its line, with the statement that was begun, or with the block. Knows the
-lexer, lines and indents; knows no tree and no tokens.
+lexer, lines and indents; knows no tree.
 
 Everything is decided at a byte, from the bytes before it: neither the pieces that a text comes in nor what follows can
 move an end. A line is judged when its first token is known; until then, what stands above it may be the whole.
@@ -13,9 +13,8 @@ from typing import NamedTuple
 
 from codespec_grammars.lexer import Lexer, LexState, in_text
 from codespec_grammars.lexer_rules import BRACKET
-from codespec_grammars.lines import dangles, introduces, is_whole
-from codespec_grammars.mend import is_word
-from codespec_grammars.place import Closed, Place, width
+from codespec_grammars.statement import dangles, introduces, is_whole, is_word
+from codespec_grammars.surroundings import Closed, Surroundings, width
 
 _NEWLINE, _BLANKS = 10, b" \t\r\f"
 
@@ -37,40 +36,40 @@ class Cut(NamedTuple):
 
 
 class CodeEnd:
-    """Follows what is written at a place and finds its end: `cut`, None while it may go on."""
+    """Follows what is written at a cursor and finds its end: `cut`, None while it may go on."""
 
-    def __init__(self, place: Place, scope: Scope) -> None:
-        self.place, self.scope = place, scope
+    def __init__(self, around: Surroundings, scope: Scope) -> None:
+        self.around, self.scope = around, scope
         self.cut: Cut | None = None
         self._text = bytearray()
-        self._lexer = Lexer(place.rules, place.before)
-        self._checkpoint = place.checkpoint
-        self._open = len(place.state.stack)  # of what is open at the cursor, how much still is
-        self._line = -len(place.line)  # where the line begins that is being written
-        self._new = place.blank  # it is not judged yet
+        self._lexer = Lexer(around.rules, around.before)
+        self._checkpoint = around.checkpoint
+        self._open = len(around.state.stack)  # of what is open at the cursor, how much still is
+        self._line = -len(around.line)  # where the line begins that is being written
+        self._new = around.blank  # it is not judged yet
         self._word = -1  # where its first word begins, once that is all there is to judge it by
         self._inside = False  # it begins inside text or brackets
         self._introduces = True  # nothing but comments, decorators and the like so far
         self._tail = -1  # behind the end of a block: only closers may follow
         self._least = self._begin()
-        self._closers = {mark[-1] for mark in (opener.close for opener in place.rules.openers.values()) if mark}
+        self._closers = {mark[-1] for mark in (opener.close for opener in around.rules.openers.values()) if mark}
 
     def _begin(self) -> int:
         """The least indent that a further line may have, before anything is written."""
-        place = self.place
-        self._width = width(place.line)
+        around = self.around
+        self._width = width(around.line)
         self._goes_on = self.scope is Scope.STATEMENT
-        self._bracketed = place.opened and bool(place.state.brackets) and self._opened_by_bracket()
+        self._bracketed = around.opened and bool(around.state.brackets) and self._opened_by_bracket()
         if self.scope is Scope.STATEMENT:
-            return self._width if place.blank else self._width + 1
-        if not place.opened:
+            return self._width if around.blank else self._width + 1
+        if not around.opened:
             return self._width
-        self._width = place.opener_width
-        return place.opener_width if self._bracketed else place.opener_width + 1
+        self._width = around.opener_width
+        return around.opener_width if self._bracketed else around.opener_width + 1
 
     def _opened_by_bracket(self) -> bool:
-        pos = self.place.state.brackets[-1][1]
-        return pos >= 0 and not self.place.before[pos + 1 :].strip()
+        pos = self.around.state.brackets[-1][1]
+        return pos >= 0 and not self.around.before[pos + 1 :].strip()
 
     def advance(self, data: bytes) -> None:
         """Appends bytes; they may end inside a character."""
@@ -113,7 +112,7 @@ class CodeEnd:
 
     def _state(self, length: int) -> LexState:
         """The lexer's state after so many bytes."""
-        self._lexer.text = self.place.before + bytes(self._text[:length])
+        self._lexer.text = self.around.before + bytes(self._text[:length])
         self._lexer.forget(self._checkpoint.pos)
         return self._lexer.run(self._checkpoint, len(self._lexer.text))
 
@@ -125,7 +124,7 @@ class CodeEnd:
                 self._end(len(self._text.rstrip()), "the line is complete")
             return
         if line.strip() and not self._inside:
-            self._introduces = self._introduces and introduces(line, self.place.rules)
+            self._introduces = self._introduces and introduces(line, self.around.rules)
         state = self._state(length - 1)
         if self._is_first() and self._is_sealed(line, state):
             self._end(len(self._text.rstrip()), "the statement is complete")
@@ -137,12 +136,12 @@ class CodeEnd:
     def _is_sealed(self, line: bytes, state: LexState) -> bool:
         """Whether the statement's first line is all of it, whatever follows."""
         closed = len(state.stack) == self._open and (not state.stack or state.stack[-1][0].block)
-        return self._goes_on and closed and is_whole(line, self.place.rules)
+        return self._goes_on and closed and is_whole(line, self.around.rules)
 
     def _full_line(self, end: int) -> bytes:
         if self._line >= 0:
             return bytes(self._text[self._line : end])
-        return self.place.line + bytes(self._text[:end])
+        return self.around.line + bytes(self._text[:end])
 
     def _begin_line(self, byte: int) -> None:
         """Judges the line at its first visible byte, or leaves that to its first word."""
@@ -172,20 +171,20 @@ class CodeEnd:
 
     def _settle(self) -> None:
         """The first line's indent is the measure from here on."""
-        if self.scope is Scope.STATEMENT and self.place.blank:
+        if self.scope is Scope.STATEMENT and self.around.blank:
             self._width, self._least = self._indent, self._indent + 1
-        elif self.scope is Scope.BLOCK and self.place.opened and not self._bracketed:
+        elif self.scope is Scope.BLOCK and self.around.opened and not self._bracketed:
             self._least = self._indent
-        elif self.scope is Scope.BLOCK and not self.place.opened:
-            self._least = max(self._least, self._indent) if self.place.blank else self._least
+        elif self.scope is Scope.BLOCK and not self.around.opened:
+            self._least = max(self._least, self._indent) if self.around.blank else self._least
 
     def _is_closer(self, byte: int) -> bool:
-        return byte in b")]}" and any(pair[1].encode()[0] == byte for pair in self.place.data.brackets)
+        return byte in b")]}" and any(pair[1].encode()[0] == byte for pair in self.around.data.brackets)
 
     def _is_directive(self, byte: int, own: bool) -> bool:
         """Whether the line is for a preprocessor: its indent says nothing, inside blocks."""
-        inside = own or bool(self.place.state.stack)
-        return byte == 0x23 and inside and b"#" not in self.place.rules.line_comments and self._indent < self._width
+        inside = own or bool(self.around.state.stack)
+        return byte == 0x23 and inside and b"#" not in self.around.rules.line_comments and self._indent < self._width
 
     def _grow_word(self, byte: int) -> None:
         if not is_word(byte):
@@ -195,7 +194,7 @@ class CodeEnd:
         """The first token of a line that is not deep enough is known: does the completion go on with it?"""
         state = self._state(len(self._text))
         self._open = min(self._open, len(state.stack))
-        begins = len(self.place.before) + max(0, self._line)
+        begins = len(self.around.before) + max(0, self._line)
         own = any(entry[1] < begins for entry in state.stack[self._open :])
         word, level = first.decode("utf-8", "replace"), self._indent == self._width
         if own or (level and self._goes_on and self._is_part(first, word)):
@@ -207,7 +206,7 @@ class CodeEnd:
 
     def _is_part(self, first: bytes, word: str) -> bool:
         """Whether a line as deep as the statement's first belongs to it: what was introduced, `else`, a `{` below."""
-        data = self.place.data
+        data = self.around.data
         if self._introduces or dangles(bytes(self._text[: max(0, self._line - 1)])):
             return not self._is_first()
         if first == b"{":
@@ -215,12 +214,12 @@ class CodeEnd:
         return word in data.continuation_words and word not in data.label_words
 
     def _closes_block(self, word: str) -> bool:
-        opened = self.scope is Scope.BLOCK and self.place.opened and not self._bracketed
-        return opened and word in self.place.data.closing_words
+        opened = self.scope is Scope.BLOCK and self.around.opened and not self._bracketed
+        return opened and word in self.around.data.closing_words
 
     def _close_by_word(self, word: str) -> None:
         """`fi`, `end` and the like, unless they already stand below."""
-        below = self.place.below
+        below = self.around.below
         if width(below) == self._indent and re.match(re.escape(word.encode()) + rb"\b", below.strip()):
             self._end_above("what closes it stands to the right")
             return
@@ -236,7 +235,7 @@ class CodeEnd:
         if len(state.stack) >= self._open:
             return
         index = self._open = len(state.stack)
-        entry, closed = self.place.state.stack[index], self.place.closed[index]
+        entry, closed = self.around.state.stack[index], self.around.closed[index]
         at = length - len(entry[0].close)
         if not self._text.endswith(entry[0].close):  # ended by something else
             return
@@ -246,7 +245,7 @@ class CodeEnd:
         elif closed is Closed.LATER:
             self._end(len(self._text[:at].rstrip()), "what closes it stands to the right")
         elif entry[0].sort == BRACKET and self.scope is not Scope.LINE:
-            self._width = max(0, self.place.width_of(entry))
+            self._width = max(0, self.around.width_of(entry))
             self._least = self._width + 1
             self._goes_on, self._tail = (False, length) if entry[0].block and first else (True, -1)
 
@@ -257,7 +256,7 @@ class CodeEnd:
         after = bytes(self._text[self._tail :]).lstrip(b" \t")
         if not after or is_word(byte):
             return
-        if is_word(after[0]) and after[:-1].decode("utf-8", "replace") in self.place.data.continuation_words:
+        if is_word(after[0]) and after[:-1].decode("utf-8", "replace") in self.around.data.continuation_words:
             self._end(self._tail, "the block is complete")
         elif byte == _NEWLINE or (byte in b";," and len(after) == 1 and not (byte == 0x2C and self._in_call())):
             self._end(self._tail if byte == _NEWLINE else len(self._text), "the block is complete")
@@ -266,12 +265,12 @@ class CodeEnd:
 
     def _in_call(self) -> bool:
         """Whether arguments are open around the block."""
-        return self._open > 0 and self.place.state.stack[self._open - 1][0].open == b"("
+        return self._open > 0 and self.around.state.stack[self._open - 1][0].open == b"("
 
     def _go_on_behind(self, byte: int) -> None:
         length = len(self._text)
         state = self._state(length)
-        if len(state.stack) < self._open and self.place.closed[len(state.stack)] is Closed.NOWHERE:
+        if len(state.stack) < self._open and self.around.closed[len(state.stack)] is Closed.NOWHERE:
             self._open, self._tail = len(state.stack), length
         elif self._is_closer(byte):
             self._end(self._tail, "the block is complete")
@@ -281,9 +280,9 @@ class CodeEnd:
 
     def _half_closer(self) -> int:
         """How many of the last bytes may be the first of a closer that already stands to the right."""
-        if not self._open or self.place.closed[self._open - 1] is Closed.NOWHERE:
+        if not self._open or self.around.closed[self._open - 1] is Closed.NOWHERE:
             return 0
-        close = self.place.state.stack[self._open - 1][0].close
+        close = self.around.state.stack[self._open - 1][0].close
         lengths = range(len(close) - 1, 0, -1)
         return next((size for size in lengths if self._text.endswith(close[:size])), 0)
 

@@ -1,6 +1,4 @@
-"""What a `language.toml` says: the facts of a language that no query can express. Knows the file's fields and refuses
-others; does not know tree-sitter.
-"""
+"""What a `language.toml` says: the facts of a language that no query can express. Unknown fields are errors."""
 
 from __future__ import annotations
 
@@ -9,7 +7,13 @@ from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from codespec_grammars.data_error import GrammarDataError
+
+class GrammarDataError(ValueError):
+    """A `language.toml` or `contexts.scm` that says something this package does not understand."""
+
+    def __init__(self, path: Path, line: int, message: str) -> None:
+        super().__init__(f"{path.parent.name}/{path.name}:{line}: {message}")
+        self.path, self.line = path, line
 
 
 @dataclass(frozen=True, slots=True)

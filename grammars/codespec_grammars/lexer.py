@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from codespec_grammars.lexer_rules import BRACKET, LexerRules, Opener, heredoc_opener
 
-# An open thing and where it was opened; -1 where a sent cursor said that it is open.
+# An open thing and where it was opened; -1 where only a sent cursor shows it.
 Entry = tuple[Opener, int]
 
 

@@ -1,31 +1,33 @@
-"""Follows a text that grows at its tip and is cut back: the context there. Knows the window, the order lexer → mended
-text → tree → decision, and what is kept between two calls; does not know what the context is used for.
+"""Follows a text that grows at its tip and is cut back, and says the context there: lexer → parseable text → tree →
+decision, reconciled with the cursor that a language server sent.
 
 Everything kept only saves time: a tracker that followed a text says what a fresh one of the same text says.
 """
 
 from __future__ import annotations
 
-from codespec_grammars.contexts import Context
-from codespec_grammars.cursor import Cursor
+from dataclasses import dataclass
+
+from codespec_grammars.contexts import TEXT_LIKE, Context, Cursor
 from codespec_grammars.decide import Tip, decide
 from codespec_grammars.indentation import expected_indent
-from codespec_grammars.lexed import LexedText
-from codespec_grammars.lookup import NOTHING, Found, look_up
-from codespec_grammars.mend import Mender, repaired
-from codespec_grammars.parse import Parser
+from codespec_grammars.lexer import Entry, LexState
+from codespec_grammars.lexer_rules import COMMENT, STRING, LexerRules, Opener
+from codespec_grammars.parse import Mender, Parser, repaired
+from codespec_grammars.queries import NOTHING, Found, look_up
 from codespec_grammars.registry import Grammar, Missing, load_grammar
-from codespec_grammars.sent import Sent, reconcile
-from codespec_grammars.window import heads, parse_start, suffix_window
+from codespec_grammars.window import LexedWindow, heads, parse_start, suffix_window
 
-# Things open at once beyond which no tree is asked: walking up through one costs the square of its depth.
+# With more things open than this, no tree is parsed: walking up through one costs the square of its depth.
 DEEPEST = 128
+_AROUND = frozenset({Context.ARGUMENTS, Context.IMPORT, Context.SIGNATURE})
+_PLAIN = frozenset({Context.STATEMENT, Context.UNKNOWN})
 
 
 class ContextTracker:
     """The context at the tip of `prefix` plus what was appended to it; `suffix` stands to the right of the tip.
 
-    `language` is a name or an editor's id; an unknown one gives `unknown` for ever, and `note` says why. `sent` is what
+    `language` is a name or an editor's id; an unknown one always gives `unknown`, and `note` says why. `sent` is what
     a language server knows about the cursor before anything is appended: it wins where this tracker's window is too
     small to see it.
     """
@@ -47,7 +49,7 @@ class ContextTracker:
         return self._length
 
     @property
-    def lexed(self) -> LexedText | None:
+    def lexed(self) -> LexedWindow | None:
         """The lexed window up to the tip; None where the language has no grammar."""
         return self._tracked.lexed if self._tracked else None
 
@@ -87,7 +89,7 @@ class _Tracked:
 
     def __init__(self, grammar: Grammar, prefix: bytes, suffix: bytes) -> None:
         self._grammar = grammar
-        self.lexed = LexedText(grammar.rules, prefix)
+        self.lexed = LexedWindow(grammar.rules, prefix)
         self._suffix = suffix
         self._mender = Mender(grammar.data, grammar.rules)
         self.parser = Parser(grammar.language)
@@ -102,7 +104,7 @@ class _Tracked:
             self.lexed.seed(sent.open)
 
     def cursor(self) -> Cursor:
-        """The answer at the tip; asked twice for the same text, it is worked out once."""
+        """The answer at the tip, worked out once for the same text."""
         if self._answer is None or self._answer[0] != self.lexed.version:
             self._answer = (self.lexed.version, self._work_out())
         return self._answer[1]
@@ -148,3 +150,45 @@ def _clean(text: bytes) -> bytes:
     except UnicodeDecodeError:
         text = text.decode(errors="ignore").encode()
     return text.replace(b"\0", b" ")
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """The sent cursor, and the entries that were opened before the window began."""
+
+    cursor: Cursor
+    open: tuple[Entry, ...]
+
+    def correct(self, context: Context, state: LexState) -> Context:
+        """The sent context for text and plain code directly inside what it said to be open."""
+        if not self.open or state.stack != self.open:
+            return context
+        sent = self.cursor.context
+        alike = (context in TEXT_LIKE and sent in TEXT_LIKE) or (context in _PLAIN and sent in _AROUND)
+        return sent if alike else context
+
+
+def reconcile(sent: Cursor, own: Cursor, rules: LexerRules) -> Sent | None:
+    """None where the window shows all that was sent."""
+    if (sent.context, sent.open_brackets) == (own.context, own.open_brackets):
+        return None
+    outer = sent.open_brackets.removesuffix(own.open_brackets) if own.open_brackets else sent.open_brackets
+    entries = [(rules.openers[mark], -1) for mark in (char.encode() for char in outer) if mark in rules.openers]
+    text = _text_opener(sent.context, rules) if sent.context != own.context else None
+    if text:
+        entries.append((text, -1))
+    return Sent(sent, tuple(entries))
+
+
+def _text_opener(context: Context, rules: LexerRules) -> Opener | None:
+    """What must have begun before the window for the cursor to be in such a text: the first of its kind that spans
+    lines."""
+    openers = [opener for opener in rules.openers.values() if opener.multiline]
+    if context is Context.COMMENT:
+        return next((item for item in openers if item.sort == COMMENT and not item.documents), None)
+    if context is Context.DOCSTRING:
+        documents = [item for item in openers if item.documents]
+        return next(iter(documents), None) or next((item for item in openers if item.sort == STRING), None)
+    if context is Context.STRING:
+        return next((item for item in openers if item.sort == STRING), None)
+    return None

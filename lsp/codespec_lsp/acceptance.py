@@ -1,31 +1,79 @@
-"""How much of each suggestion was taken: by the command that an item carries, by what a client reports, and by edits
-alone, so that it counts in every editor. Knows suggestions by name; knows no protocol.
+"""Counts what happened to suggestions. Acceptance is seen by the command that an item carries, by a client's reports,
+and by edits alone, so that it counts in every editor.
 
-The three may all tell of the same piece, in any order: for each suggestion only the furthest counts.
+The three may all report the same piece, in any order: for each suggestion only the furthest counts. Nothing is kept
+beyond the process, nothing is sent anywhere.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from codespec_lsp.buffer import Edit
-from codespec_lsp.counters import Counters
-from codespec_lsp.following import Following, is_accepted
+from codespec_lsp.completions import Suggestion, TypedPrefix, is_accepted
 
 MOST = 256  # suggestions remembered
 
 
 @dataclass(slots=True)
-class Suggestion:
-    """One text as far as it was shown; `taken` is how far it was accepted."""
+class Counters:
+    """Of one client, since it connected. `shown` counts suggestions that were answered, `accepted` those taken whole,
+    `partly_accepted` those of which only a piece was taken; `milliseconds` are the last requests' times to an answer.
+    """
+
+    requests: int = 0
+    answered: int = 0
+    superseded: int = 0
+    cancelled: int = 0
+    from_memory: int = 0
+    from_daemon: int = 0
+    cut_by_the_clock: int = 0
+    more: int = 0
+    shown: int = 0
+    accepted: int = 0
+    partly_accepted: int = 0
+    accepted_characters: int = 0
+    milliseconds: deque[float] = field(default_factory=lambda: deque(maxlen=512))
+
+    @property
+    def acceptance(self) -> float:
+        """The share of what was shown that was taken, whole or in part."""
+        return (self.accepted + self.partly_accepted) / self.shown if self.shown else 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON values, in camelCase as editors have it."""
+        times = sorted(self.milliseconds)
+        return {
+            "questions": self.requests,
+            "answered": self.answered,
+            "superseded": self.superseded,
+            "cancelled": self.cancelled,
+            "fromMemory": self.from_memory,
+            "fromDaemon": self.from_daemon,
+            "cutByTheClock": self.cut_by_the_clock,
+            "more": self.more,
+            "shown": self.shown,
+            "accepted": self.accepted,
+            "partlyAccepted": self.partly_accepted,
+            "acceptedCharacters": self.accepted_characters,
+            "acceptance": round(self.acceptance, 4),
+            "lastMs": round(self.milliseconds[-1], 1) if times else None,
+            "medianMs": round(times[len(times) // 2], 1) if times else None,
+        }
+
+
+@dataclass(slots=True)
+class _Counted:
+    """One suggestion as far as it was shown; `taken` is how far it was accepted."""
 
     name: str
     text: str
     taken: int = 0
     accepted: bool = False
-    counted: bool = False
+    shown: bool = False
 
     @property
     def whole(self) -> bool:
@@ -35,8 +83,8 @@ class Suggestion:
 
 @dataclass(slots=True)
 class _Shown:
-    suggestion: Suggestion
-    following: Following
+    counted: _Counted
+    typed_prefix: TypedPrefix
 
 
 class Acceptance:
@@ -44,66 +92,68 @@ class Acceptance:
 
     def __init__(self, counters: Counters) -> None:
         self._counters = counters
-        self._all: OrderedDict[str, Suggestion] = OrderedDict()
+        self._all: OrderedDict[str, _Counted] = OrderedDict()
         self._shown: dict[str, list[_Shown]] = {}
 
-    def show(self, document: str, offers: Sequence[tuple[str, str, int]], tip: int) -> None:
-        """What was answered at `tip`, an offset in the document: for each a name, the text from where it began, and
-        how much of that stands before the tip."""
+    def show(self, document: str, suggestions: Sequence[Suggestion], tip: int) -> None:
+        """Takes what was answered at `tip`, an offset in the document."""
         self._shown[document] = []
-        for index, (name, text, typed) in enumerate(offers):
-            suggestion = self._all.setdefault(name, Suggestion(name, text))
+        for index, suggestion in enumerate(suggestions):
+            name, text = suggestion.name, suggestion.text
+            counted = self._all.setdefault(name, _Counted(name, text))
             self._all.move_to_end(name)
-            if index == 0 and not suggestion.counted:
-                suggestion.counted = True
+            if index == 0 and not counted.shown:
+                counted.shown = True
                 self._counters.shown += 1
-            if len(text) > len(suggestion.text):
-                suggestion.text = text
-            self._shown[document].append(_Shown(suggestion, Following(tip - typed, typed)))
+            if len(text) > len(counted.text):
+                counted.text = text
+            typed = suggestion.typed
+            self._shown[document].append(_Shown(counted, TypedPrefix(tip - typed, typed)))
         while len(self._all) > MOST:
             self._all.popitem(last=False)
 
     def edited(self, document: str, edit: Edit) -> None:
-        """Takes an edit: a piece that was put in at once and goes on from the suggestion was taken from it."""
-        for shown in self._shown.get(document, []):
-            before = shown.following.typed
-            piece = shown.following.follow(edit, shown.suggestion.text)
+        """Takes an edit: a piece that came at once and goes on from a suggestion was accepted."""
+        shown = self._shown.get(document, [])
+        for each in shown:
+            before = each.typed_prefix.typed
+            piece = each.typed_prefix.follow(edit, each.counted.text)
             if is_accepted(piece):
-                self._take(shown.suggestion, before, shown.following.typed)
-        self._shown[document] = [shown for shown in self._shown.get(document, []) if not shown.following.lost]
+                self._take(each.counted, before, each.typed_prefix.typed)
+        self._shown[document] = [each for each in shown if not each.typed_prefix.lost]
 
     def accept(self, name: str) -> None:
-        """The client says that it was taken whole."""
-        suggestion = self._all.get(name)
-        if suggestion is not None:
-            self._take(suggestion, self._typed(suggestion), len(suggestion.text))
+        """The client reports that it was accepted whole."""
+        counted = self._all.get(name)
+        if counted is not None:
+            self._take(counted, self._typed(counted), len(counted.text))
 
     def accept_part(self, name: str, length: int) -> None:
-        """The client says how much was taken so far, in characters of what was shown."""
-        suggestion = self._all.get(name)
-        if suggestion is not None and length > 0:
-            self._take(suggestion, self._typed(suggestion), min(length, len(suggestion.text)))
+        """The client reports how much was accepted so far, in characters of what was shown."""
+        counted = self._all.get(name)
+        if counted is not None and length > 0:
+            self._take(counted, self._typed(counted), min(length, len(counted.text)))
 
     def close(self, document: str) -> None:
         """The document is gone."""
         self._shown.pop(document, None)
 
-    def _typed(self, suggestion: Suggestion) -> int:
+    def _typed(self, counted: _Counted) -> int:
         """How much of it stands in a document already."""
-        shown = [shown for each in self._shown.values() for shown in each if shown.suggestion is suggestion]
-        return shown[0].following.typed if shown else 0
+        shown = [shown for each in self._shown.values() for shown in each if shown.counted is counted]
+        return shown[0].typed_prefix.typed if shown else 0
 
-    def _take(self, suggestion: Suggestion, start: int, end: int) -> None:
-        """Counts what is new between two places of the text."""
-        new = end - max(start, suggestion.taken)
-        if new <= 0 and suggestion.accepted:
+    def _take(self, counted: _Counted, start: int, end: int) -> None:
+        """Counts what is new between two offsets of the text."""
+        new = end - max(start, counted.taken)
+        if new <= 0 and counted.accepted:
             return
         counters = self._counters
-        first = suggestion.taken == 0 and not suggestion.accepted
+        first = counted.taken == 0 and not counted.accepted
         counters.accepted_characters += max(0, new)
-        suggestion.taken = max(suggestion.taken, end)
-        if suggestion.whole and not suggestion.accepted:
-            suggestion.accepted = True
+        counted.taken = max(counted.taken, end)
+        if counted.whole and not counted.accepted:
+            counted.accepted = True
             counters.accepted += 1
             counters.partly_accepted -= not first
         elif first:

@@ -1,4 +1,4 @@
-"""A text as an editor keeps it: lines, places in them, edits. Knows LSP's line ends and its three units of columns;
+"""A text as an editor keeps it: lines, positions in them, edits. Knows LSP's line ends and its three units of columns;
 knows no files and no protocol.
 """
 
@@ -14,7 +14,7 @@ _END = re.compile(r"(\r\n|\n|\r)")
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Place:
+class Position:
     """A row, and a column in code points."""
 
     row: int
@@ -73,21 +73,21 @@ class Buffer:
         first = self.lines[0]
         return first[len(first.rstrip("\r\n")) :] or "\n"
 
-    def place(self, line: int, character: int) -> Place:
+    def position(self, line: int, character: int) -> Position:
         """A client's position; one behind a line's or the text's end is that end, as LSP has it."""
         if line >= len(self.lines):
-            return Place(len(self.lines) - 1, len(self.lines[-1]))
-        return Place(line, _column(self.lines[line].rstrip("\r\n"), character, self.encoding))
+            return Position(len(self.lines) - 1, len(self.lines[-1]))
+        return Position(line, _column(self.lines[line].rstrip("\r\n"), character, self.encoding))
 
-    def character(self, place: Place) -> int:
-        """A place's column in the client's units."""
-        return width(self.lines[place.row][: place.column], self.encoding)
+    def character(self, position: Position) -> int:
+        """A position's column in the client's units."""
+        return width(self.lines[position.row][: position.column], self.encoding)
 
-    def offset(self, place: Place) -> int:
-        """A place as a number of code points from the start."""
-        return sum(map(len, self.lines[: place.row])) + place.column
+    def offset(self, position: Position) -> int:
+        """A position as a number of code points from the start."""
+        return sum(map(len, self.lines[: position.row])) + position.column
 
-    def replace(self, start: Place, end: Place, text: str) -> Edit:
+    def replace(self, start: Position, end: Position, text: str) -> Edit:
         """Puts `text` where start … end was."""
         start, end = min(start, end), max(start, end)
         lines, first = self.lines, start.row
@@ -103,37 +103,37 @@ class Buffer:
         return edit
 
     def replace_all(self, text: str) -> Edit:
-        """Puts `text` in the place of everything."""
+        """Replaces the whole text."""
         edit = Edit(0, self.text, text)
         self.lines = split_lines(text)
         return edit
 
-    def between(self, start: Place, end: Place) -> str:
-        """The text from one place to another."""
+    def between(self, start: Position, end: Position) -> str:
+        """The text from one position to another."""
         if start.row == end.row:
             return self.lines[start.row][start.column : end.column]
         middle = "".join(self.lines[start.row + 1 : end.row])
         return self.lines[start.row][start.column :] + middle + self.lines[end.row][: end.column]
 
-    def before(self, place: Place, most: int, step: int) -> str:
-        """At most `most` characters up to a place, from a line's start, which moves only in steps of `step`."""
-        here = self.offset(place)
+    def before(self, position: Position, most: int, step: int) -> str:
+        """At most `most` characters up to a position, from a line's start, which moves only in steps of `step`."""
+        here = self.offset(position)
         if here <= most:
-            return "".join(self.lines[: place.row]) + self.lines[place.row][: place.column]
+            return "".join(self.lines[: position.row]) + self.lines[position.row][: position.column]
         left = most - (most - here) % step
-        row, taken = place.row, place.column
+        row, taken = position.row, position.column
         while row and taken + len(self.lines[row - 1]) <= left:
             row -= 1
             taken += len(self.lines[row])
-        text = "".join(self.lines[row : place.row]) + self.lines[place.row][: place.column]
+        text = "".join(self.lines[row : position.row]) + self.lines[position.row][: position.column]
         if taken > left:
             return text[-left:]
         return self.lines[row - 1][-(left - taken) :] + text if row and left - taken > step else text
 
-    def after(self, place: Place, most: int) -> str:
-        """At most `most` characters from a place on."""
-        text = self.lines[place.row][place.column :]
-        for row in range(place.row + 1, len(self.lines), ROWS):
+    def after(self, position: Position, most: int) -> str:
+        """At most `most` characters from a position on."""
+        text = self.lines[position.row][position.column :]
+        for row in range(position.row + 1, len(self.lines), ROWS):
             if len(text) >= most:
                 break
             text += "".join(self.lines[row : row + ROWS])

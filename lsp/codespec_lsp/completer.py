@@ -1,220 +1,327 @@
-"""From a question to its answer: the memory first, then the daemon; in time, never for a text that has changed.
+"""From a request to its suggestions: the cache first, then the daemon; in time, never for a text that has changed.
 
-Knows documents, texts and the clock; knows no protocol. A text goes on growing behind an answer that was cut by the
-clock, and `tell_more` says so.
+A completion goes on growing after an answer that the clock cut short, and `tell_more` says so. Knows no protocol.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
+from codespec_lsp.acceptance import Counters
 from codespec_lsp.buffer import Edit
-from codespec_lsp.counters import Counters
-from codespec_lsp.cut import safe
-from codespec_lsp.desk import ContentModified, Desk, Offer, Question, Work
+from codespec_lsp.completion_items import EditRange
+from codespec_lsp.completions import Completion, CompletionCache, Suggestion, TypedPrefix
 from codespec_lsp.documents import Document
-from codespec_lsp.following import Following
-from codespec_lsp.texts import Spot, Text, TypedAlong
+from codespec_lsp.prompt import Prompt
 
-# Seconds that a text goes on being written though nobody waits for it: typing along asks again, in VS Code 50 ms after
-# a change, in Neovim 200 ms.
+# Seconds that a completion goes on though nobody waits for it: typing along asks again, in VS Code 50 ms after a
+# change, in Neovim 200 ms.
 AFTER_CANCEL, AFTER_EDIT = 0.15, 0.4
-MORE_EVERY = 0.1  # seconds between two words that there is more
-RECENT = 0.3  # a change so long ago is what made the client ask
+MORE_EVERY = 0.1  # seconds between two notifications that there is more
+RECENT = 0.3  # a change at most so long ago is what made the client ask
 
 
-StartWriting = Callable[[Question, list[Text], int], "asyncio.Task[None]"]
+class ContentModified(Exception):
+    """The document changed, or a newer request came: this one gets no answer."""
+
+
+@dataclass(eq=False, slots=True)
+class CompletionRequest:
+    """What a client requests, with its document as it is then. `received` is the clock's time, `offset` the cursor in
+    code points. `selected`: an entry of the client's own list is selected, and the prompt goes on behind that entry.
+    `edit_range` is what an inline item replaces, `word` what a list's item does. `resumes`: it continues a completion.
+    """
+
+    document: Document
+    prompt: Prompt
+    offset: int
+    version: int
+    received: float
+    edit_range: EditRange
+    word: EditRange
+    explicit: bool = False
+    selected: bool = False
+    resumes: bool = False
+    superseded: bool = False
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def stale(self) -> bool:
+        """Whether it no longer gets an answer."""
+        return self.superseded or self.document.version != self.version
+
+    @property
+    def in_document(self) -> bool:
+        """Whether all of the prompt's text stands in the document."""
+        return not self.selected and not self.resumes
+
+
+@dataclass(eq=False, slots=True)
+class Generation:
+    """A completion that is being streamed for a document."""
+
+    completion: Completion
+    task: asyncio.Task[None]
+    typed_prefix: TypedPrefix
+    linger: asyncio.TimerHandle | None = None
+
+    def keep(self) -> None:
+        """Somebody waits for it."""
+        if self.linger is not None:
+            self.linger.cancel()
+            self.linger = None
+
+
+@dataclass(eq=False, slots=True)
+class DocumentState:
+    """The requests and completions of one document: the newest request and the one being answered, the completion being
+    generated and its alternatives, and what was answered last."""
+
+    newest: CompletionRequest | None = None
+    answering: CompletionRequest | None = None
+    generation: Generation | None = None
+    alternatives: list[Completion] = field(default_factory=list)
+    alternatives_task: asyncio.Task[None] | None = None
+    answered: CompletionRequest | None = None
+    shown: Suggestion | None = None
+    notified: bool = False  # that there is more, and no request came since
+    notified_at: float = 0.0
+    notify_later: asyncio.TimerHandle | None = None
+
+    def follows_notification(self, request: CompletionRequest) -> bool:
+        """Whether the client requests this only because it was notified of more."""
+        return self.notified and self.answered is not None and self.answered.version == request.version
+
+    def supersede(self) -> None:
+        """The open requests get no answer."""
+        for request in (self.newest, self.answering):
+            if request is not None:
+                request.superseded = True
+                request.wake.set()
+
+    def let_linger(self, seconds: float) -> None:
+        """Nobody waits for the completion now. It goes on for a while if there is something to type along."""
+        generation = self.generation
+        if generation is None or generation.task.done():
+            return
+        if not generation.completion.text:
+            self.stop()
+            return
+        generation.keep()
+        generation.linger = asyncio.get_running_loop().call_later(seconds, self.stop)
+
+    def stop(self) -> None:
+        """Stops all generation."""
+        generation, self.generation = self.generation, None
+        if generation is not None:
+            generation.keep()
+            generation.task.cancel()
+        self.stop_alternatives()
+
+    def stop_alternatives(self) -> None:
+        """Stops the generation of alternatives."""
+        if self.alternatives_task is not None:
+            self.alternatives_task.cancel()
+        self.alternatives, self.alternatives_task = [], None
+
+
+Generate = Callable[[CompletionRequest, list[Completion], int], "asyncio.Task[None]"]
 
 
 class Completer:
-    """For one client. `write` begins to write texts (the number is 0 for the best one, else how many alternatives),
-    `tell_more` says that a document's answer has grown, if the client wants to hear it."""
+    """Answers one client. `generate` starts to fill completions (the number is 0 for the best one, else how many
+    alternatives); `tell_more` notifies the client that a document's answer has grown, and returns whether it did."""
 
     def __init__(
         self,
-        write: StartWriting,
+        generate: Generate,
         tell_more: Callable[[Document], bool],
         counters: Counters,
         clock: Callable[[], float],
     ) -> None:
-        self.memory = TypedAlong()
-        self._write = write
+        self.cache = CompletionCache()
+        self._generate = generate
         self._tell_more = tell_more
         self._counters = counters
         self._clock = clock
-        self._desks: dict[str, Desk] = {}
+        self._states: dict[str, DocumentState] = {}
 
-    def take(self, question: Question) -> None:
-        """A question came: an older one of its document gets no answer. To be called when it is received."""
-        desk = self._desk(question.document)
-        desk.supersede()
-        desk.newest = question
+    def receive(self, request: CompletionRequest) -> None:
+        """Takes a request when it arrives: an older one of its document gets no answer."""
+        state = self._state(request.document)
+        state.supersede()
+        state.newest = request
 
     def edited(self, document: Document, edit: Edit) -> None:
-        """The document changed: what does not go on from there stops at once."""
-        desk = self._desk(document)
-        if desk.answering is not None:
-            desk.answering.wake.set()
-        desk.stop_others()
-        if desk.work is not None:
-            desk.work.following.follow(edit, desk.work.text.text)
-            if desk.work.following.lost:
-                desk.stop()
+        """The document changed: a completion that does not go on from there stops at once."""
+        state = self._state(document)
+        if state.answering is not None:
+            state.answering.wake.set()
+        state.stop_alternatives()
+        if state.generation is not None:
+            state.generation.typed_prefix.follow(edit, state.generation.completion.text)
+            if state.generation.typed_prefix.lost:
+                state.stop()
             else:
-                desk.let_linger(AFTER_EDIT)
+                state.let_linger(AFTER_EDIT)
 
     def close(self, document: Document) -> None:
         """The document is gone."""
-        desk = self._desks.pop(document.uri, None)
-        if desk is not None:
-            desk.supersede()
-            desk.stop()
-        self.memory.forget(document.uri)
+        state = self._states.pop(document.uri, None)
+        if state is not None:
+            state.supersede()
+            state.stop()
+        self.cache.forget(document.uri)
 
-    async def answer(self, question: Question, budget: float, alternatives: int) -> list[Offer]:
+    async def answer(self, request: CompletionRequest, budget: float, alternatives: int) -> list[Suggestion]:
         """What to show, the best first; [] for nothing. Raises ContentModified."""
-        desk = self._desk(question.document)
-        if question.stale:
+        state = self._state(request.document)
+        if request.stale:
             raise ContentModified
-        desk.answering, follows, desk.told = question, desk.follows(question), False
-        several = alternatives if question.explicit and not follows else 1
+        several = alternatives if request.explicit and not state.follows_notification(request) else 1
+        state.answering, state.notified = request, False
         try:
-            found = self._recall(desk, question)
-            text = self._find_or_start(desk, question, found)
-            if several > max(1, len(found)) and not _is_nothing(text):
-                self._start_others(desk, question, several - max(1, len(found)))
-            await self._wait(desk, question, text, budget, several)
-            return self._offers(desk, question, text, several)
+            found = self._find_cached(state, request)
+            completion = self._find_or_generate(state, request, found)
+            if several > max(1, len(found)) and not _is_nothing(completion):
+                self._generate_alternatives(state, request, several - max(1, len(found)))
+            await self._wait(state, request, completion, budget, several)
+            return self._suggestions(state, request, completion, several)
         finally:
-            if desk.answering is question:
-                desk.answering = None
-            if desk.asked is not question and desk.newest is question:
-                desk.let_linger(AFTER_CANCEL)
+            if state.answering is request:
+                state.answering = None
+            if state.answered is not request and state.newest is request:
+                state.let_linger(AFTER_CANCEL)
 
-    def _desk(self, document: Document) -> Desk:
-        return self._desks.setdefault(document.uri, Desk())
+    def _state(self, document: Document) -> DocumentState:
+        return self._states.setdefault(document.uri, DocumentState())
 
-    def _recall(self, desk: Desk, question: Question) -> list[tuple[Text, str]]:
-        """What is known at a question's place; what was shown last goes first."""
-        found = self.memory.find(question.spot)
-        return sorted(found, key=lambda each: desk.shown is None or each[0] is not desk.shown.text)
+    def _find_cached(self, state: DocumentState, request: CompletionRequest) -> list[tuple[Completion, str]]:
+        """The cached completions that fit; the one that was shown last goes first."""
+        found = self.cache.find(request.prompt)
+        return sorted(found, key=lambda each: state.shown is None or each[0] is not state.shown.completion)
 
-    def _find_or_start(self, desk: Desk, question: Question, found: list[tuple[Text, str]]) -> Text:
-        """The text that answers: one that is known or under way, else a new one."""
+    def _find_or_generate(
+        self, state: DocumentState, request: CompletionRequest, found: list[tuple[Completion, str]]
+    ) -> Completion:
+        """The completion that answers: a cached or growing one, else a new one."""
         if found:
-            text, rest = found[0]
+            completion, rest = found[0]
             self._counters.from_memory += 1
-            if not text.growing and not text.done and text.resumed < 1:
-                self._resume(desk, question, text, rest)
-            elif desk.work is not None and desk.work.text is text:
-                desk.work.hold()
-            return text
-        desk.stop()
-        text = Text(question.spot)
+            if not completion.growing and not completion.done and completion.resumed < 1:
+                self._resume(state, request, completion, rest)
+            elif state.generation is not None and state.generation.completion is completion:
+                state.generation.keep()
+            return completion
+        state.stop()
+        completion = Completion(request.prompt)
         self._counters.from_daemon += 1
-        desk.work = Work(text, self._write(question, [text], 0), Following(question.offset))
-        text.listeners.append(lambda: self._grown(question.document, text))
-        self.memory.keep(text)
-        return text
+        task = self._generate(request, [completion], 0)
+        state.generation = Generation(completion, task, TypedPrefix(request.offset))
+        completion.listeners.append(lambda: self._grown(request.document, completion))
+        self.cache.add(completion)
+        return completion
 
-    def _resume(self, desk: Desk, question: Question, text: Text, rest: str) -> None:
-        """Goes on with a text whose writing was stopped, behind what it has."""
-        desk.stop()
-        text.resumed += 1
-        typed = len(text.text) - len(rest)
-        spot = question.spot
-        ahead = Question(
-            question.document,
-            Spot(spot.uri, spot.prefix + rest, spot.suffix, spot.offset),
-            question.offset + len(rest),
-            question.version,
-            question.received,
-            in_document=False,
-        )
+    def _resume(self, state: DocumentState, request: CompletionRequest, completion: Completion, rest: str) -> None:
+        """Continues a completion that was stopped, behind the text it has."""
+        state.stop()
+        completion.resumed += 1
+        typed = len(completion.text) - len(rest)
+        prompt = replace(request.prompt, prefix=request.prompt.prefix + rest)
+        onward = replace(request, prompt=prompt, offset=request.offset + len(rest), explicit=False, resumes=True)
         self._counters.from_daemon += 1
-        desk.work = Work(text, self._write(ahead, [text], 0), Following(question.offset - typed, typed))
+        task = self._generate(onward, [completion], 0)
+        state.generation = Generation(completion, task, TypedPrefix(request.offset - typed, typed))
 
-    def _start_others(self, desk: Desk, question: Question, count: int) -> None:
-        desk.stop_others()
-        desk.others = [Text(question.spot) for _ in range(count)]
-        desk.others_task = self._write(question, desk.others, count)
-        for text in desk.others:
-            text.listeners.append(question.wake.set)
-            self.memory.keep(text)
+    def _generate_alternatives(self, state: DocumentState, request: CompletionRequest, count: int) -> None:
+        state.stop_alternatives()
+        state.alternatives = [Completion(request.prompt) for _ in range(count)]
+        state.alternatives_task = self._generate(request, state.alternatives, count)
+        for completion in state.alternatives:
+            completion.listeners.append(request.wake.set)
+            self.cache.add(completion)
 
-    async def _wait(self, desk: Desk, question: Question, text: Text, budget: float, several: int) -> None:
-        """Until the text is whole, or the time is over, or what goes on from what is shown can be shown. Raises
-        ContentModified."""
-        recent = question.received - question.document.changed < RECENT and not question.explicit
-        end = (question.document.changed if recent else question.received) + budget
-        others = desk.others if several > 1 else []
-        known = desk.shown is not None and desk.shown.text is text
+    async def _wait(
+        self, state: DocumentState, request: CompletionRequest, completion: Completion, budget: float, several: int
+    ) -> None:
+        """Waits until the completion is whole, or the budget is spent, or the text after what is shown can be shown.
+        Raises ContentModified."""
+        recent = request.received - request.document.changed < RECENT and not request.explicit
+        end = (request.document.changed if recent else request.received) + budget
+        alternatives = state.alternatives if several > 1 else []
+        known = state.shown is not None and state.shown.completion is completion
 
         def listen() -> None:
-            if known or not text.growing:  # else a piece more changes nothing
-                question.wake.set()
+            if known or not completion.growing:  # else one more piece changes nothing
+                request.wake.set()
 
-        text.listeners.append(listen)
+        completion.listeners.append(listen)
         try:
-            while not self._enough(question, text, others, known):
+            while not self._enough(request, completion, alternatives, known):
                 left = end - self._clock()
                 if left <= 0:
                     self._counters.cut_by_the_clock += 1
                     return
-                question.wake.clear()
-                await _sleep_until(question.wake, left)
+                request.wake.clear()
+                await _sleep_until(request.wake, left)
         finally:
-            text.listeners.remove(listen)
+            completion.listeners.remove(listen)
 
     @staticmethod
-    def _enough(question: Question, text: Text, others: list[Text], known: bool) -> bool:
-        if question.stale:
+    def _enough(
+        request: CompletionRequest, completion: Completion, alternatives: list[Completion], known: bool
+    ) -> bool:
+        if request.stale:
             raise ContentModified
-        if any(other.growing for other in others):
+        if any(alternative.growing for alternative in alternatives):
             return False
-        return not text.growing or (known and bool(safe(text.spot.rest(question.spot, text.text) or "")))
+        if not completion.growing:
+            return True
+        return known and bool(Suggestion.of(completion, request.prompt).shown)
 
-    def _offers(self, desk: Desk, question: Question, text: Text, most: int) -> list[Offer]:
-        texts = [text, *(other for other, _ in self._recall(desk, question) if other is not text)]
-        offers: list[Offer] = []
-        for one in texts:
-            rest = one.spot.rest(question.spot, one.text) or ""
-            shown = rest if one.done else safe(rest)
-            if shown and not any(shown == offer.rest for offer in offers):
-                offers.append(Offer(one, shown, rest))
-        desk.asked = question
-        desk.shown = offers[0] if offers else Offer(text, "", "")
-        return offers[:most]
+    def _suggestions(
+        self, state: DocumentState, request: CompletionRequest, completion: Completion, most: int
+    ) -> list[Suggestion]:
+        others = (other for other, _ in self._find_cached(state, request) if other is not completion)
+        suggestions: list[Suggestion] = []
+        for each in (completion, *others):
+            suggestion = Suggestion.of(each, request.prompt)
+            if suggestion.shown and not any(suggestion.shown == other.shown for other in suggestions):
+                suggestions.append(suggestion)
+        state.answered = request
+        state.shown = suggestions[0] if suggestions else Suggestion(completion, "", "")
+        return suggestions[:most]
 
-    def _grown(self, document: Document, text: Text) -> None:
-        """A text grew: if it is the one that was answered with, the client is told that there is more."""
-        desk = self._desks.get(document.uri)
-        if desk is None or desk.asked is None or desk.shown is None or desk.answering is not None:
+    def _grown(self, document: Document, completion: Completion) -> None:
+        """Notifies the client that there is more, if this completion is the one that it was answered with."""
+        state = self._states.get(document.uri)
+        if state is None or state.answered is None or state.shown is None or state.answering is not None:
             return
-        if desk.shown.text is not text or desk.asked.stale:
+        if state.shown.completion is not completion or state.answered.stale:
             return
-        rest = text.spot.rest(desk.asked.spot, text.text) or ""
-        shown = rest if text.done else safe(rest)
-        if len(shown) <= len(desk.shown.rest) or (desk.told and not text.done):
+        shown = Suggestion.of(completion, state.answered.prompt).shown
+        if len(shown) <= len(state.shown.shown) or (state.notified and not completion.done):
             return
-        wait = desk.told_at + MORE_EVERY - self._clock()
-        if wait > 0 and not text.done:
-            if desk.later is None:
-                desk.later = asyncio.get_running_loop().call_later(wait, self._grown_later, document, text)
+        wait = state.notified_at + MORE_EVERY - self._clock()
+        if wait > 0 and not completion.done:
+            if state.notify_later is None:
+                loop = asyncio.get_running_loop()
+                state.notify_later = loop.call_later(wait, self._grown_later, document, completion)
             return
-        desk.told, desk.told_at = self._tell_more(document), self._clock()
+        state.notified, state.notified_at = self._tell_more(document), self._clock()
 
-    def _grown_later(self, document: Document, text: Text) -> None:
-        desk = self._desks.get(document.uri)
-        if desk is not None:
-            desk.later = None
-            self._grown(document, text)
+    def _grown_later(self, document: Document, completion: Completion) -> None:
+        state = self._states.get(document.uri)
+        if state is not None:
+            state.notify_later = None
+            self._grown(document, completion)
 
 
-def _is_nothing(text: Text) -> bool:
+def _is_nothing(completion: Completion) -> bool:
     """Whether it is known that there is nothing to complete."""
-    return text.done and not text.text
+    return completion.done and not completion.text
 
 
 async def _sleep_until(event: asyncio.Event, seconds: float) -> None:

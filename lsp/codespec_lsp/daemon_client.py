@@ -1,5 +1,5 @@
-"""The daemon over HTTP: one stream of events for each text, and whether it is there. Knows what is asked and what its
-errors mean; knows no editor, starts nothing, and leaves to `lines` who is at the other end.
+"""The daemon over HTTP: one stream of events for each request, and its health. Knows what the daemon's errors mean;
+starts nothing, and leaves to `connections` who is at the other end.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from codespec.bounded_json import parse_json
 if TYPE_CHECKING:
     import aiohttp
 
-    from codespec_lsp.lines import Lines
+    from codespec_lsp.connections import Connections
 
 MOST_LINE = 1 << 20
 CONNECT_SECONDS = 2.0
@@ -22,7 +22,7 @@ CONNECT_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """How the daemon is, and what it said. `ready`, `starting`, `silent` (somebody listens, but does not answer in
+    """How the daemon is, and what it reported. `ready`, `starting`, `silent` (somebody listens, but does not answer in
     time), `absent` (nobody listens), or `foreign` (not the user's own daemon, or one that can't serve). Where it is
     ready: its version, its models' names, the name in its setting `model`, a better model that it offers, all names
     that mean the model it has, and what it can't write, in one sentence."""
@@ -51,12 +51,12 @@ class Absent(DaemonError):
 
 
 class DaemonClient:
-    """Asks one daemon; aiohttp is loaded with the first question."""
+    """The client of one daemon; aiohttp is loaded with the first request."""
 
     def __init__(self, url: str, token: str = "") -> None:
         self.url = url
         self._token = token
-        self._lines: Lines | None = None
+        self._connections: Connections | None = None
 
     async def events(self, body: Mapping[str, Any]) -> AsyncIterator[tuple[str, dict[str, Any]]]:
         """The events of one completion, each with its name. Leaving early closes the connection, which is what stops
@@ -64,7 +64,7 @@ class DaemonClient:
         import aiohttp
 
         try:
-            async with self._open().ask("POST", "/v1/codespec/complete", body) as reply:
+            async with self._open().request("POST", "/v1/codespec/complete", body) as reply:
                 if reply.status != 200:
                     raise await _refusal(reply)
                 async for event in _read_events(reply):
@@ -72,16 +72,16 @@ class DaemonClient:
         except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError) as error:
             raise Absent(f"The daemon at {self.url} does not answer ({type(error).__name__}).") from error
         except aiohttp.ClientError as error:
-            said = f"What answers at {self.url} is no codespec daemon ({type(error).__name__})"
-            raise DaemonError(f"{said}: set codespec.url.") from error
+            what = f"What answers at {self.url} is no codespec daemon ({type(error).__name__})"
+            raise DaemonError(f"{what}: set codespec.url.") from error
 
     async def health(self) -> Health:
         """Whether somebody is there, and who."""
         import aiohttp
 
         try:
-            async with asyncio.timeout(CONNECT_SECONDS), self._open().ask("GET", "/health") as reply:
-                said = _as_object(await reply.content.read(MOST_LINE))
+            async with asyncio.timeout(CONNECT_SECONDS), self._open().request("GET", "/health") as reply:
+                report = _as_object(await reply.content.read(MOST_LINE))
         except TimeoutError:
             return Health("silent", f"no answer within {CONNECT_SECONDS:.0f} s")
         except Absent:
@@ -92,20 +92,20 @@ class DaemonClient:
             if isinstance(error, aiohttp.ClientConnectionError):  # refused, or cut: a daemon that is killed does that
                 return Health("absent")
             return Health("foreign", f"no answer ({type(error).__name__})")
-        return _read_health(reply.status, said)
+        return _read_health(reply.status, report)
 
     async def close(self) -> None:
         """Ends all connections."""
-        if self._lines is not None:
-            await self._lines.close()
-            self._lines = None
+        if self._connections is not None:
+            await self._connections.close()
+            self._connections = None
 
-    def _open(self) -> Lines:
-        from codespec_lsp.lines import Lines
+    def _open(self) -> Connections:
+        from codespec_lsp.connections import Connections
 
-        if self._lines is None:
-            self._lines = Lines(self.url, self._token, CONNECT_SECONDS)
-        return self._lines
+        if self._connections is None:
+            self._connections = Connections(self.url, self._token, CONNECT_SECONDS)
+        return self._connections
 
 
 async def _read_events(reply: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, dict[str, Any]]]:
@@ -124,31 +124,31 @@ async def _read_events(reply: aiohttp.ClientResponse) -> AsyncIterator[tuple[str
 
 
 async def _refusal(reply: aiohttp.ClientResponse) -> DaemonError:
-    """What a status other than 200 says."""
+    """The error that a status other than 200 means."""
     message = _message(_as_object(await reply.content.read(MOST_LINE))) or f"The daemon answered {reply.status}."
     wait = reply.headers.get("Retry-After", "")
     again = float(wait) if wait.isdigit() and reply.status in (429, 503) else None
     return DaemonError(message, again)
 
 
-def _read_health(status: int, said: dict[str, Any]) -> Health:
-    if status == 200 and said.get("status") == "ok":
-        texts = {name: str(said.get(name, "")) for name in ("version", "target", "drafter", "model", "warning")}
-        offer, names = said.get("offer"), said.get("names")
+def _read_health(status: int, report: dict[str, Any]) -> Health:
+    if status == 200 and report.get("status") == "ok":
+        texts = {name: str(report.get(name, "")) for name in ("version", "target", "drafter", "model", "warning")}
+        offer, names = report.get("offer"), report.get("names")
         return Health(
             "ready",
             **texts,
             offer=offer if isinstance(offer, dict) else None,
             names=tuple(str(name) for name in names) if isinstance(names, list) else (),
         )
-    message = _message(said)
+    message = _message(report)
     if status == 503 and message:
         return Health("starting" if "starting" in message or "stopping" in message else "foreign", message)
     return Health("foreign", message or f"status {status}")
 
 
-def _message(said: dict[str, Any]) -> str:
-    error = said.get("error")
+def _message(report: dict[str, Any]) -> str:
+    error = report.get("error")
     return str(error.get("message", "")) if isinstance(error, dict) else ""
 
 

@@ -1,7 +1,4 @@
-"""The daemons that this process asks, one client for each address and token, shared by all editors it serves.
-
-Knows settings and how a daemon is started; knows no completions.
-"""
+"""The daemons that this process uses: one client for each address and token, shared by all editors it serves."""
 
 from __future__ import annotations
 
@@ -11,8 +8,8 @@ from typing import Any
 from codespec.errors import ConfigError
 from codespec.token_file import read_token
 from codespec_lsp.daemon_client import DaemonClient, DaemonError, Health
-from codespec_lsp.daemon_start import Starter, serve_command
-from codespec_lsp.serve_words import with_whole_paths
+from codespec_lsp.daemon_process import Starter
+from codespec_lsp.serve_command import serve_command, with_absolute_paths
 from codespec_lsp.settings import Settings
 
 Command = Callable[[int, Sequence[str]], list[str]]
@@ -33,7 +30,7 @@ class Daemons:
         key = (settings.url, settings.token_file, starts, arguments)
         if key not in self._known:
             client = DaemonClient(settings.url, _token(settings))
-            command = self._command(settings.port, with_whole_paths(arguments)) if starts else None
+            command = self._command(settings.port, with_absolute_paths(arguments)) if starts else None
             self._known[key] = (client, Starter(client, command, port=settings.port))
         for known, (_, starter) in self._known.items():
             starter.replaces = known == key or (starter.replaces and known[0] != settings.url)
@@ -62,8 +59,8 @@ def _token_flag(settings: Settings) -> tuple[str, ...]:
     return ("--token-file", settings.token_file) if settings.token_file else ()
 
 
-class Chosen:
-    """The daemon that a client's settings name at the time; asks it and has it started."""
+class ConfiguredDaemon:
+    """The daemon that a client's settings name at the time."""
 
     def __init__(self, daemons: Daemons, settings: Callable[[], Settings]) -> None:
         self._daemons = daemons
@@ -98,7 +95,7 @@ class Chosen:
         try:
             self._client()[1].forgive()
         except DaemonError:
-            return  # the next question tells it
+            return  # the next request reports it
 
     def _client(self) -> tuple[DaemonClient, Starter]:
         return self._daemons.find(self._settings())

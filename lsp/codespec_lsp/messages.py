@@ -1,6 +1,6 @@
-"""JSON-RPC on a stream: frames in, messages to the protocol, an error for whatever is none.
+"""JSON-RPC on a stream: reads frames, hands messages to the protocol, answers what is no message with an error.
 
-Knows headers, JSON and the order in which a client may speak; knows no feature. Nothing of a message's text is logged.
+Knows headers, JSON and the order in which messages may come; knows no feature. No message's text is logged.
 """
 
 from __future__ import annotations
@@ -45,8 +45,7 @@ class Messages:
         self.ended_well = False
 
     async def read(self, reader: Reader) -> None:
-        """Takes messages until the client says exit or is gone. Returns where what follows can't be told apart any
-        more, too."""
+        """Takes messages until the client sends exit or is gone, or until the stream can't be followed any more."""
         while (body := await _read_body(reader)) is not None:
             if not isinstance(body, bytes):
                 self._refuse(None, PARSE_ERROR, body)
@@ -69,7 +68,7 @@ class Messages:
         if wrong:
             self._refuse(_id_of(data), INVALID_REQUEST, wrong)
             return False
-        if "method" not in data and _id_of(data) is None:  # the answer to nothing that was asked
+        if "method" not in data and _id_of(data) is None:  # the answer to no request of ours
             return False
         method, is_request = data.get("method"), "id" in data and "method" in data
         if method == EXIT:

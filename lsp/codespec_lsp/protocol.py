@@ -1,7 +1,5 @@
-"""The language server's half of JSON-RPC beyond what pygls does: documents are taken in the order of the messages, a
-question is taken with its document as it is when it is received, and Copilot's and our own messages are plain JSON.
-
-Knows pygls; knows no transport and no completion.
+"""JSON-RPC beyond what pygls does: documents change in the order of the messages, a completion request is taken with
+its document as it is when it arrives, and Copilot's and our own messages are plain JSON.
 """
 
 from __future__ import annotations
@@ -14,12 +12,12 @@ from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 from pygls.protocol import JsonRPCNotification, JsonRPCRequestMessage, LanguageServerProtocol, lsp_method
 
-from codespec_lsp.session import Asked
+from codespec_lsp.completer import CompletionRequest
 
 if TYPE_CHECKING:
     from codespec_lsp.server import Server
 
-QUESTIONS = (types.TEXT_DOCUMENT_INLINE_COMPLETION, types.TEXT_DOCUMENT_COMPLETION)
+COMPLETIONS = (types.TEXT_DOCUMENT_INLINE_COMPLETION, types.TEXT_DOCUMENT_COMPLETION)
 CONTENT_MODIFIED = -32801
 
 
@@ -30,11 +28,11 @@ class Protocol(LanguageServerProtocol):
 
     def __init__(self, server: Any, converter: Any) -> None:
         super().__init__(server, converter)
-        self._open: dict[int | str, Asked] = {}  # questions by their numbers
+        self._open: dict[int | str, CompletionRequest] = {}  # by their ids
 
     @property
     def shut_down(self) -> bool:
-        """Whether the client said that it is about to leave."""
+        """Whether the client requested a shutdown."""
         return bool(self._shutdown)
 
     def structure_message(self, data: dict[str, Any]) -> Any:
@@ -66,8 +64,8 @@ class Protocol(LanguageServerProtocol):
         self._server.session.closed(params.text_document.uri)
 
     def _handle_request(self, msg_id: int | str, method_name: str, params: Any) -> None:
-        """A question is taken here and now: its handler runs later, when its document may be another."""
-        if method_name in QUESTIONS:
+        """A completion request is taken at once: its handler runs later, when the document may have changed."""
+        if method_name in COMPLETIONS:
             params = self._take(params)
             if params is not None:
                 self._open[msg_id] = params
@@ -76,29 +74,29 @@ class Protocol(LanguageServerProtocol):
     def _run_generator(
         self, future: Future[Any] | None, *, gen: Generator[Any, Any, Any], result_future: Future[Any]
     ) -> None:
-        """A handler of ours is cancelled only when the server ends, and then nobody waits for what comes behind it;
-        pygls would raise that, and it would stand in the editor's log."""
+        """A handler of ours is cancelled only when the server ends, and then nobody waits for its result. pygls would
+        raise that, and the editor would log it."""
         if future is None or not future.cancelled():
             super()._run_generator(future, gen=gen, result_future=result_future)
 
     def _send_handler_result(self, future: Future[Any], *, msg_id: int | str) -> None:
-        """Looks once more at the moment of sending: between an answer and its sending there may have been an edit."""
-        asked = self._open.pop(msg_id, None)
-        if asked is None or not asked.question.stale or future.cancelled():
+        """Checks once more when it is sent: the document may have changed since the answer."""
+        request = self._open.pop(msg_id, None)
+        if request is None or not request.stale or future.cancelled():
             super()._send_handler_result(future, msg_id=msg_id)
             return
-        future.exception()  # looked at, or it would be complained of as lost
+        future.exception()  # retrieved, or asyncio logs that it never was
         self._request_futures.pop(msg_id, None)
         self._send_response(msg_id, None, modified().to_response_error())
 
-    def _take(self, params: types.InlineCompletionParams | types.CompletionParams) -> Asked | None:
+    def _take(self, params: types.InlineCompletionParams | types.CompletionParams) -> CompletionRequest | None:
         session, uri = self._server.session, params.text_document.uri
         if isinstance(params, types.InlineCompletionParams):
             explicit = params.context.trigger_kind is types.InlineCompletionTriggerKind.Invoked
-            return session.ask(uri, params.position, explicit, params.context.selected_completion_info)
-        return session.ask(uri, params.position, explicit=False)
+            return session.receive(uri, params.position, explicit, params.context.selected_completion_info)
+        return session.receive(uri, params.position, explicit=False)
 
 
 def modified() -> JsonRpcException:
-    """The answer to a question whose document moved on."""
+    """The answer to a request whose document moved on."""
     return JsonRpcException("The document changed while this was completed.", CONTENT_MODIFIED)

@@ -1,7 +1,4 @@
-"""The language server for one client: which features it has, and what each does in a few words.
-
-Knows pygls and the session; holds no completion logic.
-"""
+"""The language server for one client: its features, settings and notifications. Holds no completion logic."""
 
 from __future__ import annotations
 
@@ -18,52 +15,49 @@ from pygls.exceptions import FeatureRequestError
 from pygls.lsp.server import LanguageServer
 
 from codespec_lsp.buffer import Encoding
+from codespec_lsp.completer import CompletionRequest, ContentModified
+from codespec_lsp.completion_items import ACCEPT, completion_list, inline_item
 from codespec_lsp.daemon_client import DaemonError
-from codespec_lsp.daemons import Chosen, Daemons
-from codespec_lsp.desk import ContentModified
-from codespec_lsp.documents import Document
-from codespec_lsp.explaining import explain, last
-from codespec_lsp.items import ACCEPT, completion_list, inline_item
-from codespec_lsp.model_choice import note_of, read_offer
+from codespec_lsp.daemons import ConfiguredDaemon, Daemons
+from codespec_lsp.documents import Document, path_of
 from codespec_lsp.protocol import Protocol, modified
-from codespec_lsp.session import Asked, Session
+from codespec_lsp.session import Session
 from codespec_lsp.settings import Settings, read_settings
-from codespec_lsp.status import Status, StatusLine
-from codespec_lsp.uris import path_of
-from codespec_lsp.writing import Writer
+from codespec_lsp.status import Status, StatusLine, explain, last_completion, model_note, read_model_offer
+from codespec_lsp.streaming import Streamer
 
 VERSION = "1"
-LOOK_EVERY = 60.0  # seconds between two looks at a daemon that is ready and in use
+CHECK_EVERY = 60.0  # seconds between two health checks of a daemon that is ready and in use
 SELECTOR = [types.TextDocumentFilterScheme(scheme=scheme) for scheme in ("file", "untitled")]
 # Clients that show a \r as what it is; the others bring line ends into the document's own form.
 SHOWS_RETURNS = ("Neovim", "Vim", "vim-lsp")
 
 
 class Server(LanguageServer):
-    """One connection's server; `defaults` are the settings before the client says any."""
+    """One connection's server; `defaults` are the settings before the client sends any."""
 
     def __init__(self, daemons: Daemons, defaults: Settings) -> None:
         super().__init__("codespec", VERSION, protocol_cls=Protocol)
         loop = asyncio.get_running_loop()
-        self._daemon = Chosen(daemons, lambda: self.session.settings)
+        self._daemon = ConfiguredDaemon(daemons, lambda: self.session.settings)
         self.status = StatusLine(self._show_status, self._complain)
-        self._look_at: float | None = None  # when the daemon's model is due to be looked at; None: once it is ready
+        self._check_at: float | None = None  # when the next health check is due; None: once the daemon is ready
         self._offered = False
-        writer = Writer(self._daemon, self._daemon, self._daemon_is)
-        self.session = Session(writer, self.status, self._tell_more, loop.time)
+        streamer = Streamer(self._daemon, self._daemon, self._daemon_is)
+        self.session = Session(streamer, self.status, self._tell_more, loop.time)
         self.session.use(defaults)
         self.dynamic = False
         add_features(self)
 
     def configure(self, sent: object) -> None:
-        """Takes settings from the client; the user is told which can't be used."""
+        """Takes settings from the client, and tells the user which can't be used."""
         settings, faults = read_settings(sent, self.session.settings)
         for fault in faults:
             self.window_show_message(types.ShowMessageParams(types.MessageType.Warning, fault))
         if settings != self.session.settings:
             self.session.use(settings)
             self._daemon.forgive()
-            self._look_at = None
+            self._check_at = None
 
     def try_again(self) -> None:
         """Forgets what went wrong with the daemon."""
@@ -71,22 +65,22 @@ class Server(LanguageServer):
         self.status.daemon("ready", "")
 
     async def restart_daemon(self) -> dict[str, str]:
-        """Has the daemon load its models anew; why that can't be, as `message`."""
+        """Has the daemon load its models again; `message` says why it can't."""
         self.status.daemon("starting", "The daemon is started again.")
         try:
             await self._daemon.restart()
         except DaemonError as error:
             self.status.daemon("unwell", str(error))
             return {"message": str(error)}
-        self._look_at = None
+        self._check_at = None
         self.try_again()
         return {"message": ""}
 
     async def health(self) -> dict[str, Any]:
         """The daemon's address, its page for people, how it is, and its models, as JSON values."""
         url, health = self.session.settings.url, await self._daemon.health()
-        if self._look_at is not None and health.state == "ready":
-            self.status.note(note_of(health, self.session.settings))
+        if self._check_at is not None and health.state == "ready":
+            self.status.note(model_note(health, self.session.settings))
         return {"url": url, "page": f"{url}/", **asdict(health)}
 
     def report_server_error(self, error: Exception, source: Any) -> None:
@@ -99,19 +93,19 @@ class Server(LanguageServer):
         )
 
     def _daemon_is(self, state: str, message: str) -> None:
-        """Once a daemon is ready, a look shows which model it has; later ones, what came to be wrong."""
+        """Once a daemon is ready, a health check tells which model it has; later checks, what went wrong since."""
         self.status.daemon(state, message)
         now = asyncio.get_running_loop().time()
         if state != "ready":
-            self._look_at = None
-        elif self._look_at is None or now >= self._look_at:
-            self._look_at = now + LOOK_EVERY
-            self.session.writer.keep(self._look())
+            self._check_at = None
+        elif self._check_at is None or now >= self._check_at:
+            self._check_at = now + CHECK_EVERY
+            self.session.streamer.spawn(self._check())
 
-    async def _look(self) -> None:
+    async def _check(self) -> None:
         health, settings = await self._daemon.health(), self.session.settings
-        self.status.note(note_of(health, settings))
-        offer = read_offer(health, settings)
+        self.status.note(model_note(health, settings))
+        offer = read_model_offer(health, settings)
         if offer is not None and not self._offered:
             self._offered = True
             self.protocol.notify("codespec/offer", offer.as_dict())
@@ -130,7 +124,7 @@ class Server(LanguageServer):
 
 
 def add_features(server: Server) -> None:
-    """Registers what every client gets; what depends on the client is added when it says what it can."""
+    """Registers what every client gets. What depends on the client is added once its capabilities are known."""
     server.feature(types.INITIALIZE)(_initialize)
     server.feature(types.INITIALIZED)(_initialized)
     server.feature(types.WORKSPACE_DID_CHANGE_CONFIGURATION)(_configuration_changed)
@@ -170,8 +164,8 @@ def _initialize(ls: Server, params: types.InitializeParams) -> None:
 
 
 async def _initialized(ls: Server, _params: types.InitializedParams) -> None:
-    """Clients that can take features later get the one that VS Code would show in chat boxes for files only. What the
-    first question needs is loaded beside that."""
+    """Clients with dynamic registration get inline completion for files only: VS Code would show it in chat boxes. What
+    the first request needs is loaded meanwhile."""
     if ls.dynamic:
         options = types.InlineCompletionRegistrationOptions(document_selector=SELECTOR)
         registration = types.Registration("codespec-inline", types.TEXT_DOCUMENT_INLINE_COMPLETION, options)
@@ -194,29 +188,29 @@ def _folders_changed(ls: Server, _params: types.DidChangeWorkspaceFoldersParams)
     ls.session.exclusions.set_roots([path_of(uri) for uri in ls.workspace.folders])
 
 
-async def _inline_completion(ls: Server, asked: Asked | None) -> types.InlineCompletionList:
+async def _inline_completion(ls: Server, request: CompletionRequest | None) -> types.InlineCompletionList:
     """Never null: an empty list clears what a client shows."""
-    if asked is None:
+    if request is None:
         return types.InlineCompletionList(items=[])
     try:
-        offers = await ls.session.answer(asked)
+        suggestions = await ls.session.answer(request)
     except ContentModified:
         raise modified() from None
-    return types.InlineCompletionList(items=[inline_item(offer, asked.target) for offer in offers])
+    return types.InlineCompletionList(items=[inline_item(each, request.edit_range) for each in suggestions])
 
 
-async def _completion(ls: Server, asked: Asked | None) -> types.CompletionList:
-    if asked is None:
+async def _completion(ls: Server, request: CompletionRequest | None) -> types.CompletionList:
+    if request is None:
         return types.CompletionList(is_incomplete=True, items=[])
     try:
-        offers = await ls.session.answer(asked)
+        suggestions = await ls.session.answer(request)
     except ContentModified:
         raise modified() from None
-    return completion_list(offers, asked.word, asked.word.typed)
+    return completion_list(suggestions, request.word, request.word.typed)
 
 
 def _accepted(ls: Server, *arguments: Any) -> None:
-    """An item's command: it was taken whole."""
+    """An item's command: it was accepted whole."""
     if arguments and isinstance(arguments[0], str):
         ls.session.acceptance.accept(arguments[0])
 
@@ -232,15 +226,15 @@ async def _restart_daemon(ls: Server, *_arguments: Any) -> dict[str, str]:
 def _explain(ls: Server, *_arguments: Any) -> dict[str, Any]:
     """What the last completion cost, and why it is as it is."""
     times = ls.session.counters.milliseconds
-    return explain(ls.session.writer.last_done, ls.status.reason, times[-1] if times else None)
+    return explain(ls.session.streamer.last_done, ls.status.reason, times[-1] if times else None)
 
 
 def _shown(_ls: Server, _params: Mapping[str, Any]) -> None:
-    """Copilot's clients say so; what was answered is counted as shown already."""
+    """Copilot's clients report this; what was answered is counted as shown already."""
 
 
 def _partly_accepted(ls: Server, params: Mapping[str, Any]) -> None:
-    """Copilot's clients say how much of an item's text was taken, in UTF-16 units from its start."""
+    """Copilot's clients report how much of an item's text was accepted, in UTF-16 units from its start."""
     item, length = params.get("item"), params.get("acceptedLength")
     command = item.get("command") if isinstance(item, Mapping) else None
     arguments = command.get("arguments") if isinstance(command, Mapping) else None
@@ -261,8 +255,8 @@ def _focused(ls: Server, params: Mapping[str, Any]) -> None:
 async def _status(ls: Server, _params: Mapping[str, Any]) -> dict[str, Any]:
     """For a status line: how things are, the daemon and its models, and the counters."""
     session, daemon = ls.session, await ls.health()
-    found = {"daemon": daemon, "last": last(session.writer.last_done), "counters": session.counters.as_dict()}
-    return {**ls.status.now.as_dict(), **found, "process": os.getpid()}
+    last, counters = last_completion(session.streamer.last_done), session.counters.as_dict()
+    return {**ls.status.now.as_dict(), "daemon": daemon, "last": last, "counters": counters, "process": os.getpid()}
 
 
 def _plain(value: Any) -> Any:

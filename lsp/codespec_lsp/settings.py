@@ -33,7 +33,7 @@ class Settings:
     token_file         a file with the daemon's token ("": none)
     start_daemon       whether a daemon is started where none answers
     model              the model it is then started with, by a name of `codespec models list` ("": as it chooses itself)
-    daemon_arguments   what `codespec serve` is then told, for example ["--target", "PATH"]
+    daemon_arguments   more arguments of `codespec serve`, for example ["--target", "PATH"]
     """
 
     enabled: bool = True

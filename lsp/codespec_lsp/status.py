@@ -1,12 +1,19 @@
-"""What the status line says, told when it changes, and each complaint once. Knows words; knows no protocol."""
+"""What the user is told: how the daemon is, which model serves and which better one it offers, and why the last
+completion is as it is. Knows sentences; knows no protocol.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from codespec_lsp.daemon_client import Health
+from codespec_lsp.settings import Settings
+
 Kind = Literal["Normal", "Warning", "Error", "Inactive"]
+REASONS = {"length": "it is as long as codespec.maxTokens allows", "deadline": "its time was over"}
 KINDS: dict[str, Kind] = {"failed": "Error", "unwell": "Warning"}
 
 
@@ -49,8 +56,8 @@ class StatusLine:
         return self._reason
 
     def daemon(self, state: str, message: str) -> None:
-        """The daemon is `ready`, `starting`, `failed` or `unwell` (it failed, but nobody asked); why it failed is told
-        once, until it is well again."""
+        """The daemon is `ready`, `starting`, `failed` or `unwell` (it failed, but nobody asked); why it failed is shown
+        once, until it is ready again."""
         if state == "failed" and message not in self._complained:
             self._complained.add(message)
             self._complain(message)
@@ -73,3 +80,116 @@ class StatusLine:
         if self.now != self._shown:
             self._shown = self.now
             self._show(self.now)
+
+
+def explain(done: Mapping[str, Any], reason: str, milliseconds: float | None) -> dict[str, Any]:
+    """The event itself with `sentences`. `reason` is why the document in use gets nothing ("" if it gets something),
+    `milliseconds` the last request's time to an answer."""
+    return {**done, "sentences": [sentence for sentence in _sentences(done, reason, milliseconds) if sentence]}
+
+
+def last_completion(done: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The last completion in four numbers, for a status line; None before the first one."""
+    stats = done.get("stats")
+    if not isinstance(stats, Mapping):
+        return None
+    counts = {name: stats.get(name, 0) for name in ("committed", "drafted", "accepted")}
+    return {**counts, "speedUp": speed_up(stats)}
+
+
+def _sentences(done: Mapping[str, Any], reason: str, milliseconds: float | None) -> Iterator[str]:
+    yield reason
+    if milliseconds is not None:
+        yield f"The last answer took {milliseconds:.0f} ms."
+    stats = done.get("stats")
+    if not isinstance(stats, Mapping):
+        yield "The daemon has completed nothing yet."
+        return
+    yield from _of_work(done, stats)
+    ended = stats.get("ended") or REASONS.get(str(done.get("finish_reason")))
+    yield f"The text ends where it does because {ended}." if ended else ""
+    for note in stats.get("notes", []):
+        yield _as_sentence(str(note))
+
+
+def _as_sentence(note: str) -> str:
+    """A note of the daemon's, with the setting's name for the field's."""
+    named = note.replace("max_tokens", "the setting codespec.maxTokens", 1)
+    return f"{named[:1].upper()}{named[1:]}."
+
+
+def _of_work(done: Mapping[str, Any], stats: Mapping[str, Any]) -> Iterator[str]:
+    """What was read, guessed and gained."""
+    prompt, new = stats.get("prompt_tokens", 0), done.get("new_tokens", 0)
+    if prompt:
+        yield f"Of the prompt's {prompt} tokens {new} had to be read."
+    drafted, accepted = stats.get("drafted", 0), stats.get("accepted", 0)
+    yield f"{stats.get('committed', 0)} tokens were written in {stats.get('rounds', 0)} rounds."
+    if drafted:
+        sources = [f"{name} {_share(counts)}" for name, counts in stats.get("by_source", {}).items()]
+        yield f"{accepted} of {drafted} drafted tokens were right{_in_brackets(sources)}."
+    faster = speed_up(stats)
+    if faster is not None:
+        yield f"By the cost table that was {faster:.1f} × as fast as plain decoding."
+
+
+def speed_up(stats: Mapping[str, Any]) -> float | None:
+    """How many times as fast as plain decoding it was; None where that is not known."""
+    decode, plain = stats.get("decode_ms", 0.0), stats.get("plain_ms", 0.0)
+    return round(plain / decode, 2) if decode and plain else None
+
+
+def _share(counts: Mapping[str, Any]) -> str:
+    return f"{counts.get('accepted', 0)} of {counts.get('drafted', 0)}"
+
+
+def _in_brackets(parts: Sequence[str]) -> str:
+    return f" ({', '.join(parts)})" if parts else ""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOffer:
+    """A model that the user may pull in place of the starter pair."""
+
+    model: str
+    bytes: int
+
+    @property
+    def sentence(self) -> str:
+        """For a status line."""
+        size = f"{self.bytes / 1e6:.0f} MB"
+        return f"The small starter pair answers: `codespec models pull {self.model}` ({size}) brings a real one."
+
+    def as_dict(self) -> dict[str, Any]:
+        """For a client that asks the user and runs the command; `-P` as in `serve_command`."""
+        command = [sys.executable, "-P", "-m", "codespec", "models", "pull", self.model]
+        return {"model": self.model, "bytes": self.bytes, "command": command, "message": self.sentence}
+
+
+def read_model_offer(health: Health, settings: Settings) -> ModelOffer | None:
+    """What the daemon offers, where it runs on this machine and the settings name no model."""
+    if health.state != "ready" or not health.offer or settings.model or not settings.daemon_is_here:
+        return None
+    model, size = health.offer.get("model"), health.offer.get("bytes")
+    return ModelOffer(model, size) if isinstance(model, str) and model and isinstance(size, int) else None
+
+
+def model_note(health: Health, settings: Settings) -> str:
+    """What the user should know of the daemon while it serves; "" for nothing."""
+    if health.state != "ready":
+        return ""
+    if health.warning:
+        return health.warning
+    if settings.model and not _is_named(health, settings.model):
+        other = health.model or health.target
+        return (
+            f"The daemon at {settings.url} was started with {other} and not with {settings.model}: restart "
+            "the daemon, or unset codespec.model."
+        )
+    offered = read_model_offer(health, settings)
+    return offered.sentence if offered else ""
+
+
+def _is_named(health: Health, name: str) -> bool:
+    """Whether a name means the daemon's model, which has several: its own, its hub id, in any case of letters."""
+    return name.lower() in {known.lower() for known in (health.model, *health.names)}

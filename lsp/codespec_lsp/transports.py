@@ -1,7 +1,4 @@
-"""The language server on standard streams, or on a port of this machine for many clients, one server for each.
-
-Knows streams and signals; knows no message.
-"""
+"""The language server on standard streams, or on a port of this machine for many clients, one server for each."""
 
 from __future__ import annotations
 
@@ -26,18 +23,18 @@ HOST = "127.0.0.1"
 
 
 def serve_stdio(defaults: Settings) -> int:
-    """Serves one client on the standard streams; returns the exit code: 0 if it left in good order."""
-    _silence_pygls()
+    """Serves one client on the standard streams; returns the exit code: 0 if it shut down in order."""
+    _mute_pygls()
     return asyncio.run(_serve_stdio(defaults))
 
 
 def serve_tcp(port: int, defaults: Settings) -> int:
     """Serves whoever connects, until a signal comes; returns 0. Raises ConfigError where the port is taken."""
-    _silence_pygls()
+    _mute_pygls()
     return asyncio.run(_serve_tcp(port, defaults))
 
 
-def _silence_pygls() -> None:
+def _mute_pygls() -> None:
     """Its log holds whole messages, which are source text."""
     logging.getLogger("pygls").setLevel(logging.CRITICAL + 1)
 
@@ -85,7 +82,7 @@ async def _serve_tcp(port: int, defaults: Settings) -> int:
     try:
         listening = await asyncio.start_server(converse, HOST, port, limit=MOST_LINE)
     except OSError as error:
-        raise ConfigError(f"Port {port} can't be listened on ({error.strerror}): choose another with --tcp.") from error
+        raise ConfigError(f"Can't listen on port {port} ({error.strerror}): choose another with --tcp.") from error
     for number in (signal.SIGTERM, signal.SIGINT):
         with contextlib.suppress(NotImplementedError):  # Windows
             asyncio.get_running_loop().add_signal_handler(number, stop.set)

@@ -1,7 +1,7 @@
-"""Has the daemon read a document's text before the first question, so that the models are there and their caches full.
+"""Has the daemon read a document's text before the first request, so that the models are loaded and their caches full.
 
-Knows documents and their versions; does not know what is sent. One document at a time: the one that was opened or gone
-to last, and none while somebody asks.
+One document at a time: the one that was opened or visited last, and none while a request is open. Does not know what is
+sent.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from codespec_lsp.buffer import Place
+from codespec_lsp.buffer import Position
 from codespec_lsp.documents import Document
 
-DELAY = 0.1  # seconds: who opens many files, or asks at once, needs no warm-up of each
+DELAY = 0.1  # seconds: who opens many files, or types at once, needs no warm-up of each
 
 
 class WarmUps:
@@ -49,8 +49,8 @@ class WarmUps:
             self._done[document.uri] = document.version
 
 
-def likely_place(document: Document) -> Place:
-    """Where the first question may come from: the end of the row that was edited last, else of the first one."""
+def likely_position(document: Document) -> Position:
+    """Where the first request may come from: the end of the row that was edited last, else of the first one."""
     lines = document.buffer.lines
-    row = min(document.places[0] if document.places else 0, len(lines) - 1)
-    return Place(row, len(lines[row].rstrip("\r\n")))
+    row = min(document.edited_rows[0] if document.edited_rows else 0, len(lines) - 1)
+    return Position(row, len(lines[row].rstrip("\r\n")))

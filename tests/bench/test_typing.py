@@ -23,8 +23,8 @@ from codespec.bench.typing_records import record
 from codespec.bench.typing_session import Typed, Typist, ask_unhurried
 from codespec.bench.typing_tap import Tap, tapped
 from codespec.config import EngineConfig
+from codespec.folders import is_own_socket, socket_of
 from codespec.models.processor import processor
-from codespec.state_folder import is_own_socket, socket_of
 from codespec.training.corpus import Document, write_documents
 from codespec.types import CompletionRequest
 from tests.cli.conftest import Command, Models, command, models, plain_environment

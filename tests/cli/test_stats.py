@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from codespec.cli.stats_table import Figures, render
-from codespec.speculation.acceptance_model import Survival
+from codespec.folders import read_secret
+from codespec.speculation.acceptance_model import AcceptanceModel
 from codespec.speculation.store import Learned
-from codespec.state_folder import read_secret
 from tests.cli.conftest import Command, Models
 from tests.cli.processes import TOKEN
 from tests.server.conftest import toy  # noqa: F401
@@ -39,7 +39,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_shows_and_forgets(command: Command) -> None:
     assert command("stats").out == "nothing was learned yet\n"
-    survival = Survival()
+    survival = AcceptanceModel()
     for _ in range(50):
         survival.learn("suffix", ("comment", "python"), 0.0, [0.9], 1)
     Learned("some-pair", []).save(survival)

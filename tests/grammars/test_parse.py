@@ -6,12 +6,11 @@ import random
 
 import pytest
 from codespec_grammars import Context, ContextTracker, parse
-from codespec_grammars.lexed import LexedText
 from codespec_grammars.lexer import Lexer, LexState
-from codespec_grammars.lookup import look_up
-from codespec_grammars.mend import Mender
+from codespec_grammars.parse import Mender
+from codespec_grammars.queries import look_up
 from codespec_grammars.registry import Grammar, load_grammar
-from codespec_grammars.window import PARSED, heads, parse_start
+from codespec_grammars.window import PARSED, LexedWindow, heads, parse_start
 
 from tests.grammars.sources import CORE, source_of
 
@@ -48,7 +47,7 @@ def test_the_parsed_part_opens_what_is_open_at_the_tip(language: str) -> None:
     grammar, source, chance = grammar_of(language), source_of(language), random.Random(0)
     begun = 0
     for _ in range(60):
-        lexed = LexedText(grammar.rules, source[: chance.randrange(len(source))])
+        lexed = LexedWindow(grammar.rules, source[: chance.randrange(len(source))])
         state = lexed.state()
         start = parse_start(lexed.lexer, lexed.tip, state.stack)
         if start is None:
@@ -106,7 +105,7 @@ def test_brackets_that_look_alike_are_closed_each_in_its_way() -> None:
     grammar, suffix = grammar_of("javascript"), b"\nother()\n"
     shared, alone = Mender(grammar.data, grammar.rules), []
     for text in (b"call(() => {", b"call({"):
-        lexed = LexedText(grammar.rules, text)
+        lexed = LexedWindow(grammar.rules, text)
         alone.append(Mender(grammar.data, grammar.rules).mend(text, len(text), lexed.state(), suffix))
         assert shared.mend(text, len(text), lexed.state(), suffix) == alone[-1]
     assert alone[0] != alone[1]

@@ -30,7 +30,7 @@ def tree(tmp_path: Path) -> Path:
     ):
         (tmp_path / package).mkdir()
         (tmp_path / package / "__init__.py").touch()
-    light = ("regular_file", "bounded_json", "secret_files", "token_file", "proof", "state_folder")
+    light = ("regular_file", "bounded_json", "secret_files", "token_file", "proof", "folders")
     for module in ("types", "errors", "config", *light):
         (tmp_path / "codespec" / f"{module}.py").touch()
     (tmp_path / "pyproject.toml").write_bytes((ROOT / "pyproject.toml").read_bytes())
@@ -89,8 +89,8 @@ def test_allowed_imports_hold(tree: Path) -> None:
         ("codespec/catalogue/a.py", "import codespec.text", [LAYERS]),
         ("codespec/config.py", "import codespec.catalogue", [LAYERS]),
         ("codespec/text/a.py", "def late():\n    from transformers import AutoTokenizer", [TORCH_FREE]),
-        ("codespec/control/a.py", "from torch.nn import Module", [TORCH_FREE]),
-        ("codespec/control/a.py", "import codespec.verify", [CONTROL]),
+        ("codespec/speculation/a.py", "from torch.nn import Module", [TORCH_FREE]),
+        ("codespec/speculation/a.py", "import codespec.verify", [CONTROL]),
         ("codespec_lsp/a.py", "import codespec.text", [LSP]),
         ("codespec_lsp/a.py", "from codespec import Engine", [LSP]),
         ("codespec_lsp/a.py", "import torch", [LSP]),

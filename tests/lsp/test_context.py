@@ -8,11 +8,10 @@ import tracemalloc
 from pathlib import Path
 
 from codespec_grammars import Context, Cursor
-from codespec_lsp.asking import MOST_BYTES, find_spot
-from codespec_lsp.buffer import Buffer, Edit, Place
-from codespec_lsp.cursors import Cursors
-from codespec_lsp.cut import safe
-from codespec_lsp.tree import SyntaxTree
+from codespec_lsp.buffer import Buffer, Edit, Position
+from codespec_lsp.completions import stable_prefix
+from codespec_lsp.prompt import MOST_BYTES, build_prompt
+from codespec_lsp.syntax import CursorFinder, SyntaxTree
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -34,7 +33,7 @@ def parsed(text: str, language: str = "python") -> SyntaxTree:
 def find_cursor(
     language: str, prefix: str, suffix: str, tree: SyntaxTree | None = None, bytes_before: int = 0
 ) -> Cursor:
-    return Cursors().find("a", language, prefix, suffix, tree, bytes_before)
+    return CursorFinder(language).find(prefix, suffix, tree, bytes_before)
 
 
 def test_what_was_opened_far_above_is_known() -> None:
@@ -59,13 +58,13 @@ def test_what_a_window_shows_is_not_said_twice() -> None:
 @settings(max_examples=40, deadline=None)
 def test_who_types_on_gets_what_a_fresh_look_gives(edits: list[tuple[str, int, str]]) -> None:
     """Two documents; between two questions something is taken back and something typed, now and then elsewhere."""
-    cursors = Cursors()
+    cursors = {document: CursorFinder("python") for document in "ab"}
     texts = dict.fromkeys("ab", PROGRAM[:9000])
     for document, cut, piece in edits:
         text = texts[document] = texts[document][: -cut or None] + piece
         suffix = "\n})\n" if cut < 9 else ""
         for tree in (None, parsed(text + suffix)):
-            assert cursors.find(document, "python", text, suffix, tree) == find_cursor("python", text, suffix, tree)
+            assert cursors[document].find(text, suffix, tree) == find_cursor("python", text, suffix, tree)
 
 
 def test_a_language_without_a_grammar() -> None:
@@ -96,8 +95,8 @@ def test_the_tree_follows_edits_and_lets_others_run() -> None:
         rows = [row for row, line in enumerate(trees[0][0].lines) if line.startswith("        self.")]
         for _ in range(4):
             for buffer, tree in trees:
-                place = Place(source.choice(rows), 8)
-                tree.edited(buffer.replace(place, place, source.choice(["é😀 = 1; ", "x.y; ", "pass; "])))
+                here = Position(source.choice(rows), 8)
+                tree.edited(buffer.replace(here, here, source.choice(["é😀 = 1; ", "x.y; ", "pass; "])))
             await asyncio.gather(*(tree.refresh() for _, tree in trees))
             for buffer, tree in trees:
                 fresh = SyntaxTree("python", buffer.text)
@@ -114,7 +113,7 @@ def test_an_edit_in_the_middle_of_a_parse_starts_it_anew() -> None:
         parsing = asyncio.create_task(tree.refresh())
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        tree.edited(buffer.replace(Place(0, 0), Place(0, 0), "first = 1\n"))
+        tree.edited(buffer.replace(Position(0, 0), Position(0, 0), "first = 1\n"))
         await parsing
         fresh = SyntaxTree("python", buffer.text)
         await fresh.refresh()
@@ -128,18 +127,19 @@ def test_windows_hold_64_kib_and_no_lone_surrogates() -> None:
         text = piece * (200_000 // len(piece))
         buffer = Buffer(text)
         row = len(buffer.lines) // 2
-        spot = find_spot("u", buffer, Place(row, 2))
-        for side in (spot.prefix, spot.suffix):
+        prompt = build_prompt("u", buffer, Position(row, 2))
+        for side in (prompt.prefix, prompt.suffix):
             assert MOST_BYTES // 4 < len(side.encode()) <= MOST_BYTES
-        assert spot.offset + len(spot.prefix) == buffer.offset(Place(row, 2))
-        assert spot.prefix.startswith(piece[0])
+        assert prompt.offset + len(prompt.prefix) == buffer.offset(Position(row, 2))
+        assert prompt.prefix.startswith(piece[0])
 
 
-def test_safe_places() -> None:
-    assert safe("foo(ba") == "foo("
-    assert safe("foo(bar)\n    ba") == "foo(bar)"
-    assert safe("foo(bar)\n    baz, q") == "foo(bar)\n    baz, "
-    assert [safe(text) for text in ("", "  ", "ab", "\n  ", "a\r", "👩\u200d", "= 1")] == ["", "", "", "", "", "", "= "]
+def test_what_is_stable_in_a_growing_text() -> None:
+    assert stable_prefix("foo(ba") == "foo("
+    assert stable_prefix("foo(bar)\n    ba") == "foo(bar)"
+    assert stable_prefix("foo(bar)\n    baz, q") == "foo(bar)\n    baz, "
+    assert stable_prefix("= 1") == "= "
+    assert not any(stable_prefix(text) for text in ("", "  ", "ab", "\n  ", "a\r", "👩\u200d"))
 
 
 def test_pieces_of_other_files_come_along_and_stay() -> None:

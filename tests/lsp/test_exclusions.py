@@ -9,10 +9,9 @@ from collections.abc import Collection
 from pathlib import Path
 
 import pytest
-from codespec_lsp import ignored
-from codespec_lsp.exclusions import Rules
-from codespec_lsp.ignore_files import Patterns
-from codespec_lsp.ignored import MOST_BYTES, Ignored
+from codespec_lsp import exclusions
+from codespec_lsp.exclusions import MOST_IGNORE_BYTES, IgnoreFiles, Rules
+from codespec_lsp.gitignore import Patterns
 from codespec_lsp.session import NOT_KNOWN
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,8 +19,8 @@ from hypothesis import strategies as st
 from tests.lsp.conversation import run
 from tests.lsp.fake_daemon import talking
 
-RULES = Rules(frozenset(), Patterns(()), Ignored())
-READ, NAMED_BY = ignored.read_regular, ignored._named_by
+RULES = Rules(frozenset(), Patterns(()), IgnoreFiles())
+READ, NAMED_BY = exclusions.read_regular, exclusions._named_by
 NAMES = ["a", "a", "a", "b", "b", "ab", "a.py", "b.log", "[x]", "x y", "!a", "#b", "é", "bab", "]", "-"]
 LINES = ["a", "/a", "a/", "*.py", "!*.py", "a/**", "**/b", "a/*/b", "!a", "?", "[ab]", "[!a]", "\\!a", "\\#b", "#b"]
 LINES += [
@@ -120,12 +119,12 @@ def test_links_to_secrets(tmp_path: Path) -> None:
 )
 def test_reasons(uri: str, words: str) -> None:
     globs = Patterns([b"/gen/", b"*.min.js"])
-    reason = Rules(frozenset([Path("/p")]), globs, Ignored()).reason(uri)
+    reason = Rules(frozenset([Path("/p")]), globs, IgnoreFiles()).reason(uri)
     assert words in reason and bool(reason) == bool(words)
 
 
 def test_codespecs_own_ignore_file_and_changes_of_it(tmp_path: Path) -> None:
-    rules = Rules(frozenset([tmp_path]), Patterns(()), Ignored())
+    rules = Rules(frozenset([tmp_path]), Patterns(()), IgnoreFiles())
     file = tmp_path / "sub" / "a.py"
     assert rules.reason(file.as_uri()) == ""
     (tmp_path / ".codespecignore").write_text("sub/\n")
@@ -140,7 +139,7 @@ def test_names_that_no_file_can_have(tmp_path: Path) -> None:
     for name in ("a%00b/c.py", "x" * 300, "x" * 300 + "/a.py", "file/a.py", "%ED%A0%80/a.py"):
         assert RULES.reason(f"file://{tmp_path}/{name}") == ""
     assert "is no file on this machine" in RULES.reason("C:\\a.py")
-    assert "lies in more than 100 folders" in Rules(frozenset([Path("/")]), Patterns(()), Ignored()).reason(
+    assert "lies in more than 100 folders" in Rules(frozenset([Path("/")]), Patterns(()), IgnoreFiles()).reason(
         f"file:///{'a/' * 200}b.py"
     )
 
@@ -148,11 +147,11 @@ def test_names_that_no_file_can_have(tmp_path: Path) -> None:
 def test_an_ignore_file_is_read_when_it_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither reading, parsing nor matching is done again for each question."""
     read, matched = [], []
-    monkeypatch.setattr(ignored, "read_regular", lambda *asked: read.append(asked) or READ(*asked))
-    monkeypatch.setattr(ignored, "_named_by", lambda *asked: matched.append(asked) or NAMED_BY(*asked))
+    monkeypatch.setattr(exclusions, "read_regular", lambda *asked: read.append(asked) or READ(*asked))
+    monkeypatch.setattr(exclusions, "_named_by", lambda *asked: matched.append(asked) or NAMED_BY(*asked))
     (tmp_path / ".git").mkdir()
     (tmp_path / ".gitignore").write_bytes(b"".join(b"*%dx*\n" % number for number in range(20_000)))
-    why = Ignored().why
+    why = IgnoreFiles().reason
     for _ in range(10):
         assert why(tmp_path / "a.py", []) == ""
     assert (len(read), len(matched)) == (1, 1)
@@ -181,7 +180,7 @@ def test_ignore_files_that_can_not_be_followed(tmp_path: Path) -> None:
     file, ignore = tmp_path / "a.py", tmp_path / ".gitignore"
 
     def why() -> str:
-        found = Ignored().why(file, [])
+        found = IgnoreFiles().reason(file, [])
         assert found.startswith(f"a.py is not completed, as {ignore} can't be followed (")
         return found
 
@@ -194,12 +193,12 @@ def test_ignore_files_that_can_not_be_followed(tmp_path: Path) -> None:
     ignore.symlink_to(ignore)
     assert "symbolic links" in why()
     ignore.unlink()
-    ignore.write_bytes(b"x\n" * (MOST_BYTES // 2 + 1))
+    ignore.write_bytes(b"x\n" * (MOST_IGNORE_BYTES // 2 + 1))
     assert "longer than 256 KiB" in why()
     ignore.unlink()
     ignore.symlink_to("nowhere")
-    assert Ignored().why(file, []) == "", "there is none"
-    ignore.write_bytes(b"x\n" * (MOST_BYTES // 2))
+    assert IgnoreFiles().reason(file, []) == "", "there is none"
+    ignore.write_bytes(b"x\n" * (MOST_IGNORE_BYTES // 2))
     (tmp_path / ".codespecignore").write_text("*.py")
     assert "longer than 256 KiB" in why()
 
@@ -207,14 +206,14 @@ def test_ignore_files_that_can_not_be_followed(tmp_path: Path) -> None:
 def test_a_folder_that_does_not_answer_holds_up_no_other_document(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its own is not completed, and not sent, until it is known whether it may be."""
     answers = threading.Event()
-    why = Ignored.why
+    why = IgnoreFiles.reason
 
-    def wait(self: Ignored, file: Path, roots: Collection[Path]) -> str:
+    def wait(self: IgnoreFiles, file: Path, roots: Collection[Path]) -> str:
         if file.name == "slow.py":
             answers.wait()
         return why(self, file, roots)
 
-    monkeypatch.setattr(Ignored, "why", wait)
+    monkeypatch.setattr(IgnoreFiles, "reason", wait)
 
     async def scenario() -> None:
         async with talking() as (client, fake):

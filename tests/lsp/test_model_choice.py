@@ -12,14 +12,15 @@ from typing import Any
 
 import pytest
 from codespec_lsp.daemon_client import DaemonClient, DaemonError, Health
-from codespec_lsp.daemon_start import Starter, command_line, serve_command
+from codespec_lsp.daemon_process import Starter, command_line
 from codespec_lsp.daemons import Daemons
-from codespec_lsp.model_choice import note_of, read_offer
+from codespec_lsp.serve_command import serve_command
 from codespec_lsp.settings import Settings
+from codespec_lsp.status import model_note, read_model_offer
 
 from tests.lsp.conversation import run, until
 from tests.lsp.fake_daemon import FakeDaemon, editor, talking
-from tests.lsp.test_daemon_start import TINY, daemons, end_all, free_port, hello
+from tests.lsp.test_daemon_process import TINY, daemons, end_all, free_port, hello
 
 OFFER = {"model": "smollm2-135m", "bytes": 92_871_040}
 STARTER = Health("ready", target="codespec-starter", drafter="small", offer=OFFER, names=("starter",))
@@ -53,11 +54,11 @@ pytestmark = pytest.mark.usefixtures("own_state")
     ],
 )
 def test_what_is_to_be_known(health: Health, settings: dict[str, Any], note: str) -> None:
-    assert note_of(health, Settings(**settings)) == note
+    assert model_note(health, Settings(**settings)) == note
 
 
 def test_an_offer_names_this_installations_own_command() -> None:
-    offer = read_offer(STARTER, Settings())
+    offer = read_model_offer(STARTER, Settings())
     assert offer is not None and offer.as_dict() == {
         **OFFER,
         "message": SENTENCE,

@@ -24,7 +24,7 @@ import pytest
 from tests.cli.conftest import Models, models  # noqa: F401
 from tests.cli.processes import user_environment
 from tests.lsp.conversation import Editor, run, until
-from tests.lsp.test_daemon_start import free_port
+from tests.lsp.test_daemon_process import free_port
 from tests.lsp.test_process import on_pipes, started
 
 MOST_SECONDS = 300.0

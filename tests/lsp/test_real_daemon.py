@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from codespec_lsp import daemon_start
+from codespec_lsp import daemon_process
 from codespec_lsp.settings import Settings
 
 from tests.lsp.conversation import Editor, run
 from tests.lsp.fake_daemon import editor
-from tests.lsp.test_daemon_start import free_port
+from tests.lsp.test_daemon_process import free_port
 
 PROGRAM = (
     "def add(first, second):\n    return first + second\n\n\ndef subtract(first, second):\n    return \n\n\nx = 1\n"
@@ -28,7 +28,7 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[An
     """The daemons that a test has started, which end with it."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     begun: list[Any] = []
-    monkeypatch.setattr(daemon_start, "_started", begun)
+    monkeypatch.setattr(daemon_process, "_started", begun)
     yield begun
     for process in begun:
         process.kill()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from codespec_lsp.explaining import explain, last
+from codespec_lsp.status import explain, last_completion
 
 from tests.lsp.conversation import run
 from tests.lsp.fake_daemon import talking
@@ -75,7 +75,7 @@ def test_explaining_the_last_completion() -> None:
         "The setting codespec.maxTokens was cut to 1024.",
     ):
         assert words in said
-    assert last(DONE) == {"committed": 40, "drafted": 44, "accepted": 30, "speedUp": 1.71}
+    assert last_completion(DONE) == {"committed": 40, "drafted": 44, "accepted": 30, "speedUp": 1.71}
     assert "codespec.maxTokens allows" in sentences(
         {**DONE, "finish_reason": "length", "stats": {**STATS, "ended": ""}}
     )
@@ -84,5 +84,5 @@ def test_explaining_the_last_completion() -> None:
 def test_explaining_nothing() -> None:
     assert sentences({}) == "The daemon has completed nothing yet."
     assert sentences({}, "a.env may hold secrets.").startswith("a.env may hold secrets. ")
-    assert last({}) is None
+    assert last_completion({}) is None
     assert "right" not in sentences({"finish_reason": "stop", "stats": {"rounds": 0}})

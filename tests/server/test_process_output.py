@@ -16,7 +16,7 @@ import pytest
 
 from tests.cli.conftest import Models, models  # noqa: F401
 from tests.cli.processes import SECONDS, start, user_environment
-from tests.lsp.test_daemon_start import free_port
+from tests.lsp.test_daemon_process import free_port
 from tests.server.daemons import wait_for
 
 PATH = "/v1/codespec/complete"

@@ -8,7 +8,7 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
-from codespec_grammars import find_place
+from codespec_grammars import read_surroundings
 from codespec_grammars.lexer import Lexer, LexState
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -78,7 +78,7 @@ WRITTEN = st.lists(st.sampled_from(PIECES), max_size=24).map("".join)
 
 def ending_at(case: Case, shape: Shape | None = None) -> Ending:
     """The ending at a case's cursor."""
-    place = find_place(case.language, case.prefix.encode(), case.suffix.encode())
+    place = read_surroundings(case.language, case.prefix.encode(), case.suffix.encode())
     return Ending(shape or case.shape, place, case.prefix, case.suffix)  # type: ignore[arg-type]
 
 
@@ -189,7 +189,7 @@ def test_brackets_are_counted_where_no_grammar_is_known() -> None:
 def test_following_a_completion_costs_little(monkeypatch: pytest.MonkeyPatch) -> None:
     """The lexer reads a line once for its beginning and once for its end, never the text from its start."""
     body = "".join(f"    total[{number}] = compute(first, second)\n" for number in range(60))
-    place = find_place("python", b"def f():\n" + body.encode(), b"")
+    place = read_surroundings("python", b"def f():\n" + body.encode(), b"")
     ending = Ending("block", place, "def f():\n" + body, "")
     lexed: list[int] = []
     run = Lexer.run

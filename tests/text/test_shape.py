@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from codespec_grammars import Place, Scope, find_place
+from codespec_grammars import Scope, Surroundings, read_surroundings
 
 from codespec.text.shape import resolve_scope, why_not
 
 
-def asked(language: str, prefix: str, suffix: str) -> tuple[Place | None, bytes, bytes]:
+def asked(language: str, prefix: str, suffix: str) -> tuple[Surroundings | None, bytes, bytes]:
     """A cursor as the engine asks about it."""
     before, after = prefix.encode(), suffix.encode()
-    return find_place(language, before, after), before, after.partition(b"\n")[0]
+    return read_surroundings(language, before, after), before, after.partition(b"\n")[0]
 
 
 @pytest.mark.parametrize(

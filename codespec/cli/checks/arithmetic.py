@@ -8,9 +8,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from codespec import json_store
 from codespec.cli.checks.finding import Finding, warning, well
 from codespec.config import EngineConfig
+from codespec.folders import cache_folder
 from codespec.models.processor import processor
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def check_arithmetic(engine: Engine, config: EngineConfig) -> Finding:
     variance = find_variance(model, chunk)
     if variance:
         said = f"{said}; the shape that is kept from an earlier start ({used.label}) no longer holds ({variance})"
-        return warning(NAME, said, f"remove {json_store.cache_folder() / 'calls'}")
+        return warning(NAME, said, f"remove {cache_folder() / 'calls'}")
     return well(NAME, f"{said}; in use is what an earlier search chose, which holds too: {used.label}")
 
 

@@ -9,19 +9,18 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from codespec import json_store
 from codespec.cli.checks.finding import Finding, failed, from_error, warning, well
 from codespec.errors import ConfigError
+from codespec.folders import cache_folder, check_folder, read_secret, state_folder
 from codespec.server.access import check_bind, is_loopback
 from codespec.server.settings import ServeConfig
-from codespec.state_folder import check_folder, read_secret, state_folder
 from codespec.token_file import read_token
 
 
 def check_folders() -> Iterator[Finding]:
     """Whether what was measured and what was learned can be kept."""
     for name, folder, variable in (
-        ("cache", json_store.cache_folder(), "XDG_CACHE_HOME"),
+        ("cache", cache_folder(), "XDG_CACHE_HOME"),
         ("state", state_folder(), "XDG_STATE_HOME"),
     ):
         why = why_not_writable(folder)

@@ -34,10 +34,22 @@ local function daemon_url()
   return options and options.settings.url or DEFAULT_PAGE
 end
 
+--- Where the daemon keeps its state, as codespec/folders.py has it.
+---@return string
+local function state_folder()
+  if (vim.env.XDG_STATE_HOME or '') ~= '' then
+    return vim.fs.joinpath(vim.env.XDG_STATE_HOME, 'codespec')
+  elseif vim.fn.has('mac') == 1 then
+    return vim.fs.joinpath(vim.uv.os_homedir(), 'Library', 'Application Support', 'codespec')
+  elseif vim.fn.has('win32') == 1 then
+    return vim.fs.joinpath(vim.env.LOCALAPPDATA, 'codespec', 'codespec')
+  end
+  return vim.fs.joinpath(vim.uv.os_homedir(), '.local', 'state', 'codespec')
+end
+
 ---@return string
 local function daemon_log()
-  local state = vim.env.XDG_STATE_HOME or vim.fs.joinpath(vim.uv.os_homedir(), '.local', 'state')
-  return vim.fs.joinpath(state, 'codespec', ('daemon-%s.log'):format(daemon_url():match(':(%d+)/?$') or '80'))
+  return vim.fs.joinpath(state_folder(), ('daemon-%s.log'):format(daemon_url():match(':(%d+)/?$') or '80'))
 end
 
 ---@param path string

@@ -1,5 +1,5 @@
-"""What was begun at a cursor: the facts that say how a completion there ends. Knows the lexer, one context and the text
-to the right; writes nothing and follows nothing.
+"""What surrounds a cursor in code, as far as it says how a completion there ends: what is open, what was just opened,
+what the text to the right closes.
 """
 
 from __future__ import annotations
@@ -8,8 +8,7 @@ import re
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from codespec_grammars.contexts import TEXT_LIKE, Context
-from codespec_grammars.cursor import Cursor
+from codespec_grammars.contexts import TEXT_LIKE, Context, Cursor
 from codespec_grammars.language import Language
 from codespec_grammars.lexer import Entry, Lexer, LexState, in_text
 from codespec_grammars.lexer_rules import BRACKET, STRING, LexerRules
@@ -30,9 +29,9 @@ class Closed(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Surroundings:
     """A cursor in code. `before` is the window of text up to it, `state` the lexer's there, `checkpoint` its state at a
-    line's end above; `closed` says of each open thing, outermost first, where it ends to the right. `opened` holds
+    line's end above; `closed` says of each open thing, outermost first, where it ends to the right. `opened` is true
     where a block or bracket was opened and nothing written in it yet; `opener_width` is the indent of the line that
     opened it.
     """
@@ -69,7 +68,9 @@ class Place:
         return _width_at(self.before, entry[1]) if entry[1] >= 0 else -1
 
 
-def find_place(language: str, prefix: bytes, suffix: bytes = b"", *, sent: Cursor | None = None) -> Place | None:
+def read_surroundings(
+    language: str, prefix: bytes, suffix: bytes = b"", *, sent: Cursor | None = None
+) -> Surroundings | None:
     """The facts about the cursor between `prefix` and `suffix`; None where the language has no grammar."""
     grammar = load_grammar(language)
     if isinstance(grammar, Missing):
@@ -80,7 +81,7 @@ def find_place(language: str, prefix: bytes, suffix: bytes = b"", *, sent: Curso
     before, state = lexed.text, lexed.state()
     right = suffix.partition(b"\n")[0].rstrip(b"\r")
     opened, width = _opened(grammar.data, before, state, cursor)
-    return Place(
+    return Surroundings(
         data=grammar.data,
         rules=grammar.rules,
         before=before,
@@ -178,11 +179,11 @@ def width(line: bytes) -> int:
     return len(line[: len(line) - len(line.lstrip(b" \t"))].expandtabs(8))
 
 
-def only_closer_missing(place: Place) -> bool:
+def only_closer_missing(around: Surroundings) -> bool:
     """Whether what stands before the cursor is complete but for a closer that already stands to the right."""
-    shut = place.closed and place.closed[-1] is Closed.SAME_LINE
-    if not shut or place.in_text or place.right.strip(b" \t)]};,>\"'`"):
+    shut = around.closed and around.closed[-1] is Closed.SAME_LINE
+    if not shut or around.in_text or around.right.strip(b" \t)]};,>\"'`"):
         return False
-    line = place.line.rstrip()
-    quotes = {opener.close for opener in place.rules.openers.values() if opener.sort == STRING}
-    return line.endswith((b")", b"]", b"}", *quotes)) or re.search(rb"(?<![\w.])\d[\w.]*$", place.line) is not None
+    line = around.line.rstrip()
+    quotes = {opener.close for opener in around.rules.openers.values() if opener.sort == STRING}
+    return line.endswith((b")", b"]", b"}", *quotes)) or re.search(rb"(?<![\w.])\d[\w.]*$", around.line) is not None

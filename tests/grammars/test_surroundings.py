@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from codespec_grammars import CodeEnd, Scope, find_place
+from codespec_grammars import CodeEnd, Scope, read_surroundings
 from codespec_grammars.lexer import Lexer, LexState
 from codespec_grammars.lexer_rules import compile_rules
-from codespec_grammars.lines import dangles, introduces, is_whole
-from codespec_grammars.place import Closed, width
 from codespec_grammars.registry import languages
+from codespec_grammars.statement import dangles, introduces, is_whole
+from codespec_grammars.surroundings import Closed, width
 
 from tests.grammars.sources import CORE, source_of
 
@@ -33,8 +33,8 @@ NOWHERE, SAME_LINE, LATER = Closed.NOWHERE, Closed.SAME_LINE, Closed.LATER
     ],
 )
 def test_what_the_text_to_the_right_closes(language: str, prefix: str, suffix: str, closed: tuple[Closed, ...]) -> None:
-    place = find_place(language, prefix.encode(), suffix.encode())
-    assert place is not None and place.closed == closed
+    around = read_surroundings(language, prefix.encode(), suffix.encode())
+    assert around is not None and around.closed == closed
 
 
 @pytest.mark.parametrize(
@@ -53,8 +53,8 @@ def test_what_the_text_to_the_right_closes(language: str, prefix: str, suffix: s
     ],
 )
 def test_whether_something_was_just_opened(language: str, prefix: str, opened: bool) -> None:
-    place = find_place(language, prefix.encode())
-    assert place is not None and place.opened is opened
+    around = read_surroundings(language, prefix.encode())
+    assert around is not None and around.opened is opened
 
 
 CUTS = [(language, cut) for language in CORE for cut in range(137, len(source_of(language)), 4999)]
@@ -63,22 +63,22 @@ CUTS = [(language, cut) for language in CORE for cut in range(137, len(source_of
 @pytest.mark.parametrize("end", [b"", b"\n", b" \\", b" \\\n  ", b' "a', b" # b", b"\r\n"])
 def test_the_state_is_the_lexers_from_its_start_and_from_the_checkpoint(end: bytes) -> None:
     for language, cut in CUTS:
-        place = find_place(language, source_of(language)[:cut] + end)
-        assert place is not None and place.checkpoint.pos <= len(place.before)
-        for start in (LexState(), place.checkpoint):
-            assert Lexer(place.rules, place.before).run(start, len(place.before)) == place.state
+        around = read_surroundings(language, source_of(language)[:cut] + end)
+        assert around is not None and around.checkpoint.pos <= len(around.before)
+        for start in (LexState(), around.checkpoint):
+            assert Lexer(around.rules, around.before).run(start, len(around.before)) == around.state
 
 
-def test_an_unknown_language_has_no_place() -> None:
-    assert find_place("klingon", b"x = ") is None
+def test_an_unknown_language_has_no_surroundings() -> None:
+    assert read_surroundings("klingon", b"x = ") is None
 
 
 def test_an_end_far_into_a_long_file() -> None:
     """The window cuts what is far above; what is open near the cursor is what counts."""
     prefix = b"class A {\n" + b"  void f() { g(1); }\n" * 20_000 + b"  void h() {\n    "
-    place = find_place("java", prefix, b"\n  }\n}\n")
-    assert place is not None and len(place.before) < 10_000
-    end = CodeEnd(place, Scope.STATEMENT)
+    around = read_surroundings("java", prefix, b"\n  }\n}\n")
+    assert around is not None and len(around.before) < 10_000
+    end = CodeEnd(around, Scope.STATEMENT)
     end.advance(b"int x = 1;\n    int y = 2;\n")
     assert end.cut is not None and end.cut.keep == len(b"int x = 1;")
 

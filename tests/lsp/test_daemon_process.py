@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 from codespec_lsp import daemon_client
-from codespec_lsp.daemon_start import MOST_STARTS, held, serve_command
+from codespec_lsp.daemon_process import MOST_STARTS, held
 from codespec_lsp.daemons import Daemons
+from codespec_lsp.serve_command import serve_command
 from codespec_lsp.settings import Settings
 
 from tests.lsp.conversation import Editor, run, until

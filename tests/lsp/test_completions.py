@@ -1,38 +1,43 @@
-"""Following a suggestion by edits alone: typing along, taking pieces, going back, and everything that is none of it."""
+"""Typing along a suggestion, taking pieces of it, going back, and everything that is none of these; by edits alone."""
 
 from __future__ import annotations
 
 import pytest
-from codespec_lsp.acceptance import Acceptance
+from codespec_lsp.acceptance import Acceptance, Counters
 from codespec_lsp.buffer import Edit
-from codespec_lsp.counters import Counters
-from codespec_lsp.following import Following, is_accepted
-from codespec_lsp.texts import Spot, Text, TypedAlong
+from codespec_lsp.completions import Completion, CompletionCache, Suggestion, TypedPrefix, is_accepted
+from codespec_lsp.prompt import Prompt
 from hypothesis import given
 from hypothesis import strategies as st
 
 TEXT = "append(item)\n    return self"
+
+
+def suggested(number: int, text: str) -> Suggestion:
+    return Suggestion(Completion(Prompt("u", "", ""), text, number=number), text, text)
+
+
 edits = st.tuples(st.integers(0, 12), st.integers(0, 4), st.text(alphabet="ab(\n", max_size=4))
 
 
 @given(before=st.text("ab", max_size=6), text=st.text("ab(\n", max_size=12), steps=st.lists(edits, max_size=8))
 def test_followed_is_what_stands_there(before: str, text: str, steps: list[tuple[int, int, str]]) -> None:
-    """Whatever is edited: while it is not lost, the document holds the text's beginning at its place, and the memory
+    """Whatever is edited: while it is not lost, the document holds the text's beginning at its place, and the cache
     finds exactly the rest; what is lost is found no more unless it stands there again."""
-    document, following = before + "|", Following(len(before))
-    memory, known = TypedAlong(), Text(Spot("u", before, "|"), text, done=True)
-    memory.keep(known)
+    document, typed_prefix = before + "|", TypedPrefix(len(before))
+    cache, known = CompletionCache(), Completion(Prompt("u", before, "|"), text, done=True)
+    cache.add(known)
     for start, length, inserted in steps:
         start = min(start, len(document) - 1)
         end = min(start + length, len(document) - 1)
         edit = Edit(start, document[start:end], inserted)
         document = document[:start] + inserted + document[end:]
-        piece = following.follow(edit, text)
+        piece = typed_prefix.follow(edit, text)
         assert text.find(piece) >= 0
-        if not following.lost:
-            assert document[following.start : following.tip] == text[: following.typed]
+        if not typed_prefix.lost:
+            assert document[typed_prefix.start : typed_prefix.tip] == text[: typed_prefix.typed]
     prefix = document[:-1]
-    found = memory.find(Spot("u", prefix, "|"))
+    found = cache.find(Prompt("u", prefix, "|"))
     typed = prefix[len(before) :]
     stands = prefix.startswith(before) and text.startswith(typed) and (len(typed) < len(text) or not text)
     assert [rest for _, rest in found] == ([text[len(typed) :]] if stands else [])
@@ -42,7 +47,7 @@ def test_followed_is_what_stands_there(before: str, text: str, steps: list[tuple
 def test_a_text_put_in_piece_by_piece_is_counted_once(cuts: list[int]) -> None:
     counters = Counters()
     acceptance = Acceptance(counters)
-    acceptance.show("u", [("1", TEXT, 0)], 5)
+    acceptance.show("u", [suggested(1, TEXT)], 5)
     at, by_hand = 0, 0
     for size in cuts:
         piece = TEXT[at : at + size]
@@ -67,7 +72,7 @@ def counted(*steps: object) -> tuple[int, int, int]:
     """Accepted whole, in part, and characters."""
     counters = Counters()
     acceptance = Acceptance(counters)
-    acceptance.show("u", [("1", TEXT, 0), ("2", "other", 0)], 5)
+    acceptance.show("u", [suggested(1, TEXT), suggested(2, "other")], 5)
     for step in steps:
         if isinstance(step, Edit):
             acceptance.edited("u", step)
@@ -110,7 +115,7 @@ def test_however_it_is_told_it_counts_once(steps: list[object], expected: tuple[
 def test_a_text_that_grew_is_the_same_suggestion() -> None:
     counters = Counters()
     acceptance = Acceptance(counters)
-    acceptance.show("u", [("1", "append", 0)], 5)
-    acceptance.show("u", [("1", TEXT, 0)], 5)
+    acceptance.show("u", [suggested(1, "append")], 5)
+    acceptance.show("u", [suggested(1, TEXT)], 5)
     acceptance.edited("u", WHOLE)
     assert (counters.shown, counters.accepted, counters.acceptance) == (1, 1, 1.0)

@@ -6,7 +6,7 @@ import os
 import socket
 
 import pytest
-from codespec_lsp import lines
+from codespec_lsp import connections
 
 
 class Transport:
@@ -24,8 +24,8 @@ class Transport:
 def test_a_process_of_another_users_is_not_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = socket.socketpair()
     with one, other:
-        assert lines._is_ours(Transport(one))  # type: ignore[arg-type]
+        assert connections._is_ours(Transport(one))  # type: ignore[arg-type]
         mine = os.geteuid()
         monkeypatch.setattr(os, "geteuid", lambda: mine + 1)
-        assert not lines._is_ours(Transport(one))  # type: ignore[arg-type]
-    assert not lines._is_ours(None)
+        assert not connections._is_ours(Transport(one))  # type: ignore[arg-type]
+    assert not connections._is_ours(None)

@@ -1,8 +1,7 @@
-"""The user's state folder, and the two things in it by which a daemon is known to be the user's own: a secret that only
-this user can read, and the socket that a daemon of this user's made.
+"""The user's folders, by each system's conventions, and the two things in the state folder by which a daemon is known
+to be the user's own: a secret that only this user can read, and the socket that a daemon of this user's made.
 
-Knows files, their owners and their modes; knows neither daemons nor what is proven by the secret. Windows, where a
-folder's rights are no mode, has neither owners nor modes here.
+Owners and modes are not checked on Windows, where a folder's rights are no mode.
 """
 
 from __future__ import annotations
@@ -18,17 +17,52 @@ from pathlib import Path
 from codespec.errors import ConfigError
 from codespec.regular_file import Unreadable, read_regular
 
+NAME = "codespec"
 SECRET_BYTES = 32
 _OTHERS_WRITE, _OTHERS = stat.S_IWGRP | stat.S_IWOTH, stat.S_IRWXG | stat.S_IRWXO
 
 
 def state_folder() -> Path:
-    """Where what was learned, daemons' logs and the secret are kept: $XDG_STATE_HOME/codespec."""
-    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "codespec"
+    """Where what was learned, daemons' logs and the secret are kept; on Linux $XDG_STATE_HOME/codespec."""
+    if named := _named_by("XDG_STATE_HOME"):
+        return named
+    from platformdirs import user_state_path
+
+    return user_state_path(NAME)
+
+
+def cache_folder() -> Path:
+    """Where what can be made or measured again is kept; on Linux $XDG_CACHE_HOME/codespec."""
+    if named := _named_by("XDG_CACHE_HOME"):
+        return named
+    from platformdirs import user_cache_path
+
+    return user_cache_path(NAME)
+
+
+def data_folder() -> Path:
+    """Where pulled models are kept; on Linux $XDG_DATA_HOME/codespec."""
+    from platformdirs import user_data_path
+
+    return user_data_path(NAME)
+
+
+def config_folder() -> Path:
+    """Where the user's configuration file is; on Linux $XDG_CONFIG_HOME/codespec."""
+    from platformdirs import user_config_path
+
+    return user_config_path(NAME)
+
+
+def _named_by(variable: str) -> Path | None:
+    """The folder that a variable names. It holds on every system, and a relative path too: platformdirs ignores both
+    a relative one and, on Windows, the variable."""
+    named = os.environ.get(variable)
+    return Path(named) / NAME if named else None
 
 
 def make_state_folder() -> Path:
-    """The same, made for this user alone where it is missing. Raises OSError."""
+    """The state folder, made for this user alone where it is missing. Raises OSError."""
     folder = state_folder()
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -39,7 +73,7 @@ def make_state_folder() -> Path:
 
 
 def own_folder() -> Path:
-    """The same, where nobody else can change what is in it. Raises ConfigError."""
+    """The state folder, where nobody else can change what is in it. Raises ConfigError."""
     folder = state_folder()
     try:
         make_state_folder()

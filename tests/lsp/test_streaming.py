@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from codespec_lsp.daemon_client import Absent, DaemonError, Health
-from codespec_lsp.silence import LOOK_EVERY, PATIENCE, SILENT, Watched
+from codespec_lsp.streaming import CHECK_EVERY, HANGS, PATIENCE, HangWatch
 
 from tests.lsp.virtual_time import run_virtually
 
@@ -45,7 +45,7 @@ class Scene:
     def __init__(self) -> None:
         self.daemon, self.told = Hanging(), list[tuple[str, str]]()
         self.tasks: list[asyncio.Task[None]] = []
-        self.watched = Watched(self.daemon, lambda *told: self.told.append(told), self.keep)
+        self.watched = HangWatch(self.daemon, lambda *told: self.told.append(told), self.keep)
 
     def keep(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         self.tasks.append(asyncio.get_running_loop().create_task(work))
@@ -77,17 +77,17 @@ def test_two_questions_without_a_word_are_told_and_its_return_as_well() -> None:
         await asyncio.sleep(60)
         assert not scene.told and not scene.daemon.looks, "one question alone tells nothing"
         await scene.type_on(1)
-        await asyncio.sleep(PATIENCE + 2 * WAIT + LOOK_EVERY)
-        assert scene.told == [("unwell", SILENT)]
+        await asyncio.sleep(PATIENCE + 2 * WAIT + CHECK_EVERY)
+        assert scene.told == [("unwell", HANGS)]
         asked = scene.daemon.asked
         await scene.type_on(20)
         assert scene.daemon.asked == asked, "nothing more is sent to it"
         waiting = asyncio.ensure_future(scene.ask())
         await asyncio.sleep(300)
-        assert scene.told == [("unwell", SILENT)], "told once"
+        assert scene.told == [("unwell", HANGS)], "told once"
         scene.daemon.hangs = False
         await waiting
-        assert scene.told == [("unwell", SILENT), ("ready", "")] and scene.daemon.asked == asked + 1
+        assert scene.told == [("unwell", HANGS), ("ready", "")] and scene.daemon.asked == asked + 1
         looks = scene.daemon.looks
         await asyncio.sleep(60)
         assert scene.daemon.looks == looks, "and it is left in peace"
@@ -101,16 +101,16 @@ def test_a_late_word_ends_the_silence_at_once() -> None:
         scene.daemon.hangs = True
         await scene.type_on(1)
         asked = asyncio.ensure_future(scene.ask())
-        await asyncio.sleep(PATIENCE + 2 * WAIT + LOOK_EVERY + 0.5)
-        assert scene.told == [("unwell", SILENT)]
+        await asyncio.sleep(PATIENCE + 2 * WAIT + CHECK_EVERY + 0.5)
+        assert scene.told == [("unwell", HANGS)]
         scene.daemon.hangs = False
         await asked
         scene.daemon.hangs = True
         before = scene.daemon.asked
         await scene.type_on(2)
         assert scene.daemon.asked == before + 2, "it is asked again before the next look at its health"
-        await asyncio.sleep(PATIENCE + 2 * WAIT + LOOK_EVERY)
-        assert scene.told == [("unwell", SILENT)] * 2, "whoever reads the word tells that it is back"
+        await asyncio.sleep(PATIENCE + 2 * WAIT + CHECK_EVERY)
+        assert scene.told == [("unwell", HANGS)] * 2, "whoever reads the word tells that it is back"
         await scene.end()
 
     run_virtually(scenario())

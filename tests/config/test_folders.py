@@ -1,4 +1,4 @@
-"""What makes the state folder, the secret and a socket the user's own: owners, modes, and one secret for all."""
+"""Where the user's folders are, and what makes the state folder, the secret and a socket the user's own."""
 
 from __future__ import annotations
 
@@ -13,15 +13,43 @@ from pathlib import Path
 import pytest
 
 from codespec.errors import ConfigError
-from codespec.state_folder import SECRET_BYTES, is_own_socket, own_folder, read_secret, socket_of
+from codespec.folders import SECRET_BYTES, is_own_socket, own_folder, read_secret, socket_of
 
-RACE = "from codespec.state_folder import read_secret; print(read_secret().hex())"
+RACE = "from codespec.folders import read_secret; print(read_secret().hex())"
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     return tmp_path / "state" / "codespec"
+
+
+KINDS = ("state", "cache", "data", "config")
+PRINT = f"for kind in {KINDS}: print(getattr(folders, kind + '_folder')())"
+
+
+def folders_of(system: str, **variables: str) -> list[str]:
+    """The user's folders as a process on another system would have them."""
+    code = f"import sys; sys.platform = {system!r}; from codespec import folders\n{PRINT}"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("XDG_")}
+    environment |= {"HOME": "/h", **variables}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    return done.stdout.splitlines()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the paths are spelled as on Linux")
+def test_where_folders_are() -> None:
+    assert folders_of("linux") == [
+        "/h/.local/state/codespec",
+        "/h/.cache/codespec",
+        "/h/.local/share/codespec",
+        "/h/.config/codespec",
+    ]
+    given = {f"XDG_{kind.upper()}_HOME": f"/x/{kind}" for kind in KINDS}
+    assert folders_of("linux", **given) == folders_of("darwin", **given) == [f"/x/{kind}/codespec" for kind in KINDS]
+    relative = folders_of("linux", XDG_STATE_HOME="here", XDG_CACHE_HOME="here")
+    assert relative[:2] == ["here/codespec", "here/codespec"]
+    assert "/h/Library/Caches/codespec" in folders_of("darwin")
 
 
 def mode_of(file: Path) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from codespec_lsp.daemon_client import DaemonError
-from codespec_lsp.serve_words import is_path, with_whole_paths, with_whole_places
+from codespec_lsp.serve_command import absolute_environment, is_path, with_absolute_paths
 
 from codespec.pair.folder import is_hub_id
 
@@ -25,7 +25,7 @@ def test_paths_are_made_whole(here: Path) -> None:
     words = ["--target", "./own", "--drafter=../small", "--threads", "2", "--config", "c.toml", "--token-file=t"]
     parent = here.parent
     whole = ["--target", f"{here}/own", f"--drafter={parent}/small", "--threads", "2", "--config", f"{here}/c.toml"]
-    assert with_whole_paths(words) == (*whole, f"--token-file={here}/t")
+    assert with_absolute_paths(words) == (*whole, f"--token-file={here}/t")
 
 
 def test_names_and_whole_paths_stay(here: Path) -> None:
@@ -38,12 +38,12 @@ def test_names_and_whole_paths_stay(here: Path) -> None:
         ("--target", "/a/b", "--config", "~/c.toml", "--socket", "none"),
         ("--socket=auto", "--target"),
     ):
-        assert with_whole_paths(words) == words
+        assert with_absolute_paths(words) == words
 
 
 def test_variables_as_well(here: Path) -> None:
     given = {"CODESPEC_TARGET": "./m", "CODESPEC_DRAFTER": "none", "CODESPEC_SERVE_TOKEN_FILE": "t", "OTHER": "./x"}
-    found = with_whole_places({**given, "XDG_STATE_HOME": "s", "CODESPEC_SERVE_SOCKET": "/a/s"})
+    found = absolute_environment({**given, "XDG_STATE_HOME": "s", "CODESPEC_SERVE_SOCKET": "/a/s"})
     whole = {"CODESPEC_TARGET": f"{here}/m", "CODESPEC_SERVE_TOKEN_FILE": f"{here}/t", "XDG_STATE_HOME": f"{here}/s"}
     assert found == {**given, **whole, "CODESPEC_SERVE_SOCKET": "/a/s"}
 
@@ -58,5 +58,5 @@ def test_a_folder_that_is_gone_is_one_sentence(here: Path, monkeypatch: pytest.M
     monkeypatch.chdir(here / "gone")
     shutil.rmtree(here / "gone")
     with pytest.raises(DaemonError, match=r"^\./m counts from a folder that is gone .*: give the whole path"):
-        with_whole_paths(["--target", "./m"])
-    assert with_whole_paths(["--target", "owner/model"]) == ("--target", "owner/model")
+        with_absolute_paths(["--target", "./m"])
+    assert with_absolute_paths(["--target", "owner/model"]) == ("--target", "owner/model")

@@ -1,7 +1,8 @@
-"""A daemon for all editors: found where one answers, started where none does, started again a few times when it dies.
+"""One daemon process for all editors: found where one answers, started where none does, restarted a few times
+when it dies. Its log begins empty at each start, and the former one lies beside it.
 
-Knows processes and one lock file in the user's state folder; knows no completions. What is started goes on when this
-language server ends: other editors use it.
+Knows processes, their log and a lock file in the user's state folder. A started daemon outlives this language server:
+other editors use it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -19,14 +21,15 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
-from codespec.state_folder import state_folder
+from codespec.folders import state_folder
+from codespec.regular_file import read_regular
 from codespec_lsp.daemon_client import DaemonClient, DaemonError, Health
-from codespec_lsp.daemon_log import LOG_KB, last_line, open_log
-from codespec_lsp.serve_words import with_whole_places
+from codespec_lsp.serve_command import LOG_KB, absolute_environment
 
+MOST_LOG_BYTES = 16 * LOG_KB * 1000  # the log of a version that did not bound it may be long
 MOST_STARTS = 3
 WITHIN = 600.0  # seconds in which MOST_STARTS may be made
-LOOK_EVERY = 0.2
+POLL_EVERY = 0.2
 LISTEN_SECONDS = 60.0  # it listens before it loads
 END_SECONDS = 40.0  # open requests finish first
 EXIT_SECONDS = 2.0  # of a process whose memory is given back
@@ -35,15 +38,9 @@ _KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # Windows' SIGTERM does it
 _started: list[subprocess.Popen[bytes]] = []
 
 
-def serve_command(port: int, arguments: Sequence[str]) -> list[str]:
-    """How the daemon is started; `-P`: modules in the folder that it runs in are not ours."""
-    words = [sys.executable, "-P", "-m", "codespec", "serve", "--port", str(port)]
-    return [*words, "--log-kb", str(LOG_KB), *arguments]
-
-
 class Starter:
-    """Sees to it that a daemon answers; `command` is None where none may be started. While it `replaces`, a daemon that
-    it started and that was killed is followed by another one at once."""
+    """Makes sure that a daemon answers; `command` is None where none may be started. While `replaces` is true, a daemon
+    that it started is replaced as soon as a signal kills it."""
 
     def __init__(
         self,
@@ -63,14 +60,14 @@ class Starter:
         self.replaces = True
 
     async def ensure(self) -> None:
-        """Returns once a daemon listens, be it still loading. Raises DaemonError that says why none can be had. Who
-        stops waiting does not stop the start: the next question needs it too."""
+        """Returns once a daemon listens, which may still be loading. Raises DaemonError that says why there is none.
+        Cancelling the wait does not stop the start: the next request needs it too."""
         await asyncio.shield(self._begin())
 
     def _begin(self) -> asyncio.Task[None]:
         if self._ensuring is None or self._ensuring.done():
             self._ensuring = asyncio.get_running_loop().create_task(self._ensure())
-            self._ensuring.add_done_callback(_look_at)
+            self._ensuring.add_done_callback(_retrieve)
         return self._ensuring
 
     async def _ensure(self) -> None:
@@ -82,29 +79,29 @@ class Starter:
         await self._start_or_wait()
 
     async def close(self) -> None:
-        """Waits for nothing any more; what was started goes on."""
+        """Stops waiting; what was started goes on."""
         self.replaces = False
         if self._ensuring is not None:
             self._ensuring.cancel()
             await asyncio.gather(self._ensuring, return_exceptions=True)
 
     async def restart(self) -> None:
-        """Ends the daemon, if it was started like this, and starts it again. One that hangs is killed: it would not
-        hear. Raises DaemonError that says why not."""
-        number = self._read_number()
-        if self._command is None or not await asyncio.to_thread(self.serves, number):
+        """Ends the daemon, if an editor started it, and starts it again. One that hangs ignores other signals, so it is
+        killed. Raises DaemonError that says why it can\'t be restarted."""
+        pid = self._read_pid()
+        if self._command is None or not await asyncio.to_thread(self.serves, pid):
             raise DaemonError(
                 f"The daemon at {self._client.url} was not started by an editor: stop it and start it again yourself."
             )
         self.forgive()
         hangs = (await self._client.health()).state == "silent"
         with contextlib.suppress(ProcessLookupError):
-            os.kill(number, _KILL if hangs else signal.SIGTERM)
+            os.kill(pid, _KILL if hangs else signal.SIGTERM)
         end = self._clock() + END_SECONDS
-        while await asyncio.to_thread(self.serves, number):
+        while await asyncio.to_thread(self.serves, pid):
             if self._clock() > end:
-                raise DaemonError(f"The daemon did not end within {END_SECONDS:.0f} s: see {self._place('log')}.")
-            await asyncio.sleep(LOOK_EVERY)
+                raise DaemonError(f"The daemon did not end within {END_SECONDS:.0f} s: see {self._file('log')}.")
+            await asyncio.sleep(POLL_EVERY)
         await self.ensure()
 
     def forgive(self) -> None:
@@ -112,7 +109,7 @@ class Starter:
         self._starts.clear()
 
     def _answers(self, health: Health, *, patient: bool = True) -> bool:
-        """Whether there is a daemon. One that is starting may be too busy to say so: who is `patient` waits."""
+        """Whether there is a daemon. One that is starting may be too busy to answer: who is `patient` waits for it."""
         if health.state == "foreign" or (health.state == "silent" and not patient):
             if health.message.endswith("."):  # a sentence of its own
                 raise DaemonError(health.message)
@@ -122,10 +119,10 @@ class Starter:
         return health.state in ("ready", "starting")
 
     async def _start_or_wait(self) -> None:
-        """Whoever holds the lock starts it; the others wait for what comes of that, as all do while it is silent."""
+        """Whoever holds the lock starts it. The others wait for that, and all wait while something is silent."""
         end = self._clock() + LISTEN_SECONDS
         while True:
-            with held(self._place("lock")) as mine:
+            with held(self._file("lock")) as mine:
                 health = await self._client.health()
                 if self._answers(health, patient=self._clock() <= end):
                     return
@@ -133,24 +130,24 @@ class Starter:
                     await self._start(end)
                     return
             self._check_time(end)
-            await asyncio.sleep(LOOK_EVERY)
+            await asyncio.sleep(POLL_EVERY)
 
     async def _start(self, end: float) -> None:
         await self._count_start()
         process = self._process = self._spawn()
         _started.append(process)
         with contextlib.suppress(OSError):  # no other editor can restart this daemon then, and that is all
-            self._place("pid").write_text(str(process.pid))
+            self._file("pid").write_text(str(process.pid))
         while not self._answers(await self._client.health()):
             if process.poll() is not None:
                 raise DaemonError(f"The daemon ended at once: {self._last_words(process.returncode)}", again=1.0)
             self._check_time(end)
-            await asyncio.sleep(LOOK_EVERY)
+            await asyncio.sleep(POLL_EVERY)
         self._watch(process)
 
     def _watch(self, process: subprocess.Popen[bytes]) -> None:
-        """Has the process replaced if a signal kills it, so that the next question finds one that loads or is ready.
-        One that ends by itself was to end, or would do so again: the next question tells."""
+        """Has the process replaced if a signal kills it, so that the next request finds one that loads or is ready.
+        One that exits by itself was meant to, or would do so again: the next request finds out."""
         loop = asyncio.get_running_loop()
 
         def wait() -> None:
@@ -166,15 +163,15 @@ class Starter:
 
     def _check_time(self, end: float) -> None:
         if self._clock() > end:
-            raise DaemonError(f"The daemon did not listen within {LISTEN_SECONDS:.0f} s: see {self._place('log')}.")
+            raise DaemonError(f"The daemon did not listen within {LISTEN_SECONDS:.0f} s: see {self._file('log')}.")
 
     async def _count_start(self) -> None:
         now = self._clock()
         while self._starts and now - self._starts[0] > WITHIN:
             self._starts.popleft()
         if len(self._starts) >= MOST_STARTS:
-            said = self._last_words(await self._exit_code())
-            raise DaemonError(f"The daemon ended {MOST_STARTS} times, so it is not started again: {said}")
+            why = self._last_words(await self._exit_code())
+            raise DaemonError(f"The daemon ended {MOST_STARTS} times, so it is not started again: {why}")
         self._starts.append(now)
 
     async def _exit_code(self) -> int | None:
@@ -183,12 +180,12 @@ class Starter:
             return None
         end = self._clock() + EXIT_SECONDS
         while self._process.poll() is None and self._clock() < end:
-            await asyncio.sleep(LOOK_EVERY)
+            await asyncio.sleep(POLL_EVERY)
         return self._process.returncode
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         assert self._command is not None
-        log, environment = self._place("log"), with_whole_places(os.environ)
+        log, environment = self._file("log"), absolute_environment(os.environ)
         try:
             out = open_log(log)
         except OSError as error:
@@ -207,62 +204,62 @@ class Starter:
             except OSError as error:
                 raise DaemonError(f"The daemon can't be started ({error.strerror}): check the installation.") from error
 
-    def _read_number(self) -> int:
-        """The number of the process that a language server started last; 0 for none."""
+    def _read_pid(self) -> int:
+        """The id of the process that a language server started last; 0 for none."""
         if self._process is not None and self._process.poll() is None:
-            return self._process.pid  # be it that the disk was too full to write it down
+            return self._process.pid  # the disk may have been too full to write it down
         try:
-            return int(self._place("pid").read_text())
+            return int(self._file("pid").read_text())
         except (OSError, ValueError):
             return 0
 
-    def serves(self, number: int) -> bool:
-        """Whether that process is a daemon for this port, and not another one that got the number since."""
-        own = next((process for process in _started if process.pid == number), None)
+    def serves(self, pid: int) -> bool:
+        """Whether that process is a daemon for this port, and not another one that got its id since."""
+        own = next((process for process in _started if process.pid == pid), None)
         if own is not None:
             return own.poll() is None
-        return number > 0 and f" serve --port {self._port} " in f"{command_line(number)} "
+        return pid > 0 and f" serve --port {self._port} " in f"{command_line(pid)} "
 
     def _last_words(self, code: int | None) -> str:
-        """What it died of, or the last line of its log, which is one sentence with the mend."""
-        log = self._place("log")
+        """What killed it, or the last line of its log: as a rule one sentence that says what to do."""
+        log = self._file("log")
         if code is not None and code < 0:
-            said = f"signal {-code} killed it"
+            why = f"signal {-code} killed it"
         else:
-            said = last_line(log) or f"exit code {code}, and nothing in its log: see whether its disk is full"
-        return f"{said} (the log is {log})"
+            why = last_line(log) or f"exit code {code}, and nothing in its log: see whether its disk is full"
+        return f"{why} (the log is {log})"
 
-    def _place(self, kind: str) -> Path:
+    def _file(self, kind: str) -> Path:
         return state_folder() / f"daemon-{self._port}.{kind}"
 
 
-def command_line(number: int) -> str:
-    """The words that a process was started with; "" where there is none, or nobody says."""
+def command_line(pid: int) -> str:
+    """The command line of a process; "" where there is none, or the system does not tell."""
     with contextlib.suppress(OSError):
-        return Path(f"/proc/{number}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace").strip()
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace").strip()
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        asked = ["ps", "-p", str(number), "-o", "args="]
-        return subprocess.run(asked, capture_output=True, text=True, timeout=5).stdout.strip()
+        command = ["ps", "-p", str(pid), "-o", "args="]
+        return subprocess.run(command, capture_output=True, text=True, timeout=5).stdout.strip()
     return ""
 
 
-def _look_at(task: asyncio.Task[None]) -> None:
-    """Its error is for whoever waits; if nobody does, it comes again with the next question."""
+def _retrieve(task: asyncio.Task[None]) -> None:
+    """Retrieves its error for asyncio; whoever waits gets it too, and else the next request runs into it again."""
     if not task.cancelled():
         task.exception()
 
 
 @contextlib.contextmanager
-def held(place: Path) -> Iterator[bool]:
+def held(file: Path) -> Iterator[bool]:
     """Whether this process got the lock. It ends with the block or with the process, however that ends. Raises
     DaemonError where there can be no lock file."""
     try:
-        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        file = place.open("a+b")
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        opened = file.open("a+b")
     except OSError as error:
-        raise DaemonError(f"The lock {place} can't be made ({error.strerror}): free that place.") from error
-    with file:
-        yield _lock(file)
+        raise DaemonError(f"The lock {file} can't be made ({error.strerror}): free that place.") from error
+    with opened:
+        yield _lock(opened)
 
 
 def _lock(file: IO[bytes]) -> bool:
@@ -282,3 +279,28 @@ def _lock(file: IO[bytes]) -> bool:
     except OSError:
         return False
     return True
+
+
+def open_log(log: Path) -> IO[bytes]:
+    """An empty log, with the one before it as `.1`. A link in its place stays, and what it names is appended to. Raises
+    OSError."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(OSError):  # there is none, or it can't be kept: the daemon matters more
+        state = log.lstat()
+        if stat.S_ISREG(state.st_mode) and state.st_size:
+            log.replace(former(log))
+    return log.open("a+b", buffering=0)  # readable, so that its newer half can be kept
+
+
+def former(log: Path) -> Path:
+    """Where the log before this one is."""
+    return log.with_name(f"{log.name}.1")
+
+
+def last_line(log: Path) -> str:
+    """The last line of a log, as a rule one sentence that says what to do; "" where there is none."""
+    try:
+        lines = read_regular(log, MOST_LOG_BYTES).decode("utf-8", "replace").strip().splitlines()
+    except (OSError, ValueError):
+        return ""
+    return lines[-1].removeprefix("codespec: ") if lines else ""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from codespec_lsp.buffer import Buffer, Place
-from codespec_lsp.cut import one_line
-from codespec_lsp.desk import Offer
-from codespec_lsp.items import Target, completion_list, inline_item
-from codespec_lsp.texts import Spot, Text
+from codespec_lsp.buffer import Buffer, Position
+from codespec_lsp.completion_items import EditRange, completion_list, inline_item, one_line_label
+from codespec_lsp.completions import Completion, Suggestion
+from codespec_lsp.prompt import Prompt
 from hypothesis import given
 from hypothesis import strategies as st
 from lsprotocol import types
@@ -18,7 +17,7 @@ rests = st.text(st.sampled_from("ab(\n 😀é:"), min_size=1, max_size=12).filte
 
 
 def put_in(buffer: Buffer, edit: types.TextEdit) -> str:
-    start, end = (buffer.place(place.line, place.character) for place in (edit.range.start, edit.range.end))
+    start, end = (buffer.position(place.line, place.character) for place in (edit.range.start, edit.range.end))
     buffer.replace(start, end, edit.new_text)
     return buffer.text
 
@@ -29,12 +28,12 @@ def test_both_items_put_in_exactly_the_suggestion(before: str, word: str, rest: 
     text = f"{above}{typed}{after}\n"
     row, here = above.count("\n"), len(typed)
 
-    def target(column: int) -> Target:
+    def target(column: int) -> EditRange:
         buffer = Buffer(text)
-        start, end = (types.Position(row, buffer.character(Place(row, at))) for at in (column, here))
-        return Target(types.Range(start, end), typed[column:], "\n")
+        start, end = (types.Position(row, buffer.character(Position(row, at))) for at in (column, here))
+        return EditRange(types.Range(start, end), typed[column:], "\n")
 
-    offer = Offer(Text(Spot("file:///a", "", ""), rest), rest, rest)
+    offer = Suggestion(Completion(Prompt("file:///a", "", ""), rest), rest, rest)
     whole = above + typed + rest + after + "\n"
     inline = inline_item(offer, target(0))
     assert inline.range is not None and isinstance(inline.insert_text, str)
@@ -56,4 +55,4 @@ def test_both_items_put_in_exactly_the_suggestion(before: str, word: str, rest: 
     ],
 )
 def test_a_label_is_one_line(typed: str, rest: str, shown: str) -> None:
-    assert one_line(typed, rest) == shown
+    assert one_line_label(typed, rest) == shown

@@ -1,7 +1,7 @@
-"""The tree of a whole file, kept up to date edit by edit and parsed in slices, for what lies too far above the cursor
-to be seen in a window: what was opened there.
+"""What syntax says about a document's cursor: its context, the open brackets, the indent.
 
-Knows tree-sitter; knows no documents. Decisions near the cursor are codespec_grammars' own, which needs no old tree.
+A `ContextTracker` looks at a window around the cursor. The tree of the whole file, kept up to date edit by edit and
+parsed in slices, adds what was opened too far above to be in that window.
 """
 
 from __future__ import annotations
@@ -11,11 +11,16 @@ import time
 from dataclasses import dataclass
 
 import tree_sitter
-from codespec_grammars import Context
+from codespec_grammars import Context, ContextTracker, Cursor
+from codespec_grammars.contexts import TEXT_LIKE
 from codespec_grammars.registry import Grammar, load_grammar
+from codespec_grammars.window import kept_from
 
 from codespec_lsp.buffer import Edit
 
+TREE_AFTER = 0.03  # seconds after a change: the answer goes first
+MOST_AFTER = 8192  # characters to the right; the tracker looks at less
+MOST_APPENDED = 4096  # bytes that are typed on before a tracker is made anew
 SLICE = 0.004  # seconds that nothing else can run
 MOST_BYTES = 4 << 20
 MOST_DEPTH = 400
@@ -23,31 +28,112 @@ FIRST_CHILDREN = 8  # an opener is among them
 PAIRS = {"(": ")", "[": "]", "{": "}"}
 CHUNK = 4096
 
-# py-tree-sitter never frees what a read callback gives it, so that callback gives only parts of this, each made once.
+# py-tree-sitter never frees what a read callback returns, so that callback returns only parts of this, each made once.
 _chunk = bytearray(CHUNK)
 _whole_chunk = memoryview(_chunk)
 _chunk_ends: dict[int, memoryview] = {}
 
 
-def _part(text: bytes, offset: int) -> memoryview:
-    piece = text[offset : offset + CHUNK]
-    start = CHUNK - len(piece)
-    _chunk[start:] = piece
-    if start not in _chunk_ends:
-        _chunk_ends[start] = _whole_chunk[start:]
-    return _chunk_ends[start]
+class DocumentSyntax:
+    """The syntax of one document; `language` is a grammar's name, "" for none."""
+
+    def __init__(self, language: str, text: str) -> None:
+        self._cursors = CursorFinder(language)
+        self._tree = SyntaxTree(language, text)
+        self._refreshing: asyncio.Task[None] | None = None
+        self._refresh_soon()
+
+    def edited(self, edit: Edit) -> None:
+        """The document changed. The tree is parsed in a moment."""
+        self._tree.edited(edit)
+        self._refresh_soon()
+
+    def close(self) -> None:
+        """The document is gone."""
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+
+    def find_cursor(self, prefix: str, suffix: str, bytes_before: int, in_document: bool) -> Cursor:
+        """The facts about the cursor between prefix and suffix. The tree helps where both are `in_document`."""
+        return self._cursors.find(prefix, suffix, self._tree if in_document else None, bytes_before)
+
+    def _refresh_soon(self) -> None:
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = asyncio.get_running_loop().create_task(self._refresh())
+
+    async def _refresh(self) -> None:
+        await asyncio.sleep(TREE_AFTER)
+        await self._tree.refresh()
+
+
+class CursorFinder:
+    """Finds the facts about the cursor in one document. It follows the text, so that typing on costs what is new."""
+
+    def __init__(self, language: str) -> None:
+        self._language = language if isinstance(load_grammar(language) if language else None, Grammar) else ""
+        self._followed: _FollowedText | None = None
+
+    def find(self, prefix: str, suffix: str, tree: SyntaxTree | None = None, bytes_before: int = 0) -> Cursor:
+        """The facts about the cursor between prefix and suffix. `bytes_before` of the file stand before the prefix;
+        only the tree has seen them."""
+        if not self._language:
+            return Cursor()
+        data = prefix.encode()
+        followed = self._follow(data, suffix[:MOST_AFTER].encode())
+        own = followed.tracker.context()
+        if tree is None:
+            return own
+        outside = tree.outside(bytes_before + len(data), bytes_before + followed.seen_from)
+        if outside.text is None or own.context in TEXT_LIKE:
+            return Cursor(own.context, outside.brackets + own.open_brackets, own.indent, own.language)
+        return Cursor(outside.text, outside.brackets, own.indent, own.language)
+
+    def _follow(self, prefix: bytes, suffix: bytes) -> _FollowedText:
+        if self._followed is None or not self._followed.leads_to(prefix, suffix):
+            self._followed = _FollowedText(self._language, prefix, suffix)
+        self._followed.go_to(prefix)
+        return self._followed
+
+
+class _FollowedText:
+    """A tracker of one text, and what was appended to it."""
+
+    def __init__(self, language: str, prefix: bytes, suffix: bytes) -> None:
+        self.tracker = ContextTracker(language, prefix, suffix)
+        self._prefix, self._suffix = prefix, suffix
+        self._appended = b""
+
+    @property
+    def seen_from(self) -> int:
+        """The first byte of the text that the tracker looks at."""
+        lexed = self.tracker.lexed
+        return kept_from(len(self._prefix)) + (lexed.start if lexed else 0)
+
+    def leads_to(self, prefix: bytes, suffix: bytes) -> bool:
+        """Whether another text is this one with something appended."""
+        near = 0 <= len(prefix) - len(self._prefix) <= MOST_APPENDED
+        return near and suffix == self._suffix and prefix.startswith(self._prefix)
+
+    def go_to(self, prefix: bytes) -> None:
+        """Appends and takes back what makes it that text."""
+        before, appended = self._appended, prefix[len(self._prefix) :]
+        if not appended.startswith(before):
+            before = appended if before.startswith(appended) else b""
+            self.tracker.rollback(len(before))
+        self.tracker.advance(appended[len(before) :])
+        self._appended = appended
 
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """What was opened before a place and is open at another: brackets, outermost first, and the kind of text around."""
+    """What was opened before one position and is open at another: brackets, outermost first, and the text around."""
 
     brackets: str = ""
     text: Context | None = None
 
 
 class SyntaxTree:
-    """Of one document. Edits are taken at once and looked at when somebody asks or there is time."""
+    """The tree of a whole document. Edits are taken at once, and applied when somebody asks or there is time."""
 
     def __init__(self, language: str, text: str) -> None:
         grammar = load_grammar(language) if language else None
@@ -64,7 +150,7 @@ class SyntaxTree:
         return self._tree.root_node if self._tree else None
 
     def edited(self, edit: Edit) -> None:
-        """Takes an edit, in order; for nothing where there is no grammar, and nobody ever looks."""
+        """Takes an edit, in order. Without a grammar nobody ever applies it, so it is dropped."""
         if self._parser is not None:
             self._edits.append(edit)
         self.fresh = False
@@ -171,3 +257,12 @@ def _byte(source: bytes, offset: int) -> int:
 
 def _point(source: bytes, offset: int) -> tuple[int, int]:
     return source.count(b"\n", 0, offset), offset - (source.rfind(b"\n", 0, offset) + 1)
+
+
+def _part(text: bytes, offset: int) -> memoryview:
+    piece = text[offset : offset + CHUNK]
+    start = CHUNK - len(piece)
+    _chunk[start:] = piece
+    if start not in _chunk_ends:
+        _chunk_ends[start] = _whole_chunk[start:]
+    return _chunk_ends[start]

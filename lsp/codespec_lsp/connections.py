@@ -1,8 +1,8 @@
-"""Connections to the daemon, on which nothing is sent before the other end is known to be the user's own daemon.
+"""Connections to the daemon. Nothing is sent on one before the other end is known to be the user's own daemon.
 
-The socket in the user's state folder is known by its owner. Over a port each connection begins with a question that
+The socket in the user's state folder is known by its owner. Over a port each connection begins with a challenge that
 only the user's daemon can answer: a second connection may lead to somebody else. Redirects are refused, and no proxy is
-asked. Knows sockets, connections and proofs; knows neither what is asked nor what the answers mean.
+asked.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import aiohttp
 from codespec import proof
 from codespec.bounded_json import parse_json
 from codespec.errors import ConfigError
-from codespec.state_folder import is_own_socket, socket_of
+from codespec.folders import is_own_socket, socket_of
 from codespec_lsp.daemon_client import MOST_LINE, Absent, DaemonError
 from codespec_lsp.settings import LOCAL
 
@@ -32,32 +32,32 @@ if TYPE_CHECKING:
     from aiohttp.connector import Connection
     from aiohttp.tracing import Trace
 
-MOST = 32  # connections at once
+MOST = 32  # requests at once
 IDLE_SECONDS = 60.0  # of a connection that is kept; a daemon keeps them longer
 TRIES = 3  # a connection may end just before it is used
 
 
-class NotOurs(Exception):
+class NotOwnSocket(Exception):
     """The socket is not the user's own."""
 
 
-class Moved(Exception):
-    """A line's connection is gone, and another one would have to be proven anew."""
+class ConnectionMoved(Exception):
+    """The connection is gone, and another one would have to be proven anew."""
 
 
 class _OwnSocket(aiohttp.UnixConnector):
-    """Connections to a socket that is the user's own by its file, and by who listens, where the system tells."""
+    """Connections to a socket that is the user's own by its file, and by who listens, where the system can tell."""
 
     async def connect(self, req: ClientRequest, traces: list[Trace], timeout: aiohttp.ClientTimeout) -> Connection:
         connection = await super().connect(req, traces, timeout)
         if not (_is_ours(connection.transport) and is_own_socket(Path(self.path))):
             connection.close()
-            raise NotOurs
+            raise NotOwnSocket
         return connection
 
 
 class _OneConnection(aiohttp.TCPConnector):
-    """Has one connection in its life, to `peer`. Raises Moved where a request would go over another."""
+    """Has one connection in its life, to `peer`. Raises ConnectionMoved where a request would go over another."""
 
     def __init__(self) -> None:
         super().__init__(limit=1, keepalive_timeout=IDLE_SECONDS)
@@ -76,35 +76,35 @@ class _OneConnection(aiohttp.TCPConnector):
             self.peer = connection.transport.get_extra_info("peername")
         elif connection.transport is not self._only:
             connection.close()
-            raise Moved
+            raise ConnectionMoved
         return connection
 
 
-class _Line:
+class _PortConnection:
     """One connection over a port."""
 
     def __init__(self, seconds: float) -> None:
         self.connector = _OneConnection()
         self.session = _session(self.connector, seconds)
 
-    async def question(self, url: str, nonce: bytes, seconds: float) -> Mapping[str, Any]:
-        """What is said to a question for a proof; {} for what is no answer."""
+    async def challenge(self, url: str, nonce: bytes, seconds: float) -> Mapping[str, Any]:
+        """The reply to a challenge; {} for what is no reply."""
         timeout, data = aiohttp.ClientTimeout(total=seconds), b""
-        asked = {"nonce": nonce.hex()}
-        async with self.session.post(url, json=asked, allow_redirects=False, timeout=timeout) as reply:
+        nonce_body = {"nonce": nonce.hex()}
+        async with self.session.post(url, json=nonce_body, allow_redirects=False, timeout=timeout) as reply:
             if reply.status == 200:
                 async for piece in reply.content.iter_chunked(proof.MOST_REPLY):
                     data += piece
                     if len(data) > proof.MOST_REPLY:
                         return {}
         try:
-            said = parse_json(data)
+            reply_body = parse_json(data)
         except ValueError:
             return {}
-        return said if isinstance(said, dict) else {}
+        return reply_body if isinstance(reply_body, dict) else {}
 
 
-class Lines:
+class Connections:
     """Of one daemon."""
 
     def __init__(self, url: str, token: str, seconds: float) -> None:
@@ -112,10 +112,10 @@ class Lines:
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._room = asyncio.Semaphore(MOST)
         self._own = _session(_OwnSocket(str(own)), seconds) if (own := _own_socket(url)) else None
-        self._free: list[_Line] = []
+        self._free: list[_PortConnection] = []
 
     @asynccontextmanager
-    async def ask(
+    async def request(
         self, method: str, path: str, body: Mapping[str, Any] | None = None
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """The reply to a request that only the user's own daemon gets. Leaving early closes the connection. Raises
@@ -127,14 +127,14 @@ class Lines:
                 reply = await self._by_port(method, path, more, stack)
             await stack.enter_async_context(reply)
             if 300 <= reply.status < 400:
-                said = f"The daemon at {self._url} sends its clients elsewhere (status {reply.status})"
-                raise DaemonError(f"{said}, which is refused: set codespec.url.")
+                what = f"The daemon at {self._url} redirects its clients (status {reply.status})"
+                raise DaemonError(f"{what}, which is refused: set codespec.url.")
             yield reply
 
     async def close(self) -> None:
         """Ends all connections."""
-        lines, self._free = self._free, []
-        for session in (*(line.session for line in lines), *([self._own] if self._own else [])):
+        connections, self._free = self._free, []
+        for session in (*(connection.session for connection in connections), *([self._own] if self._own else [])):
             await session.close()
 
     async def _by_socket(self, method: str, path: str, more: dict[str, Any]) -> aiohttp.ClientResponse | None:
@@ -143,54 +143,54 @@ class Lines:
             return None
         try:
             return await self._own.request(method, f"http://localhost{path}", **more)
-        except (NotOurs, aiohttp.ClientConnectorError):
+        except (NotOwnSocket, aiohttp.ClientConnectorError):
             return None
 
     async def _by_port(
         self, method: str, path: str, more: dict[str, Any], stack: AsyncExitStack
     ) -> aiohttp.ClientResponse:
         for _ in range(TRIES):
-            line = await self._take()
+            connection = await self._take()
             try:
-                reply = await line.session.request(method, self._url + path, **more)
-            except Moved:
-                await line.session.close()
+                reply = await connection.session.request(method, self._url + path, **more)
+            except ConnectionMoved:
+                await connection.session.close()
                 continue
             except BaseException:  # cancelling too ends the connection, whose reply would be the next one's
-                await line.session.close()
+                await connection.session.close()
                 raise
-            stack.push_async_callback(self._give_back, line)
+            stack.push_async_callback(self._give_back, connection)
             return reply
         raise Absent(f"The daemon at {self._url} ends its connections at once.")
 
-    async def _take(self) -> _Line:
-        """A line that is free, or a new one to whoever proves to be the user's own daemon."""
+    async def _take(self) -> _PortConnection:
+        """A connection that is free, or a new one to whoever proves to be the user's own daemon."""
         while self._free:
-            line = self._free.pop()
-            if line.connector.alive:
-                return line
-            await line.session.close()
+            connection = self._free.pop()
+            if connection.connector.alive:
+                return connection
+            await connection.session.close()
         async with AsyncExitStack() as stack:
-            line = _Line(self._seconds)
-            stack.push_async_callback(line.session.close)
-            await self._prove(line)
+            connection = _PortConnection(self._seconds)
+            stack.push_async_callback(connection.session.close)
+            await self._prove(connection)
             stack.pop_all()
-        return line
+        return connection
 
-    async def _give_back(self, line: _Line) -> None:
-        if line.connector.alive:
-            self._free.append(line)
+    async def _give_back(self, connection: _PortConnection) -> None:
+        if connection.connector.alive:
+            self._free.append(connection)
         else:
-            await line.session.close()
+            await connection.session.close()
 
-    async def _prove(self, line: _Line) -> None:
+    async def _prove(self, connection: _PortConnection) -> None:
         nonce = proof.new_nonce()
-        said = await line.question(self._url + proof.PATH, nonce, self._seconds)
+        reply_body = await connection.challenge(self._url + proof.PATH, nonce, self._seconds)
         try:
             keys = await asyncio.to_thread(proof.own_keys, self._token)
         except ConfigError as error:
             raise DaemonError(str(error)) from error
-        if not proof.is_proven(said, keys, nonce, line.connector.peer):
+        if not proof.is_proven(reply_body, keys, nonce, connection.connector.peer):
             raise DaemonError(
                 f"What answers at {self._url} can't prove that it is your daemon, so it gets no text: restart it if it "
                 "is yours (one on another machine needs codespec.tokenFile), or set codespec.url."
@@ -209,7 +209,7 @@ def _own_socket(url: str) -> Path | None:
 
 
 def _is_ours(transport: asyncio.Transport | None) -> bool:
-    """Whether a process of this user listens at the other end; True where the system does not tell."""
+    """Whether a process of this user listens at the other end; True where the system can't tell."""
     if transport is None or not hasattr(socket, "SO_PEERCRED"):
         return transport is not None
     own = transport.get_extra_info("socket")

@@ -1,4 +1,4 @@
-"""Patterns as .gitignore has them, over paths. Knows the pattern language, which is one of bytes; reads no file.
+"""Patterns of .gitignore files, matched against paths. The pattern language is one of bytes; no file is read here.
 
 Matching takes time in proportion to pattern × path at most, whatever both are: what stands behind a `*` (or a `**`) is
 put as far to the left as it fits, and never tried elsewhere again.
@@ -48,7 +48,7 @@ class Pattern:
     """One line, over a path relative to the file's folder: groups of names, any number of others between two groups."""
 
     groups: tuple[tuple[Name, ...], ...]
-    takes_back: bool
+    negated: bool
     folders_only: bool
 
     def match(self, path: Sequence[bytes]) -> bool:
@@ -76,8 +76,8 @@ def parse_line(line: bytes) -> Pattern | None:
     text = _without_trailing_spaces(line.removesuffix(b"\r"))
     if text.startswith(b"#"):
         return None
-    takes_back = text.startswith(b"!")
-    text = text[1:] if takes_back else text
+    negated = text.startswith(b"!")
+    text = text[1:] if negated else text
     folders_only = text.endswith(b"/")
     text = text[:-1] if folders_only else text
     if not text or text == b"/":
@@ -92,7 +92,7 @@ def parse_line(line: bytes) -> Pattern | None:
             groups.append(())
         else:
             groups[-1] += (name,)
-    return Pattern(tuple(groups), takes_back, folders_only)
+    return Pattern(tuple(groups), negated, folders_only)
 
 
 def _match(pieces: Sequence[Sized], text: Text, fits: Callable[[Sized, Text, int], bool]) -> bool:

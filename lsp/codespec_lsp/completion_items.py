@@ -1,0 +1,81 @@
+"""Suggestions as the protocol's items.
+
+An item replaces the line up to the cursor and repeats what stands there: clients that keep an old suggestion on the
+screen while the user types find the new one to be its continuation. The line's emoji stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lsprotocol import types
+
+from codespec_lsp.completions import Suggestion
+
+ACCEPT = "codespec.accept"
+MOST_LABEL = 80
+
+
+@dataclass(frozen=True, slots=True)
+class EditRange:
+    """What an item replaces: `range`, in which `typed` stands already. `newline` is the one that the client shows."""
+
+    range: types.Range
+    typed: str
+    newline: str
+
+
+def inline_item(suggestion: Suggestion, edit: EditRange) -> types.InlineCompletionItem:
+    """For textDocument/inlineCompletion."""
+    text = edit.typed + with_newline(suggestion.shown, edit.newline)
+    return types.InlineCompletionItem(
+        insert_text=text,
+        filter_text=text,
+        range=edit.range,
+        command=_command(suggestion, edit),
+    )
+
+
+def completion_list(suggestions: Sequence[Suggestion], edit: EditRange, word: str) -> types.CompletionList:
+    """For textDocument/completion; `word` is what the client filters by, the word up to the cursor. What it filters in
+    goes on behind that, so that an item stays while the user types it along."""
+    items = [_completion_item(suggestion, edit, word, index) for index, suggestion in enumerate(suggestions)]
+    return types.CompletionList(is_incomplete=True, items=items)
+
+
+def _completion_item(suggestion: Suggestion, edit: EditRange, word: str, index: int) -> types.CompletionItem:
+    text = edit.typed + with_newline(suggestion.shown, edit.newline)
+    shown = one_line_label(word, suggestion.shown)
+    return types.CompletionItem(
+        label=shown[:MOST_LABEL],
+        kind=types.CompletionItemKind.Text,
+        detail="codespec",
+        documentation=text,
+        filter_text=shown,
+        sort_text=f"\x7f{index}",
+        insert_text_format=types.InsertTextFormat.PlainText,
+        insert_text_mode=types.InsertTextMode.AsIs,
+        text_edit=types.TextEdit(range=edit.range, new_text=text),
+        command=_command(suggestion, edit),
+    )
+
+
+def _command(suggestion: Suggestion, edit: EditRange) -> types.Command:
+    """Tells us that it was taken: which, how much of the item stood there, and how much of the text was typed along."""
+    lead = len(with_newline(edit.typed, edit.newline))
+    return types.Command(title="codespec", command=ACCEPT, arguments=[suggestion.name, lead, suggestion.typed])
+
+
+def with_newline(text: str, newline: str) -> str:
+    """The text with the client's line ends."""
+    return text.replace("\r\n", "\n") if newline == "\n" else text
+
+
+def one_line_label(typed: str, rest: str) -> str:
+    """What is typed and the first line behind it that shows anything, for a list of one-line labels."""
+    first, *lines = rest.splitlines() or [""]
+    if first.strip():
+        return typed + (first.rstrip() if typed else first.strip())
+    shown = next((line.strip() for line in lines if line.strip()), "")
+    return f"{typed} {shown}".strip()

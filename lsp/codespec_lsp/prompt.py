@@ -1,0 +1,170 @@
+"""What the daemon is sent for one cursor: the text around it, facts about the cursor, pieces of other open files.
+
+Knows the request's fields and their bounds; does not know which files may be sent.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from codespec_grammars import Cursor
+
+from codespec_lsp.buffer import Buffer, Position
+from codespec_lsp.documents import Document
+
+MOST_BYTES = 64 * 1024  # on each side of the cursor
+MOST_LANGUAGE, MOST_PATH = 64, 4096  # characters
+STEPS = 4  # the prefix's start moves by a quarter
+ROWS_AROUND = 12  # above and below an edit
+MOST_FILES = 6
+MOST_IMPORTS = 1024  # characters of one file's imports
+MOST_SNIPPET = 2048  # characters of one snippet
+MOST_SNIPPETS = 12_288  # characters of all snippets
+IMPORT_ROWS = 400  # rows that are searched for imports
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+_IMPORT = re.compile(r"\s*(?:import|from|use|using|#\s*include|require|include|package|extern crate|export .* from)\b")
+_REQUIRE = re.compile(r".*\brequire\(")
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """The text around a cursor as far as it is sent; `offset` code points of the document stand before `prefix`."""
+
+    uri: str
+    prefix: str
+    suffix: str
+    offset: int = 0
+
+    def rest(self, other: Prompt, text: str) -> str | None:
+        """What of `text`, a completion of this prompt, is still to come at the other; None where it does not fit."""
+        typed = len(other.prefix) - len(self.prefix)
+        if typed < 0 or not text.startswith(other.prefix[len(self.prefix) :]):
+            return None  # most end here, before whole texts are compared
+        if (self.uri, self.offset, self.suffix) != (other.uri, other.offset, other.suffix):
+            return None
+        return text[typed:] if other.prefix.startswith(self.prefix) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Snippet:
+    """A piece of another file."""
+
+    path: str
+    text: str
+
+
+def build_prompt(
+    uri: str, buffer: Buffer, position: Position, selected: str | None = None, until: Position | None = None
+) -> Prompt:
+    """The text around a position. `selected` is taken to stand between the position and `until`, before the cursor."""
+    prefix = _within(lambda most: buffer.before(position, most, most // STEPS))
+    suffix = _within(lambda most: buffer.after(until or position, most))
+    offset = buffer.offset(position) - len(prefix)
+    return Prompt(uri, prefix + clean(selected or ""), suffix, offset)
+
+
+def clean(text: str) -> str:
+    """The text without lone surrogates, which UTF-8 can't spell. Offsets stay the same."""
+    return text if text.isascii() else _LONE_SURROGATE.sub("\ufffd", text)
+
+
+def _within(window: Callable[[int], str]) -> str:
+    """A window of at most MOST_BYTES. If characters take more bytes it is halved, so that typing does not move it."""
+    most = MOST_BYTES
+    while len((text := clean(window(most))).encode()) > MOST_BYTES:
+        most //= 2
+    return text
+
+
+def request_body(
+    prompt: Prompt,
+    *,
+    document: str,
+    version: int,
+    language: str,
+    path: str,
+    snippets: Sequence[Snippet],
+    cursor: Cursor,
+    trigger: str,
+    max_tokens: int,
+) -> dict[str, Any]:
+    """The request as JSON values."""
+    return {
+        "document": document,
+        "version": version,
+        "language": clean(language)[:MOST_LANGUAGE],
+        "path": clean(path)[-MOST_PATH:],
+        "prefix": prompt.prefix,
+        "prefix_offset": prompt.offset,
+        "suffix": prompt.suffix,
+        "snippets": [{"path": snippet.path, "text": snippet.text} for snippet in snippets],
+        "cursor": {"context": cursor.context.value, "open_brackets": cursor.open_brackets, "indent": cursor.indent},
+        "trigger": trigger,
+        "max_tokens": max_tokens,
+    }
+
+
+class SnippetCache:
+    """The snippets for each document. While one file is typed in, the others do not change, and so neither do they."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[object, tuple[Snippet, ...]]] = {}
+
+    def find(
+        self, here: Document, documents: Iterable[Document], may_send: Callable[[Document], bool]
+    ) -> tuple[Snippet, ...]:
+        """The snippets for `here`. The order of use does not count while nothing else changes."""
+        others = [document for document in documents if document is not here and may_send(document)]
+        state = frozenset((document.uri, document.version) for document in others)
+        known = self._known.get(here.uri)
+        if known is None or known[0] != state:
+            known = self._known[here.uri] = (state, find_snippets(here, reversed(others)))
+        return known[1]
+
+    def forget(self, uri: str) -> None:
+        """The document is gone."""
+        self._known.pop(uri, None)
+
+
+def find_snippets(here: Document, others: Iterable[Document]) -> tuple[Snippet, ...]:
+    """The snippets for one document: first of the files that its imports name, then of those used last."""
+    named = "\n".join(_imports(here))
+    files = sorted(
+        (document for document in others if document is not here),
+        key=lambda document: _stem(document) not in named,
+    )
+    snippets: list[Snippet] = []
+    left = MOST_SNIPPETS
+    for document in files[:MOST_FILES]:
+        for text in _pieces(document):
+            if not text.strip() or len(text) > left:
+                continue
+            left -= len(text)
+            snippets.append(Snippet(clean(document.path)[-MOST_PATH:], clean(text)))
+    return tuple(snippets)
+
+
+def _pieces(document: Document) -> Iterable[str]:
+    """The imports, then what is around the rows edited lately, the latest first; no row twice."""
+    imports = "".join(_imports(document))[:MOST_IMPORTS]
+    yield imports
+    seen: set[int] = set()
+    lines = document.buffer.lines
+    for row in document.edited_rows:
+        first, last = max(0, row - ROWS_AROUND), min(len(lines), row + ROWS_AROUND + 1)
+        rows = [at for at in range(first, last) if at not in seen]
+        seen.update(rows)
+        yield "".join(lines[at] for at in rows)[:MOST_SNIPPET]
+
+
+def _imports(document: Document) -> list[str]:
+    rows = document.buffer.lines[:IMPORT_ROWS]
+    return [line for line in rows if len(line) < 200 and (_IMPORT.match(line) or _REQUIRE.match(line))]
+
+
+def _stem(document: Document) -> str:
+    name = document.path.replace("\\", "/").rpartition("/")[2]
+    return name.partition(".")[0] or name
