@@ -1,48 +1,94 @@
-"""The application: every route of every dialect on one port, behind the same guards.
+"""The application: the routes of every dialect on one port, behind the same guards.
 
-Knows which path belongs to whom; knows no fields.
+Knows which path belongs to which dialect; knows no fields. The log holds only a request's method, route, status and
+time.
 """
 
 from __future__ import annotations
 
+import time
+
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from codespec import proof
-from codespec.server import metrics_page, page, proving
+from codespec.errors import CodespecError, ServeError
+from codespec.server import metrics_page, page
+from codespec.server.chat_template import CHAT_TEMPLATES, ChatTemplates, end_chat_templates
 from codespec.server.connections import CONNECTIONS, Connections, open_files
 from codespec.server.daemon import DAEMON, Daemon
-from codespec.server.dialects import codespec, llama_about, llama_cpp, mistral, ollama, openai, openai_chat, tabby
+from codespec.server.dialects import codespec, llama_cpp, mistral, ollama, openai, openai_chat, tabby
+from codespec.server.logs import log, log_failure
 from codespec.server.scopes import SCOPES, Scopes
-from codespec.server.security import answer_errors, guard, log_access
-from codespec.server.templates import TEMPLATES, Templates, end_templates
-from codespec.server.wire import read_fields
+from codespec.server.security import PROOF_KEYS, PROOF_PATHS, PROOF_ROUTES, guard
+from codespec.server.wire import Refused, error_reply, read_fields, route_of
 
-HEALTH = frozenset({"/health", "/v1/health", *proving.OPEN_PATHS})  # which clients ask first
+HEALTH = frozenset({"/health", "/v1/health", *PROOF_PATHS})  # what clients send first
+HTTP_ERRORS = {
+    404: ("path", "see the README for the endpoints"),
+    405: ("method", "use one that Allow names"),
+}
 
 
 def build_app(
     daemon: Daemon, host: str = "127.0.0.1", token: str = "", keys: proof.Keys | None = None
 ) -> web.Application:
-    """The routes and the guards around them; without `keys` the daemon can't prove that it is anybody's."""
+    """The routes and the guards around them; without `keys` the daemon can't prove whose it is."""
     connections = Connections(open_files())
-    open_paths = page.OPEN_PATHS | proving.OPEN_PATHS
-    guards = [log_access(), answer_errors(), connections.watch(HEALTH), guard(host, token, open_paths)]
+    open_paths = page.OPEN_PATHS | PROOF_PATHS
+    guards = [log_access, answer_errors, connections.watch(HEALTH), guard(host, token, open_paths)]
     app = web.Application(middlewares=guards)
-    app[DAEMON], app[CONNECTIONS], app[TEMPLATES] = daemon, connections, Templates()
-    app[SCOPES], app[proving.KEYS] = Scopes(), keys or proof.Keys()
-    app.on_cleanup.append(end_templates)
-    for dialect in (codespec, llama_cpp, llama_about, openai, openai_chat, mistral, tabby, ollama):
+    app[DAEMON], app[CONNECTIONS], app[CHAT_TEMPLATES] = daemon, connections, ChatTemplates()
+    app[SCOPES], app[PROOF_KEYS] = Scopes(), keys or proof.Keys()
+    app.on_cleanup.append(end_chat_templates)
+    for dialect in (codespec, llama_cpp, openai, openai_chat, mistral, tabby, ollama):
         app.router.add_routes(dialect.ROUTES)
-    app.router.add_routes(metrics_page.ROUTES)
-    app.router.add_routes(page.ROUTES)
-    app.router.add_routes(proving.ROUTES)
+    for routes in (metrics_page.ROUTES, page.ROUTES, PROOF_ROUTES):
+        app.router.add_routes(routes)
     app.router.add_post("/v1/completions", complete_v1)
     return app
 
 
 async def complete_v1(request: web.Request) -> web.StreamResponse:
-    """OpenAI's and Tabby's path alike: Tabby's bodies have segments (or say how to be debugged)."""
+    """OpenAI and Tabby share this path: only Tabby's bodies have segments or debug options."""
     fields = await read_fields(request)
     if "segments" in fields or "debug_options" in fields:
         return await tabby.complete(request, fields)
     return await openai.complete(request, fields)
+
+
+@web.middleware
+async def log_access(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Logs one line a request: method, route, status, milliseconds. Never a query, a header or a body."""
+    begun, status = time.perf_counter(), 499
+    try:
+        response = await handler(request)
+        status = response.status
+        return response
+    finally:
+        spent = (time.perf_counter() - begun) * 1000
+        log.info("%s %s %d %.0f ms", request.method[:8], route_of(request), status, spent)
+
+
+@web.middleware
+async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Turns whatever goes wrong into one sentence as JSON."""
+    try:
+        return await handler(request)
+    except CodespecError as error:
+        return error_reply(error)
+    except web.HTTPException as error:
+        return _from_http(error)
+    except ConnectionResetError:
+        raise
+    except Exception as error:  # the process border: the client gets one sentence, the log the kind
+        log_failure(f"{route_of(request)} failed", error)
+        return error_reply(ServeError(f"The daemon failed here ({type(error).__name__}): please report it.", 500))
+
+
+def _from_http(error: web.HTTPException) -> web.Response:
+    field, mend = HTTP_ERRORS.get(error.status, ("request", "mend it"))
+    response = error_reply(Refused(f"{field} is refused ({error.reason}): {mend}.", field, error.status))
+    if "Allow" in error.headers:
+        response.headers["Allow"] = error.headers["Allow"]
+    return response

@@ -1,9 +1,9 @@
-"""Whether exact mode keeps its promise here: a share of the finished completions is decoded again without drafts, and
-must come out the same. Decides what is compared, and what follows from a difference: a file to reproduce it, a warning
-without source text, and fast mode.
+"""The audit of exact mode: a share of the finished completions is decoded again without drafts and must come out the
+same. Decides what is compared, and what follows from a difference: a file to reproduce it, a warning without source
+text, and fast mode.
 
-Knows the engine's face and finished jobs; knows no order of work (the desk starts and stops what is decoded again) and
-no clients. Prompts are read from the cache where it holds them, so what is compared is the writing.
+Prompts are read from the cache if it holds them, so what is compared is the decoding. Knows the engine's interface and
+finished jobs; knows no schedule (the dispatcher starts and stops audits) and no clients.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from codespec.engine.engine import Engine
 
 MOST_PENDING, MOST_BYTES = 2, 4 << 20  # completions that wait for idle time, and their texts' bytes together
-TRIES = 3  # somebody came in the middle: after so many times it is left
+TRIES = 3  # after that many interruptions an audit is given up
 QUIET = 1.0  # seconds without work before one begins
 MOST_FILES = 20
 NONE_YET = {"same": 0, "different": 0, "abandoned": 0}
@@ -37,7 +37,7 @@ REASON = "a completion with drafts differs from plain decoding"
 
 @dataclass(slots=True, eq=False)
 class Repeat:
-    """A finished completion that is to be decoded again: its choices as they were written."""
+    """A finished completion that is to be decoded again, with its choices as they were written."""
 
     sequences: list[Sequence]
     written: Mapping[int, Completion]
@@ -71,17 +71,17 @@ class Audit:
         return self._not_before if self._pending else None
 
     def put_off(self, now: float) -> None:
-        """There is other work: the wait for a quiet moment begins anew."""
+        """There is other work: the wait for a quiet moment starts again."""
         self._not_before = now + QUIET
 
     def consider(self, job: Job) -> None:
-        """Takes a finished job if it is its turn."""
+        """Picks every `every`-th finished job."""
         if not self.every or self.engine.mode != "exact" or not is_eligible(job):
             return
         self._seen += 1
         if self._seen % self.every:
             return
-        repeat = Repeat(job.sequences, completions_of(job), size_of(job.ask.request))
+        repeat = Repeat(job.sequences, completions_of(job), size_of(job.request))
         taken = sum(other.size for other in self._pending)
         if len(self._pending) < MOST_PENDING and taken + repeat.size <= MOST_BYTES:
             self._pending.append(repeat)
@@ -89,12 +89,12 @@ class Audit:
             self.results["abandoned"] += 1
 
     def begin(self) -> list[Sequence]:
-        """The sequences of the one that is decoded now."""
+        """The finished sequences that are decoded again now."""
         self._current = self._pending.popleft()
         return self._current.sequences
 
     def interrupt(self) -> None:
-        """Somebody came: it is decoded from the beginning in another quiet moment, or not at all."""
+        """A request came: it is decoded from the beginning in another quiet moment, or given up."""
         repeat, self._current = self._current, None
         assert repeat is not None
         repeat.tries += 1
@@ -104,12 +104,12 @@ class Audit:
             self.results["abandoned"] += 1
 
     def give_up(self) -> None:
-        """It can't be decoded."""
+        """It can't be decoded again."""
         self._current = None
         self.results["abandoned"] += 1
 
     def judge(self, job: Job) -> None:
-        """Compares what the finished job wrote with what was written first."""
+        """Compares what the finished job wrote with the first text."""
         repeat, self._current = self._current, None
         assert repeat is not None
         pairs = [(first, completions_of(job)[choice]) for choice, first in sorted(repeat.written.items())]
@@ -129,7 +129,7 @@ class Audit:
         try:
             make_state_folder()
             folder.mkdir(mode=0o700, exist_ok=True)
-            folder.chmod(0o700)  # it was there, perhaps for others to read
+            folder.chmod(0o700)  # an older one may be readable by others
             json_store.write(file, content)  # for this user alone, as all temporary files are
             remove_oldest(folder)
         except OSError as error:
@@ -153,17 +153,17 @@ class Audit:
 
 
 def is_eligible(job: Job) -> bool:
-    """Whether plain decoding must write the same as this finished job: it reached its end, drafts took part, and not
-    only their distribution is promised. Nobody's time limit cut it.
+    """Whether plain decoding must write the same as this finished job: it reached its end, no time limit cut it, drafts
+    took part, and exact mode promises the text, not only its distribution.
     """
     done = completions_of(job).values()
     ended = all(completion.finish_reason in ("stop", "length") for completion in done)
-    return ended and job.ask.request.rule == "match" and any(completion.stats.drafted for completion in done)
+    return ended and job.request.rule == "match" and any(completion.stats.drafted for completion in done)
 
 
 def completions_of(job: Job) -> dict[int, Completion]:
-    """What a job wrote, by choice; of one that ran again, the last."""
-    return {event.choice: event.completion for event in job.log if isinstance(event, DoneEvent)}
+    """What a job wrote, by choice; of a job that ran again, the last run."""
+    return {event.choice: event.completion for event in job.messages if isinstance(event, DoneEvent)}
 
 
 def outcome(completion: Completion) -> tuple[tuple[int, ...], str, str]:
@@ -178,7 +178,7 @@ def size_of(request: CompletionRequest) -> int:
 
 
 def report(sequence: Sequence, pairs: list[tuple[Completion, Completion]]) -> dict[str, Any]:
-    """What was asked, what both runs wrote, and where they part."""
+    """The request, what both runs wrote, and where they differ first."""
     choices = [
         {
             "choice": first.choice,
@@ -199,15 +199,15 @@ def _written(completion: Completion) -> dict[str, Any]:
 
 
 def first_difference(first: tuple[int, ...] | str, second: tuple[int, ...] | str) -> int | None:
-    """The first place at which two of a kind differ, which may be the end of one; None where they are equal."""
+    """The first position at which two differ, which may be the end of one; None if they are equal."""
     if first == second:
         return None
     pairs = enumerate(zip(first, second, strict=False))
-    return next((place for place, (one, other) in pairs if one != other), min(len(first), len(second)))
+    return next((position for position, (one, other) in pairs if one != other), min(len(first), len(second)))
 
 
 def remove_oldest(folder: Path) -> None:
-    """Leaves the newest files, by their names, which are times; one that can't be removed harms nobody."""
+    """Keeps the newest files, by their names, which are times; one that can't be removed stays."""
     for file in sorted(folder.glob("*.json"))[:-MOST_FILES]:
         with suppress(OSError):
             file.unlink()

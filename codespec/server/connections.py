@@ -1,31 +1,41 @@
-"""Which connections are open and what each is at, so that there are never more than the process may have files open.
+"""The daemon's sockets (a port, and a Unix socket in the user's state folder) and the connections on them.
 
-At the bound the oldest connection without a request gives way to a new one, then the oldest whose request has not come
-whole. Where all are being answered, a few more are let in to be told so, and to ask after the daemon's health. Knows
-connections and whether a request came whole; knows no fields and no engine.
+There are never more connections than the process may have files open. At the bound a new connection replaces the oldest
+one without a request, then the oldest one whose request is incomplete. If all of them are being answered, a few more
+are let in: they get an error, or the daemon's health. Knows connections and whether a request is complete; knows no
+fields and no engine.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import resource
+import socket
+import stat
+import sys
 from collections.abc import Callable, Collection
+from contextlib import suppress
+from functools import partial
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from codespec.errors import CodespecError, ConfigError, ServeError
+from codespec.folders import own_folder, socket_of
 from codespec.server.logs import log
-from codespec.server.security import route_of
+from codespec.server.settings import ServeConfig
+from codespec.server.wire import route_of
 
-OWN_FILES = 64  # models, libraries, devices, what is learned
+OWN_FILES = 64  # models, libraries, devices, learned state
 LEAST_FILES = 128  # less leaves no room for connections
 MOST = 1024  # of an editor's daemon, whatever the system allows: each takes memory too
-MOST_BACKLOG = 128  # connections that one address takes from the system in one turn of the loop
-IN_TURN = 6  # backlogs that are open beside the counted: taken, or being closed, on up to three addresses
+MOST_BACKLOG = 128  # connections that one address accepts in one iteration of the event loop
+OPEN_BACKLOGS = 6  # of connections that are accepted or closing but not counted, on up to three addresses
 SPARE = 8  # connections beyond the bound
 POLL_SECONDS = 0.02
 
@@ -35,14 +45,14 @@ class Connections:
 
     def __init__(self, files: int) -> None:
         room = max(files, LEAST_FILES) - OWN_FILES
-        self.backlog = max(1, min(MOST_BACKLOG, room // (4 * IN_TURN)))
-        self.most = min(MOST, room - IN_TURN * self.backlog - SPARE)
+        self.backlog = max(1, min(MOST_BACKLOG, room // (4 * OPEN_BACKLOGS)))
+        self.most = min(MOST, room - OPEN_BACKLOGS * self.backlog - SPARE)
         self._alive: list[web.RequestHandler] = []
         self._requests: dict[web.RequestHandler, web.Request] = {}
         self._reported = False
 
     def protocol(self, server: web.Server) -> asyncio.BaseProtocol:
-        """What speaks with a connection that was just taken."""
+        """The protocol of a connection that was just accepted."""
         self._alive = [one for one in server.connections if one.transport and not one.transport.is_closing()]
         if len(self._alive) >= self.most:
             self.report()
@@ -51,7 +61,7 @@ class Connections:
         return server()
 
     def watch(self, open_paths: Collection[str]) -> Middleware:
-        """Knows what is asked; beyond the bound only `open_paths` (routes) are answered."""
+        """Keeps track of open requests; beyond the bound only `open_paths` (routes) are answered."""
 
         @web.middleware
         async def follow(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -66,18 +76,18 @@ class Connections:
         return follow
 
     def report(self) -> None:
-        """Says that there are too many, once: whoever opens them could fill a disk with it."""
+        """Logs once that there are too many: more lines could fill a disk."""
         if not self._reported:
             self._reported = True
             log.warning(
                 "%d connections are open, as many as the limit of open files allows: idle ones are closed for new "
-                "ones; a higher `ulimit -n` allows up to %d (told once)",
+                "ones; a higher `ulimit -n` allows up to %d (logged once)",
                 len(self._alive),
                 MOST,
             )
 
     def on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """The loop's own errors; that no file can be opened for a connection is no traceback each."""
+        """Handles the event loop's own errors; running out of files is one log line, not many tracebacks."""
         error = context.get("exception")
         if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
             self.report()
@@ -85,7 +95,7 @@ class Connections:
             loop.default_exception_handler(context)
 
     async def quiet(self, seconds: float) -> bool:
-        """Waits until nothing is asked any more; False if it still is after so long."""
+        """Waits until no request is open; False if one still is after so many seconds."""
         end = asyncio.get_running_loop().time() + seconds
         while self._requests:
             if asyncio.get_running_loop().time() >= end:
@@ -94,13 +104,13 @@ class Connections:
         return True
 
     def refuse_unread(self, error: Callable[[], CodespecError]) -> None:
-        """Ends the wait for requests that have not come whole."""
+        """Ends the wait for requests that are incomplete."""
         for request in self._requests.values():
             if not request.content.is_eof():
                 request.content.set_exception(error())
 
     def _give_way(self) -> bool:
-        """Closes the connection that is missed least; False if all are being answered."""
+        """Closes the least important connection; False if all are being answered."""
         idle = (one for one in self._alive if one not in self._requests)
         unread = (one for one, request in self._requests.items() if not request.content.is_eof())
         for one in chain(idle, unread):
@@ -128,3 +138,128 @@ def open_files() -> int:
 
 
 CONNECTIONS: web.AppKey[Connections] = web.AppKey("connections", Connections)
+
+
+async def listen(runner: web.AppRunner, config: ServeConfig) -> None:
+    """Opens the sockets and prints their addresses. Raises ConfigError if one is in use."""
+    try:
+        await _Tcp(runner, config).start()
+    except OSError as error:
+        raise ConfigError(_why_not(config, error)) from error
+    host = f"[{config.host}]" if ":" in config.host else config.host
+    port = runner.addresses[0][1]
+    print(f"codespec: listening on http://{host}:{port}", flush=True)
+    if config.socket == "auto":
+        await _listen_own(runner, port)
+    elif config.socket not in ("", "none"):
+        await _listen_unix(runner, Path(config.socket).expanduser())
+
+
+class _Tcp(web.BaseSite):
+    """As `web.TCPSite`, within the bound on connections."""
+
+    def __init__(self, runner: web.AppRunner, config: ServeConfig) -> None:
+        self._connections, self._config = runner.app[CONNECTIONS], config
+        super().__init__(runner, backlog=self._connections.backlog)
+
+    @property
+    def name(self) -> str:
+        """Its address."""
+        return f"http://{self._config.host}:{self._config.port}"
+
+    async def start(self) -> None:
+        """Listens."""
+        await super().start()
+        assert self._runner.server is not None
+        factory = partial(self._connections.protocol, self._runner.server)
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(factory, self._config.host, self._config.port, backlog=self._backlog)
+        _restore_backlog(self._server)
+
+
+class _Unix(web.BaseSite):
+    """The same for a Unix socket, for this user alone. At its end it leaves a socket that another daemon made since."""
+
+    def __init__(self, runner: web.AppRunner, path: Path) -> None:
+        self._connections, self._path = runner.app[CONNECTIONS], path
+        self._made: os.stat_result | None = None
+        super().__init__(runner, backlog=self._connections.backlog)
+
+    @property
+    def name(self) -> str:
+        """Its address."""
+        return f"unix:{self._path}"
+
+    async def start(self) -> None:
+        """Listens."""
+        await super().start()
+        assert self._runner.server is not None
+        factory = partial(self._connections.protocol, self._runner.server)
+        former = os.umask(0o177)
+        try:
+            self._server = await asyncio.get_running_loop().create_unix_server(
+                factory, str(self._path), backlog=self._backlog
+            )
+        finally:
+            os.umask(former)
+        _restore_backlog(self._server)
+        self._made = self._path.stat()
+
+    async def stop(self) -> None:
+        """Stops listening and removes its socket at once: by the end of a drain a newer daemon may have its own."""
+        await super().stop()
+        with suppress(FileNotFoundError):
+            if self._made is not None and os.path.samestat(self._path.stat(), self._made):
+                self._path.unlink()
+
+
+def _restore_backlog(server: asyncio.Server) -> None:
+    """Lets the usual number of connections wait: asyncio's backlog is also how many it accepts at once, a few."""
+    for own in server.sockets:
+        with socket.socket(fileno=os.dup(own.fileno())) as same:
+            same.listen(MOST_BACKLOG)
+
+
+async def _listen_own(runner: web.AppRunner, port: int) -> None:
+    """Listens on the user's own socket if it can: without it, clients ask for a proof on the port."""
+    try:
+        own_folder()
+        await _listen_unix(runner, socket_of(port))
+    except ConfigError as error:
+        print(f"codespec: goes on without a socket. {error}", file=sys.stderr, flush=True)
+
+
+async def _listen_unix(runner: web.AppRunner, path: Path) -> None:
+    _clear(path)
+    try:
+        await _Unix(runner, path).start()
+    except OSError as error:
+        why = error.strerror or error  # asyncio's error for a path that is too long has no number
+        raise ConfigError(f"The socket {path} can't be made ({why}): choose another place with --socket.") from error
+    print(f"codespec: listening on unix:{path}", flush=True)
+
+
+def _clear(path: Path) -> None:
+    """Removes a socket that nobody answers on, and nothing else."""
+    try:
+        is_socket = stat.S_ISSOCK(path.stat().st_mode)
+    except OSError:
+        return  # nothing there; a missing folder is an error when the socket is made
+    if not is_socket:
+        raise ConfigError(f"{path} exists and is no socket: choose another path for --socket.")
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            path.unlink(missing_ok=True)
+            return
+    raise ConfigError(f"The socket {path} is in use: stop the other daemon, or choose another with --socket.")
+
+
+def _why_not(config: ServeConfig, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        where = f"Port {config.port} of {config.host} is in use"
+        return f"{where}: stop the other program, or choose another with --port (0 takes a free one)."
+    if error.errno == errno.EACCES:
+        return f"Port {config.port} needs rights you do not have: choose one from 1024 on with --port."
+    return f"The daemon can't listen on {config.host}:{config.port} ({error.strerror}): check --host."

@@ -1,4 +1,4 @@
-"""What handlers see of the daemon: whether it is ready, what it serves, and the door to the engine's thread.
+"""The daemon as HTTP handlers see it: whether it is ready, what it serves, and how they submit a request.
 
 Knows the bound on open requests; knows no dialect.
 """
@@ -14,50 +14,51 @@ from dataclasses import replace
 from aiohttp import web
 
 from codespec.errors import ServeError
+from codespec.server.engine_thread import EngineThread
+from codespec.server.handles import Failed, RequestHandle
 from codespec.server.loading import Loaded
+from codespec.server.logs import Output
 from codespec.server.metrics import RequestMetrics
-from codespec.server.output import Output
-from codespec.server.tickets import Ask, Failed, Priority, Ticket
-from codespec.server.worker import Worker
 
-WAIT_SECONDS = 1  # what a client is told to wait before it asks again
+RETRY_SECONDS = 1  # what a client waits before it tries again
 UNKEPT = "can't be kept in"  # as the engine's notes have it
 
 
 class Daemon:
-    """One worker, and at most `queue` requests that wait for it beside those that run."""
+    """One engine, and at most `queue` requests that wait for it beside those that run."""
 
-    def __init__(self, worker: Worker, queue: int, output: Output | None = None) -> None:
-        self.worker = worker
+    def __init__(self, engine_thread: EngineThread, queue: int, output: Output | None = None) -> None:
+        self.engine_thread = engine_thread
         self.queue = queue
         self.output = output or Output()
         self.stopping = False
         self.metrics = RequestMetrics()
-        self.encoding = asyncio.Lock()  # one long text at a time, so that a core is left for the engine
-        self._tickets: set[Ticket] = set()
+        self.encoding = asyncio.Lock()  # one long text at a time, which leaves a core for the engine
+        self._open: set[RequestHandle] = set()
 
     @property
     def num_open(self) -> int:
         """Requests that the engine still works for, or will."""
-        return sum(not ticket.over for ticket in self._tickets)
+        return sum(not handle.over for handle in self._open)
 
     @property
     def state(self) -> str:
         """starting, ready, stopping, failed or stopped."""
-        return "stopping" if self.stopping else self.worker.state
+        return "stopping" if self.stopping else self.engine_thread.state
 
     @property
     def warning(self) -> str:
-        """What can't be written, in one sentence; "" where all can."""
-        notes = self.worker.loaded.engine.notes if self.worker.loaded is not None else []
+        """What can't be written, in one sentence; "" if all can."""
+        loaded = self.engine_thread.loaded
+        notes = loaded.engine.notes if loaded is not None else []
         unkept = (f"{note[:1].upper()}{note[1:]}; make room there." for note in notes if UNKEPT in note)
         return self.output.warning or next(unkept, "")
 
     @property
     def num_running(self) -> int:
         """Open requests that the engine works for at this moment."""
-        desk = self.worker.desk
-        return 0 if desk is None else sum(len(job.tickets) for job in list(desk.jobs.running))
+        dispatcher = self.engine_thread.dispatcher
+        return 0 if dispatcher is None else sum(len(job.handles) for job in list(dispatcher.jobs.running))
 
     @property
     def num_waiting(self) -> int:
@@ -65,19 +66,19 @@ class Daemon:
         return max(0, self.num_open - self.num_running)
 
     def loaded(self) -> Loaded:
-        """The engine and what is told of it. Raises ServeError while there is none."""
-        worker = self.worker
+        """The engine and its model's facts. Raises ServeError while there is none."""
+        thread = self.engine_thread
         if self.stopping:
             raise stopping()
-        if worker.error is not None:
-            raise ServeError(str(worker.error), 503)
-        if worker.loaded is None or worker.state != "ready":
-            said = f"The daemon is starting ({worker.progress.phase}, {worker.progress.seconds:.0f} s so far)"
-            raise ServeError(f"{said}: ask again in a moment.", 503, WAIT_SECONDS)
-        return worker.loaded
+        if thread.error is not None:
+            raise ServeError(str(thread.error), 503)
+        if thread.loaded is None or thread.state != "ready":
+            sentence = f"The daemon is starting ({thread.progress.phase}, {thread.progress.seconds:.0f} s so far)"
+            raise ServeError(f"{sentence}: ask again in a moment.", 503, RETRY_SECONDS)
+        return thread.loaded
 
     def ready(self) -> Loaded:
-        """As `loaded`, for a request of completion: one that comes too early is counted."""
+        """As `loaded`, for a completion request: it counts one that comes too early."""
         try:
             return self.loaded()
         except ServeError:
@@ -85,35 +86,33 @@ class Daemon:
             raise
 
     @contextmanager
-    def ask(self, ask: Ask, scope: str) -> Iterator[Ticket]:
-        """A ticket for whoever asks in this scope; who leaves the block early, cancels. Raises ServeError where the
-        daemon takes none now.
-        """
+    def submit(self, handle: RequestHandle, scope: str) -> Iterator[None]:
+        """Submits a request; leaving the block early aborts it. Raises ServeError if the daemon can't take it."""
         slots = self.ready().slots
         if self.num_open >= slots + self.queue:
             self.metrics.refused["queue_full"] += 1
-            wait = math.ceil(WAIT_SECONDS * self.num_open / max(1, slots) / 8)
+            wait = math.ceil(RETRY_SECONDS * self.num_open / max(1, slots) / 8)
             raise ServeError(f"{self.num_open} requests are open: ask again in a moment.", 429, max(1, wait))
-        ticket = Ticket(replace(ask, request=replace(ask.request, scope=scope)))
-        self.worker.admit(ticket)
-        self._tickets.add(ticket)
+        handle.request = replace(handle.request, scope=scope)
+        self.engine_thread.admit(handle)
+        self._open.add(handle)
         try:
-            yield ticket
+            yield
         finally:
-            self._tickets.discard(ticket)
-            self.metrics.end(ticket.course, ask.priority.name.lower(), timed=ask.priority == Priority.INTERACTIVE)
-            if not ticket.over:
-                self.worker.leave(ticket)
+            self._open.discard(handle)
+            self.metrics.end(handle)
+            if not handle.over:
+                self.engine_thread.abort(handle)
 
     def refuse_open(self) -> None:
-        """Ends what is still asked: streams by an event, what has no reply yet by its status."""
-        for ticket in list(self._tickets):
-            self.worker.leave(ticket)
-            ticket.push([Failed(stopping())])
+        """Ends the open requests: a stream by an event, a request without a reply by its status."""
+        for handle in list(self._open):
+            self.engine_thread.abort(handle)
+            handle.push([Failed(stopping())])
 
 
 def stopping() -> ServeError:
-    """What is said to whoever asks a daemon that is about to end."""
+    """The error for a request to a daemon that is about to end."""
     return ServeError("The daemon is stopping: ask again when it is back.", 503, 5)
 
 

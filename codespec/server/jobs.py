@@ -1,8 +1,7 @@
-"""Computations in flight: who waits, who has begun, and who shares one.
+"""Computations in flight: which wait, which run, and which handles share one.
 
-Identical asks share a job; a newer ask of a document takes the older one's place. What is computed before it is asked
-for is a job without tickets, and so is an audit. Knows sharing; knows no engine and no network, and not whose turn it
-is. Lives on the engine's thread.
+Identical requests share a job, and a newer request of a document replaces the older one. A prefetch is a job without
+handles, and so is an audit. Lives on the engine's thread. Knows sharing; knows no engine, no network and no schedule.
 """
 
 from __future__ import annotations
@@ -12,56 +11,57 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 
 from codespec.sequence import Sequence
-from codespec.server.ahead import is_answered_by
-from codespec.server.tickets import Ask, Message, Priority, Ticket
+from codespec.server.handles import Message, Priority, RequestHandle
+from codespec.server.prefetch import answers
 from codespec.types import CompletionRequest, DoneEvent, Owner, RoundEvent, TextEvent
 
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """One computation and the tickets that share it. `number` is its place in the order of arrival.
+    """One computation and the handles that share it.
 
-    After a failed round a job runs again, `alone`; the engine writes the same text again, and of that only what was not
-    `told` yet goes out. `told` and `written` are characters by choice. An audit `repeats` finished sequences. `waited`
-    are the rounds in which others took part and it did not.
+    After a failed round a job runs again, `alone`. The engine then writes the same text again, and only what was not
+    `sent` yet goes out.
     """
 
-    ask: Ask
-    number: int
-    deadline: float | None  # seconds of perf_counter
-    tickets: list[Ticket] = field(default_factory=list)
+    request: CompletionRequest
+    number: int  # in the order of arrival
+    own_priority: Priority = Priority.INTERACTIVE  # its first handle's, or that of a job without any
+    after_first_ms: float | None = None
+    deadline: float | None = None  # seconds of perf_counter
+    handles: list[RequestHandle] = field(default_factory=list)
     sequences: list[Sequence] = field(default_factory=list)
-    log: list[Message] = field(default_factory=list)
-    first_token: float | None = None
+    messages: list[Message] = field(default_factory=list)  # all that were sent
+    first_token: float | None = None  # when it came, seconds of perf_counter
     alone: bool = False
-    told: dict[int, int] = field(default_factory=dict)
-    written: dict[int, int] = field(default_factory=dict)
-    repeats: list[Sequence] = field(default_factory=list)
-    waited: int = 0
+    sent: dict[int, int] = field(default_factory=dict)  # characters, by choice
+    written: dict[int, int] = field(default_factory=dict)  # characters of this run, by choice
+    audited: list[Sequence] = field(default_factory=list)  # finished sequences that an audit decodes again
+    rounds_waited: int = 0  # rounds in which other jobs took part and this one did not
 
     @property
     def priority(self) -> Priority:
-        """The most urgent of its tickets'."""
-        return min((ticket.ask.priority for ticket in self.tickets), default=self.ask.priority)
+        """The most urgent of its handles'."""
+        return min((handle.priority for handle in self.handles), default=self.own_priority)
 
     @property
     def remaining(self) -> int:
         """Tokens that may still be written, of all choices together."""
         if not self.sequences:
-            return self.ask.request.n * self.ask.request.max_tokens
+            return self.request.n * self.request.max_tokens
         return sum(sequence.remaining for sequence in self.sequences if not sequence.finish_reason)
 
     @property
-    def able(self) -> list[int]:
-        """The choices that can take part in a round: while it reads the prompt for all of them, the first alone."""
+    def runnable(self) -> list[int]:
+        """The choices that can take part in a round: only the first while it reads the prompt for all of them."""
         if not self.sequences or not (self.sequences[0].num_generated or self.sequences[0].finish_reason):
             return [0]
         return [number for number, sequence in enumerate(self.sequences) if not sequence.finish_reason]
 
     @property
-    def unasked(self) -> bool:
-        """Whether it is computed ahead, and nobody has asked for it so far."""
-        return self.ask.priority == Priority.AHEAD
+    def is_prefetch(self) -> bool:
+        """Whether nobody has requested it so far."""
+        return self.own_priority == Priority.PREFETCH
 
     @property
     def finished(self) -> bool:
@@ -71,50 +71,57 @@ class Job:
     def request_at(self, now: float) -> CompletionRequest:
         """The request with the time that is left of its deadline."""
         if self.deadline is None:
-            return self.ask.request
-        return replace(self.ask.request, deadline_ms=(self.deadline - now) * 1000)
+            return self.request
+        return replace(self.request, deadline_ms=(self.deadline - now) * 1000)
 
-    def adopt(self, ticket: Ticket) -> None:
-        """What was computed ahead is asked for, perhaps with a deadline."""
-        self.ask, limit = ticket.ask, ticket.ask.request.deadline_ms
-        self.deadline = None if limit is None else ticket.arrived + limit / 1000
+    def computes(self, handle: RequestHandle) -> bool:
+        """Whether it answers this request too. A text that the clock may cut is shared only before it has begun."""
+        if self.is_prefetch:
+            return answers(self.request, handle)
+        same = (self.request, self.after_first_ms) == (handle.request, handle.after_first_ms)
+        return same and not (handle.time_limited and self.sequences)
+
+    def adopt(self, handle: RequestHandle) -> None:
+        """Makes a prefetch the handle's own job, perhaps with a deadline."""
+        self.request, self.own_priority = handle.request, handle.priority
+        self.after_first_ms, self.deadline = handle.after_first_ms, handle.deadline
         for sequence in self.sequences:
             sequence.deadline = self.deadline
 
     def read_events(self) -> list[Message]:
-        """What the sequences have to tell that was not told before."""
-        found = []
+        """The sequences' events that were not sent before."""
+        fresh = []
         for sequence in self.sequences:
             for event in sequence.events:
-                fresh = self._fresh(event)
-                if fresh is not None:
-                    found.append(fresh)
+                unsent = self._unsent(event)
+                if unsent is not None:
+                    fresh.append(unsent)
             sequence.events.clear()
-        self.log += found
-        return found
+        self.messages += fresh
+        return fresh
 
-    def _fresh(self, event: TextEvent | RoundEvent | DoneEvent) -> Message | None:
+    def _unsent(self, event: TextEvent | RoundEvent | DoneEvent) -> Message | None:
         choice = event.choice
-        told, written = self.told.get(choice, 0), self.written.get(choice, 0)
+        sent, written = self.sent.get(choice, 0), self.written.get(choice, 0)
         if isinstance(event, RoundEvent):
-            return event if written >= told else None
+            return event if written >= sent else None
         if isinstance(event, DoneEvent):
             return event
         self.written[choice] = written + len(event.text)
-        self.told[choice] = max(told, self.written[choice])
-        rest = event.text[max(0, told - written) :]
+        self.sent[choice] = max(sent, self.written[choice])
+        rest = event.text[max(0, sent - written) :]
         return replace(event, text=rest) if rest else None
 
 
 class Jobs:
-    """All jobs, `running` once they have begun; each ticket is in one of them until it is over."""
+    """All jobs, `running` once they have begun. Each handle is in one of them until it is over."""
 
     def __init__(self) -> None:
         self.waiting: list[Job] = []
         self.running: list[Job] = []
         self._numbers = count()
-        self._job_of: dict[Ticket, Job] = {}
-        self._documents: dict[tuple[Owner, Priority], Ticket] = {}
+        self._job_of: dict[RequestHandle, Job] = {}
+        self._newest: dict[tuple[Owner, Priority], RequestHandle] = {}  # of each document
 
     def __len__(self) -> int:
         return len(self.waiting) + len(self.running)
@@ -122,67 +129,66 @@ class Jobs:
     def __iter__(self) -> Iterator[Job]:
         return iter([*self.running, *self.waiting])
 
-    def __contains__(self, ticket: Ticket) -> bool:
-        return ticket in self._job_of
+    def __contains__(self, handle: RequestHandle) -> bool:
+        return handle in self._job_of
 
-    def add(self, ticket: Ticket) -> Job:
-        """Puts a ticket into a job, a new one or one that computes the same."""
-        job = self._same(ticket.ask) or self._new(ticket)
-        if job.unasked:
-            job.adopt(ticket)
-        job.tickets.append(ticket)
-        self._job_of[ticket] = job
+    def add(self, handle: RequestHandle) -> Job:
+        """Puts a handle into a job that computes the same, or into a new one."""
+        job = next((job for job in self if job.computes(handle)), None) or self._new(handle)
+        if job.is_prefetch:
+            job.adopt(handle)
+        job.handles.append(handle)
+        self._job_of[handle] = job
         return job
 
-    def add_ahead(self, ask: Ask) -> None:
-        """Adds what nobody asked for yet."""
-        self.waiting.append(Job(ask, next(self._numbers), None))
+    def add_prefetch(self, request: CompletionRequest) -> None:
+        """Adds what nobody has requested yet."""
+        self.waiting.append(Job(request, next(self._numbers), Priority.PREFETCH))
 
-    def add_audit(self, repeats: list[Sequence]) -> None:
-        """Adds what is decoded again."""
-        ask = Ask(repeats[0].request, Priority.AUDIT)
-        self.waiting.append(Job(ask, next(self._numbers), None, repeats=repeats))
+    def add_audit(self, audited: list[Sequence]) -> None:
+        """Adds finished sequences that are decoded again."""
+        self.waiting.append(Job(audited[0].request, next(self._numbers), Priority.AUDIT, audited=audited))
 
     def audits(self) -> list[Job]:
         """The jobs that decode something again."""
-        return [job for job in self if job.repeats]
+        return [job for job in self if job.audited]
 
-    def unasked(self) -> list[Job]:
-        """The jobs that nobody asked for."""
-        return [job for job in self if job.unasked]
+    def prefetches(self) -> list[Job]:
+        """The jobs that nobody has requested."""
+        return [job for job in self if job.is_prefetch]
 
-    def supersede(self, ticket: Ticket) -> list[Ticket]:
-        """Makes a ticket its document's newest; the tickets that end with that. A warm-up ends warm-ups only."""
-        owner, priority = ticket.ask.owner, ticket.ask.priority
+    def supersede(self, handle: RequestHandle) -> list[RequestHandle]:
+        """Makes a handle its document's newest; returns the older ones, which end. A warm-up ends only warm-ups."""
+        owner, priority = handle.owner, handle.priority
         if not owner.document:
             return []
         ended = [Priority.WARM_UP] if priority == Priority.WARM_UP else [Priority.INTERACTIVE, Priority.WARM_UP]
-        older = [self._documents.pop((owner, kind), None) for kind in ended]
-        self._documents[owner, priority] = ticket
+        older = [self._newest.pop((owner, kind), None) for kind in ended]
+        self._newest[owner, priority] = handle
         return [one for one in older if one is not None]
 
-    def leave(self, ticket: Ticket) -> Job | None:
-        """Takes a ticket out; its job, removed, if nobody else wants it."""
-        job = self._job_of.pop(ticket, None)
-        place = (ticket.ask.owner, ticket.ask.priority)
-        if self._documents.get(place) is ticket:
-            del self._documents[place]
+    def detach(self, handle: RequestHandle) -> Job | None:
+        """Takes a handle out; returns its job, removed, if no other handle wants it."""
+        job = self._job_of.pop(handle, None)
+        key = (handle.owner, handle.priority)
+        if self._newest.get(key) is handle:
+            del self._newest[key]
         if job is None:
             return None
-        job.tickets.remove(ticket)
-        if job.tickets:
+        job.handles.remove(handle)
+        if job.handles:
             return None
         self._remove(job)
         return job
 
-    def end(self, job: Job) -> list[Ticket]:
-        """Removes a job; the tickets it had."""
-        tickets = list(job.tickets)
-        for ticket in tickets:
-            self.leave(ticket)
-        if not tickets:
+    def end(self, job: Job) -> list[RequestHandle]:
+        """Removes a job; returns the handles it had."""
+        handles = list(job.handles)
+        for handle in handles:
+            self.detach(handle)
+        if not handles:
             self._remove(job)
-        return tickets
+        return handles
 
     def start(self, job: Job, sequences: list[Sequence]) -> None:
         """Moves a job from waiting to running."""
@@ -190,25 +196,14 @@ class Jobs:
         self.waiting.remove(job)
         self.running.append(job)
 
-    def put_back(self, job: Job) -> None:
+    def requeue(self, job: Job) -> None:
         """Moves a job from running to waiting: it begins anew."""
         job.sequences, job.first_token = [], None
         self.running.remove(job)
         self.waiting.append(job)
 
-    def _same(self, ask: Ask) -> Job | None:
-        """A job that answers this ask too; one that the clock may cut only before it began."""
-        for job in self:
-            if job.unasked:
-                if is_answered_by(ask, job.ask.request):
-                    return job
-            elif job.ask.key == ask.key and not (ask.limited and job.sequences):
-                return job
-        return None
-
-    def _new(self, ticket: Ticket) -> Job:
-        limit = ticket.ask.request.deadline_ms
-        job = Job(ticket.ask, next(self._numbers), None if limit is None else ticket.arrived + limit / 1000)
+    def _new(self, handle: RequestHandle) -> Job:
+        job = Job(handle.request, next(self._numbers), handle.priority, handle.after_first_ms, handle.deadline)
         self.waiting.append(job)
         return job
 

@@ -1,8 +1,8 @@
 """From `codespec serve` to its end: signals, draining. Knows processes; knows no requests.
 
-It listens at once and loads behind that. The first SIGTERM or SIGINT lets open requests finish and ends with 0; the
-second ends at once. An engine that has died ends it too, with an error: whoever watches it (an editor's language
-server, systemd) starts another, which helps where answering 503 for ever would not.
+It listens at once and then loads. The first SIGTERM or SIGINT lets open requests finish and exits with 0; the second
+ends at once. If the engine dies, the daemon exits with an error: whoever watches it (an editor's language server,
+systemd) starts another, which helps more than a 503 for ever.
 """
 
 from __future__ import annotations
@@ -18,59 +18,56 @@ from typing import Any, NoReturn
 from aiohttp import web
 
 from codespec.proof import Keys
-from codespec.server.access import check_bind
 from codespec.server.app import build_app
-from codespec.server.connections import CONNECTIONS
+from codespec.server.connections import CONNECTIONS, listen
 from codespec.server.daemon import Daemon, stopping
+from codespec.server.engine_thread import EngineThread
 from codespec.server.loading import Loaded, Progress
-from codespec.server.logs import log
-from codespec.server.output import lasting
-from codespec.server.proving import keys_of
-from codespec.server.settings import ServeConfig
-from codespec.server.sockets import listen
-from codespec.server.worker import Worker
+from codespec.server.logs import safe_output, start_logging
+from codespec.server.security import proof_keys
+from codespec.server.settings import ServeConfig, check_bind
 from codespec.token_file import read_token
 
 STOP_SECONDS = 5.0  # for the engine's thread, after the last request
-TELL_SECONDS = 1.0  # for replies that say that the daemon stops
+REFUSE_SECONDS = 1.0  # for replies that the daemon is stopping
 IDLE_SECONDS = 75.0  # a connection without a request
 
 
 def serve(config: ServeConfig, load: Callable[[Progress], Loaded]) -> int:
-    """Serves until a signal comes; returns the exit code. Raises CodespecError where it can't begin."""
+    """Serves until a signal comes; returns the exit code. Raises CodespecError if it can't begin."""
     token = read_token(config.token_file)
     check_bind(config.host, token)
-    worker, told = Worker(load), list[str]()
-    with lasting(config.log_kb * 1000) as output:
-        _start_logging(config.access_log)
-        keys = keys_of(token)
-        daemon = Daemon(worker, config.queue, output)
+    thread, printed = EngineThread(load), list[str]()
+    with safe_output(config.log_kb * 1000) as output:
+        start_logging(config.access_log)
+        keys = proof_keys(token)
+        daemon = Daemon(thread, config.queue, output)
         try:
-            asyncio.run(_serve(config, token, keys, daemon, told))
+            asyncio.run(_serve(config, token, keys, daemon, printed))
         finally:
-            stopped = worker.stop(STOP_SECONDS)
-            _tell_notes(worker, told)  # what could not be kept
-    if not stopped:  # it is in the middle of loading: nothing is lost, and it would end in the middle of torch
+            stopped = thread.stop(STOP_SECONDS)
+            _print_notes(thread, printed)  # what could not be saved
+    if not stopped:  # it is still loading: nothing is lost, and it would otherwise end inside torch
         os._exit(0)
     return 0
 
 
-async def _serve(config: ServeConfig, token: str, keys: Keys, daemon: Daemon, told: list[str]) -> None:
-    worker = daemon.worker
+async def _serve(config: ServeConfig, token: str, keys: Keys, daemon: Daemon, printed: list[str]) -> None:
+    thread = daemon.engine_thread
     runner = make_runner(build_app(daemon, config.host, token, keys))
     asyncio.get_running_loop().set_exception_handler(runner.app[CONNECTIONS].on_loop_error)
     await runner.setup()
     stop = _stop_signals()
     try:
         await listen(runner, config)
-        worker.start(asyncio.get_running_loop())
-        await _until(stop, _work(worker, told))
+        thread.start(asyncio.get_running_loop())
+        await _until(stop, _run(thread, printed))
     finally:
         await drain(runner, daemon, config.drain_seconds)
 
 
 async def drain(runner: web.AppRunner, daemon: Daemon, seconds: float) -> None:
-    """Takes no connection any more, and lets what is asked finish; what is not finished by then is told why."""
+    """Accepts no more connections and lets open requests finish; those that do not finish in time get an error."""
     daemon.stopping = True
     for site in runner.sites:
         await site.stop()
@@ -78,18 +75,18 @@ async def drain(runner: web.AppRunner, daemon: Daemon, seconds: float) -> None:
     if not await connections.quiet(seconds):
         daemon.refuse_open()
         connections.refuse_unread(stopping)
-        await connections.quiet(TELL_SECONDS)
+        await connections.quiet(REFUSE_SECONDS)
     await runner.cleanup()
 
 
-async def _until(stop: asyncio.Event, work: Coroutine[Any, Any, NoReturn]) -> None:
-    """Waits for a signal. Raises what keeps the models from loading, or what the engine died of."""
-    working, stopped = asyncio.create_task(work), asyncio.create_task(stop.wait())
-    await asyncio.wait((working, stopped), return_when=asyncio.FIRST_COMPLETED)
+async def _until(stop: asyncio.Event, run: Coroutine[Any, Any, NoReturn]) -> None:
+    """Waits for a signal. Raises the error that keeps the models from loading, or that the engine died of."""
+    running, stopped = asyncio.create_task(run), asyncio.create_task(stop.wait())
+    await asyncio.wait((running, stopped), return_when=asyncio.FIRST_COMPLETED)
     stopped.cancel()
-    if working.done():
-        working.result()
-    working.cancel()
+    if running.done():
+        running.result()
+    running.cancel()
 
 
 def make_runner(app: web.Application) -> web.AppRunner:
@@ -103,24 +100,24 @@ def make_runner(app: web.Application) -> web.AppRunner:
         logger=silent,
         keepalive_timeout=IDLE_SECONDS,
         auto_decompress=False,  # a small body could become a large one
-        shutdown_timeout=TELL_SECONDS,  # for what is written behind a handler's end
+        shutdown_timeout=REFUSE_SECONDS,  # for what is written after a handler's end
     )
 
 
-async def _work(worker: Worker, told: list[str]) -> NoReturn:
-    """Says when the engine is ready, and raises when it has failed."""
-    await worker.loading()
-    _tell_notes(worker, told)
-    print(f"codespec: ready after {worker.progress.seconds:.1f} s", flush=True)
-    await worker.failing()
+async def _run(thread: EngineThread, printed: list[str]) -> NoReturn:
+    """Prints when the engine is ready, and raises when it has failed."""
+    await thread.until_loaded()
+    _print_notes(thread, printed)
+    print(f"codespec: ready after {thread.progress.seconds:.1f} s", flush=True)
+    await thread.until_failed()
 
 
-def _tell_notes(worker: Worker, told: list[str]) -> None:
-    """Prints the engine's notes that were not `told`."""
-    notes = worker.loaded.engine.notes if worker.loaded is not None else []
-    for note in notes[len(told) :]:
+def _print_notes(thread: EngineThread, printed: list[str]) -> None:
+    """Prints the engine's notes that were not `printed` yet."""
+    notes = thread.loaded.engine.notes if thread.loaded is not None else []
+    for note in notes[len(printed) :]:
         print(f"codespec: {note}", file=sys.stderr, flush=True)
-    told[:] = notes
+    printed[:] = notes
 
 
 def _stop_signals() -> asyncio.Event:
@@ -136,11 +133,3 @@ def _stop_signals() -> asyncio.Event:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, handle, number)
     return stop
-
-
-def _start_logging(access: bool) -> None:
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    log.addHandler(handler)
-    log.setLevel(logging.INFO if access else logging.WARNING)
-    log.propagate = False

@@ -1,4 +1,4 @@
-"""What the engine's thread loads, and how far it is. Knows settings and what handlers ask about the model."""
+"""What the engine's thread loads, how far it is, and the facts about the model that handlers need."""
 
 from __future__ import annotations
 
@@ -35,29 +35,25 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """An engine, its model's name for replies, and its bounds: target tokens of a request, requests at once; whether it
-    goes on behind finished texts; the name of the drafter ("none"); how many completions there are to one that is
-    decoded again (0: none is); the setting `model` ("": none was named); a better model to pull, if there is one; and
-    all that the setting may be for this model.
-    """
+    """An engine and what handlers need to know of it."""
 
     engine: Engine
-    name: str
-    context: int
-    slots: int
+    name: str  # of the model, in replies
+    context: int  # target tokens of a request
+    slots: int  # requests at once
     prefetch: bool = False
-    drafter: str = "none"
-    audit_every: int = 0
-    model: str = ""
-    offer: Entry | None = None
-    names: tuple[str, ...] = ()
+    drafter: str = "none"  # its name
+    audit_every: int = 0  # one completion in so many is decoded again (0: none)
+    model: str = ""  # the setting ("": none)
+    offer: Entry | None = None  # a better model to pull
+    names: tuple[str, ...] = ()  # all values that the setting may have for this model
 
 
 def loader(
     config: EngineConfig, check_packages: Callable[[], None], prefetch: bool = False, audit_every: int = 0
 ) -> Callable[[Progress], Loaded]:
-    """A function that loads what the configuration names, telling how far it is. What is missing is told before the
-    packages are imported, which takes seconds.
+    """A function that loads what the configuration names and reports its progress. It raises for a missing model before
+    it imports the engine's packages, which takes seconds.
     """
 
     def load(progress: Progress) -> Loaded:
@@ -69,11 +65,11 @@ def loader(
         check_packages()
         from codespec.engine.load import build_engine
 
-        def tell(phase: str) -> None:
+        def report(phase: str) -> None:
             progress.phase = phase
 
-        tell("loading the models")
-        engine = build_engine(config, tell)
+        report("loading the models")
+        engine = build_engine(config, report)
         target, drafter = public_name(config.target), public_name(config.drafter)
         return Loaded(
             engine,
@@ -92,8 +88,8 @@ def loader(
 
 
 def model_names(config: EngineConfig) -> tuple[str, ...]:
-    """All that `model` may be set to for what this configuration runs, without regard to case; nothing for a target
-    that no name means, such as a folder.
+    """All values of the setting `model`, in any case, that mean what this configuration runs; none for a target without
+    a name, such as a folder.
     """
     name = config.model or (STARTER_NAME if config.target == EngineConfig().target else config.target)
     entry = find_entry(name)
@@ -103,7 +99,7 @@ def model_names(config: EngineConfig) -> tuple[str, ...]:
 
 
 def public_name(model: str) -> str:
-    """A model's name for clients: a hub id as it is; of a folder its own name, never the path to it."""
+    """A model's name for clients: a hub id as it is, or a folder's own name, never its path."""
     if Path(model).is_relative_to(STARTER):
         return "codespec-starter-drafter" if Path(model).name == "drafter" else "codespec-starter"
     return Path(model).name if Path(model).is_absolute() or Path(model).exists() else model

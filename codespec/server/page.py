@@ -1,7 +1,7 @@
 """The page at /: an editor in the browser that shows what speculation does.
 
-Knows the files that were built from web/ and the policy they are served under; knows no engine. A path is a name in a
-table here and is never looked up in the file system, so no other file can be reached.
+A path must be a name of the table here and is never looked up in the file system, so no other file can be reached.
+Knows the files that were built from web/ and the policy they are served under; knows no engine.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ POLICY = "; ".join(
     ]
 )
 HEADERS = {
-    "Cache-Control": "no-cache",  # kept, but asked for again: a newer daemon has a newer page
+    "Cache-Control": "no-cache",  # cached but revalidated: a newer daemon has a newer page
     "Content-Security-Policy": POLICY,
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -64,7 +64,7 @@ async def show_page(request: web.Request) -> web.StreamResponse:
 
 
 async def send_file(request: web.Request) -> web.StreamResponse:
-    """What the page is made of."""
+    """A file of the page."""
     name = request.match_info["name"]
     if name not in TYPES:
         raise web.HTTPNotFound
@@ -85,5 +85,5 @@ def _send(request: web.Request, name: str) -> web.Response:
 
 
 ROUTES = [web.get("/", show_page), web.get("/page/{name}", send_file)]
-# Whoever may reach the daemon may have the page: it holds nothing, and it is what asks for the token.
+# Open to whoever reaches the daemon: the page holds no data, and it is what prompts for the token.
 OPEN_PATHS = frozenset({"/", "/page/{name}"})

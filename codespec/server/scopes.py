@@ -1,9 +1,9 @@
-"""Who asks: what is kept of one client's texts serves nobody else, for whoever shares a cache with another can tell by
-cached tokens and by times what the other one wrote.
+"""Which client a request comes from. What the daemon keeps of one client's texts serves no other client: whoever shares
+a cache can tell from cached tokens and times what the others wrote.
 
-A client is a user together with the key that it sends, which OpenAI's clients always do. The system names the user
-behind a Unix socket and, on Linux, behind a connection from this machine. Where there is neither a key nor a user, each
-connection is a client of its own. Knows headers and sockets; knows no texts.
+A client is a user together with the key that it sends, as OpenAI's clients always do. The system names the user behind
+a Unix socket and, on Linux, behind a connection from this machine. Without a key and a user, each connection is a
+client of its own. Knows headers and sockets; knows no texts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from aiohttp import web
 
 KEYS = ("X-Api-Key", "Api-Key")  # beside Authorization
 TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))  # Linux's connections of this machine
-UNNAMED = 65534  # stands for all users that have no number here (of another container), and so for none
+UNNAMED = 65534  # stands for all users without a number here (of another container), and so for none
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 End = tuple[Address, int]  # and a port
@@ -40,19 +40,19 @@ class Peer:
 
 
 class Scopes:
-    """The clients of one daemon. Names are made with a secret of this process, so that they tell no key."""
+    """The clients of one daemon. Their names do not reveal keys: they are hashed with a secret of this process."""
 
     def __init__(self, tables: Sequence[Path] = TABLES) -> None:
         self._tables = tables
         self._secret = secrets.token_bytes(32)
         self._peers: WeakKeyDictionary[asyncio.BaseTransport, Peer] = WeakKeyDictionary()
         self._numbers = count()
-        self._in_turn = asyncio.Lock()  # who asks first is admitted first: a document's newer request ends the older
+        self._lock = asyncio.Lock()  # first come, first admitted: a document's newer request ends the older
 
     async def of(self, request: web.Request) -> str:
-        """Names who sent a request."""
+        """The scope of a request: the name of the client that sent it."""
         key = key_of(request.headers)
-        async with self._in_turn:
+        async with self._lock:
             peer = await self._peer(request.transport)
         if not key:
             return peer.name if peer.user is None else f"user {peer.user}"
@@ -60,9 +60,9 @@ class Scopes:
         return f"key {digest}" if peer.user is None else f"key {digest} of user {peer.user}"
 
     async def _peer(self, transport: asyncio.BaseTransport | None) -> Peer:
-        """Who is at the other end, looked up once a connection."""
+        """The other end of a connection, looked up once."""
         if transport is None:
-            return self._new(None)  # it is gone already
+            return self._new(None)  # it is already closed
         if transport not in self._peers:
             self._peers[transport] = self._new(await self._find_user(transport))
         return self._peers[transport]
@@ -80,47 +80,47 @@ class Scopes:
         peer, own = (_end(*end[:2]) for end in ends)
         if not own[0].is_loopback:
             return None
-        return await asyncio.to_thread(self._look_up, peer, own)  # with many connections the tables are long
+        return await asyncio.to_thread(self._look_up, peer, own)  # the tables are long if there are many connections
 
     def _look_up(self, peer: End, own: End) -> int | None:
         for table in self._tables:
             try:
                 user = find_user(table.read_text(encoding="ascii"), peer, own)
             except OSError:
-                continue  # no Linux, or none with this table
+                continue  # not Linux, or a kernel without this table
             if user is not None:
                 return user
         return None
 
 
 def key_of(headers: Mapping[str, str]) -> str:
-    """All that a client sends as a key; "" where it sends none."""
+    """All that a client sends as a key; "" if it sends none."""
     _, _, given = headers.get("Authorization", "").strip().partition(" ")
     keys = [given.strip(), *(headers.get(name, "").strip() for name in KEYS)]
     return "\n".join(keys) if any(keys) else ""
 
 
 def find_user(table: str, peer: End, own: End) -> int | None:
-    """The user whose socket is at the peer's end of a connection, by a table as Linux writes it; None where that socket
-    is not there, or nobody holds it any more.
+    """The user whose socket is at the peer's end of a connection, by one of Linux's tables; None if it lacks that
+    socket, or nobody holds it any more.
     """
     for first, second in _spellings(peer, own):
-        place = table.find(f" {first} {second} ")
-        if place >= 0:
-            _, _, _, _, _, _, user, _, inode = table[place:].split(None, 9)[:9]
+        start = table.find(f" {first} {second} ")
+        if start >= 0:
+            _, _, _, _, _, _, user, _, inode = table[start:].split(None, 9)[:9]
             return None if inode == "0" else int(user)
     return None
 
 
 def _spellings(peer: End, own: End) -> Iterator[tuple[str, str]]:
-    """Both ends as the tables have them; one that speaks IPv6 may have connected to an IPv4 address."""
+    """Both ends as the tables spell them; an IPv6 socket may be connected to an IPv4 address."""
     yield _spell(*peer), _spell(*own)
     if isinstance(peer[0], ipaddress.IPv4Address) and isinstance(own[0], ipaddress.IPv4Address):
         yield _spell(_as_ipv6(peer[0]), peer[1]), _spell(_as_ipv6(own[0]), own[1])
 
 
 def _spell(address: Address, port: int) -> str:
-    """Words of 32 bits as this machine reads them, and the port."""
+    """An address in words of 32 bits in the machine's byte order, and the port."""
     words = struct.unpack(f"={len(address.packed) // 4}I", address.packed)
     return "".join(f"{word:08X}" for word in words) + f":{port:04X}"
 
@@ -130,14 +130,14 @@ def _as_ipv6(address: ipaddress.IPv4Address) -> ipaddress.IPv6Address:
 
 
 def _end(host: str, port: int) -> End:
-    """An address as sockets give it; IPv4 is IPv4 however it is written."""
+    """An address as sockets return it; an IPv4-mapped one becomes IPv4."""
     address = ipaddress.ip_address(host)
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return mapped or address, port
 
 
 def _user_of_unix(connection: socket.socket) -> int:
-    """The user at the other end of a Unix socket; where the system has no word for it, this one, whose alone it is."""
+    """The user at the other end of a Unix socket; if the system does not report it, our own, who alone can connect."""
     option = getattr(socket, "SO_PEERCRED", None)
     if option is None:
         return os.getuid()

@@ -1,31 +1,31 @@
-"""Who may talk to the daemon: its own machine, by its own name, from no foreign page; elsewhere only with the token.
+"""Who may talk to the daemon, and how it proves to clients that it is their user's own.
 
-Knows headers and addresses; knows no bodies. Of a request only its method, route, status and time are ever logged.
+It answers its own machine, by its own name, and no page from elsewhere; other machines only with the token. A client
+that is about to send a token or a text can ask for a proof first (`codespec.proof`). Knows headers and addresses.
 """
 
 from __future__ import annotations
 
 import hmac
-import time
+import re
+import sys
 from collections.abc import Collection
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from codespec.errors import CodespecError, ServeError
-from codespec.server.access import is_loopback
-from codespec.server.logs import log, log_failure
-from codespec.server.wire import Refused, error_reply
+from codespec import proof
+from codespec.errors import ConfigError, RequestError
+from codespec.server.settings import is_loopback
+from codespec.server.wire import Refused, read_fields, route_of
 
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
-HTTP_ERRORS = {
-    404: ("path", "see the README for the endpoints"),
-    405: ("method", "use one that Allow names"),
-}
+MOST_PROOF_BODY = 256  # bytes: anybody may ask
+PROOF_KEYS: web.AppKey[proof.Keys] = web.AppKey("keys", proof.Keys)
 
 
 def guard(host: str, token: str, open_paths: Collection[str] = ()) -> Middleware:
-    """Refuses foreign hosts and pages, and whoever lacks the token, which `open_paths` (routes) do without."""
+    """Refuses foreign hosts and pages, and whoever lacks the token; `open_paths` (routes) need no token."""
     names = {*LOCAL_NAMES, host.lower(), f"[{host}]".lower()} if is_loopback(host) else None
 
     @web.middleware
@@ -41,7 +41,7 @@ def guard(host: str, token: str, open_paths: Collection[str] = ()) -> Middleware
 
 
 def _check_host(request: web.Request, names: set[str]) -> None:
-    """A page that points its own name at this machine (DNS rebinding) still says that name."""
+    """A page that points its own name at this machine (DNS rebinding) still sends that name."""
     host = request.headers.get("Host", "")
     name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
     if name.lower() not in names:
@@ -49,7 +49,7 @@ def _check_host(request: web.Request, names: set[str]) -> None:
 
 
 def _check_origin(request: web.Request) -> None:
-    """Browsers say where a page comes from; only this daemon's own pages may ask."""
+    """Browsers send where a page comes from; only the daemon's own page may send requests."""
     origin = request.headers.get("Origin")
     own = (f"http://{request.headers.get('Host', '')}", f"https://{request.headers.get('Host', '')}")
     if origin is not None and origin.lower() not in (name.lower() for name in own):
@@ -63,52 +63,29 @@ def _check_token(request: web.Request, token: str) -> None:
         raise Refused("Authorization lacks the daemon's token: send it as a Bearer token.", "Authorization", 401)
 
 
-def answer_errors() -> Middleware:
-    """Turns whatever goes wrong into one sentence as JSON."""
-
-    @web.middleware
-    async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
-        try:
-            return await handler(request)
-        except CodespecError as error:
-            return error_reply(error)
-        except web.HTTPException as error:
-            return _from_http(error)
-        except ConnectionResetError:
-            raise
-        except Exception as error:  # the process border: the client gets one sentence, the log the kind
-            log_failure(f"{route_of(request)} failed", error)
-            return error_reply(ServeError(f"The daemon failed here ({type(error).__name__}): please report it.", 500))
-
-    return answer
+async def prove(request: web.Request) -> web.Response:
+    """Answers a nonce with the daemon's proof, for the address that the connection came to."""
+    if request.content_length is None or request.content_length > MOST_PROOF_BODY:
+        raise Refused(f"The body must be one of at most {MOST_PROOF_BODY} bytes: send a nonce alone.", "body", 413)
+    with await read_fields(request) as fields:
+        fields.only(("nonce",))
+        nonce = fields.text("nonce", most=2 * proof.NONCE_BYTES)
+    if not re.fullmatch(rf"[0-9a-f]{{{2 * proof.NONCE_BYTES}}}", nonce):
+        raise RequestError(f"nonce must be {2 * proof.NONCE_BYTES} hexadecimal digits.", "nonce")
+    at = proof.address_of(None if request.transport is None else request.transport.get_extra_info("sockname"))
+    return web.json_response(proof.answer(request.app[PROOF_KEYS], bytes.fromhex(nonce), at))
 
 
-def log_access() -> Middleware:
-    """One line a request: method, route, status, milliseconds. Never a query, a header or a body."""
-
-    @web.middleware
-    async def access(request: web.Request, handler: Handler) -> web.StreamResponse:
-        begun, status = time.perf_counter(), 499
-        try:
-            response = await handler(request)
-            status = response.status
-            return response
-        finally:
-            spent = (time.perf_counter() - begun) * 1000
-            log.info("%s %s %d %.0f ms", request.method[:8], route_of(request), status, spent)
-
-    return access
+def proof_keys(token: str) -> proof.Keys:
+    """The keys of the daemon's proof. If the user's secret can't be used, it prints why and goes on: it still serves
+    clients that need no proof, and a token is a key too.
+    """
+    try:
+        return proof.own_keys(token)
+    except ConfigError as error:
+        print(f"codespec: editors can't be sure of this daemon. {error}", file=sys.stderr, flush=True)
+        return proof.Keys(None, proof.stretched(token))
 
 
-def route_of(request: web.Request) -> str:
-    """The route's own pattern, which holds nothing of the client's; "-" where there is none."""
-    resource = request.match_info.route.resource
-    return resource.canonical if resource is not None else "-"
-
-
-def _from_http(error: web.HTTPException) -> web.Response:
-    field, mend = HTTP_ERRORS.get(error.status, ("request", "mend it"))
-    response = error_reply(Refused(f"{field} is refused ({error.reason}): {mend}.", field, error.status))
-    if "Allow" in error.headers:
-        response.headers["Allow"] = error.headers["Allow"]
-    return response
+PROOF_ROUTES = [web.post(proof.PATH, prove)]
+PROOF_PATHS = frozenset({proof.PATH})  # open: clients ask for the proof before they send the token

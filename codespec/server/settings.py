@@ -1,10 +1,11 @@
 """The daemon's own settings, resolved like the engine's: defaults < [serve] in a TOML file < CODESPEC_SERVE_* < flags.
 
-Knows names and ranges; opens no socket.
+Knows names, ranges and who can reach an address; opens no socket.
 """
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 from codespec.config import read_settings
 from codespec.errors import ConfigError
+from codespec.token_file import TOKEN_VARIABLE
 
 LEAST = {"port": 0, "queue": 0, "drain_seconds": 0, "audit_every": 0, "log_kb": 0}
 MOST = {"port": 65535, "queue": 10_000, "drain_seconds": 3600, "audit_every": 1_000_000, "log_kb": 1_000_000}
@@ -28,11 +30,11 @@ class ServeConfig:
     token_file     a file with the token that every request must bring ("": none; CODESPEC_SERVE_TOKEN holds one too)
     queue          requests that may wait; more get 429
     drain_seconds  how long a stopping daemon lets open requests finish
-    prefetch       go on behind each document's text, as if it were accepted, while there is nothing else to do
+    prefetch       continue each document's text, as if it were accepted, while there is nothing else to do
     audit_every    one finished completion in so many is decoded again without drafts, while there is nothing else to
                    do, and must come out the same (0: none is; exact mode only)
     access_log     a line for each request on stderr: method, route, status and time
-    log_kb         kB that a file behind stdout or stderr may have before its older half is dropped (0: any size)
+    log_kb         kB of a file behind stdout or stderr before its older half is dropped (0: any size)
     """
 
     host: str = "127.0.0.1"
@@ -59,3 +61,19 @@ def resolve_serve(
 ) -> ServeConfig:
     """The settings of the daemon. Raises ConfigError naming the first key or variable that can't be used."""
     return ServeConfig(**read_settings(ServeConfig, flags, file, environment, table="serve"))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def check_bind(host: str, token: str) -> None:
+    """Raises ConfigError if other machines could reach a daemon that asks for no token."""
+    if not token and not is_loopback(host):
+        raise ConfigError(f"Other machines can reach {host}: give --token-file or {TOKEN_VARIABLE}, or bind 127.0.0.1.")

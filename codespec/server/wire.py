@@ -1,6 +1,6 @@
 """What goes over the wire: bodies with checked fields in, compact JSON and events out.
 
-Every complaint names the field. Knows JSON and HTTP; knows no dialect and no engine.
+Every error names the field. Knows JSON and HTTP; knows no dialect and no engine.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from aiohttp import web
 from codespec.bounded_json import TooLarge, parse_json
 from codespec.errors import CodespecError, RequestError, ServeError
 
-MOST_BODY = 8 << 20  # bytes; each field has a bound of its own
-MOST_SEPARATORS = 1 << 18  # of one body: an empty list is three bytes of it and seventy of memory
+MOST_BODY = 8 << 20  # bytes; each field has its own bound
+MOST_SEPARATORS = 1 << 18  # of one body: an empty list takes three bytes of it and seventy bytes of memory
 MOST_TEXT = 1 << 20  # characters of one field
 MOST_WORD = 4096  # characters of one text of a list
-MOST_COUNT = (1 << 31) - 1  # of whatever a field counts, where nothing smaller bounds it
+MOST_COUNT = (1 << 31) - 1  # of whatever a field counts, if nothing smaller bounds it
 READ_SECONDS = 20.0  # for a whole body
 WRITE_SECONDS = 20.0  # for one piece, with a client that does not read
 KINDS = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error", 501: "not_supported_error"}
@@ -36,7 +36,7 @@ class Refused(RequestError):
 class Fields:
     """A JSON object whose fields are read with their types; null is the same as absent.
 
-    Read within a `with` block: behind it the values are gone, and what waits and streams holds its request only.
+    Read it in a `with` block: after it the values are gone, and a handler that waits or streams keeps only its request.
     """
 
     def __init__(self, values: Mapping[str, Any], above: str = "") -> None:
@@ -52,12 +52,12 @@ class Fields:
     def __contains__(self, name: str) -> bool:
         return self._values.get(name) is not None
 
-    def says(self, name: str) -> bool:
+    def is_set(self, name: str) -> bool:
         """Whether a field holds something that is not empty, zero or false."""
         return bool(self._values.get(name))
 
     def label(self, name: str) -> str:
-        """The field's whole name, as complaints give it."""
+        """The field's full name, as errors give it."""
         return f"{self._above}{name}"
 
     def only(self, names: Iterable[str]) -> None:
@@ -80,7 +80,7 @@ class Fields:
         return value
 
     def whole(self, name: str, default: int, least: int, most: int) -> int:
-        """A whole number within bounds, which every field states: memory and time follow from some of them."""
+        """A whole number within bounds. Every field has bounds, because some of them decide on memory and time."""
         value = self._get(name, default)
         if isinstance(value, float) and value.is_integer():
             value = int(value)
@@ -103,7 +103,7 @@ class Fields:
         return value
 
     def texts(self, name: str, most: int = 64) -> tuple[str, ...]:
-        """Texts: a list of them, or one alone; empty ones say nothing and are left out."""
+        """Texts: a list of them, or a single one; empty ones are left out."""
         value = self._values.get(name)
         items = [] if value is None else [value] if isinstance(value, str) else value
         if (
@@ -132,7 +132,7 @@ class Fields:
         return tuple(value)
 
     def text_or_parts(self, name: str) -> str:
-        """Text, whole or as a list of parts that each hold some; parts of another kind can't be read."""
+        """Text, whole or as a list of text parts; parts of another type are refused."""
         if not isinstance(self._values.get(name), list):
             return self.text(name)
         parts = self.parts(name)
@@ -142,7 +142,7 @@ class Fields:
         return "\n".join(part.text("text") for part in parts)
 
     def part(self, name: str) -> Fields | None:
-        """An object; None where there is none."""
+        """An object; None if there is none."""
         value = self._values.get(name)
         if value is not None and not isinstance(value, dict):
             self._refuse(name, "an object")
@@ -156,7 +156,7 @@ class Fields:
         return [Fields(item, f"{self.label(name)}[{place}].") for place, item in enumerate(value)]
 
     def refuse_unless(self, name: str, harmless: Iterable[Any], why: str) -> None:
-        """Raises RequestError where a field asks for what the daemon does not do."""
+        """Raises RequestError if a field requests something that the daemon does not do."""
         if name in self and self._values[name] not in tuple(harmless):
             raise RequestError(f"{self.label(name)} can't be served ({why}): leave it out.", self.label(name))
 
@@ -171,6 +171,12 @@ class Fields:
         raise RequestError(f"{self.label(name)} must be {what}.", self.label(name))
 
 
+def route_of(request: web.Request) -> str:
+    """The route's own pattern, which holds nothing of the client's; "-" if there is none."""
+    resource = request.match_info.route.resource
+    return resource.canonical if resource is not None else "-"
+
+
 async def read_fields(request: web.Request) -> Fields:
     """The body as one JSON object, whatever its content type says. Raises RequestError or ServeError."""
     coding = request.headers.get("Content-Encoding", "")
@@ -181,7 +187,7 @@ async def read_fields(request: web.Request) -> Fields:
 
 
 async def _read_body(request: web.Request) -> bytearray:
-    """All of the body; the request keeps nothing of it."""
+    """The whole body; the request keeps nothing of it."""
     body = bytearray()
     try:
         async with asyncio.timeout(READ_SECONDS):
@@ -197,7 +203,7 @@ async def _read_body(request: web.Request) -> bytearray:
 
 
 def parse_fields(body: bytes | bytearray) -> Fields:
-    """JSON as standards have it: no NaN, no depth that exhausts the parser, no more values than any request needs."""
+    """Standard JSON: no NaN, no depth that exhausts the parser, no more values than any request needs."""
     try:
         values = parse_json(body, MOST_SEPARATORS, finite=True)
     except TooLarge as error:
@@ -214,22 +220,22 @@ def _is_text(value: object) -> bool:
 
 
 def _is_ids(value: object) -> bool:
-    """Whether it is a list of ids, with at least one."""
+    """Whether it is a list of at least one id."""
     return isinstance(value, list) and bool(value) and all(type(item) is int for item in value)
 
 
 def is_utf8(text: str) -> bool:
-    """Whether there is no lone surrogate, which UTF-8 cannot spell."""
+    """Whether it has no lone surrogate, which UTF-8 cannot encode."""
     return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def clip(text: str, most: int = 80) -> str:
-    """A client's own word, short enough and safe to be shown."""
+    """A client's own word, cut and escaped so that it can be shown."""
     return text[:most].encode("ascii", "backslashreplace").decode()
 
 
 def dump(value: Any) -> bytes:
-    """Compact JSON on one line: llama.vim drops a reply with a space behind the colon, and reads line by line."""
+    """Compact JSON on one line: llama.vim reads line by line and drops a reply with a space after a colon."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode("utf-8")
 
 
@@ -239,27 +245,26 @@ def reply(value: Any, status: int = 200, headers: Mapping[str, str] | None = Non
 
 
 def status_of(error: CodespecError) -> int:
-    """HTTP's number for an error: what is wrong with a body is 400."""
+    """The HTTP status of an error: 400 for whatever is wrong with a body."""
     return error.status if isinstance(error, (ServeError, Refused)) else 400
 
 
 def error_body(error: CodespecError) -> dict[str, Any]:
-    """The error in a shape that the clients of every dialect read: `message`, and the field at fault."""
+    """The error in a shape that the clients of every dialect read: its `message`, and the field at fault."""
     status, field = status_of(error), error.field if isinstance(error, RequestError) else ""
     kind = KINDS.get(status, "invalid_request_error" if status < 500 else "server_error")
-    said = {"code": status, "message": str(error), "type": kind, "param": field or None, "field": field}
-    return {"error": said}
+    return {"error": {"code": status, "message": str(error), "type": kind, "param": field or None, "field": field}}
 
 
 def error_reply(error: CodespecError, body: Any = None) -> web.Response:
-    """The error as a reply; `body` where a dialect has a shape of its own."""
+    """The error as a reply; `body` if a dialect has its own shape."""
     wait = error.retry_after if isinstance(error, ServeError) else 0
     headers = {"Retry-After": str(wait)} if wait else None
     return reply(error_body(error) if body is None else body, status_of(error), headers)
 
 
-class Lines:
-    """A streamed reply; a client that does not read is let go."""
+class StreamReply:
+    """A streamed reply; the connection of a client that does not read is closed."""
 
     def __init__(self, request: web.Request, content_type: str) -> None:
         self._request = request
@@ -267,7 +272,7 @@ class Lines:
         self.response = web.StreamResponse(headers=headers)
 
     async def send(self, data: bytes) -> None:
-        """Writes one piece; the first one is what sends the headers."""
+        """Writes one piece; the first one sends the headers too."""
         if not self.response.prepared:
             await self.response.prepare(self._request)
         try:
@@ -290,6 +295,6 @@ def sse(value: Any, name: str = "") -> bytes:
     return head + b"data: " + dump(value) + b"\n\n"
 
 
-def event_stream(request: web.Request) -> Lines:
+def event_stream(request: web.Request) -> StreamReply:
     """A reply of server-sent events."""
-    return Lines(request, "text/event-stream; charset=utf-8")
+    return StreamReply(request, "text/event-stream; charset=utf-8")

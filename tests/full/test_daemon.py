@@ -38,8 +38,8 @@ def compile_kernels(served: Served) -> None:
     """Computes every number of rows once with every matrix. oneDNN keeps a kernel for each pair, 0.2 to 0.6 MB, and the
     last of them would come by chance after thousands of requests (bench/LOG.md).
     """
-    assert served.worker.loaded is not None
-    engine = served.worker.loaded.engine
+    assert served.engine_thread.loaded is not None
+    engine = served.engine_thread.loaded.engine
     networks = [engine.target.network, engine.proposer.proposers[1].model.network]  # type: ignore[union-attr]
     layers = [layer for network in networks for layer in tiled_linears(network)]
 
@@ -48,7 +48,7 @@ def compile_kernels(served: Served) -> None:
             for rows in {layer.calls.computed(count) for count in range(1, 129)}:
                 layer(torch.zeros(rows, layer.in_features))
 
-    asyncio.run_coroutine_threadsafe(served.worker.call(compute), served.loop).result(60)  # type: ignore[arg-type]
+    asyncio.run_coroutine_threadsafe(served.engine_thread.call(compute), served.loop).result(60)  # type: ignore[arg-type]
 
 
 def test_two_thousand_requests_leave_nothing_behind(toy: Served, plain: Plain) -> None:  # noqa: F811

@@ -17,7 +17,7 @@ from codespec_lsp.messages import Messages
 from codespec_lsp.server import Server
 from codespec_lsp.settings import Settings
 
-from codespec.server import proving
+from codespec.server import security
 from tests.lsp.conversation import Editor, until
 
 
@@ -102,8 +102,8 @@ async def daemon(port: int = 0) -> AsyncIterator[FakeDaemon]:
     """A running one."""
     fake = FakeDaemon()
     app = web.Application()
-    app[proving.KEYS] = proving.keys_of("")
-    app.add_routes(proving.ROUTES)
+    app[security.PROOF_KEYS] = security.proof_keys("")
+    app.add_routes(security.PROOF_ROUTES)
     app.add_routes([web.post("/v1/codespec/complete", fake.complete), web.get("/health", fake.health)])
     runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0.1)
     await runner.setup()

@@ -25,7 +25,7 @@ from tests.lsp.fake_daemon import daemon, editor
 TINY = """
 import os, pathlib, sys
 from aiohttp import web
-from codespec.server import proving
+from codespec.server import security
 pathlib.Path(sys.argv[2], str(os.getpid())).touch()
 async def health(request):
     return web.json_response({"status": "ok"})
@@ -34,8 +34,8 @@ async def complete(request):
     events += 'event: done\\ndata: {"choice": 0, "finish_reason": "stop"}\\n\\n'
     return web.Response(text=events, content_type="text/event-stream")
 app = web.Application()
-app[proving.KEYS] = proving.keys_of("")
-app.add_routes([*proving.ROUTES, web.get("/health", health), web.post("/v1/codespec/complete", complete)])
+app[security.PROOF_KEYS] = security.proof_keys("")
+app.add_routes([*security.PROOF_ROUTES, web.get("/health", health), web.post("/v1/codespec/complete", complete)])
 web.run_app(app, host="127.0.0.1", port=int(sys.argv[1]), print=None)
 """
 # The same, too busy at first to say that it is there.

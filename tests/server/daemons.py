@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from codespec.server.app import build_app
+from codespec.server.connections import listen
 from codespec.server.daemon import Daemon
+from codespec.server.engine_thread import EngineThread
 from codespec.server.lifecycle import drain, make_runner
 from codespec.server.loading import Loaded, Progress
-from codespec.server.proving import keys_of
+from codespec.server.security import proof_keys
 from codespec.server.settings import ServeConfig
-from codespec.server.sockets import listen
-from codespec.server.worker import Worker
 
 SECONDS = 120  # shared cores are slow by chance
 
@@ -52,7 +52,7 @@ class Answer:
 class Served:
     """A daemon under test."""
 
-    worker: Worker
+    engine_thread: EngineThread
     daemon: Daemon
     port: int = 0
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.new_event_loop)
@@ -105,17 +105,17 @@ def serving_load(
     load: Callable[[Progress], Loaded], queue: int = 64, ready: bool = True, token: str = "", host: str = "127.0.0.1"
 ) -> Iterator[Served]:
     """A daemon that loads; `ready` waits for that."""
-    worker = Worker(load)
-    served = Served(worker, Daemon(worker, queue))
-    runner = make_runner(build_app(served.daemon, host, token, keys_of(token)))
+    engine_thread = EngineThread(load)
+    served = Served(engine_thread, Daemon(engine_thread, queue))
+    runner = make_runner(build_app(served.daemon, host, token, proof_keys(token)))
 
     async def begin() -> None:
         await runner.setup()
         await listen(runner, ServeConfig(port=0, socket="none"))
         served.port = runner.addresses[0][1]
-        worker.start(served.loop)
+        engine_thread.start(served.loop)
         if ready:
-            await worker.loading()
+            await engine_thread.until_loaded()
 
     thread = threading.Thread(target=served.loop.run_forever, daemon=True)
     thread.start()
@@ -125,7 +125,7 @@ def serving_load(
     finally:
         stopping = drain(runner, served.daemon, 5.0)
         asyncio.run_coroutine_threadsafe(stopping, served.loop).result(SECONDS)
-        assert worker.stop(SECONDS), "the engine's thread hangs"
+        assert engine_thread.stop(SECONDS), "the engine's thread hangs"
         served.loop.call_soon_threadsafe(served.loop.stop)
         thread.join(SECONDS)
         served.loop.close()

@@ -18,47 +18,46 @@ from codespec.proposers.chain import ChainProposer
 from codespec.proposers.suffix import SuffixProposer
 from codespec.sequence import Verdict
 from codespec.server.audit import MOST_FILES, Audit, first_difference, is_eligible, remove_oldest
-from codespec.server.desk import Desk
+from codespec.server.dispatcher import Dispatcher
 from codespec.server.jobs import Job
 from codespec.server.loading import Loaded
-from codespec.server.tickets import Ask
 from codespec.types import Completion, CompletionRequest, DoneEvent, Stats
 from codespec.verify.verifier import Turn
 from tests.pairs import build, model, prompts, varied_requests
 from tests.server.daemons import serving_load, wait_for
-from tests.server.test_ahead import REQUEST, Office
 from tests.server.test_jobs import PATH, body
 from tests.server.test_metrics import Scrape
+from tests.server.test_prefetch import REQUEST, Harness
 
 TWINS = count(700)
 
 
-class Auditing(Office):
-    """An office that has each `every`-th completion decoded again, at once when it is idle."""
+class AuditHarness(Harness):
+    """An harness that has each `every`-th completion decoded again, at once when it is idle."""
 
     def __init__(self, every: int = 1, engine: Any = None, prefetch: bool = False, slots: int = 4) -> None:
         super().__init__(prefetch, slots)
         self.engine = engine or self.engine
         if engine is None:
             self.engine.drafted = 3
-        self.desk = Desk(self.engine, slots, prefetch, audit=Audit(self.engine, every, {"target": "toy"}))
-        self.results = self.desk.audit.results
+        self.dispatcher = Dispatcher(self.engine, slots, prefetch, audit=Audit(self.engine, every, {"target": "toy"}))
+        self.results = self.dispatcher.audit.results
 
     def idle(self, most: int = 2000) -> None:
         """Until nothing at all is left to do."""
         for _ in range(most):
-            if self.desk.idle_for is None:
+            if self.dispatcher.idle_for is None:
                 return
-            self.desk.round()
+            self.dispatcher.round()
             self.deliver()
         raise AssertionError("it never ends")
 
     def until_audited(self) -> None:
         """Until something is being decoded again, and has begun to be written."""
         for _ in range(200):
-            if any(sequence.num_generated for job in self.desk.jobs.audits() for sequence in job.sequences):
+            if any(sequence.num_generated for job in self.dispatcher.jobs.audits() for sequence in job.sequences):
                 return
-            self.desk.round()
+            self.dispatcher.round()
             self.deliver()
         raise AssertionError("nothing is decoded again")
 
@@ -93,44 +92,44 @@ def break_it(engine: Engine) -> None:
 
 def test_what_is_exact_comes_out_the_same() -> None:
     """Greedy and sampled, alternatives, shapes, healed words, stops, suffixes; deadlines are left out."""
-    office = Auditing(engine=toy_engine())
+    harness = AuditHarness(engine=toy_engine())
     shaped: dict[str, Any] = {"shape": "block", "heal": True, "path": "a.py", "document": "d", "suffix": "\n\nx = 1\n"}
     asked = [*varied_requests(deadline_ms=600_000.0), *varied_requests(**shaped)[:3], *varied_requests(stop=("e",))[:2]]
     drafted = 0
     for request in asked:
-        ticket = office.admit(replace(request, max_tokens=24))
-        office.idle()
-        done = [one.completion for one in office.found[ticket] if isinstance(one, DoneEvent)]
+        handle = harness.admit(replace(request, max_tokens=24))
+        harness.idle()
+        done = [one.completion for one in harness.found[handle] if isinstance(one, DoneEvent)]
         drafted += any(completion.stats.drafted for completion in done)
-    assert office.results == {"same": drafted, "different": 0, "abandoned": 0} and drafted >= 10
-    assert office.engine.mode == "exact" and not office.engine.notes
+    assert harness.results == {"same": drafted, "different": 0, "abandoned": 0} and drafted >= 10
+    assert harness.engine.mode == "exact" and not harness.engine.notes
 
 
 def test_the_prompt_is_the_one_that_the_document_had() -> None:
     """A long document's window begins where it began before, not where a new one would."""
     engine, text = toy_engine(context=256), "".join(prompts(8))
-    office, asked = Auditing(every=2, engine=engine), REQUEST
+    harness, asked = AuditHarness(every=2, engine=engine), REQUEST
     for end in (900, 1040):
         asked = replace(REQUEST, prefix=text[:end], shape="raw", max_tokens=24)
-        office.admit(asked)
-        office.rounds()
-    office.desk.round()
-    (job,) = office.desk.jobs.audits()
+        harness.admit(asked)
+        harness.rounds()
+    harness.dispatcher.round()
+    (job,) = harness.dispatcher.jobs.audits()
     (fresh,) = engine._admission.admit(replace(asked, document=""))
-    assert fresh.prompt_ids != job.sequences[0].prompt_ids == job.repeats[0].prompt_ids
-    office.idle()
-    assert office.results == {"same": 1, "different": 0, "abandoned": 0}
+    assert fresh.prompt_ids != job.sequences[0].prompt_ids == job.audited[0].prompt_ids
+    harness.idle()
+    assert harness.results == {"same": 1, "different": 0, "abandoned": 0}
 
 
 def test_nothing_learns_from_it_and_nothing_counts_it() -> None:
     engine = toy_engine()
-    office = Auditing(engine=engine)
-    office.admit(replace(REQUEST, prefix=prompts()[3], shape="raw", n=2, temperature=0.7))
-    office.rounds()
+    harness = AuditHarness(engine=engine)
+    harness.admit(replace(REQUEST, prefix=prompts()[3], shape="raw", n=2, temperature=0.7))
+    harness.rounds()
     kept, before = engine.caches["target"].tokens, engine.metrics.snapshot()
     engine.policy, engine.proposer = None, Mock()  # type: ignore[assignment]
-    office.idle()
-    assert office.results["same"] == 1 and not engine.proposer.method_calls
+    harness.idle()
+    assert harness.results["same"] == 1 and not engine.proposer.method_calls
     after = engine.metrics.snapshot()
     for name in ("committed", "totals", "tallies", "goodput_tokens"):
         assert getattr(after, name) == getattr(before, name)
@@ -140,11 +139,11 @@ def test_nothing_learns_from_it_and_nothing_counts_it() -> None:
 def test_the_next_keystroke_finds_its_prompt_warm() -> None:
     """Most clients name no document; what is decoded again must not go on in their slot."""
     engine = toy_engine()
-    office = Auditing(engine=engine)
+    harness = AuditHarness(engine=engine)
     request = replace(REQUEST, prefix=prompts()[3], shape="raw", document="")
-    office.admit(request)
-    office.idle()
-    assert office.results["same"] == 1
+    harness.admit(request)
+    harness.idle()
+    assert harness.results["same"] == 1
     (next_one,) = engine.submit(replace(request, prefix=request.prefix + "x"))
     engine.step()
     assert next_one.stats.cached_tokens >= 0.8 * len(next_one.prompt_ids)
@@ -153,23 +152,23 @@ def test_the_next_keystroke_finds_its_prompt_warm() -> None:
 
 def test_a_difference_is_loud(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     engine = toy_engine()
-    office, request = Auditing(engine=engine), replace(REQUEST, prefix=prompts()[3], shape="raw", max_tokens=30)
+    harness, request = AuditHarness(engine=engine), replace(REQUEST, prefix=prompts()[3], shape="raw", max_tokens=30)
     break_it(engine)
-    ticket = office.admit(request)
-    office.idle()
-    assert office.results == {"same": 0, "different": 1, "abandoned": 0} and engine.mode == "fast"
+    handle = harness.admit(request)
+    harness.idle()
+    assert harness.results == {"same": 0, "different": 1, "abandoned": 0} and engine.mode == "fast"
     (file,) = (tmp_path / "codespec" / "audit").iterdir()
     assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
     (line,) = caplog.messages
     assert str(file) in line and "exact mode does not hold here" in line and request.prefix[:20] not in line
-    check_file(json.loads(file.read_text())["content"], request, office.end(ticket))
+    check_file(json.loads(file.read_text())["content"], request, harness.end(handle))
     (note,) = engine.notes
     assert note.startswith("exact mode does not hold here") and "fast mode is used" in note
     engine.leave_exact("again")
     assert len(engine.notes) == 1
-    office.admit(replace(request, seed=1))
-    office.idle()
-    assert sum(office.results.values()) == 1, "in fast mode nothing is promised"
+    harness.admit(replace(request, seed=1))
+    harness.idle()
+    assert sum(harness.results.values()) == 1, "in fast mode nothing is promised"
 
 
 def check_file(content: dict[str, Any], request: CompletionRequest, done: Completion) -> None:
@@ -192,23 +191,23 @@ def test_a_file_that_can_not_be_written_is_said(
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
     engine = toy_engine()
-    office = Auditing(engine=engine)
+    harness = AuditHarness(engine=engine)
     break_it(engine)
-    office.admit(replace(REQUEST, prefix=prompts()[3], shape="raw", max_tokens=30))
-    office.idle()
+    harness.admit(replace(REQUEST, prefix=prompts()[3], shape="raw", max_tokens=30))
+    harness.idle()
     (line,) = caplog.messages
     assert "can't be kept in" in line and "Not a directory" in line
-    assert office.results["different"] == 1 and engine.mode == "fast"
-    ticket = office.admit(replace(REQUEST, shape="raw"))
-    office.rounds()
-    assert office.end(ticket).finish_reason == "length", "and the daemon goes on"
+    assert harness.results["different"] == 1 and engine.mode == "fast"
+    handle = harness.admit(replace(REQUEST, shape="raw"))
+    harness.rounds()
+    assert harness.end(handle).finish_reason == "length", "and the daemon goes on"
 
 
 def job_of(reasons: tuple[Any, ...], drafted: int = 1, **change: Any) -> Job:
     """A finished job."""
-    job = Job(Ask(replace(REQUEST, n=len(reasons), **change)), 0, None)
+    job = Job(replace(REQUEST, n=len(reasons), **change), 0)
     done = [Completion("x", (), reason, Stats(drafted=drafted), n) for n, reason in enumerate(reasons)]
-    job.log += [DoneEvent(completion.choice, completion) for completion in done]
+    job.messages += [DoneEvent(completion.choice, completion) for completion in done]
     return job
 
 

@@ -14,8 +14,8 @@ import pytest
 import codespec.server
 from codespec.server.app import build_app
 from codespec.server.daemon import Daemon
+from codespec.server.engine_thread import EngineThread
 from codespec.server.wire import Fields
-from codespec.server.worker import Worker
 from tests.server.daemons import serving
 from tests.server.test_fuzz import talking_engine
 from tests.server.test_process import Process
@@ -76,7 +76,7 @@ def bodies() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def test_every_endpoint_that_reads_a_body_is_asked() -> None:
-    app = build_app(Daemon(Worker(lambda _: pytest.fail("nothing is loaded")), 0))
+    app = build_app(Daemon(EngineThread(lambda _: pytest.fail("nothing is loaded")), 0))
     posted = {route.resource.canonical for route in app.router.routes() if route.method == "POST" and route.resource}
     assert posted - {"/v1/health"} == set(BODIES), "/v1/health reads none"
 
@@ -92,10 +92,10 @@ def test_every_whole_number_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def reading_places(file: Path) -> Iterator[tuple[str, int]]:
-    """Where a file reads whole numbers; `form.whole` writes a choice."""
+    """Where a file reads whole numbers; `shape.whole` writes a choice."""
     for node in ast.walk(ast.parse(file.read_text())):
         spelled = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
-        if spelled.endswith(".whole") and spelled != "form.whole":
+        if spelled.endswith(".whole") and spelled != "shape.whole":
             yield file.name, node.lineno
 
 

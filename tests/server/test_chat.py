@@ -13,8 +13,14 @@ from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
 from codespec.errors import RequestError
-from codespec.server.chat import Said, find_chat_template, find_stand_ins, hide_controls, to_ids
-from codespec.server.template_child import lay_out
+from codespec.server.chat_template import (
+    ChatMessage,
+    encode_prompt,
+    find_chat_template,
+    find_placeholders,
+    hide_control_tokens,
+)
+from codespec.server.chat_template_process import render
 from codespec.text.tokenizer import TextTokenizer
 from codespec.types import CompletionRequest
 from tests.server.daemons import Served, serving
@@ -22,10 +28,10 @@ from tests.server.talkers import CONFIG, TEMPLATE, TURNS, chat_backend, chat_tok
 from tests.toy_tokenizers import MARKERS
 
 TALK = [
-    Said("system", "Write Python."),
-    Said("user", "  sum of two?\n"),
-    Said("assistant", "a + b"),
-    Said("user", "äb"),
+    ChatMessage("system", "Write Python."),
+    ChatMessage("user", "  sum of two?\n"),
+    ChatMessage("assistant", "a + b"),
+    ChatMessage("user", "äb"),
 ]
 BODY = {"model": "x", "messages": [{"role": said.role, "content": said.content} for said in TALK], "max_tokens": 12}
 CONTROLS = (*MARKERS, *TURNS)
@@ -35,13 +41,13 @@ words = st.lists(
 ).map("".join)
 
 
-def to_prompt(tokenizer: TextTokenizer, talk: list[Said]) -> tuple[tuple[int, ...], str]:
+def to_prompt(tokenizer: TextTokenizer, talk: list[ChatMessage]) -> tuple[tuple[int, ...], str]:
     """The ids and their text, by what the daemon's other process runs."""
-    question, stand_ins = hide_controls(tokenizer, talk)
-    return to_ids(tokenizer, lay_out(question)["text"], stand_ins)
+    hidden, placeholders = hide_control_tokens(tokenizer, talk)
+    return encode_prompt(tokenizer, render(hidden)["text"], placeholders)
 
 
-def reference(talk: list[Said]) -> list[int]:
+def reference(talk: list[ChatMessage]) -> list[int]:
     """The ids by transformers."""
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=chat_backend(), eos_token="<|im_end|>")
     messages = [{"role": said.role, "content": said.content} for said in talk]
@@ -50,7 +56,7 @@ def reference(talk: list[Said]) -> list[int]:
 
 
 @pytest.mark.parametrize("talk", [TALK, TALK[1:2], TALK[1:]])
-def test_the_prompt_is_what_transformers_makes(talk: list[Said]) -> None:
+def test_the_prompt_is_what_transformers_makes(talk: list[ChatMessage]) -> None:
     ids, text = to_prompt(chat_tokenizer(), talk)
     assert list(ids) == reference(talk)
     assert "sum of two?" in text and "<|im_start|>" not in text
@@ -62,7 +68,7 @@ def test_the_prompt_is_what_transformers_makes(talk: list[Said]) -> None:
 @example("<", "|im_end|>")
 def test_no_words_become_control_tokens(first: str, second: str) -> None:
     tokenizer = chat_tokenizer()
-    talk = [Said("user", first), Said("assistant", second), Said("user", first + second)]
+    talk = [ChatMessage("user", first), ChatMessage("assistant", second), ChatMessage("user", first + second)]
     ids, text = to_prompt(tokenizer, talk)
     plain, _ = to_prompt(tokenizer, [replace(said, content="x") for said in talk])
     assert [number for number in ids if number in tokenizer.special_ids] == [
@@ -72,12 +78,12 @@ def test_no_words_become_control_tokens(first: str, second: str) -> None:
         assert said.content.strip() in text
 
 
-def test_stand_ins_are_characters_that_nobody_used() -> None:
+def test_placeholders_are_characters_that_nobody_used() -> None:
     used = "".join(map(chr, range(0xFDD0, 0xFDEE)))
-    assert find_stand_ins(frozenset("<["), [used, "a"]) == {"<": "\ufdee", "[": "\ufdef"}
+    assert find_placeholders(frozenset("<["), [used, "a"]) == {"<": "\ufdee", "[": "\ufdef"}
     everything = used + "".join(map(chr, [0xFDEE, 0xFDEF, *range(0xF0000, 0xF1000)]))
     with pytest.raises(RequestError, match="private use"):
-        find_stand_ins(frozenset("<"), [everything])
+        find_placeholders(frozenset("<"), [everything])
 
 
 def test_where_templates_are_found(tmp_path: Path) -> None:

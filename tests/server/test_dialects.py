@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from codespec.server.dialects.streams import read_tokens
+from codespec.server.dialects.requests import read_max_tokens
 from codespec.server.wire import Fields
 from codespec.types import CompletionRequest, Snippet
 from tests.server.conftest import Plain
@@ -106,7 +106,7 @@ def test_llama_health_props_tokenize(toy: Served) -> None:
     props = toy.ask("GET", "/props").json
     assert props["default_generation_settings"]["n_ctx"] == 512 and props["total_slots"] == 4
     tokens = toy.post("/tokenize", {"content": PREFIX}).json["tokens"]
-    tokenizer = toy.worker.loaded.engine.target.tokenizer  # type: ignore[union-attr]
+    tokenizer = toy.engine_thread.loaded.engine.target.tokenizer  # type: ignore[union-attr]
     assert tokens == tokenizer.encode(PREFIX)
 
 
@@ -278,5 +278,5 @@ def test_an_editors_setting_is_cut_to_what_the_model_can_do_and_told(toy: Served
 @pytest.mark.parametrize(("asked_for", "tokens"), [(None, 64), (0, 0), (1, 1), (300, 256), (9999, 256), (-1, 256)])
 def test_a_client_that_asks_for_too_much_gets_half_the_context(asked_for: int | None, tokens: int) -> None:
     notes: list[str] = []
-    assert read_tokens(Fields({"max_tokens": asked_for}), "max_tokens", 512, notes) == tokens
+    assert read_max_tokens(Fields({"max_tokens": asked_for}), "max_tokens", 512, notes) == tokens
     assert bool(notes) == (asked_for in (300, 9999))

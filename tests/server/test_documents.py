@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from codespec.server.tickets import Priority
+from codespec.server.handles import Priority
 from codespec.types import CompletionRequest, DoneEvent
 from tests.pairs import prompts
 from tests.server.daemons import Answer, Served, wait_for
-from tests.server.test_ahead import REQUEST, Office
+from tests.server.test_prefetch import REQUEST, Harness
 
 PATH = "/v1/codespec/complete"
 TEXT = "".join(prompts(8))
@@ -59,22 +59,22 @@ def test_props_tell_what_the_caches_hold(toy: Served) -> None:
         assert use["taken"] == 0 and 0 < use["nbytes"] <= use["most_bytes"] and use["tokens"] > 100
 
 
-def ends(office: Office, *tickets: Any) -> list[str]:
+def ends(harness: Harness, *handles: Any) -> list[str]:
     """Why each is over; "" where it is not."""
     found = []
-    for ticket in tickets:
-        reasons = [one.completion.finish_reason for one in office.found[ticket] if isinstance(one, DoneEvent)]
+    for handle in handles:
+        reasons = [one.completion.finish_reason for one in harness.found[handle] if isinstance(one, DoneEvent)]
         found.append("".join(reasons))
     return found
 
 
 def test_a_warm_up_ends_no_text_and_a_newer_text_ends_both() -> None:
-    office = Office(prefetch=False)
-    text = office.admit(REQUEST)
-    office.rounds(3)
-    warm = office.admit(CompletionRequest(prefix="w", max_tokens=0, document="a"), Priority.WARM_UP)
-    office.rounds(3)
-    assert ends(office, text, warm) == ["", ""]
-    newer = office.admit(CompletionRequest(prefix="n", max_tokens=4, document="a"))
-    office.rounds()
-    assert ends(office, text, warm, newer) == ["cancelled", "cancelled", "length"]
+    harness = Harness(prefetch=False)
+    text = harness.admit(REQUEST)
+    harness.rounds(3)
+    warm = harness.admit(CompletionRequest(prefix="w", max_tokens=0, document="a"), Priority.WARM_UP)
+    harness.rounds(3)
+    assert ends(harness, text, warm) == ["", ""]
+    newer = harness.admit(CompletionRequest(prefix="n", max_tokens=4, document="a"))
+    harness.rounds()
+    assert ends(harness, text, warm, newer) == ["cancelled", "cancelled", "length"]

@@ -11,7 +11,7 @@ import pytest
 
 from codespec.server.app import build_app
 from codespec.server.daemon import Daemon
-from codespec.server.worker import Worker
+from codespec.server.engine_thread import EngineThread
 from tests.server.daemons import SECONDS, Served, serving
 from tests.server.fakes import FakeEngine
 from tests.server.talkers import chat_tokenizer
@@ -45,7 +45,7 @@ REQUIRED = {"prefix": "p", "prompt": "p", "segments": {"prefix": "p"}, "content"
 
 def all_paths() -> list[str]:
     """Every route that the daemon has, with strange names where it takes one, and some that it has not."""
-    app = build_app(Daemon(Worker(lambda _: pytest.fail("nothing is loaded")), 0))
+    app = build_app(Daemon(EngineThread(lambda _: pytest.fail("nothing is loaded")), 0))
     routes = sorted({resource.canonical for resource in app.router.resources()})
     named = [route.replace("{name}", name) for route in routes for name in ("x", "..", "%00", "%2e%2e%2fpage.py")]
     return [*dict.fromkeys(named), "/nowhere", "/v1/completions/..", "/%00", "//", "/metrics?name=x", "/?x=%ff"]

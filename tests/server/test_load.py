@@ -107,9 +107,9 @@ def is_free(served: Served) -> bool:
     """Whether every slot can be had, seen between two rounds."""
 
     async def look() -> bool:
-        assert served.worker.loaded is not None
-        scheduler = served.worker.loaded.engine._scheduler
-        return await served.worker.call(lambda: scheduler.idle and scheduler.pool.num_taken == 0)
+        assert served.engine_thread.loaded is not None
+        scheduler = served.engine_thread.loaded.engine._scheduler
+        return await served.engine_thread.call(lambda: scheduler.idle and scheduler.pool.num_taken == 0)
 
     return asyncio.run_coroutine_threadsafe(look(), served.loop).result(60)
 

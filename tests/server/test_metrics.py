@@ -7,9 +7,12 @@ from collections.abc import Callable
 
 import pytest
 from codespec_grammars import Context, language_names
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from codespec.sequence import Sequence
+from codespec.server.metrics import Histogram
 from codespec.types import CompletionRequest, Stats
 from tests.cli.processes import TOKEN
 from tests.pairs import prompts
@@ -62,8 +65,8 @@ class Scrape:
 @pytest.fixture
 def submitted(toy: Served, monkeypatch: pytest.MonkeyPatch) -> list[Sequence]:
     """All sequences that the engine takes from now on."""
-    assert toy.idle() and toy.worker.loaded is not None
-    engine, found = toy.worker.loaded.engine, list[Sequence]()
+    assert toy.idle() and toy.engine_thread.loaded is not None
+    engine, found = toy.engine_thread.loaded.engine, list[Sequence]()
     submit: Callable[[CompletionRequest], list[Sequence]] = engine.submit
 
     def note(*given: CompletionRequest, **named: object) -> list[Sequence]:
@@ -154,7 +157,7 @@ def one_of_each(served: Served, prefix: str, number: int) -> Counter[str]:
 
 def is_open(served: Served, tokens: int) -> bool:
     """Whether a request for so many tokens is under way."""
-    return any(ticket.ask.request.max_tokens == tokens for ticket in list(served.daemon._tickets))
+    return any(handle.request.max_tokens == tokens for handle in list(served.daemon._open))
 
 
 def test_a_client_makes_no_new_label_values(toy: Served) -> None:
@@ -240,3 +243,16 @@ def test_it_is_guarded_like_everything(path: str) -> None:
         assert served.ask("GET", path, Authorization=f"Bearer {TOKEN}").status == 200
         assert served.ask("GET", path, Authorization=f"Bearer {TOKEN}", Host="evil.example").status == 403
         assert served.post(path, {}, Authorization=f"Bearer {TOKEN}").status == 405
+
+
+@given(st.lists(st.floats(0, 20), max_size=30))
+def test_a_histogram_counts_right(values: list[float]) -> None:
+    histogram = Histogram((0, 1, 2.5, 10))
+    for value in values:
+        histogram.observe(value)
+    buckets = histogram.buckets()
+    assert [end for end, _ in buckets] == ["0", "1", "2.5", "10", "+Inf"] and histogram.sum == pytest.approx(
+        sum(values)
+    )
+    for end, count in buckets:
+        assert count == sum(value <= float(end) for value in values)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from codespec.server.dialects.spelled import Shown, Spelling
+from codespec.server.dialects.logprobs import TokenNames, TokenPlacer
 from codespec.types import Completion, CompletionRequest, Snippet, TokenLogprob
 from tests.server.conftest import Plain
 from tests.server.daemons import Served, serving
@@ -103,12 +103,12 @@ def mean(done: Completion) -> float:
 def test_log_probabilities_are_the_targets_own(toy: Served, plain: Plain) -> None:
     (expected,) = plain(asked(logprobs=3))
     (choice,) = post(toy, logprobs=3)["choices"]
-    told, spelling = choice["logprobs"], Spelling(toy_tokenizer("gpt2"))
-    assert told["tokens"] == [spelling.text(one.id) for one in expected.logprobs]
+    told, names = choice["logprobs"], TokenNames(toy_tokenizer("gpt2"))
+    assert told["tokens"] == [names.text(one.id) for one in expected.logprobs]
     assert told["token_logprobs"] == [one.logprob for one in expected.logprobs]
     for top, one in zip(told["top_logprobs"], expected.logprobs, strict=True):
-        assert max(top, key=top.__getitem__) == spelling.text(one.top[0][0]) and 3 <= len(top) <= 4
-        assert top[spelling.text(one.id)] == one.logprob
+        assert max(top, key=top.__getitem__) == names.text(one.top[0][0]) and 3 <= len(top) <= 4
+        assert top[names.text(one.id)] == one.logprob
     for token, start in zip(told["tokens"], told["text_offset"], strict=True):
         assert token.startswith("bytes:") or choice["text"][start:].startswith(token)
     none = post(toy, logprobs=0)["choices"][0]["logprobs"]
@@ -134,14 +134,14 @@ def test_tokens_behind_the_text_and_half_characters_are_not_told() -> None:
     tokenizer = toy_tokenizer("bytes")
     ids = [tokenizer.vocab["a"], *tokenizer.encode("é"), tokenizer.vocab["<|endoftext|>"], *tokenizer.encode("b")]
     told = [TokenLogprob(place, number, -1.0) for place, number in enumerate(ids)]
-    shown = Shown(Spelling(tokenizer))
-    shown.add(told[:3])
-    assert [start for _, start in shown.hand_out(1)] == [0]
-    shown.add(told[1:])  # a part of it is known
-    assert [(one.place, start) for one, start in shown.hand_out(2)] == [(1, 1), (2, 1)]
-    assert shown.hand_out(2) == [] and [one.place for one, _ in shown.hand_out(3)] == [3, 4]
-    spelling = Spelling(tokenizer)
-    assert [spelling.text(number) for number in ids] == ["a", "bytes:\\xc3", "bytes:\\xa9", "<|endoftext|>", "b"]
+    placer = TokenPlacer(TokenNames(tokenizer))
+    placer.add(told[:3])
+    assert [start for _, start in placer.take(1)] == [0]
+    placer.add(told[1:])  # a part of it is known
+    assert [(one.place, start) for one, start in placer.take(2)] == [(1, 1), (2, 1)]
+    assert placer.take(2) == [] and [one.place for one, _ in placer.take(3)] == [3, 4]
+    names = TokenNames(tokenizer)
+    assert [names.text(number) for number in ids] == ["a", "bytes:\\xc3", "bytes:\\xa9", "<|endoftext|>", "b"]
 
 
 def test_llama_probabilities(toy: Served, plain: Plain) -> None:

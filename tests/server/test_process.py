@@ -147,7 +147,7 @@ def test_a_port_in_use_is_one_sentence() -> None:
         (["--host", "0.0.0.0"], "--token-file"),
         (["--port", "99999"], "port = 99999 is out of range"),
         (["--token-file", "none"], "can't be read"),
-        (["--host", "192.0.2.1", "--token-file", "token"], "can't be listened on"),
+        (["--host", "192.0.2.1", "--token-file", "token"], "can't listen on"),
         (["--socket", "token", "--port", "0"], "no socket"),
     ],
 )

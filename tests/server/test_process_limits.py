@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from codespec.bounded_json import MOST_DEPTH
-from codespec.server.dialects.llama_about import MOST_CONTENT
+from codespec.server.dialects.llama_cpp import MOST_CONTENT
 from codespec.server.wire import MOST_BODY, MOST_SEPARATORS
 from tests.cli.processes import SECONDS
 from tests.server.daemons import wait_for

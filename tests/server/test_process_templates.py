@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from codespec.server.template_child import MOST_ADDED, SECONDS
+from codespec.server.chat_template_process import MOST_ADDED, SECONDS
 from tests.cli.conftest import Models, models  # noqa: F401
 from tests.cli.processes import user_environment
 from tests.server.daemons import wait_for

@@ -12,8 +12,7 @@ from pathlib import Path
 from codespec.cli.checks.finding import Finding, failed, from_error, warning, well
 from codespec.errors import ConfigError
 from codespec.folders import cache_folder, check_folder, read_secret, state_folder
-from codespec.server.access import check_bind, is_loopback
-from codespec.server.settings import ServeConfig
+from codespec.server.settings import ServeConfig, check_bind, is_loopback
 from codespec.token_file import read_token
 
 

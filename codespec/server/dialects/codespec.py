@@ -1,5 +1,5 @@
-"""codespec's own endpoint, for its language server: strict fields in, server-sent events out, the newest ask of a
-document only. Knows DESIGN.md's contract.
+"""codespec's own endpoint, for its language server: strict fields in, server-sent events out, and of each document only
+the newest request.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from codespec_grammars.contexts import NAMES
 from codespec.errors import CodespecError, RequestError
 from codespec.secret_files import is_secret
 from codespec.server.daemon import DAEMON
-from codespec.server.dialects.streams import MOST_SEED, read_choices, read_tokens, stream
-from codespec.server.tickets import Ask, Priority
+from codespec.server.dialects.replies import stream
+from codespec.server.dialects.requests import MOST_SEED, read_choices, read_max_tokens
+from codespec.server.handles import Priority, RequestHandle
 from codespec.server.wire import MOST_COUNT, Fields, event_stream, read_fields, sse
 from codespec.types import CompletionRequest, DoneEvent, Event, RoundEvent, Snippet, Stats, TextEvent
 
@@ -29,13 +30,15 @@ SHAPES = ("auto", "line", "block", "raw")
 
 
 async def complete(request: web.Request) -> web.StreamResponse:
-    """Streams text, rounds and the end. What is wrong before the first event is a plain HTTP error."""
+    """Streams text, rounds and the end. An error before the first event is a plain HTTP error."""
     with await read_fields(request) as fields:
-        ask = read_ask(fields, request.app[DAEMON].ready().context)
-    return await stream(request, [ask], event_stream(request), lambda event: [to_bytes(event, ask.notes)], tell_error)
+        handle = read_request(fields, request.app[DAEMON].ready().context)
+    return await stream(
+        request, [handle], event_stream(request), lambda event: [encode(event, handle.notes)], encode_error
+    )
 
 
-def read_ask(fields: Fields, context: int) -> Ask:
+def read_request(fields: Fields, context: int) -> RequestHandle:
     """Raises RequestError for the first field that is unknown or can't be used."""
     fields.only(FIELDS)
     fields.whole("version", 0, -MOST_COUNT - 1, MOST_COUNT)  # as the language server protocol has it; for logs only
@@ -45,7 +48,7 @@ def read_ask(fields: Fields, context: int) -> Ask:
     if shape not in SHAPES:
         raise RequestError(f"shape must be one of {', '.join(SHAPES)}.", "shape")
     notes: list[str] = []
-    tokens = 0 if fields.flag("warm_up") else _tokens(fields, shape, context, notes)
+    tokens = 0 if fields.flag("warm_up") else _max_tokens(fields, shape, context, notes)
     request = CompletionRequest(
         prefix=fields.text("prefix", most=MOST_SIDE),
         suffix=fields.text("suffix", "", most=MOST_SIDE),
@@ -66,15 +69,14 @@ def read_ask(fields: Fields, context: int) -> Ask:
         prefix_offset=fields.whole("prefix_offset", 0, 0, MOST_COUNT),
         cursor=_cursor(fields),
     )
-    return Ask(request, Priority.INTERACTIVE if tokens else Priority.WARM_UP, notes=tuple(notes))
+    return RequestHandle(request, Priority.INTERACTIVE if tokens else Priority.WARM_UP, notes=notes)
 
 
-def _tokens(fields: Fields, shape: str, context: int, notes: list[str]) -> int:
-    """What an editor's setting says is cut to what this model can do; who wants the target's tokens gets what they ask
-    for or nothing."""
+def _max_tokens(fields: Fields, shape: str, context: int, notes: list[str]) -> int:
+    """An editor's setting is cut to what this model can do; a raw request gets what it asks for or an error."""
     if shape == "raw":
         return fields.whole("max_tokens", 64, 0, MOST_COUNT)
-    return read_tokens(fields, "max_tokens", context, notes, least=0)
+    return read_max_tokens(fields, "max_tokens", context, notes, least=0)
 
 
 def _snippet(part: Fields) -> Snippet:
@@ -98,14 +100,14 @@ def _cursor(fields: Fields) -> Cursor | None:
     return Cursor(Context(context), "".join(sent.texts("open_brackets", MOST_OPEN)), indent)
 
 
-def to_bytes(event: Event, notes: Sequence[str] = ()) -> bytes:
-    """An event as it is sent; `notes` say how the request was read."""
+def encode(event: Event, notes: Sequence[str] = ()) -> bytes:
+    """An event as it is sent; `notes` tell how the request was read."""
     name, value = to_json(event, notes)
     return sse(value, name)
 
 
-def tell_error(error: CodespecError) -> bytes:
-    """An error behind the first event."""
+def encode_error(error: CodespecError) -> bytes:
+    """An error after the first event."""
     field = error.field if isinstance(error, RequestError) else ""
     return sse({"field": field, "message": str(error)}, "error")
 

@@ -1,34 +1,34 @@
-"""llama.cpp's server as llama.vim, llama.vscode and Continue use it: /infill and /completion.
-
-Knows their fields and what they read of a reply (WIRE.md §1.1); knows no engine.
+"""llama.cpp's server as llama.vim, llama.vscode and Continue use it: /infill, /completion, and what they ask about the
+server and its model. Knows their fields and what they read of a reply; knows no engine.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from aiohttp import web
 
+from codespec import __version__
 from codespec.errors import RequestError, ServeError
+from codespec.server.chat_template import find_chat_template
 from codespec.server.daemon import DAEMON
-from codespec.server.dialects.openai import read_prompt
-from codespec.server.dialects.spelled import Shown, Spelling, llama
-from codespec.server.dialects.streams import (
-    collect,
+from codespec.server.dialects.logprobs import TokenNames, TokenPlacer, llama
+from codespec.server.dialects.replies import collect, notes_field, stream
+from codespec.server.dialects.requests import (
     missing_fim,
     read_choices,
+    read_max_tokens,
+    read_prompt,
     read_seed,
-    read_tokens,
     read_top_k,
-    speaking,
-    stream,
-    told,
+    with_field_names,
     without_secrets,
 )
+from codespec.server.handles import Priority, RequestHandle
 from codespec.server.loading import Loaded
-from codespec.server.tickets import Ask, Priority
 from codespec.server.wire import MOST_TEXT, Fields, event_stream, read_fields, reply, sse
 from codespec.types import Completion, CompletionRequest, DoneEvent, Event, Snippet, Stats, TextEvent
 
@@ -40,23 +40,24 @@ COMPLETION_NAMES = {
     "repetition_penalty": "repeat_penalty",
     "logprobs": "n_probs",
 }
+MOST_CONTENT = 1 << 18  # characters to tokenize: they take some tenths of a second
 WARM_UP_MS = 10_000.0  # nobody reads a warm-up's reply, so it need not wait for ever
 STOP_TYPES = {"stop": "eos", "length": "limit", "deadline": "limit", "cancelled": "none"}
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """A body as read: an ask a prompt, and how the client wants to be told."""
+class Reply:
+    """How the client wants to be answered, and the handles that the reply is made of, one a prompt."""
 
-    asks: tuple[Ask, ...]
+    handles: tuple[RequestHandle, ...]
     loaded: Loaded
     streams: bool
     fields: tuple[str, ...] | None  # of the reply; None: all
-    indent: int  # of the least indented line that belongs to the text
+    indent: int  # of the least indented line that the text may have
     tokens: bool
 
 
-@speaking(INFILL_NAMES)
+@with_field_names(INFILL_NAMES)
 async def infill(request: web.Request) -> web.StreamResponse:
     """A completion between two texts; `n_predict: 0` only prefills."""
     loaded = request.app[DAEMON].loaded()
@@ -66,20 +67,20 @@ async def infill(request: web.Request) -> web.StreamResponse:
             f"/infill is not supported by this model ({reason}): load one that can, or use /completion.", 501
         )
     with await read_fields(request) as fields:
-        order = read_infill(fields, loaded)
-    return await _answer(request, order)
+        answer = read_infill(fields, loaded)
+    return await _send(request, answer)
 
 
-@speaking(COMPLETION_NAMES)
+@with_field_names(COMPLETION_NAMES)
 async def complete(request: web.Request) -> web.StreamResponse:
     """Plain continuations: the target's tokens only."""
     loaded = request.app[DAEMON].loaded()
     with await read_fields(request) as fields:
-        order = read_completion(fields, loaded)
-    return await _answer(request, order)
+        answer = read_completion(fields, loaded)
+    return await _send(request, answer)
 
 
-def read_infill(fields: Fields, loaded: Loaded) -> Order:
+def read_infill(fields: Fields, loaded: Loaded) -> Reply:
     """Raises RequestError for the first field that can't be used."""
     notes: list[str] = []
     extras = [Snippet(part.text("filename", "", 4096), part.text("text")) for part in fields.parts("input_extra")]
@@ -89,22 +90,22 @@ def read_infill(fields: Fields, loaded: Loaded) -> Order:
         "snippets": without_secrets(extras, notes),
         "n": read_choices(fields, "n_cmpl"),
     }
-    return _order(fields, loaded, [{**texts, "shape": "auto", "heal": True}], notes)
+    return _read_shared(fields, loaded, [{**texts, "shape": "auto", "heal": True}], notes)
 
 
-def read_completion(fields: Fields, loaded: Loaded) -> Order:
+def read_completion(fields: Fields, loaded: Loaded) -> Reply:
     """Raises RequestError for the first field that can't be used."""
     notes: list[str] = []
     probabilities = fields.whole("n_probs", 0, 0, 20)
     if probabilities and fields.flag("stream"):
-        raise RequestError("n_probs is told of whole replies only: leave it or stream out.", "n_probs")
+        raise RequestError("n_probs is given in whole replies only: leave it or stream out.", "n_probs")
     logprobs = {"logprobs": probabilities or None}
     prompts = [read_prompt(prompt, fields, loaded, notes) for prompt in fields.prompts("prompt")]
-    return _order(fields, loaded, [{**prompt, **logprobs} for prompt in prompts], notes)
+    return _read_shared(fields, loaded, [{**prompt, **logprobs} for prompt in prompts], notes)
 
 
-def _order(fields: Fields, loaded: Loaded, prompts: Sequence[dict[str, Any]], notes: list[str]) -> Order:
-    tokens = read_tokens(fields, "n_predict", loaded.context, notes, 128)
+def _read_shared(fields: Fields, loaded: Loaded, prompts: Sequence[dict[str, Any]], notes: list[str]) -> Reply:
+    tokens = read_max_tokens(fields, "n_predict", loaded.context, notes, 128)
     limit = fields.number("t_max_predict_ms", 0.0, -1.0, 600_000.0)
     indent, streams = fields.whole("n_indent", 0, 0, MOST_TEXT), fields.flag("stream")
     if indent and streams:
@@ -120,13 +121,13 @@ def _order(fields: Fields, loaded: Loaded, prompts: Sequence[dict[str, Any]], no
         "stop": fields.texts("stop"),
         "deadline_ms": None if tokens else WARM_UP_MS,
     }
-    return Order(
-        asks=tuple(
-            Ask(
+    return Reply(
+        handles=tuple(
+            RequestHandle(
                 CompletionRequest(**prompt, **settings),
                 Priority.INTERACTIVE if tokens else Priority.WARM_UP,
                 after_first_ms=limit if limit > 0 and tokens else None,
-                notes=tuple(notes),
+                notes=notes,
             )
             for prompt in prompts
         ),
@@ -138,73 +139,75 @@ def _order(fields: Fields, loaded: Loaded, prompts: Sequence[dict[str, Any]], no
     )
 
 
-async def _answer(request: web.Request, order: Order) -> web.StreamResponse:
-    if order.streams:
-        return await stream(request, order.asks, event_stream(request), lambda event: _pieces(event, order))
-    done = await collect(request, order.asks)
-    results = [choose(to_json(completion, order), order.fields) for completion in done]
+async def _send(request: web.Request, answer: Reply) -> web.StreamResponse:
+    if answer.streams:
+        return await stream(request, answer.handles, event_stream(request), lambda event: _encode(event, answer))
+    done = await collect(request, answer.handles)
+    results = [select_fields(to_json(completion, answer), answer.fields) for completion in done]
     return reply(results[0] if len(results) == 1 else results)
 
 
-def _pieces(event: Event, order: Order) -> list[bytes]:
+def _encode(event: Event, answer: Reply) -> list[bytes]:
     if isinstance(event, TextEvent):
         return [sse({"index": event.choice, "content": event.text, "tokens": [], "stop": False})]
     if isinstance(event, DoneEvent):
-        return [sse({**to_json(event.completion, order), "index": event.choice, "content": ""})]
+        return [sse({**to_json(event.completion, answer), "index": event.choice, "content": ""})]
     return []
 
 
-def to_json(completion: Completion, order: Order) -> dict[str, Any]:
-    """A finished text as llama.cpp tells it."""
-    stats, loaded = completion.stats, order.loaded
-    text = completion.text if order.streams else indented(completion.text, order.indent)
+def to_json(completion: Completion, answer: Reply) -> dict[str, Any]:
+    """A finished text as llama.cpp replies it."""
+    stats, loaded = completion.stats, answer.loaded
+    text = completion.text if answer.streams else indented(completion.text, answer.indent)
     return {
         "index": completion.choice,
         "content": text,
-        "tokens": list(completion.token_ids) if order.tokens else [],
+        "tokens": list(completion.token_ids) if answer.tokens else [],
         "id_slot": -1,
         "stop": True,
         "model": loaded.name,
         "tokens_predicted": stats.committed,
         "tokens_evaluated": stats.prompt_tokens,
-        "generation_settings": {"n_ctx": loaded.context, "n_predict": order.asks[0].request.max_tokens},
-        **_stop(completion, order, cut=text != completion.text),
+        "generation_settings": {"n_ctx": loaded.context, "n_predict": answer.handles[0].request.max_tokens},
+        **_stop(completion, answer, cut=text != completion.text),
         "tokens_cached": stats.prompt_tokens + stats.committed,
         "truncated": any("was trimmed" in note for note in stats.notes),
         "timings": timings(stats),
-        **_probabilities(completion, order),
-        **told(order.asks, [completion]),
+        **_probabilities(completion, answer),
+        **notes_field(answer.handles, [completion]),
     }
 
 
 def indented(text: str, least: int) -> str:
-    """The text before its first line, blank ones aside, that is indented less; the first line is the cursor's own."""
+    """The text up to the first line that is indented less, without blank lines at its end; the first line, which is the
+    cursor's, and blank lines do not count.
+    """
     lines = text.split("\n")
-    for place, line in enumerate(lines[1:], 1):
+    for number, line in enumerate(lines[1:], 1):
         if line.strip() and len(line) - len(line.lstrip(" \t")) < least:
-            return "\n".join(lines[:place]).rstrip()
+            return "\n".join(lines[:number]).rstrip()
     return text
 
 
-def _stop(completion: Completion, order: Order, *, cut: bool) -> dict[str, str]:
-    """Why the text ended, and at which word: the stop that the tokens go on with behind the text."""
+def _stop(completion: Completion, answer: Reply, *, cut: bool) -> dict[str, str]:
+    """Why the text ended, and at which word: the stop that the tokens continue with after the text."""
     stop = STOP_TYPES[completion.finish_reason]
     if cut or stop != "eos":
         return {"stop_type": "limit" if cut else stop, "stopping_word": ""}
-    tokenizer = order.loaded.engine.target.tokenizer
-    written = tokenizer.decode_bytes(completion.token_ids).decode("utf-8", "replace")  # with what healing gave back
+    tokenizer = answer.loaded.engine.target.tokenizer
+    written = tokenizer.decode_bytes(completion.token_ids).decode("utf-8", "replace")  # with held bytes
     behind = written.partition(completion.text)[2] if completion.text else written
-    words = [word for word in order.asks[0].request.stop if behind.startswith(word)]
+    words = [word for word in answer.handles[0].request.stop if behind.startswith(word)]
     return {"stop_type": "word" if words else "eos", "stopping_word": max(words, key=len, default="")}
 
 
-def _probabilities(completion: Completion, order: Order) -> dict[str, Any]:
+def _probabilities(completion: Completion, answer: Reply) -> dict[str, Any]:
     if not completion.logprobs:
         return {}
-    spelling = Spelling(order.loaded.engine.target.tokenizer)
-    shown = Shown(spelling)
-    shown.add(completion.logprobs)
-    return {"completion_probabilities": llama(spelling, shown.hand_out(len(completion.text)))}
+    names = TokenNames(answer.loaded.engine.target.tokenizer)
+    placer = TokenPlacer(names)
+    placer.add(completion.logprobs)
+    return {"completion_probabilities": llama(names, placer.take(len(completion.text)))}
 
 
 def timings(stats: Stats) -> dict[str, float]:
@@ -229,8 +232,8 @@ def _speed(name: str, count: int, spent: float) -> dict[str, float]:
     }
 
 
-def choose(result: dict[str, Any], wanted: tuple[str, ...] | None) -> dict[str, Any]:
-    """Only the wanted fields, under their names with slashes; all of them where none are named."""
+def select_fields(result: dict[str, Any], wanted: tuple[str, ...] | None) -> dict[str, Any]:
+    """Only the wanted fields, whose names may be paths with slashes; None means all."""
     if wanted is None:
         return result
     found = {}
@@ -243,4 +246,57 @@ def choose(result: dict[str, Any], wanted: tuple[str, ...] | None) -> dict[str, 
     return found
 
 
-ROUTES = [web.post("/infill", infill), web.post("/completion", complete)]
+async def health(request: web.Request) -> web.StreamResponse:
+    """Ready, with which models and in which mode, and what can't be written; or 503 and how far loading is."""
+    daemon = request.app[DAEMON]
+    loaded = daemon.loaded()
+    better = {"model": loaded.offer.name, "bytes": loaded.offer.size} if loaded.offer else None
+    models: dict[str, Any] = {"model": loaded.model, "target": loaded.name, "drafter": loaded.drafter, "offer": better}
+    models["names"] = loaded.names
+    engine = {"mode": loaded.engine.mode, "notes": loaded.engine.notes, "warning": daemon.warning}
+    return reply({"status": "ok", "version": __version__, "open": daemon.num_open, **models, **engine})
+
+
+async def props(request: web.Request) -> web.StreamResponse:
+    """The server's settings as llama.cpp's clients read them."""
+    loaded = request.app[DAEMON].loaded()
+    return reply(
+        {
+            "default_generation_settings": {"n_ctx": loaded.context, "params": {"n_predict": 128}},
+            "total_slots": loaded.slots,
+            "model_alias": loaded.name,
+            "model_path": loaded.name,
+            "chat_template": find_chat_template(loaded.engine.target.tokenizer),
+            "build_info": f"codespec {__version__}",
+            "caches": {name: asdict(use) for name, use in loaded.engine.caches.items()},
+        }
+    )
+
+
+async def tokenize(request: web.Request) -> web.StreamResponse:
+    """The target's ids of a text, in a thread of their own, so that no round waits."""
+    daemon = request.app[DAEMON]
+    tokenizer = daemon.loaded().engine.target.tokenizer
+    with await read_fields(request) as fields:
+        text = fields.text("content", most=MOST_CONTENT)
+        start = list(tokenizer.bos_ids) if fields.flag("add_special") else []
+    async with daemon.encoding:
+        return reply({"tokens": start + await asyncio.to_thread(tokenizer.encode, text)})
+
+
+async def detokenize(request: web.Request) -> web.StreamResponse:
+    """The text of the target's ids; control tokens have none."""
+    tokenizer = request.app[DAEMON].loaded().engine.target.tokenizer
+    with await read_fields(request) as fields:
+        ids = fields.ids("tokens", len(tokenizer.token_bytes))
+    return reply({"content": tokenizer.decode_bytes(ids).decode("utf-8", "replace")})
+
+
+ROUTES = [
+    web.post("/infill", infill),
+    web.post("/completion", complete),
+    web.post("/tokenize", tokenize),
+    web.post("/detokenize", detokenize),
+    web.get("/health", health),
+    web.get("/props", props),
+]

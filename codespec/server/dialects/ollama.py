@@ -1,6 +1,6 @@
 """Ollama's server as llm-ls, Zed, Continue and its own client use it: /api/generate, and what they ask about the model.
 
-Replies are streamed JSON lines unless `stream` is false. Knows fields and replies (WIRE.md §1.3); knows no engine.
+Replies are streamed JSON lines unless `stream` is false. Knows fields and replies; knows no engine.
 """
 
 from __future__ import annotations
@@ -14,20 +14,18 @@ from aiohttp import web
 from codespec import __version__
 from codespec.errors import CodespecError
 from codespec.server.daemon import DAEMON
-from codespec.server.dialects.openai import read_prompt
-from codespec.server.dialects.streams import (
-    collect,
+from codespec.server.dialects.replies import collect, notes_field, stream
+from codespec.server.dialects.requests import (
     missing_fim,
+    read_max_tokens,
+    read_prompt,
     read_seed,
-    read_tokens,
     read_top_k,
-    speaking,
-    stream,
-    told,
+    with_field_names,
 )
+from codespec.server.handles import RequestHandle
 from codespec.server.loading import Loaded
-from codespec.server.tickets import Ask
-from codespec.server.wire import Fields, Lines, clip, dump, error_reply, read_fields, reply
+from codespec.server.wire import Fields, StreamReply, clip, dump, error_reply, read_fields, reply
 from codespec.types import Completion, CompletionRequest, DoneEvent, Event, TextEvent
 
 NAMES = {"prefix": "prompt", "max_tokens": "options.num_predict"}
@@ -37,40 +35,40 @@ INSERT_TEMPLATE = "{{ .Prompt }}{{ if .Suffix }}{{ .Suffix }}{{ end }}"  # Conti
 
 
 async def generate(request: web.Request) -> web.StreamResponse:
-    """A continuation or, with a suffix, a fill-in. Ollama's clients read errors as a plain text."""
+    """A continuation or, with a suffix, a fill-in. Ollama's clients expect an error as plain text."""
     try:
         return await _generate(request)
     except CodespecError as error:
         return error_reply(error, {"error": str(error), "field": getattr(error, "field", "")})
 
 
-@speaking(NAMES)
+@with_field_names(NAMES)
 async def _generate(request: web.Request) -> web.StreamResponse:
     loaded = request.app[DAEMON].loaded()
     with await read_fields(request) as fields:
         if not fields.text("prompt", "") and not fields.text("suffix", ""):
             return reply({**_head(loaded.name), "response": "", "done": True, "done_reason": "load"})
-        asks, streams = [read_ask(fields, loaded)], fields.flag("stream", True)
+        handles, streams = [read_request(fields, loaded)], fields.flag("stream", True)
     if streams:
-        lines = Lines(request, "application/x-ndjson")
-        return await stream(request, asks, lines, lambda event: _pieces(event, loaded.name, asks), _tell_error)
-    (done,) = await collect(request, asks)
-    return reply({**_head(loaded.name), "response": done.text, **_tail(done, asks)})
+        lines = StreamReply(request, "application/x-ndjson")
+        return await stream(request, handles, lines, lambda event: _encode(event, loaded.name, handles), _encode_error)
+    (done,) = await collect(request, handles)
+    return reply({**_head(loaded.name), "response": done.text, **_tail(done, handles)})
 
 
-def read_ask(fields: Fields, loaded: Loaded) -> Ask:
+def read_request(fields: Fields, loaded: Loaded) -> RequestHandle:
     """Raises RequestError for the first field that can't be used."""
     fields.text("model", "", 4096)
     for name in ("images", "format"):
         fields.refuse_unless(name, ([], ""), "only text is completed")
     fields.refuse_unless("logprobs", (False,), "/v1/completions has them")
-    notes = [f"{name} is not used: the prompt is continued as it is" for name in UNUSED if fields.says(name)]
+    notes = [f"{name} is not used: the prompt is continued as it is" for name in UNUSED if fields.is_set(name)]
     options = fields.part("options") or Fields({}, "options.")
     for name in ("frequency_penalty", "presence_penalty"):
         options.refuse_unless(name, (0,), "repeat_penalty is what the engine has")
     request = CompletionRequest(
         **read_prompt(fields.text("prompt", ""), fields, loaded, notes),
-        max_tokens=read_tokens(options, "num_predict", loaded.context, notes, 128),
+        max_tokens=read_max_tokens(options, "num_predict", loaded.context, notes, 128),
         temperature=options.number("temperature", 0.0, 0.0, 100.0),
         top_k=read_top_k(options),
         top_p=max(1e-6, options.number("top_p", 1.0, 0.0, 1.0)),
@@ -79,18 +77,18 @@ def read_ask(fields: Fields, loaded: Loaded) -> Ask:
         seed=read_seed(options),
         stop=options.texts("stop"),
     )
-    return Ask(request, notes=tuple(notes))
+    return RequestHandle(request, notes=notes)
 
 
-def _pieces(event: Event, model: str, asks: Sequence[Ask]) -> list[bytes]:
+def _encode(event: Event, model: str, handles: Sequence[RequestHandle]) -> list[bytes]:
     if isinstance(event, TextEvent):
         return [dump({**_head(model), "response": event.text, "done": False}) + b"\n"]
     if isinstance(event, DoneEvent):
-        return [dump({**_head(model), "response": "", **_tail(event.completion, asks)}) + b"\n"]
+        return [dump({**_head(model), "response": "", **_tail(event.completion, handles)}) + b"\n"]
     return []
 
 
-def _tell_error(error: CodespecError) -> bytes:
+def _encode_error(error: CodespecError) -> bytes:
     return dump({"error": str(error)}) + b"\n"
 
 
@@ -98,7 +96,7 @@ def _head(model: str) -> dict[str, Any]:
     return {"model": model, "created_at": datetime.now(UTC).isoformat().replace("+00:00", "Z")}
 
 
-def _tail(completion: Completion, asks: Sequence[Ask]) -> dict[str, Any]:
+def _tail(completion: Completion, handles: Sequence[RequestHandle]) -> dict[str, Any]:
     stats = completion.stats
     return {
         "done": True,
@@ -110,7 +108,7 @@ def _tail(completion: Completion, asks: Sequence[Ask]) -> dict[str, Any]:
         "prompt_eval_duration": int(stats.prefill_ms * NANOSECONDS),
         "eval_count": stats.committed,
         "eval_duration": int(max(0.0, stats.total_ms - stats.prefill_ms) * NANOSECONDS),
-        **told(asks, [completion]),
+        **notes_field(handles, [completion]),
     }
 
 
@@ -130,7 +128,7 @@ async def show(request: web.Request) -> web.StreamResponse:
     """What clients ask about a model before they complete: its context, and whether it fills in."""
     loaded = request.app[DAEMON].loaded()
     with await read_fields(request) as fields:
-        asked = fields.text("model", "", 4096) or fields.text("name", "", 4096)
+        name = fields.text("model", "", 4096) or fields.text("name", "", 4096)
     fills = not missing_fim(loaded)
     about = {
         "details": _details(),
@@ -139,8 +137,8 @@ async def show(request: web.Request) -> web.StreamResponse:
         "parameters": f"num_ctx {loaded.context}",
         "capabilities": ["completion", "insert"] if fills else ["completion"],
     }
-    if asked.removesuffix(":latest") != loaded.name:
-        about["notes"] = [f"{clip(asked)} is not known here: {loaded.name} answers"]
+    if name.removesuffix(":latest") != loaded.name:
+        about["notes"] = [f"{clip(name)} is not known here: {loaded.name} answers"]
     return reply(about)
 
 

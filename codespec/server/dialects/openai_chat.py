@@ -8,15 +8,19 @@ from typing import Any
 from aiohttp import web
 
 from codespec.errors import RequestError
-from codespec.server.chat import Said, find_chat_template, hide_controls, to_ids
+from codespec.server.chat_template import (
+    CHAT_TEMPLATES,
+    ChatMessage,
+    encode_prompt,
+    find_chat_template,
+    hide_control_tokens,
+)
 from codespec.server.daemon import DAEMON
-from codespec.server.dialects.frames import DONE, Chunks, Form, new_frame, read_sampling, usage, whole
-from codespec.server.dialects.openai import reads_usage
-from codespec.server.dialects.spelled import Spelling, chat
-from codespec.server.dialects.streams import collect, read_tokens, speaking, stream
+from codespec.server.dialects.logprobs import TokenNames, chat
+from codespec.server.dialects.replies import DONE, ChoiceShape, Chunks, collect, new_frame, stream, usage, whole_reply
+from codespec.server.dialects.requests import read_include_usage, read_max_tokens, read_sampling, with_field_names
+from codespec.server.handles import RequestHandle
 from codespec.server.loading import Loaded
-from codespec.server.templates import TEMPLATES
-from codespec.server.tickets import Ask
 from codespec.server.wire import Fields, event_stream, read_fields, reply
 from codespec.types import CompletionRequest
 
@@ -26,7 +30,7 @@ MOST_LOGPROBS = 20
 MOST_MESSAGES = 1024
 
 
-@speaking(NAMES)
+@with_field_names(NAMES)
 async def complete(request: web.Request) -> web.StreamResponse:
     """The model's answer to a conversation, whole or streamed."""
     daemon = request.app[DAEMON]
@@ -36,43 +40,43 @@ async def complete(request: web.Request) -> web.StreamResponse:
     with await read_fields(request) as fields:
         conversation = read_conversation(fields, loaded)
         settings, streams = read_settings(fields, loaded, notes), fields.flag("stream")
-        with_usage = streams and reads_usage(fields)
+        with_usage = streams and read_include_usage(fields)
     async with daemon.encoding:
-        question, stand_ins = await asyncio.to_thread(hide_controls, tokenizer, conversation)
-    laid_out = await request.app[TEMPLATES].lay_out(question)
-    del conversation, question  # the messages, which the prompt holds
+        hidden, placeholders = await asyncio.to_thread(hide_control_tokens, tokenizer, conversation)
+    rendered = await request.app[CHAT_TEMPLATES].render(hidden)
+    del conversation, hidden  # the messages, which the prompt holds
     async with daemon.encoding:
-        ids, text = await asyncio.to_thread(to_ids, tokenizer, laid_out, stand_ins)
-    asks = [Ask(CompletionRequest(prefix=text, prompt_ids=ids, **settings), notes=tuple(notes))]
-    spelling = None if settings["logprobs"] is None else Spelling(tokenizer)
-    form = Form(_message, _delta, chat, _opening)
+        ids, text = await asyncio.to_thread(encode_prompt, tokenizer, rendered, placeholders)
+    handles = [RequestHandle(CompletionRequest(prefix=text, prompt_ids=ids, **settings), notes=notes)]
+    names = None if settings["logprobs"] is None else TokenNames(tokenizer)
+    shape = ChoiceShape(_message, _delta, chat, _opening)
     if streams:
         frame = new_frame("chatcmpl", "chat.completion.chunk", loaded)
-        chunks = Chunks(frame, form, asks, spelling, with_usage)
-        return await stream(request, asks, event_stream(request), chunks.say, last=DONE)
-    done = await collect(request, asks)
-    body = whole(new_frame("chatcmpl", "chat.completion", loaded), form, spelling, asks, done)
+        chunks = Chunks(frame, shape, handles, names, with_usage)
+        return await stream(request, handles, event_stream(request), chunks.encode, last=DONE)
+    done = await collect(request, handles)
+    body = whole_reply(new_frame("chatcmpl", "chat.completion", loaded), shape, names, handles, done)
     return reply({**body, "usage": usage(done, settings["n"])})
 
 
-def read_conversation(fields: Fields, loaded: Loaded) -> list[Said]:
-    """The messages, as text. Raises RequestError where there are none, or the model can't take any."""
+def read_conversation(fields: Fields, loaded: Loaded) -> list[ChatMessage]:
+    """The messages, as text. Raises RequestError if there are none, or the model can't take any."""
     if not find_chat_template(loaded.engine.target.tokenizer):
         sentence = f"messages can't be answered ({loaded.name} has no chat template): use /v1/completions."
         raise RequestError(sentence, "messages")
-    messages = [_said(part) for part in fields.parts("messages", MOST_MESSAGES)]
+    messages = [_read_message(part) for part in fields.parts("messages", MOST_MESSAGES)]
     if not messages:
         raise RequestError("messages is empty: send at least one.", "messages")
     return messages
 
 
-def _said(message: Fields) -> Said:
+def _read_message(message: Fields) -> ChatMessage:
     role = message.text("role")
     if role not in ROLES:
         raise RequestError(f"{message.label('role')} must be one of {', '.join(ROLES)}.", message.label("role"))
     for name in ("tool_calls", "function_call"):
         message.refuse_unless(name, ([], {}), "no tools are called")
-    return Said(ROLES[role], message.text_or_parts("content"))
+    return ChatMessage(ROLES[role], message.text_or_parts("content"))
 
 
 def read_settings(fields: Fields, loaded: Loaded, notes: list[str]) -> dict[str, Any]:
@@ -83,13 +87,13 @@ def read_settings(fields: Fields, loaded: Loaded, notes: list[str]) -> dict[str,
     fields.refuse_unless("response_format", ({"type": "text"},), "answers are plain text")
     length = "max_completion_tokens" if "max_completion_tokens" in fields else "max_tokens"
     top = fields.whole("top_logprobs", 0, 0, MOST_LOGPROBS)
-    asked = fields.flag("logprobs")
-    if top and not asked:
+    wanted = fields.flag("logprobs")
+    if top and not wanted:
         raise RequestError("top_logprobs needs logprobs to be true: send both, or none.", "top_logprobs")
     return {
         **read_sampling(fields),
-        "max_tokens": read_tokens(fields, length, loaded.context, notes, default=256),
-        "logprobs": top if asked else None,
+        "max_tokens": read_max_tokens(fields, length, loaded.context, notes, default=256),
+        "logprobs": top if wanted else None,
     }
 
 

@@ -1,6 +1,6 @@
 """Tabby's server as its editor agent uses it: completions from segments, health, events, settings.
 
-Knows fields and what the agent checks (WIRE.md §1.2); keeps nothing of the events.
+Knows fields and what the agent checks; keeps nothing of the events.
 """
 
 from __future__ import annotations
@@ -14,28 +14,29 @@ from aiohttp import web
 from codespec import __version__
 from codespec.errors import RequestError
 from codespec.server.daemon import DAEMON
-from codespec.server.dialects.streams import collect, read_seed, speaking, told, without_secrets
-from codespec.server.tickets import Ask
+from codespec.server.dialects.replies import collect, notes_field
+from codespec.server.dialects.requests import read_seed, with_field_names, without_secrets
+from codespec.server.handles import RequestHandle
 from codespec.server.wire import Fields, read_fields, reply
 from codespec.types import CompletionRequest, Snippet
 
 NAMES = {"prefix": "segments.prefix", "suffix": "segments.suffix"}
 SNIPPETS = ("declarations", "relevant_snippets_from_changed_files", "relevant_snippets_from_recently_opened_files")
 MOST_TOKENS = 64
-SPOKEN = "v0.9.0"  # the Tabby whose protocol this is; agents do not ask an older one whether telemetry is off
+PROTOCOL = "v0.9.0"  # of Tabby; agents do not ask an older one whether telemetry is off
 
 
-@speaking(NAMES)
+@with_field_names(NAMES)
 async def complete(request: web.Request, fields: Fields) -> web.StreamResponse:
     """One completion; the agent reads the first choice only."""
     with fields:
-        ask = read_ask(fields)
-    done = await collect(request, [ask])
+        handle = read_request(fields)
+    done = await collect(request, [handle])
     choices = [{"index": completion.choice, "text": completion.text} for completion in done]
-    return reply({"id": f"cmpl-{uuid.uuid4()}", "choices": choices, "mode": "standard", **told([ask], done)})
+    return reply({"id": f"cmpl-{uuid.uuid4()}", "choices": choices, "mode": "standard", **notes_field([handle], done)})
 
 
-def read_ask(fields: Fields) -> Ask:
+def read_request(fields: Fields) -> RequestHandle:
     """Raises RequestError for the first field that can't be used."""
     fields.refuse_unless("mode", ("standard",), "only standard completions are made")
     debug, segments = fields.part("debug_options"), fields.part("segments")
@@ -56,7 +57,7 @@ def read_ask(fields: Fields) -> Ask:
         shape="raw" if raw else "auto",
         heal=not raw,
     )
-    return Ask(request, notes=tuple(notes))
+    return RequestHandle(request, notes=notes)
 
 
 def _snippets(segments: Fields) -> list[Snippet]:
@@ -65,7 +66,7 @@ def _snippets(segments: Fields) -> list[Snippet]:
 
 
 async def health(request: web.Request) -> web.StreamResponse:
-    """What the agent needs to think that completions are available: a model's name, above all."""
+    """What the agent checks before it offers completions: a model's name, above all."""
     loaded = request.app[DAEMON].loaded()
     return reply(
         {
@@ -80,20 +81,20 @@ async def health(request: web.Request) -> web.StreamResponse:
                 "build_date": "",
                 "build_timestamp": "",
                 "git_sha": "",
-                "git_describe": f"{SPOKEN} (codespec {__version__})",
+                "git_describe": f"{PROTOCOL} (codespec {__version__})",
             },
         }
     )
 
 
 async def events(request: web.Request) -> web.StreamResponse:
-    """The agent tells what was shown and taken; nothing is kept."""
+    """The agent reports what was shown and accepted; nothing is kept."""
     with await read_fields(request):
         return web.Response()
 
 
 async def server_setting(request: web.Request) -> web.StreamResponse:
-    """Asks the agent to send nothing home."""
+    """Asks the agent to send no telemetry."""
     return reply({"disable_client_side_telemetry": True})
 
 

@@ -1,4 +1,4 @@
-"""What a handler reads from its ticket, however the engine's thread cut it into batches."""
+"""What an HTTP handler reads from its request handle, however the engine's thread cut it into batches."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codespec.errors import RequestError
-from codespec.server.tickets import Ask, Failed, Message, Ticket, nothing
+from codespec.server.handles import Failed, Message, RequestHandle, empty_completions
 from codespec.types import CompletionRequest, TextEvent
 
 
-def read(ticket: Ticket, batches: list[list[Message]]) -> list[Message]:
+def read(handle: RequestHandle, batches: list[list[Message]]) -> list[Message]:
     """All events, with a push between any two reads."""
 
     async def both() -> list[Message]:
         async def push() -> None:
             for batch in batches:
                 await asyncio.sleep(0)
-                ticket.push(batch)
+                handle.push(batch)
 
         pushing = asyncio.create_task(push())
-        found = [event async for event in ticket.events()]
+        found = [event async for event in handle.events()]
         await pushing
         return found
 
@@ -36,20 +36,20 @@ def test_events_come_in_order_and_end_with_the_last_choice(sizes: list[int], n: 
     texts: list[Message] = [TextEvent(0, str(number)) for number in range(sum(sizes))]
     rest = iter(texts)
     batches = [[next(rest) for _ in range(size)] for size in sizes]
-    ends = nothing(request, "stop")
-    ticket = Ticket(Ask(request))
-    assert read(ticket, [*batches, [ends[0], *ends], [TextEvent(0, "late")]]) == [*texts, *ends]
-    assert ticket.over
+    ends = empty_completions(request, "stop")
+    handle = RequestHandle(request)
+    assert read(handle, [*batches, [ends[0], *ends], [TextEvent(0, "late")]]) == [*texts, *ends]
+    assert handle.over
 
 
 def test_an_error_is_raised_behind_what_came_before() -> None:
-    ticket = Ticket(Ask(CompletionRequest(prefix="")))
-    ticket.push([TextEvent(0, "a"), Failed(RequestError("no: mend it", "prefix")), TextEvent(0, "b")])
+    handle = RequestHandle(CompletionRequest(prefix=""))
+    handle.push([TextEvent(0, "a"), Failed(RequestError("no: mend it", "prefix")), TextEvent(0, "b")])
 
     async def both() -> list[Message]:
         found: list[Message] = []
         with pytest.raises(RequestError):
-            async for event in ticket.events():
+            async for event in handle.events():
                 found.append(event)
         return found
 

@@ -10,7 +10,7 @@ from typing import IO, Any
 
 import pytest
 
-from codespec.server.output import Output, lasting
+from codespec.server.logs import Output, safe_output
 
 
 class Disk:
@@ -19,7 +19,7 @@ class Disk:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.full = False
         self._write = os.write
-        monkeypatch.setattr("codespec.server.output.os.write", self.write)
+        monkeypatch.setattr("codespec.server.logs.os.write", self.write)
 
     def write(self, number: int, data: bytes) -> int:
         if self.full:
@@ -28,7 +28,7 @@ class Disk:
 
 
 def on_file(stream: IO[bytes], output: Output) -> Any:
-    return output.over(open(stream.fileno(), "w", encoding="utf-8", closefd=False))  # it closes nothing
+    return output.wrap(open(stream.fileno(), "w", encoding="utf-8", closefd=False))  # it closes nothing
 
 
 def test_lines_are_lost_on_a_full_disk_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,9 +64,9 @@ def test_a_long_log_keeps_its_newer_lines(mode: str, tmp_path: Path) -> None:
 
 def test_what_is_no_file_stays_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     former = sys.stdout
-    with lasting() as output:
+    with safe_output() as output:
         assert sys.stdout is former and output.warning == ""
-        assert output.over(None) is None
+        assert output.wrap(None) is None
         print("seen")
     assert capsys.readouterr().out == "seen\n"
 
@@ -74,7 +74,7 @@ def test_what_is_no_file_stays_as_it_is(capsys: pytest.CaptureFixture[str]) -> N
 def test_streams_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with (tmp_path / "log").open("w") as own:
         monkeypatch.setattr(sys, "stdout", own)
-        with pytest.raises(KeyError), lasting():
+        with pytest.raises(KeyError), safe_output():
             print("half a line \udcff", end="")
             raise KeyError
         assert sys.stdout is own and not own.closed

@@ -1,7 +1,7 @@
 """The one thread that touches the engine: it loads it, runs rounds while there is work, and sleeps otherwise.
 
-Knows threads and the desk; what a round is, the desk knows. Handlers hand in commands, events go back to the event loop
-in one batch a round.
+Handlers post commands; messages go back to the event loop in one batch a round. Knows threads; what a round is, the
+dispatcher knows.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from typing import Any, Literal, NoReturn, TypeVar
 
 from codespec.errors import CodespecError, ServeError
 from codespec.server.audit import Audit
-from codespec.server.desk import Desk, Parcel
+from codespec.server.dispatcher import Delivery, Dispatcher
+from codespec.server.handles import RequestHandle
 from codespec.server.loading import Loaded, Progress
 from codespec.server.logs import log_failure
-from codespec.server.tickets import Ticket
 
 State = Literal["starting", "ready", "failed", "stopped"]
 Result = TypeVar("Result")
-PATIENCE = 0.15  # seconds after a text before what may follow it is computed: keystrokes come faster
+PREFETCH_DELAY = 0.15  # seconds after a finished text: keystrokes come faster
 
 
-class Worker:
+class EngineThread:
     """Owns the engine. `state`, `progress` and `loaded` may be read from the event loop."""
 
     def __init__(self, load: Callable[[Progress], Loaded]) -> None:
         self.state: State = "starting"
         self.progress = Progress()
         self.loaded: Loaded | None = None
-        self.desk: Desk | None = None  # for looking only
+        self.dispatcher: Dispatcher | None = None  # only to be read
         self.error: CodespecError | None = None
         self._load = load
-        self._inbox: list[Callable[[Desk], None]] = []
+        self._inbox: list[Callable[[Dispatcher], None]] = []
         self._wake = threading.Condition()
         self._stopping = False
         self._closed = False
@@ -49,29 +49,29 @@ class Worker:
         self._loop = loop
         self._thread.start()
 
-    async def loading(self) -> None:
+    async def until_loaded(self) -> None:
         """Waits until the engine is there. Raises the error if it will not be."""
         await self._ready.wait()
         if self.error is not None:
             raise self.error
 
-    async def failing(self) -> NoReturn:
+    async def until_failed(self) -> NoReturn:
         """Waits until the engine has failed, and raises the error."""
         await self._failed.wait()
         assert self.error is not None
         raise self.error
 
-    def admit(self, ticket: Ticket) -> None:
-        """Hands a ticket in."""
-        self._post(lambda desk: desk.admit(ticket))
+    def admit(self, handle: RequestHandle) -> None:
+        """Hands a request to the engine."""
+        self._post(lambda dispatcher: dispatcher.admit(handle))
 
-    def leave(self, ticket: Ticket) -> None:
-        """Nobody waits for this ticket any more; a thread that has ended needs not be told."""
+    def abort(self, handle: RequestHandle) -> None:
+        """Nobody waits for this request any more; a thread that has ended need not know."""
         with contextlib.suppress(ServeError):
-            self._post(lambda desk: desk.leave(ticket))
+            self._post(lambda dispatcher: dispatcher.abort(handle))
 
     async def call(self, function: Callable[[], Result]) -> Result:
-        """Runs something of the engine's between two rounds; for what is not safe beside it."""
+        """Runs a function between two rounds, because it is not safe during one."""
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._post(lambda _: self._answer(function, future))
         return await future
@@ -85,7 +85,7 @@ class Worker:
             self._thread.join(seconds)
         return not self._thread.is_alive()
 
-    def _post(self, command: Callable[[Desk], None]) -> None:
+    def _post(self, command: Callable[[Dispatcher], None]) -> None:
         with self._wake:
             if self._closed:
                 raise ServeError("The engine has stopped: restart the daemon.", 503)
@@ -102,81 +102,81 @@ class Worker:
             log_failure("the models did not load", error)
             self._give_up(ServeError(f"The models did not load ({type(error).__name__}): see the log above.", 503))
             return
-        desk = self.desk = _desk(self.loaded)
+        dispatcher = self.dispatcher = _build_dispatcher(self.loaded)
         self.state = "ready"
-        self._tell(self._ready.set)
+        self._post_to_loop(self._ready.set)
         try:
-            self._work(desk)
+            self._work(dispatcher)
             self.state = "stopped"
-            self._close(desk, ServeError("The daemon is stopping: ask again when it is back.", 503, 5))
-            desk.engine.close()
+            self._close(dispatcher, ServeError("The daemon is stopping: ask again when it is back.", 503, 5))
+            dispatcher.engine.close()
         except BaseException as error:  # the border of the thread: without it, every open request would wait for ever
             log_failure("the engine's thread ended", error)
             self._give_up(ServeError(f"The engine has stopped ({type(error).__name__}): restart the daemon.", 503))
-            self._close(desk, ServeError("The engine has stopped: restart the daemon.", 503))
+            self._close(dispatcher, ServeError("The engine has stopped: restart the daemon.", 503))
 
-    def _work(self, desk: Desk) -> None:
-        while (commands := self._take(desk)) is not None:
+    def _work(self, dispatcher: Dispatcher) -> None:
+        while (commands := self._take(dispatcher)) is not None:
             for command in commands:
-                command(desk)
-            desk.round()
-            self._deliver(desk)
+                command(dispatcher)
+            dispatcher.round()
+            self._deliver(dispatcher)
 
-    def _close(self, desk: Desk, error: ServeError) -> None:
-        """Nothing more is taken; who is still here is told why."""
+    def _close(self, dispatcher: Dispatcher, error: ServeError) -> None:
+        """Takes nothing more and ends what is left with the error."""
         with self._wake:
             self._closed = True
             commands, self._inbox = self._inbox, []
-        desk.refuse_all(error)  # first, so that the commands find nothing that needs the engine, which may be broken
+        dispatcher.refuse_all(error)  # first: then no command needs the engine, which may be broken
         for command in commands:
-            command(desk)
-        desk.refuse_all(error)
-        self._deliver(desk)
+            command(dispatcher)
+        dispatcher.refuse_all(error)
+        self._deliver(dispatcher)
 
-    def _take(self, desk: Desk) -> list[Callable[[Desk], None]] | None:
+    def _take(self, dispatcher: Dispatcher) -> list[Callable[[Dispatcher], None]] | None:
         """New commands, waited for while there is nothing to do; None once the thread is to end."""
         with self._wake:
-            while not (self._inbox or self._stopping or (seconds := desk.idle_for) == 0.0):
+            while not (self._inbox or self._stopping or (seconds := dispatcher.idle_for) == 0.0):
                 self._wake.wait(seconds)
             if self._stopping:
                 return None
             commands, self._inbox = self._inbox, []
             return commands
 
-    def _deliver(self, desk: Desk) -> None:
-        parcels, desk.outbox = desk.outbox, []
-        if parcels:
-            self._tell(partial(_hand_out, parcels))
+    def _deliver(self, dispatcher: Dispatcher) -> None:
+        deliveries, dispatcher.outbox = dispatcher.outbox, []
+        if deliveries:
+            self._post_to_loop(partial(_hand_out, deliveries))
 
     def _answer(self, function: Callable[[], Result], future: asyncio.Future[Result]) -> None:
         try:
             result = function()
-        except Exception as error:  # the border of the thread: the handler that asked gets it
-            self._tell(partial(_set, future, future.set_exception, error))
+        except Exception as error:  # the border of the thread: the caller gets it
+            self._post_to_loop(partial(_set, future, future.set_exception, error))
         else:
-            self._tell(partial(_set, future, future.set_result, result))
+            self._post_to_loop(partial(_set, future, future.set_result, result))
 
     def _give_up(self, error: CodespecError) -> None:
         self.error, self.state = error, "failed"
-        self._tell(self._ready.set)
-        self._tell(self._failed.set)
+        self._post_to_loop(self._ready.set)
+        self._post_to_loop(self._failed.set)
 
-    def _tell(self, function: Callable[[], object]) -> None:
-        """Runs something on the event loop; once that is closed, nobody is left to be told."""
+    def _post_to_loop(self, function: Callable[[], object]) -> None:
+        """Runs something on the event loop; once that is closed, nobody is left to wait."""
         assert self._loop is not None
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(function)
 
 
-def _desk(loaded: Loaded) -> Desk:
+def _build_dispatcher(loaded: Loaded) -> Dispatcher:
     names = {"target": loaded.name, "drafter": loaded.drafter}
     audit = Audit(loaded.engine, loaded.audit_every, names)
-    return Desk(loaded.engine, loaded.slots, loaded.prefetch, PATIENCE, audit)
+    return Dispatcher(loaded.engine, loaded.slots, loaded.prefetch, PREFETCH_DELAY, audit)
 
 
-def _hand_out(parcels: Sequence[Parcel]) -> None:
-    for ticket, messages in parcels:
-        ticket.push(messages)
+def _hand_out(deliveries: Sequence[Delivery]) -> None:
+    for handle, messages in deliveries:
+        handle.push(messages)
 
 
 def _set(future: asyncio.Future[Any], setter: Callable[[Any], None], value: object) -> None:

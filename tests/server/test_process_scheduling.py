@@ -12,7 +12,7 @@ from itertools import count
 
 import pytest
 
-from codespec.server.turns import SHARE
+from codespec.server.scheduling import OLDEST_SHARE
 from tests.cli.conftest import Models, models  # noqa: F401
 from tests.server.daemons import wait_for
 from tests.server.test_process import Process, daemon
@@ -86,5 +86,5 @@ def test_a_long_request_ends_while_short_ones_keep_coming(served: Process) -> No
         for one in asking:
             one.join()
     print(spent, len(answered))
-    assert spent <= 2 * 60 * -(-SLOTS // (SLOTS // SHARE)) + 3 * SLOTS * 30
+    assert spent <= 2 * 60 * -(-SLOTS // (SLOTS // OLDEST_SHARE)) + 3 * SLOTS * 30
     assert set(answered) == {200} and len(answered) > 3 * SLOTS

@@ -1,0 +1,160 @@
+"""Chat templates: a conversation becomes the target's prompt ids by the model's own template.
+
+Only the template writes control tokens. In the messages, the characters that control tokens begin with are replaced
+by placeholders before the template sees them, and put back after tokenization: a message that spells `<|im_end|>`
+stays text. The template runs in a process of its own (`chat_template_process`). Knows no dialect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+
+from codespec.bounded_json import parse_json
+from codespec.errors import RequestError
+from codespec.server.chat_template_process import MOST_ADDED, SECONDS
+from codespec.server.wire import MOST_BODY, clip
+from codespec.text.control_tokens import token_content
+from codespec.token_file import TOKEN_VARIABLE
+
+if TYPE_CHECKING:
+    from codespec.text.tokenizer import TextTokenizer
+
+COMMAND = (sys.executable, "-P", "-m", "codespec.server.chat_template_process")
+START_SECONDS = 60.0  # its imports take one or two, on a busy machine ten
+MOST_REPLY = 12 * (2 * MOST_BODY + MOST_ADDED)  # bytes: twelve to a character outside the basic plane
+_WRONG = "messages can't be laid out by the model's chat template"
+# Characters without a meaning: Unicode's noncharacters, then a private use plane.
+_FREE = (*range(0xFDD0, 0xFDF0), *range(0xF0000, 0xF1000))
+
+
+@dataclass(frozen=True, slots=True)
+class ChatMessage:
+    """One message of a conversation."""
+
+    role: str
+    content: str
+
+
+def find_chat_template(tokenizer: TextTokenizer) -> str:
+    """The source of the model's template (of several the one named `default`); "" if it has none."""
+    found = tokenizer.config.get("chat_template")
+    if isinstance(found, list):
+        named = (entry for entry in found if isinstance(entry, dict) and entry.get("name") == "default")
+        found = next(named, {}).get("template")
+    return found if isinstance(found, str) else ""
+
+
+def hide_control_tokens(
+    tokenizer: TextTokenizer, conversation: Sequence[ChatMessage]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """What the template's process needs to render a conversation, and the placeholder of each hidden character. Raises
+    RequestError on `messages`.
+    """
+    placeholders = find_placeholders(tokenizer.control_starts, [message.content for message in conversation])
+    table = str.maketrans(placeholders)
+    messages = [{"role": one.role, "content": one.content.translate(table)} for one in conversation]
+    template, tokens = find_chat_template(tokenizer), _special_tokens(tokenizer)
+    return {"template": template, "messages": messages, "tokens": tokens}, placeholders
+
+
+def encode_prompt(
+    tokenizer: TextTokenizer, rendered: str, placeholders: Mapping[str, str]
+) -> tuple[tuple[int, ...], str]:
+    """The prompt's ids, up to where the model answers, and their text."""
+    ids = tuple(tokenizer.encode_with_specials(rendered, placeholders))
+    return ids, tokenizer.decode_bytes(ids).decode("utf-8", "replace")
+
+
+def find_placeholders(hidden: frozenset[str], texts: Sequence[str]) -> dict[str, str]:
+    """For each hidden character another one that occurs in none of the texts."""
+    taken = set().union(*texts)
+    free = [chr(code) for code in _FREE if chr(code) not in taken]
+    if len(free) < len(hidden):
+        raise RequestError("messages hold too many characters of private use: leave them out.", "messages")
+    return dict(zip(sorted(hidden), free, strict=False))
+
+
+def _special_tokens(tokenizer: TextTokenizer) -> dict[str, str]:
+    """Special tokens by the names that templates use."""
+    named = {name: token_content(value) for name, value in tokenizer.config.items() if name.endswith("_token")}
+    return {name: content for name, content in named.items() if content}
+
+
+class ChatTemplates:
+    """Renders one conversation at a time. The first one starts the process; if one ends it, the next starts another."""
+
+    def __init__(self) -> None:
+        self._process: asyncio.subprocess.Process | None = None
+        self._lock = asyncio.Lock()
+
+    async def render(self, conversation: Mapping[str, Any]) -> str:
+        """The text of a conversation as `hide_control_tokens` returns it. Raises RequestError on `messages`."""
+        async with self._lock:
+            replied = False
+            try:
+                reply = await self._request(conversation)
+                replied = True
+            except TimeoutError as error:
+                sentence = f"{_WRONG} (it takes longer than {SECONDS} s): use /v1/completions, or another model."
+                raise RequestError(sentence, "messages") from error
+            finally:
+                if not replied:  # what it may still write would be read as the next reply
+                    await self.close()
+        if "text" in reply:
+            return str(reply["text"])
+        raise RequestError(f"{_WRONG} ({clip(reply['error'], 200)}): change their roles or order.", "messages")
+
+    async def close(self) -> None:
+        """Ends the process."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+    async def _request(self, conversation: Mapping[str, Any]) -> dict[str, Any]:
+        process = await self._running()
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            async with asyncio.timeout(SECONDS):
+                process.stdin.write(json.dumps(conversation).encode() + b"\n")
+                await process.stdin.drain()
+                reply: dict[str, Any] = parse_json(await process.stdout.readline())
+        except (ConnectionError, ValueError) as error:  # it ended, or its reply is longer than any text
+            sentence = f"{_WRONG} (it ends the process that runs it): use /v1/completions, or another model."
+            raise RequestError(sentence, "messages") from error
+        return reply
+
+    async def _running(self) -> asyncio.subprocess.Process:
+        if self._process is None:
+            inherited = {name: value for name, value in os.environ.items() if name != TOKEN_VARIABLE}
+            one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # each thread counts as memory
+            self._process = await asyncio.create_subprocess_exec(
+                *COMMAND,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL,
+                env={**inherited, **one_thread},
+                limit=MOST_REPLY,
+            )
+            assert self._process.stdout is not None
+            async with asyncio.timeout(START_SECONDS):
+                await self._process.stdout.readline()
+        return self._process
+
+
+CHAT_TEMPLATES: web.AppKey[ChatTemplates] = web.AppKey("chat_templates", ChatTemplates)
+
+
+async def end_chat_templates(app: web.Application) -> None:
+    """Ends the process with the application."""
+    await app[CHAT_TEMPLATES].close()

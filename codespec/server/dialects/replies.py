@@ -1,0 +1,195 @@
+"""What dialects share in replying: events collected or streamed, notes, log-probabilities, and OpenAI's reply shapes,
+which its two endpoints and Mistral's have in common. Knows handles and replies; knows no dialect's fields.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from aiohttp import web
+
+from codespec.errors import CodespecError
+from codespec.server.daemon import DAEMON
+from codespec.server.dialects.logprobs import Placed, TokenNames, TokenPlacer
+from codespec.server.handles import RequestHandle
+from codespec.server.loading import Loaded
+from codespec.server.scopes import SCOPES
+from codespec.server.wire import StreamReply, error_body, sse
+from codespec.types import Completion, DoneEvent, Event, RoundEvent, TextEvent, TokenLogprob
+
+FINISH = {"stop": "stop", "length": "length", "deadline": "length", "cancelled": "stop"}
+DONE = b"data: [DONE]\n\n"
+
+
+async def collect(request: web.Request, handles: Sequence[RequestHandle]) -> list[Completion]:
+    """All choices of all handles, numbered through."""
+    scope = await request.app[SCOPES].of(request)
+    with ExitStack() as stack:
+        for handle in handles:
+            stack.enter_context(request.app[DAEMON].submit(handle, scope))
+        done = [completion for handle in handles for completion in await handle.completions()]
+    return [replace(completion, choice=number) for number, completion in enumerate(done)]
+
+
+async def stream(
+    request: web.Request,
+    handles: Sequence[RequestHandle],
+    reply: StreamReply,
+    encode: Callable[[Event], Iterable[bytes]],
+    encode_error: Callable[[CodespecError], bytes] = lambda error: sse(error_body(error)),
+    last: bytes = b"",
+) -> web.StreamResponse:
+    """Sends each event as `encode` writes it, choices numbered through all handles, then `last`. An error before the
+    first byte is raised; a later one is part of the stream.
+    """
+    scope = await request.app[SCOPES].of(request)
+    with ExitStack() as stack:
+        for handle in handles:
+            stack.enter_context(request.app[DAEMON].submit(handle, scope))
+        try:
+            async for event in _numbered(handles):
+                for piece in encode(event):
+                    await reply.send(piece)
+        except CodespecError as error:
+            if not reply.response.prepared:
+                raise
+            last = encode_error(error)
+    await reply.send(last)
+    return await reply.end()
+
+
+async def _numbered(handles: Sequence[RequestHandle]) -> AsyncIterator[Event]:
+    """The events of one handle after the other: all run at the same time, and none waits for its reader."""
+    before = 0
+    for handle in handles:
+        async for event in handle.events():
+            yield replace(event, choice=before + event.choice) if before else event
+        before += handle.request.n
+
+
+def notes_field(handles: Iterable[RequestHandle], done: Iterable[Completion]) -> dict[str, list[str]]:
+    """What the daemon did that the client did not ask for, as a field that clients ignore; {} for nothing."""
+    notes = dict.fromkeys(note for handle in handles for note in handle.notes)
+    notes.update(dict.fromkeys(note for completion in done for note in completion.stats.notes))
+    return {"notes": list(notes)} if notes else {}
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceShape:
+    """How one of OpenAI's endpoints writes a choice, from its number, its text, its finish reason (None: it goes on)
+    and its log-probabilities (None: not requested).
+
+    `whole` is for a whole reply, `chunk` for a piece of a stream, `logprobs` makes what both are given; `opening` is
+    the chunk that begins each choice.
+    """
+
+    whole: Callable[[int, str, str | None, Any], dict[str, Any]]
+    chunk: Callable[[int, str, str | None, Any], dict[str, Any]]
+    logprobs: Callable[[TokenNames, Sequence[Placed]], Any] = lambda names, placed: None
+    opening: Callable[[int], dict[str, Any] | None] = lambda choice: None
+
+
+def new_frame(prefix: str, kind: str, loaded: Loaded) -> dict[str, Any]:
+    """The fields that every object of one OpenAI reply begins with."""
+    return {
+        "id": f"{prefix}-{secrets.token_hex(12)}",
+        "object": kind,
+        "created": int(time.time()),
+        "model": loaded.name,
+        "system_fingerprint": "codespec",
+    }
+
+
+def usage(done: Sequence[Completion], choices: int) -> dict[str, Any]:
+    """Tokens of all choices and of the prompts; a prompt counts once, whatever its number of `choices`."""
+    prompts = [completion.stats for completion in done[::choices]]
+    prompt, written = sum(s.prompt_tokens for s in prompts), sum(completion.stats.committed for completion in done)
+    cached = {"cached_tokens": sum(s.cached_tokens for s in prompts)}
+    counts = {"prompt_tokens": prompt, "completion_tokens": written, "total_tokens": prompt + written}
+    return {**counts, "prompt_tokens_details": cached}
+
+
+def whole_reply(
+    frame: dict[str, Any],
+    shape: ChoiceShape,
+    names: TokenNames | None,
+    handles: Sequence[RequestHandle],
+    done: Sequence[Completion],
+) -> dict[str, Any]:
+    """A reply in one piece, without its usage."""
+    choices = []
+    for number, completion in enumerate(done):
+        logprobs = None
+        if names is not None:
+            placer = TokenPlacer(names)
+            placer.add(completion.logprobs)
+            logprobs = shape.logprobs(names, placer.take(len(completion.text)))
+        choices.append(shape.whole(number, completion.text, FINISH[completion.finish_reason], logprobs))
+    return {**frame, "choices": choices, **notes_field(handles, done)}
+
+
+@dataclass(slots=True)
+class Chunks:
+    """The pieces of a streamed reply; the last one holds the usage, if it was requested."""
+
+    frame: dict[str, Any]
+    shape: ChoiceShape
+    handles: Sequence[RequestHandle]
+    names: TokenNames | None = None  # of the vocabulary, if log-probabilities were requested
+    with_usage: bool = False
+    opened: bool = False
+    lengths: dict[int, int] = field(default_factory=dict)  # characters sent, by choice
+    placers: dict[int, TokenPlacer] = field(default_factory=dict)
+    done: dict[int, Completion] = field(default_factory=dict)
+
+    def encode(self, event: Event) -> list[bytes]:
+        """The chunks that an event becomes."""
+        pieces = [] if self.opened else self._open()
+        choice = event.choice
+        if isinstance(event, TextEvent):
+            self.lengths[choice] = self.lengths.get(choice, 0) + len(event.text)
+            pieces.append(self._chunk(self.shape.chunk(choice, event.text, None, self._logprobs(choice))))
+        elif isinstance(event, RoundEvent):
+            self._place(choice, event.logprobs)
+        else:
+            pieces += self._end(event)
+        return pieces
+
+    @property
+    def _choices(self) -> int:
+        return sum(handle.request.n for handle in self.handles)
+
+    def _open(self) -> list[bytes]:
+        self.opened = True
+        opening = [self.shape.opening(choice) for choice in range(self._choices)]
+        return [self._chunk(choice) for choice in opening if choice is not None]
+
+    def _end(self, event: DoneEvent) -> list[bytes]:
+        choice, completion = event.choice, event.completion
+        self.done[choice] = completion
+        self._place(choice, completion.logprobs)
+        last = self.shape.chunk(choice, "", FINISH[completion.finish_reason], self._logprobs(choice))
+        pieces = [self._chunk(last, **notes_field(self.handles, [completion]))]
+        if self.with_usage and len(self.done) == self._choices:
+            done = [self.done[number] for number in sorted(self.done)]
+            pieces.append(sse({**self.frame, "choices": [], "usage": usage(done, self.handles[0].request.n)}))
+        return pieces
+
+    def _place(self, choice: int, logprobs: Sequence[TokenLogprob]) -> None:
+        if self.names is not None:
+            self.placers.setdefault(choice, TokenPlacer(self.names)).add(logprobs)
+
+    def _logprobs(self, choice: int) -> Any:
+        """Of the tokens that begin in the text sent so far, if they were not sent yet."""
+        if self.names is None or choice not in self.placers:
+            return None
+        placed = self.placers[choice].take(self.lengths.get(choice, 0))
+        return self.shape.logprobs(self.names, placed) if placed else None
+
+    def _chunk(self, choice: dict[str, Any], **more: Any) -> bytes:
+        return sse({**self.frame, "choices": [choice], **more})

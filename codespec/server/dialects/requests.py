@@ -1,0 +1,146 @@
+"""What dialects share in reading a request: common fields, ready-made prompts, and errors in the client's field names.
+
+Knows fields and which models fill in; knows no dialect.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any, Concatenate, ParamSpec
+
+from aiohttp import web
+
+from codespec.errors import RequestError
+from codespec.secret_files import is_secret
+from codespec.server.loading import Loaded
+from codespec.server.wire import MOST_COUNT, Fields
+from codespec.text.fim_templates import FimMissing, find_template, split_ready_made
+from codespec.types import Snippet
+
+MOST_CHOICES = 16  # texts for one prompt
+MOST_SEED = (1 << 63) - 1
+
+Prompt = str | tuple[int, ...]
+Rest = ParamSpec("Rest")
+Handler = Callable[Concatenate[web.Request, Rest], Coroutine[Any, Any, web.StreamResponse]]
+
+
+def with_field_names(names: Mapping[str, str]) -> Callable[[Handler[Rest]], Handler[Rest]]:
+    """For a handler whose fields have other names than CompletionRequest's: errors name the client's field."""
+
+    def wrap(handler: Handler[Rest]) -> Handler[Rest]:
+        async def handle(request: web.Request, /, *rest: Rest.args, **named: Rest.kwargs) -> web.StreamResponse:
+            try:
+                return await handler(request, *rest, **named)
+            except RequestError as error:
+                if type(error) is not RequestError or error.field not in names:
+                    raise
+                name = names[error.field]
+                raise RequestError(str(error).replace(error.field, name, 1), name) from error
+
+        return handle
+
+    return wrap
+
+
+def read_max_tokens(
+    fields: Fields, name: str, context: int, notes: list[str], default: int = 64, least: int = -2
+) -> int:
+    """How many tokens to write at most; a negative number means all that fit. Clients ask for more than a context
+    holds: at most half of it is granted, because the prompt needs the rest.
+    """
+    wanted = fields.whole(name, default, least, MOST_COUNT)
+    granted = min(wanted if wanted >= 0 else context, max(1, context // 2))
+    if wanted > granted:
+        notes.append(f"{fields.label(name)} was cut to {granted}, half of the context: the prompt needs the other")
+    return granted
+
+
+def read_seed(fields: Fields, name: str = "seed") -> int:
+    """The seed; a negative one means a random one."""
+    seed = fields.whole(name, 0, -MOST_SEED - 1, MOST_SEED)
+    return seed if seed >= 0 else secrets.randbits(32)
+
+
+def read_choices(fields: Fields, name: str = "n") -> int:
+    """How many texts to write for each prompt."""
+    return fields.whole(name, 1, 1, MOST_CHOICES)
+
+
+def read_top_k(fields: Fields) -> int:
+    """From how many of the likeliest tokens to sample; 0 and less mean all."""
+    return max(0, fields.whole("top_k", 0, -1, MOST_COUNT))
+
+
+def read_sampling(fields: Fields) -> dict[str, Any]:
+    """OpenAI's sampling fields and stops. Raises RequestError for what the engine does not have."""
+    for name in ("frequency_penalty", "presence_penalty"):
+        fields.refuse_unless(name, (0,), "repetition_penalty is what the engine has")
+    fields.refuse_unless("logit_bias", ({},), "tokens are the engine's own")
+    return {
+        "temperature": fields.number("temperature", 0.0, 0.0, 2.0),
+        "top_k": read_top_k(fields),
+        "top_p": max(1e-6, fields.number("top_p", 1.0, 0.0, 1.0)),
+        "min_p": fields.number("min_p", 0.0, 0.0, 1.0),
+        "repetition_penalty": fields.number("repetition_penalty", 1.0, 0.01, 100.0),
+        "seed": read_seed(fields),
+        "n": read_choices(fields),
+        "stop": fields.texts("stop"),
+    }
+
+
+def read_include_usage(fields: Fields) -> bool:
+    """Whether the client wants the usage at the end of an OpenAI stream."""
+    options = fields.part("stream_options")
+    return options is not None and options.flag("include_usage")
+
+
+def read_prompt(prompt: Prompt, fields: Fields, loaded: Loaded, notes: list[str]) -> dict[str, Any]:
+    """Prefix, suffix and other files, whether the client sends them apart or puts them together with a known family's
+    markers; or token ids.
+    """
+    suffix = fields.text("suffix", "")
+    if suffix:
+        require_fim(loaded, "suffix")
+    if not isinstance(prompt, str):
+        if suffix:
+            raise RequestError("suffix can't go with a prompt of token ids: send the prompt as text.", "suffix")
+        return {"prefix": prompt_text(prompt, loaded), "prompt_ids": prompt}
+    ready_made = None if suffix else split_ready_made(prompt)
+    if ready_made is None:
+        return {"prefix": prompt, "suffix": suffix}
+    require_fim(loaded, "prompt", "send plain text, without markers")
+    files = without_secrets((Snippet(path, text) for path, text in ready_made.files), notes)
+    return {"prefix": ready_made.prefix, "suffix": ready_made.suffix, "snippets": files}
+
+
+def prompt_text(prompt: Prompt, loaded: Loaded) -> str:
+    """A prompt as text. It skips ids that the model does not have: the engine refuses those."""
+    if isinstance(prompt, str):
+        return prompt
+    token_bytes = loaded.engine.target.tokenizer.token_bytes
+    known = (token_bytes[token] for token in prompt if 0 <= token < len(token_bytes))
+    return b"".join(known).decode("utf-8", "replace")
+
+
+def without_secrets(snippets: Iterable[Snippet], notes: list[str]) -> tuple[Snippet, ...]:
+    """The snippets of files whose names do not suggest secrets."""
+    found = list(snippets)
+    kept = tuple(snippet for snippet in found if not is_secret(snippet.path))
+    if len(kept) < len(found):
+        notes.append(f"{len(found) - len(kept)} of {len(found)} other files may hold secrets and were left out")
+    return kept
+
+
+def missing_fim(loaded: Loaded) -> str:
+    """Why the model cannot fill in between two texts; "" if it can."""
+    found = find_template(loaded.engine.target.tokenizer)
+    return found.reason if isinstance(found, FimMissing) else ""
+
+
+def require_fim(loaded: Loaded, name: str, mend: str = "leave it out") -> None:
+    """Raises RequestError if a field needs a model that fills in, and this one does not."""
+    reason = missing_fim(loaded)
+    if reason:
+        raise RequestError(f"{name} can't be used ({reason}): {mend}.", name)
