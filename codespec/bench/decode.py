@@ -37,8 +37,8 @@ from codespec.models.loader import find_device
 from codespec.models.processor import processor
 from codespec.pair.folder import find_folder
 from codespec.pair.gguf import read_source
+from codespec.progress import ProgressBar
 from codespec.text.control_tokens import read_json
-from codespec.training.progress import Steps
 
 LIMIT, TOKENS, REPEATS = 24, 128, 3
 
@@ -121,7 +121,7 @@ class Contest:
     def play(self) -> None:
         """Runs the passes that are not there yet, while there is time."""
         waiting = self._waiting()
-        steps = Steps("measure", sum(len(work) for _, _, work in waiting))
+        steps = ProgressBar("measure", sum(len(work) for _, _, work in waiting))
         references = References(self.lineup, self.models, self.token_bytes)
         for cell, repeat, work in waiting:
             begun = time.monotonic()
@@ -145,7 +145,7 @@ class Contest:
     def _calibrated(self) -> dict[str, Any]:
         everybody = [contestant for family in self.lineup.families for contestant in family.contestants]
         several = any(count > 1 for count in self.bench.concurrency)
-        measured = calibrate(self.lineup, self.tasks, several, Steps("calibrate", len(everybody)).advance)
+        measured = calibrate(self.lineup, self.tasks, several, ProgressBar("calibrate", len(everybody)).advance)
         found: dict[str, Any] = {}
         for contestant in everybody:
             fastest = self.lineup.fastest.get(contestant.name)

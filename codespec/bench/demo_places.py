@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from codespec.bench.prompts import stdlib_prompts
-from codespec.training.corpus import Document
-from codespec.training.gaps import Finder, Gap, block_gaps, line_gaps, spread
+from codespec.corpus.documents import Document
+from codespec.corpus.gaps import Finder, Gap, block_gaps, line_gaps, spread
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 SEED = 0

@@ -25,7 +25,7 @@ from codespec.bench.tape import Step
 from codespec.config import EngineConfig
 from codespec.errors import ConfigError
 from codespec.models.processor import processor
-from codespec.training.progress import Steps
+from codespec.progress import ProgressBar
 
 MEASURED = ("off", "confidence:0.4", "cost learned", "cost+syntax learned")
 UNGUESSABLE = ("confidence:0.4", "cost fresh", "cost learned", "cost+syntax fresh", "cost+syntax learned")
@@ -52,7 +52,7 @@ def run_policy_bench(bench: PolicyBench) -> dict[str, Any]:
     spots, note = _spots(bench)
     pair = load_pair(bench.config, BATCH, LONGEST)
     notes = [note, *pair.notes]
-    steps = Steps("record", len(spots))
+    steps = ProgressBar("record", len(spots))
     recordings = record(pair, spots, bench.tokens, steps.advance)
     if not recordings:
         raise ConfigError("No place has enough text for a draft: name longer files, or lower --warmup.")
@@ -93,7 +93,7 @@ def _section(pair: Pair, recordings: Sequence[Recording], bench: PolicyBench, sh
     """Everything for one size of the target."""
     prices = Prices(read_costs(bench.costs, shape) if bench.costs else measure_costs(pair))
     rows = [*rows_of_thumb(), *cost_rows(pair, prices, recordings)]
-    steps = Steps(f"replay {shape}", 2 * (len(rows) + 1) + len(UNGUESSABLE) + 1)
+    steps = ProgressBar(f"replay {shape}", 2 * (len(rows) + 1) + len(UNGUESSABLE) + 1)
     found: dict[str, Any] = {"costs": prices.table.as_dict(), "batch": {}}
     for batch in (1, BATCH):
         scores = _scores(pair, [*rows, oracle_row(prices, batch)], recordings, prices, batch, steps.advance)
@@ -153,7 +153,7 @@ def _measured(
     """What the clock says of recordings, beside their replay: each alone, for a rule learns from the one before."""
     alone = [[recording] for recording in recordings]
     scores = {row.name: score(play(pair, row, alone, 1), prices, recordings) for row in rows}
-    steps = Steps("measure", len(recordings) * len(rows))
+    steps = ProgressBar("measure", len(recordings) * len(rows))
     measured = measure_policies(pair, rows, recordings, steps.advance)
     comparisons = [("cost+syntax learned", "cost learned"), ("cost+syntax learned", fixed), ("cost learned", fixed)]
     return {

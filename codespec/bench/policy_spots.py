@@ -10,10 +10,10 @@ from codespec_grammars import find_language
 
 from codespec.bench.prompts import read_prompts
 from codespec.bench.recording import Spot
+from codespec.corpus.documents import Document
+from codespec.corpus.gaps import Gap, line_gaps, spread
+from codespec.corpus.held_out import read_held_out
 from codespec.errors import ConfigError
-from codespec.training.corpus import Document
-from codespec.training.gaps import Gap, line_gaps, spread
-from codespec.training.held_out import read_held_out
 
 HELD_OUT = Path(".train/held_out.jsonl.gz")
 A_FILE = 3  # places in one file, so that a policy that starts afresh there has something to learn from

@@ -12,8 +12,8 @@ import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 
+from codespec.corpus.sources import HELD_OUT_STDLIB
 from codespec.errors import ConfigError
-from codespec.training.holdout import HELD_OUT_STDLIB
 
 MIN_LINES = 60
 PREFIX_LINES = 40

@@ -19,16 +19,16 @@ from codespec.bench.quality_execution import Ended, Executor, TaskTest, demand_l
 from codespec.bench.quality_scores import Outcome, count_rows, differences
 from codespec.bench.quality_sites import PROJECT_KINDS, SEED, TASK_KINDS, Site, choose_sites
 from codespec.config import STARTER, EngineConfig
+from codespec.corpus.held_out import HeldOut, read_held_out
+from codespec.corpus.infilling import BATCH, begins_right, infill_request, is_exact
 from codespec.engine.engine import Engine
 from codespec.engine.load import build_engine
 from codespec.errors import ConfigError
+from codespec.models.loader import model_facts
 from codespec.models.processor import processor
 from codespec.pair.folder import find_folder
+from codespec.progress import ProgressBar
 from codespec.text.fim import FimMissing, find_template
-from codespec.training.evaluation import model_facts
-from codespec.training.held_out import HeldOut, read_held_out
-from codespec.training.infilling import BATCH, begins_right, infill_request, is_exact
-from codespec.training.progress import Steps
 from codespec.types import CompletionRequest
 
 GROUP = 4 * BATCH  # requests in the queue at once, so that the batch is full until its end
@@ -131,7 +131,9 @@ def _measure(
     engine = build_engine(engine_settings(bench.config, name))
     template = find_template(engine.target.tokenizer)
     sides = "left" if bench.left_only or isinstance(template, FimMissing) else template.order
-    written, notes = _write(engine, [request_for(bench, site) for site in sites], Steps(label, len(sites)).advance)
+    written, notes = _write(
+        engine, [request_for(bench, site) for site in sites], ProgressBar(label, len(sites)).advance
+    )
     facts = model_facts(engine.target) | {
         "name": label,
         "dtype": engine.target.spec.dtype,

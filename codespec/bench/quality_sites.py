@@ -11,11 +11,10 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from codespec.corpus.gaps import MAX_BLOCKS, MAX_LINES, Gap, block_gaps, line_gaps, spread, task_gaps
+from codespec.corpus.held_out import HeldOut, Task
+from codespec.corpus.infilling import MAX_TOKENS
 from codespec.errors import ConfigError
-from codespec.training.evaluation import BLOCKS, LINES
-from codespec.training.gaps import Gap, block_gaps, line_gaps, spread, task_gaps
-from codespec.training.held_out import HeldOut, Task
-from codespec.training.infilling import TOKENS
 from codespec.types import Shape
 
 HUMANEVAL = "humaneval"  # the row of its kinds; the rows of held-out code are languages
@@ -48,7 +47,7 @@ class Site:
     @property
     def tokens(self) -> int:
         """The most tokens that a completion may have."""
-        return MANY_TOKENS if self.kind in TASK_KINDS and self.shape == "block" else TOKENS[self.shape]
+        return MANY_TOKENS if self.kind in TASK_KINDS and self.shape == "block" else MAX_TOKENS[self.shape]
 
     @property
     def source(self) -> tuple[str, str]:
@@ -127,7 +126,7 @@ def _in_tasks(tasks: Sequence[Task], kind: str, seed: int, each: int) -> list[Si
 
 
 def _in_projects(held_out: HeldOut, kind: str, seed: int, limit: int) -> list[Site]:
-    total, find = (LINES, line_gaps(seed)) if kind == LINE else (BLOCKS, block_gaps(seed))
+    total, find = (MAX_LINES, line_gaps(seed)) if kind == LINE else (MAX_BLOCKS, block_gaps(seed))
     count = math.ceil(total / max(1, len(held_out.rows)))
     return [
         Site(kind, row, gap)

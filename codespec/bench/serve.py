@@ -23,7 +23,7 @@ from codespec.bench.serve_places import Typing, find_places, find_typing
 from codespec.bench.serve_summary import Cell, keystrokes, overhead
 from codespec.config import EngineConfig
 from codespec.models.processor import processor
-from codespec.training.progress import Steps
+from codespec.progress import ProgressBar
 
 # Both halves of the places are completed off and on. Between two visits of a place lie all places of the other half,
 # whichever side comes next: what the caches still hold of its prompt is the same for both, and its text has left the
@@ -92,7 +92,7 @@ async def _section(
         facts, texts = await client.facts(), dict[int, str]()
         passes = len(bench.concurrency) * bench.repeats * len(ORDER)
         typed = sum(len(list(document.bodies(bench.keystrokes))) for document in typing)
-        steps = Steps(f"serve {shape}", len(places) * (1 + passes // 2) + typed)
+        steps = ProgressBar(f"serve {shape}", len(places) * (1 + passes // 2) + typed)
         bodies = _bodies(places, bench.tokens)
         await client.closed_loop([{**body, "speculate": True} for body in bodies], 1, steps.advance)  # it learns
         cells = [Cell(concurrency, texts) for concurrency in bench.concurrency]

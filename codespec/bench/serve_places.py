@@ -14,11 +14,11 @@ from typing import Any
 
 from codespec.bench.policy_spots import HELD_OUT, spread_numbers
 from codespec.bench.prompts import BenchPrompt, read_prompts
+from codespec.corpus.documents import Document
+from codespec.corpus.gaps import line_gaps, spread
+from codespec.corpus.held_out import HeldOut, read_held_out
 from codespec.errors import ConfigError
 from codespec.server.dialects.codespec import MOST_SIDE
-from codespec.training.corpus import Document
-from codespec.training.gaps import line_gaps, spread
-from codespec.training.held_out import HeldOut, read_held_out
 
 LEAST_LINE = 12  # characters that are typed, at least
 

@@ -34,7 +34,7 @@ from codespec.bench.typing_summary import OFF, ON, TAKING, summarize
 from codespec.bench.typing_tap import Tap, tapped
 from codespec.config import EngineConfig
 from codespec.models.processor import processor
-from codespec.training.progress import Steps
+from codespec.progress import ProgressBar
 
 QUEUE = 16
 MOST_PROBES = 4  # empty answers of a place that are asked for again
@@ -105,7 +105,7 @@ async def _type(
     """Types what is not typed yet, while there is time."""
     done = {(session["cell"], session["place"]) for session in section["passes"]}
     rounds = [Round(number, *pair) for number, pair in enumerate(in_turn(places, 2))]
-    steps = Steps(f"type {bench.config.target_shape}", sum(len(each.jobs) for each in rounds))
+    steps = ProgressBar(f"type {bench.config.target_shape}", sum(len(each.jobs) for each in rounds))
     begun = time.monotonic()
     async with _desktop(daemons[OFF]) as plain, _desktop(daemons[ON]) as guessing:
         for each in rounds:

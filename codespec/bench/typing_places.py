@@ -16,10 +16,10 @@ from codespec_grammars import find_language
 
 from codespec.bench.policy_spots import HELD_OUT, spread_numbers
 from codespec.bench.prompts import BenchPrompt, read_prompts
+from codespec.corpus.documents import Document
+from codespec.corpus.gaps import COMMENTS
+from codespec.corpus.held_out import read_held_out
 from codespec.errors import ConfigError
-from codespec.training.corpus import Document
-from codespec.training.gaps import COMMENTS
-from codespec.training.held_out import read_held_out
 
 LINES = 3
 CHARACTERS = (60, 180)  # that are typed at a place

@@ -7,6 +7,7 @@ cache; so the model must first give through the seam what it gives on its own (`
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -200,6 +201,20 @@ def find_device(device: str) -> torch.device:
         return torch.device(device)
     except RuntimeError as error:
         raise ModelError(f"device {device!r} is not known: use auto, cpu or cuda.") from error
+
+
+def model_facts(model: LanguageModel) -> dict[str, Any]:
+    """What a report says of a model: its name and sizes, and a hash of its weights and tokenizer."""
+    folder = find_folder(model.spec.name)
+    digest = hashlib.sha256()
+    for file in [*sorted(folder.glob("*.safetensors")), *sorted(folder.glob("tokenizer.*"))]:
+        digest.update(file.read_bytes())
+    return {
+        "name": folder.name,
+        "parameters": model.spec.parameters,
+        "vocabulary": model.spec.vocab_size,
+        "sha256": digest.hexdigest(),
+    }
 
 
 def _parameters(folder: Path, config: Any) -> int:

@@ -1,7 +1,7 @@
-"""Fill-in-the-middle rows for a model that has a tokenizer of its own: cut, spelled, packed into one fixed shape.
+"""Fill-in-the-middle rows for a model with a tokenizer of its own.
 
-Cursor places are those of people who edit, the two orders those of Bavarian et al. 2022. Row `i` depends on the seed
-and `i` alone, so a resumed run sees the same data. Knows text and ids, no model.
+Cuts are where people edit; the two orders are those of Bavarian et al. 2022. Row `i` depends on the seed and `i` alone,
+so a resumed run sees the same data.
 """
 
 from __future__ import annotations
@@ -13,25 +13,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from codespec.corpus.documents import Document
 from codespec.text.tokenizer import TextTokenizer
-from codespec.training.corpus import Document
-from codespec.training.cuts import Cut, cut_where_edited
-from codespec.training.samples import count_windows
+from codespec.training.cuts import Cut, count_windows, cut_where_edited
 from codespec.training.sentinels import Sentinels
 
-PLAIN_SHARE = 0.08  # of the samples: so that the model forgets nothing of plain text
+PLAIN_SHARE = 0.08  # of the samples, so that the model does not forget plain text
 PSM_SHARE = 0.2
 END_WEIGHT = 0.5
-PREFIX_WEIGHT = 0.25  # behind the suffix: it teaches to look there in far more tokens than middles have
-MOST_MIDDLE = 0.4  # of a row
+PREFIX_WEIGHT = 0.25  # of a prefix after its suffix: it teaches to look at the suffix, in far more tokens than middles
+MAX_MIDDLE = 0.4  # of a sample
 LEAST_ROOM = 64
-ROOMS = (96, 128, 192, 256)  # tokens of a sample: most of what fills a gap stands near it, and short ones teach more
+SAMPLE_TOKENS = (96, 128, 192, 256)  # mostly the text near a gap decides what fills it, and short samples teach more
 STRIDE = 700
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """A step's rows, each [rows, length]: ids, what follows each, and how much that counts (0: not at all)."""
+class Batch:
+    """The rows of a step, each tensor [rows, length]; `weights` says how much each label counts (0: not at all)."""
 
     ids: Tensor
     labels: Tensor
@@ -40,14 +39,14 @@ class Rows:
 
 @dataclass(slots=True)
 class Sample:
-    """Ids and the weight of each as something to predict."""
+    """Ids, and how much each counts as a label."""
 
     ids: list[int]
     weights: list[float]
 
 
 class AdaptStream:
-    """An endless, seekable stream of rows over a corpus."""
+    """An endless, seekable stream of rows from a corpus."""
 
     def __init__(
         self,
@@ -66,20 +65,20 @@ class AdaptStream:
         probe = "\n".join(document.text[:2000] for document in documents[:: max(1, len(documents) // 50)])
         self._chars_per_token = len(probe) / max(1, len(tokenizer.encode_inside(probe)))
 
-    def batch(self, first: int, rows: int, length: int) -> Rows:
+    def batch(self, first: int, rows: int, length: int) -> Batch:
         """Rows `first` … `first + rows - 1`."""
-        made = [self.row(index, length + 1) for index in range(first, first + rows)]
-        ids = torch.tensor([sample.ids for sample in made])
-        weights = torch.tensor([sample.weights for sample in made])
-        return Rows(ids[:, :-1].contiguous(), ids[:, 1:].contiguous(), weights[:, 1:].contiguous())
+        samples = [self.row(index, length + 1) for index in range(first, first + rows)]
+        ids = torch.tensor([sample.ids for sample in samples])
+        weights = torch.tensor([sample.weights for sample in samples])
+        return Batch(ids[:, :-1].contiguous(), ids[:, 1:].contiguous(), weights[:, 1:].contiguous())
 
     def row(self, index: int, length: int) -> Sample:
-        """`length` ids: samples while there is room, then ends that count for nothing."""
+        """`length` ids: samples while there is room, then end tokens that do not count."""
         rng = np.random.default_rng([self._seed, 4, index])
         row = Sample([], [])
         while length - len(row.ids) >= LEAST_ROOM:
             window = int(rng.integers(len(self._owners)))
-            room = min(length - len(row.ids), int(rng.choice(ROOMS)))
+            room = min(length - len(row.ids), int(rng.choice(SAMPLE_TOKENS)))
             sample = self._sample(window, room, rng)
             row.ids += sample.ids
             row.weights += sample.weights
@@ -102,24 +101,25 @@ class AdaptStream:
 def fim_sample(
     cut: Cut, tokenizer: TextTokenizer, sentinels: Sentinels, room: int, order: str, prefix_weight: float = 0.0
 ) -> Sample:
-    """A cut as ids in `order` ("psm" or "spm"), at most `room`; the middle and its end count, and a prefix behind its
-    suffix as much as `prefix_weight` says.
+    """A cut as at most `room` ids in `order` ("psm" or "spm").
 
-    Prefix and suffix lose their far ends. A middle that is too long is cut, and then has no end.
+    The middle and its end count, and a prefix after its suffix by `prefix_weight`. Prefix and suffix lose the ends that
+    are far from the cursor; a middle that is too long is cut and gets no end token.
     """
     assert order in ("psm", "spm")
-    most = max(8, int(room * MOST_MIDDLE))
-    spelled = tokenizer.encode_inside(cut.middle)
-    middle, ended = spelled[:most], len(spelled) <= most
+    longest = max(8, int(room * MAX_MIDDLE))
+    whole = tokenizer.encode_inside(cut.middle)
+    middle, ended = whole[:longest], len(whole) <= longest
     free = room - 4 - len(middle)
-    before, behind = tokenizer.encode_inside(cut.prefix), tokenizer.encode_inside(cut.suffix)
-    behind = behind[: max(free // 3, free - len(before))]
-    before = before[max(0, len(before) - (free - len(behind))) :]
+    prefix, suffix = tokenizer.encode_inside(cut.prefix), tokenizer.encode_inside(cut.suffix)
+    suffix = suffix[: max(free // 3, free - len(prefix))]
+    prefix = prefix[max(0, len(prefix) - (free - len(suffix))) :]
     if order == "psm":
-        head = [sentinels.prefix, *before, sentinels.suffix, *behind, sentinels.middle]
+        head = [sentinels.prefix, *prefix, sentinels.suffix, *suffix, sentinels.middle]
     else:
-        head = [sentinels.prefix, sentinels.suffix, *behind, sentinels.middle, *before]
+        head = [sentinels.prefix, sentinels.suffix, *suffix, sentinels.middle, *prefix]
     end = [sentinels.end] if ended else []
-    known = len(before[1:]) if order == "spm" else 0  # a far end was cut: nobody can know its first token
-    weights = [0.0] * (len(head) - known) + [prefix_weight] * known + [1.0] * len(middle) + [END_WEIGHT] * len(end)
+    counted = len(prefix[1:]) if order == "spm" else 0  # a prefix's first token cannot be predicted
+    weights = [0.0] * (len(head) - counted) + [prefix_weight] * counted
+    weights += [1.0] * len(middle) + [END_WEIGHT] * len(end)
     return Sample([*head, *middle, *end], weights)

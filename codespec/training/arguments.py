@@ -1,4 +1,4 @@
-"""The flags of `codespec train …`. Knows names and defaults; loads no torch, so that `codespec --help` needs none."""
+"""The flags of `codespec train …`. Imports no torch, so `codespec --help` stays fast."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 from codespec.config import STARTER
 
 MODELS = ("drafter", "target")
-STARTER_LIST = Path(__file__).with_name("packages.toml")
 
 
 def add_train_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,10 +20,13 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     one = actions.add_parser("pretrain", help="train one model")
     one.add_argument("name", choices=MODELS)
     one.add_argument("--minutes", type=float, default=60.0, help="budget in minutes of working time (60)")
-    one.add_argument("--steps", type=int, default=0, help="budget in steps; a resume then repeats exactly")
+    one.add_argument("--steps", type=int, default=0, help="budget in steps; a resumed run then repeats exactly")
     one.add_argument("--rate", type=float, default=1.0, metavar="TIMES", help="the recipe's learning rates (1)")
-    one.add_argument("--lessons", action="store_true", help="learn from the target's lessons too, half and half")
-    _add_lesson_arguments(actions.add_parser("lessons", help="have a target write what its drafter is to learn"))
+    one.add_argument(
+        "--distill-data", "--lessons", action="store_true", help="half of the samples are texts the target wrote"
+    )
+    distill = actions.add_parser("distill-data", aliases=["lessons"], help="have a target write texts for its drafter")
+    _add_distill_arguments(distill)
     _add_adapt_arguments(actions.add_parser("adapt", help="teach a causal model to fill in the middle (LoRA)"))
     export = actions.add_parser("export", help="write a checkpoint's weights as a Hugging Face folder")
     export.add_argument("name", choices=MODELS)
@@ -34,12 +36,12 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     both.add_argument("--drafter-minutes", type=float, default=17.0)
     both.add_argument("--target-minutes", type=float, default=63.0)
     for action in (one, export):
-        action.add_argument("--start", type=Path, metavar="FOLDER", help="a model to begin with, and its tokenizer")
+        action.add_argument("--start", type=Path, metavar="FOLDER", help="a model to begin from; its tokenizer is used")
     for action in (one, export, both):
         action.add_argument("--out", type=Path, default=STARTER, help="where the finished model folders go")
         action.add_argument("--seed", type=int, default=0)
     for action in (one, both):
-        action.add_argument("--resume", action="store_true", help="go on from the checkpoints")
+        action.add_argument("--resume", action="store_true", help="continue from the checkpoints")
         action.add_argument("--threads", type=int, default=2)
         action.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
 
@@ -49,7 +51,6 @@ def _add_corpus_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--list",
         type=Path,
-        default=STARTER_LIST,
         metavar="FILE.toml",
         help="packages by registry, held-out projects, megabytes by language (default: the starter pair's)",
     )
@@ -71,11 +72,11 @@ def _add_corpus_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_lesson_arguments(parser: argparse.ArgumentParser) -> None:
+def _add_distill_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--target", default=str(STARTER / "target"), metavar="PATH|HUB_ID", help="the model that writes")
-    add("--places", type=_count, default=10_000, metavar="N", help="places of the corpus to write at (10,000)")
-    add("--minutes", type=float, default=600.0, help="stop after so many minutes, with what is written")
+    add("--positions", "--places", type=_count, default=10_000, metavar="N", help="positions of the corpus (10,000)")
+    add("--minutes", type=float, default=600.0, help="stop after so many minutes and keep what is written")
     add("--seed", type=int, default=0)
     add("--threads", type=int, default=1)
     add("--device", choices=("cpu", "cuda"), default="cpu")
@@ -84,38 +85,38 @@ def _add_lesson_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_adapt_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("model", metavar="MODEL", help="a name of the catalogue, a folder, a .gguf file or a hub id; tied embeddings")
-    add("--out", type=Path, required=True, metavar="FOLDER", help="where the adapter goes, in peft's layout")
+    add("--out", type=Path, required=True, metavar="FOLDER", help="where to write the adapter, in peft's layout")
     add("--rank", type=_count, default=32, metavar="N", help="LoRA's rank, on all linear layers (32)")
-    add("--rate", type=float, default=1.5e-3, metavar="R", help="the learning rate at its highest (0.0015)")
+    add("--rate", type=float, default=1.5e-3, metavar="R", help="the peak learning rate (0.0015)")
     add("--rows", type=_count, default=6, metavar="N", help="rows a step (6)")
     add("--length", type=_count, default=256, metavar="N", help="tokens a row (256)")
     add("--minutes", type=float, default=100.0, help="budget in minutes of working time (100)")
-    add("--steps", type=int, default=0, help="budget in steps; a resume then sees the same data")
-    add("--start", type=Path, metavar="FOLDER", help="an adapter to begin with, of the same model and rank")
+    add("--steps", type=int, default=0, help="budget in steps; a resumed run then sees the same data")
+    add("--start", type=Path, metavar="FOLDER", help="an adapter to begin from, of the same model and rank")
     add("--sentinels", type=_names, default=(), metavar="A,B,C,D", help="tokens for prefix, suffix, middle and end")
     add("--dtype", choices=("auto", "float32", "bfloat16"), default="auto", help="of the model (auto: the faster)")
-    add("--resume", action="store_true", help="go on from the checkpoint")
+    add("--resume", action="store_true", help="continue from the checkpoint")
     add("--seed", type=int, default=0)
     add("--threads", type=int, default=2)
     add("--device", choices=("cpu", "cuda"), default="cpu")
 
 
 def _names(text: str) -> tuple[str, ...]:
-    """Names with commas between them."""
+    """Comma-separated names, for argparse."""
     return tuple(filter(None, text.split(",")))
 
 
 def _add_eval_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--target", default=str(STARTER / "target"), metavar="PATH|HUB_ID", help="the model that decides")
-    add("--drafter", default=str(STARTER / "drafter"), metavar="PATH|HUB_ID|none", help="the model that guesses")
-    add("--compare", nargs=2, metavar=("TARGET", "DRAFTER"), help="the earlier pair: measured first, shown beside")
+    add("--drafter", default=str(STARTER / "drafter"), metavar="PATH|HUB_ID|none", help="the model that drafts")
+    add("--compare", nargs=2, metavar=("TARGET", "DRAFTER"), help="an older pair to compare with, measured first")
     add("--corpus-held", type=Path, metavar="FILE", help="held-out projects (default: the work folder's, if there)")
     add("--prompts", type=Path, metavar="FILE", help="a HumanEval file (.jsonl or .jsonl.gz): one blanked line a task")
     add("--json", type=Path, metavar="OUT", help="write all figures to this file")
-    add("--limit", type=_count, default=0, metavar="N", help="at most N places a language and measure")
+    add("--limit", type=_count, default=0, metavar="N", help="at most N cases per language and measure")
     add("--show", type=_count, default=0, metavar="N", help="print N completions as Markdown instead of measuring")
-    add("--seed", type=int, default=0, help="which places the rule takes (0)")
+    add("--seed", type=int, default=0, help="of the rule that chooses the cases (0)")
     add("--threads", type=int, default=1)
     add("--device", choices=("cpu", "cuda"), default="cpu")
 

@@ -1,44 +1,23 @@
-"""`codespec train …`: calls the parts for the flags given; holds no recipe and no loop."""
+"""`codespec train …`: runs the action that the flags name."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from codespec.errors import TrainingError
-from codespec.models.loader import load_model
-from codespec.models.processor import processor
-from codespec.pair.folder import find_folder
-from codespec.training.adapt_command import run_adapt
-from codespec.training.arithmetic import faster_dtype
-from codespec.training.checkpoint import write_atomically
-from codespec.training.corpus import HELD_OUT_NAME, build_corpus, read_documents
-from codespec.training.evaluation import choose_places, evaluate_pair, evaluation_engine, writing_engine
-from codespec.training.evaluation_report import report
-from codespec.training.fetch import fetch_packages
-from codespec.training.held_out import HeldOut, read_held_out
-from codespec.training.lessons import read_lessons, save_lessons, write_lessons
-from codespec.training.package_list import read_package_list
-from codespec.training.pair import (
-    SHAPES,
-    Workplace,
-    export_checkpoint,
-    make_recipe,
-    train_one,
-    train_pair,
-    train_tokenizers,
-)
-from codespec.training.pretrain import catching_signals
-from codespec.training.schedule import Budget
-from codespec.training.showcase import showcase
-from codespec.training.sources import (
+from codespec.corpus.build import build_corpus
+from codespec.corpus.documents import read_documents, write_atomically
+from codespec.corpus.fetch import STARTER_LIST, fetch_packages, read_package_list
+from codespec.corpus.held_out import HeldOut, read_held_out
+from codespec.corpus.sources import (
     Package,
     debian_sources,
     header_package,
@@ -46,29 +25,42 @@ from codespec.training.sources import (
     npm_packages,
     stdlib_package,
 )
+from codespec.errors import TrainingError
+from codespec.models.loader import load_model
+from codespec.models.processor import processor
+from codespec.pair.folder import find_folder
+from codespec.training.adapt import run_adapt
+from codespec.training.distill_data import distillation_engine, generate_examples, read_examples, save_examples
+from codespec.training.evaluation import choose_eval_set, evaluate_pair, evaluation_engine, show_completions
+from codespec.training.evaluation_report import report
+from codespec.training.pair import (
+    SHAPES,
+    WorkFolder,
+    export_checkpoint,
+    make_recipe,
+    train_one,
+    train_pair,
+    train_tokenizers,
+)
+from codespec.training.run import Budget, catching_signals, faster_dtype
+
+STOPPED = 3
 
 
 def run_train(args: argparse.Namespace) -> int:
-    """Run the chosen action; 0 when it finished, 3 when a signal stopped it with a checkpoint kept."""
-    place = Workplace(args.work)
-    if args.action == "corpus":
-        _collect(args, place)
-    elif args.action == "tokenizers":
-        train_tokenizers(place)
-    elif args.action == "lessons":
-        _teach(args, place)
-    elif args.action == "export":
-        recipe = make_recipe(args.name, Budget(minutes=1), seed=args.seed, device="cpu")
-        export_checkpoint(recipe, place, args.out, args.start)
-    elif args.action == "eval":
-        _evaluate(args, place)
-    elif args.action == "adapt":
-        return 0 if run_adapt(args, place) else 3
-    elif args.action == "pretrain":
-        return 0 if _pretrain(args, place) else 3
-    else:
-        return 0 if _all(args, place) else 3
-    return 0
+    """Run the chosen action; returns 0 when it finished, 3 when a signal stopped it with a checkpoint saved."""
+    actions: dict[str, Callable[[argparse.Namespace, WorkFolder], bool]] = {
+        "corpus": _build_corpus,
+        "tokenizers": _train_tokenizers,
+        "pretrain": _pretrain,
+        "distill-data": _write_distill_data,
+        "lessons": _write_distill_data,
+        "adapt": run_adapt,
+        "export": _export,
+        "eval": _evaluate,
+        "all": _train_all,
+    }
+    return 0 if actions[args.action](args, WorkFolder(args.work)) else STOPPED
 
 
 def _packages(args: argparse.Namespace, fetched: Path) -> Iterator[Package]:
@@ -83,93 +75,113 @@ def _packages(args: argparse.Namespace, fetched: Path) -> Iterator[Package]:
         yield from debian_sources(fetched / "debian_dev" / "sources")
 
 
-def _collect(args: argparse.Namespace, place: Workplace) -> None:
-    wanted = read_package_list(args.list)
-    fetched = (place.folder / "packages").absolute()
+def _build_corpus(args: argparse.Namespace, work: WorkFolder) -> bool:
+    wanted = read_package_list(args.list or STARTER_LIST)
+    fetched = (work.folder / "packages").absolute()
     if args.fetch:
         fetch_packages(wanted, fetched)
-    manifest = build_corpus(_packages(args, fetched), place.folder, room=wanted.room if args.fetch else {})
+    manifest = build_corpus(_packages(args, fetched), work.folder, max_chars=wanted.max_chars if args.fetch else {})
     sizes = ", ".join(f"{name} {size / 1e6:.1f}" for name, size in manifest["bytes_by_language"].items())
-    print(f"corpus: {manifest['documents']} files, {manifest['bytes'] / 1e6:.1f} MB ({sizes}) in {place.corpus}")
+    print(f"corpus: {manifest['documents']} files, {manifest['bytes'] / 1e6:.1f} MB ({sizes}) in {work.corpus}")
+    return True
 
 
-def _pretrain(args: argparse.Namespace, place: Workplace) -> bool:
+def _train_tokenizers(args: argparse.Namespace, work: WorkFolder) -> bool:
+    train_tokenizers(work)
+    return True
+
+
+def _pretrain(args: argparse.Namespace, work: WorkFolder) -> bool:
     torch.set_num_threads(args.threads)
     budget = Budget(minutes=args.minutes, steps=args.steps)
-    recipe = make_recipe(args.name, budget, seed=args.seed, device=args.device, rate=args.rate)
-    lessons = read_lessons(place.lessons) if args.lessons else []
-    documents = read_documents(place.corpus)
     return train_one(
-        recipe, place, documents=documents, resume=args.resume, start=args.start, out=args.out, lessons=lessons
+        make_recipe(args.name, budget, seed=args.seed, device=args.device, rate=args.rate),
+        work,
+        distilled=read_examples(work.find_distill_data()) if args.distill_data else [],
+        documents=read_documents(work.corpus),
+        resume=args.resume,
+        start=args.start,
+        out=args.out,
     )
 
 
-def _teach(args: argparse.Namespace, place: Workplace) -> None:
-    """Writes lessons until there are enough, the time is over or a signal comes; what is written is kept."""
+def _write_distill_data(args: argparse.Namespace, work: WorkFolder) -> bool:
+    """Write examples until there are enough, the time is over or a signal comes; keep what is written."""
+    if args.action == "lessons":
+        print("note: `train lessons` is now `train distill-data`; the old name will go.", file=sys.stderr)
     torch.set_num_threads(args.threads)
-    documents = read_documents(place.corpus)
-    engine = writing_engine(load_model(args.target, device=args.device, dtype=faster_dtype(args.device)))
+    documents = read_documents(work.corpus)
+    engine = distillation_engine(load_model(args.target, device=args.device, dtype=faster_dtype(args.device)))
     end = time.monotonic() + 60 * args.minutes
     with catching_signals() as interruption:
-        written = list(
-            write_lessons(
+        examples = list(
+            generate_examples(
                 engine.complete,
                 documents,
-                args.places,
+                args.positions,
                 seed=args.seed,
-                stop=lambda: interruption.wanted or time.monotonic() >= end,
+                stop=lambda: interruption.requested or time.monotonic() >= end,
             )
         )
-    save_lessons(place.lessons, written)
-    print(f"lessons: {len(written)} texts in {place.lessons}")
+    save_examples(work.distill_data, examples)
+    print(f"distill-data: {len(examples)} texts in {work.distill_data}")
+    return True
 
 
-def _evaluate(args: argparse.Namespace, place: Workplace) -> None:
+def _export(args: argparse.Namespace, work: WorkFolder) -> bool:
+    recipe = make_recipe(args.name, Budget(minutes=1), seed=args.seed, device="cpu")
+    export_checkpoint(recipe, work, args.out, args.start)
+    return True
+
+
+def _evaluate(args: argparse.Namespace, work: WorkFolder) -> bool:
     if args.show and (args.compare or args.json or args.limit):
         raise TrainingError("--show prints one pair's completions and measures nothing: leave the other flags out.")
     torch.set_num_threads(args.threads)
-    file = args.corpus_held or place.folder / HELD_OUT_NAME
+    file = args.corpus_held or work.held_out
     held_out = read_held_out(file, named=args.corpus_held is not None, prompts=args.prompts)
     if args.show:
         engine = evaluation_engine(load_model(args.target, device=args.device), None)
-        print(showcase(engine.complete, held_out, args.show, seed=args.seed))
+        print(show_completions(engine.complete, held_out, args.show, seed=args.seed))
     else:
         _measure(args, held_out)
+    return True
 
 
 def _measure(args: argparse.Namespace, held_out: HeldOut) -> None:
-    places = choose_places(held_out, seed=args.seed, limit=args.limit)
-    names = {"before": args.compare} if args.compare else {}
-    names["after" if names else "pair"] = (args.target, args.drafter)
-    for name in (name for pair in names.values() for name in pair if name != "none"):
-        find_folder(name)  # said now, not after minutes of work
+    eval_set = choose_eval_set(held_out, seed=args.seed, limit=args.limit)
+    pairs = {"before": args.compare} if args.compare else {}
+    pairs["after" if pairs else "pair"] = (args.target, args.drafter)
+    for name in (name for pair in pairs.values() for name in pair if name != "none"):
+        find_folder(name)  # report a missing model before minutes of work
     scores = {
-        label: evaluate_pair(target, drafter, places, device=args.device, label=label)
-        for label, (target, drafter) in names.items()
+        label: evaluate_pair(target, drafter, eval_set, device=args.device, label=label)
+        for label, (target, drafter) in pairs.items()
     }
     print(processor().label)
     print(f"held-out files: {', '.join(f'{row} {len(found)}' for row, found in held_out.rows.items())}")
     print("\n\n".join(filter(None, [held_out.note, report(list(scores.values()))])))
     if args.json:
-        values: dict[str, Any] = {"date": date.today().isoformat(), "processor": processor().label}
-        values |= {
+        values: dict[str, Any] = {
+            "date": date.today().isoformat(),
+            "processor": processor().label,
             "seed": args.seed,
             "limit": args.limit,
             "held_out": held_out.digests,
-            "places": places.counts,
+            "places": eval_set.counts,
             **{label: pair.as_dict() for label, pair in scores.items()},
         }
         write_atomically(args.json, (json.dumps(values, indent=1) + "\n").encode())
 
 
-def _all(args: argparse.Namespace, place: Workplace) -> bool:
+def _train_all(args: argparse.Namespace, work: WorkFolder) -> bool:
     torch.set_num_threads(args.threads)
-    if not (args.resume and place.corpus.is_file()):
-        _collect(args, place)
-    if not (args.resume and place.tokenizer("drafter").is_dir()):
-        train_tokenizers(place)
+    if not (args.resume and work.corpus.is_file()):
+        _build_corpus(args, work)
+    if not (args.resume and work.tokenizer("drafter").is_dir()):
+        train_tokenizers(work)
     minutes = {"drafter": args.drafter_minutes, "target": args.target_minutes}
     recipes = {
         name: make_recipe(name, Budget(minutes=minutes[name]), seed=args.seed, device=args.device) for name in SHAPES
     }
-    return train_pair(place, recipes, args.out, resume=args.resume)
+    return train_pair(work, recipes, args.out, resume=args.resume)

@@ -1,29 +1,39 @@
-"""Where an excerpt is cut to be filled in: anywhere, for a model trained from scratch, or where somebody edits.
-
-Knows text; knows no tokens and no prompts. Cuts between characters follow Bavarian et al. 2022; the places are ours.
-"""
+"""Windows of documents, and where a window is cut to be filled in."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-REST_OF_LINE, WHOLE_LINE = 0.4, 0.35  # of the cuts where somebody edits; the others are a few lines
-MOST_LINES = 5
+from codespec.corpus.documents import Document
+
+REST_OF_LINE, WHOLE_LINE = 0.4, 0.35  # shares of the cuts where somebody edits; the others are a few lines
+MAX_LINES = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A document's excerpt cut in three between characters."""
+    """A text cut in three between characters."""
 
     prefix: str
     middle: str
     suffix: str
 
 
+def count_windows(documents: Sequence[Document], stride: int) -> tuple[np.ndarray, np.ndarray]:
+    """Every window's document and first character, each [windows]."""
+    owners, starts = [], []
+    for index, document in enumerate(documents):
+        offsets = np.arange(0, max(1, len(document.text) - stride // 4), stride)
+        owners.append(np.full(len(offsets), index))
+        starts.append(offsets)
+    return np.concatenate(owners), np.concatenate(starts)
+
+
 def cut_anywhere(text: str, rng: np.random.Generator) -> Cut:
-    """An excerpt cut between any two characters: 45 % the rest of the line, 30 % some lines, 25 % any span."""
+    """Cut between characters (Bavarian et al. 2022): 45 % the rest of a line, 30 % several lines, 25 % any span."""
     start = int(len(text) * rng.uniform(0.05, 0.95))
     kind = rng.random()
     if kind < 0.75:
@@ -38,12 +48,12 @@ def cut_anywhere(text: str, rng: np.random.Generator) -> Cut:
 
 
 def cut_where_edited(text: str, rng: np.random.Generator) -> Cut:
-    """An excerpt cut where somebody edits; the middle is a line's rest, a whole line, or a few lines."""
+    """Cut where people edit: the middle is the rest of a line, a whole line, or a few lines."""
     lines = text.split("\n")
     filled = [number for number, line in enumerate(lines[:-1]) if line.strip()] or [0]
     number = filled[int(rng.integers(len(filled)))]
     kind = rng.random()
-    count = 1 if kind < REST_OF_LINE + WHOLE_LINE else int(rng.integers(2, MOST_LINES + 1))
+    count = 1 if kind < REST_OF_LINE + WHOLE_LINE else int(rng.integers(2, MAX_LINES + 1))
     line = lines[number]
     indent = len(line) - len(line.lstrip())
     if kind < REST_OF_LINE:

@@ -1,76 +1,92 @@
-"""Measures a pair on held-out code: which places, which models, in which order. Knows no measure's insides.
-
-Each model is first asked alone (bits per byte, milliseconds); then one engine with both fills gaps, goes on with texts
-and drafts.
-"""
+"""`codespec train eval`: measures a pair on held-out code, and shows some of its completions."""
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
 from codespec.config import EngineConfig
+from codespec.corpus.documents import Document
+from codespec.corpus.gaps import (
+    MAX_BLOCKS,
+    MAX_LINES,
+    Excerpt,
+    Finder,
+    Gap,
+    block_gaps,
+    excerpt_of,
+    line_gaps,
+    spread,
+    task_gaps,
+)
+from codespec.corpus.held_out import HeldOut
+from codespec.corpus.infilling import BATCH, Complete, infill_request, is_exact
 from codespec.engine.engine import Engine
 from codespec.engine.load import assemble
 from codespec.models.language_model import LanguageModel
-from codespec.models.loader import load_model
-from codespec.pair.folder import find_folder
-from codespec.training.acceptance import LENGTHS, Acceptance, acceptance
-from codespec.training.corpus import Document
-from codespec.training.gaps import Excerpt, Finder, Gap, block_gaps, excerpt_of, line_gaps, spread, task_gaps
-from codespec.training.held_out import HeldOut
-from codespec.training.infilling import BATCH, Filled, fill
-from codespec.training.lessons import BATCH as LESSON_BATCH
-from codespec.training.loops import loop_share
-from codespec.training.prediction import bits_per_byte, ms_per_token
-from codespec.training.progress import Steps
-from codespec.training.rates import Table
+from codespec.models.loader import load_model, model_facts
+from codespec.progress import ProgressBar
+from codespec.training.scores import (
+    DRAFT_LENGTHS,
+    Acceptance,
+    InfillScores,
+    RateTable,
+    bits_per_byte,
+    loop_share,
+    measure_acceptance,
+    ms_per_token,
+    score_infilling,
+)
 
-# Of all rows together, so that a run takes about five minutes with the starter pair on one core.
-EXCERPTS, LINES, BLOCKS, ENDS, DRAFTS = 200, 400, 240, 120, 64
+# Over all rows. With MAX_LINES and MAX_BLOCKS a run takes about five minutes for the starter pair on one core.
+MAX_EXCERPTS, MAX_PLAIN, MAX_DRAFTED = 200, 120, 64
+LINES_ABOVE = 2  # of a completion that is shown
+FENCE = "````"
 
 Cut = TypeVar("Cut")
-Rows = dict[str, list[Cut]]
+ByRow = dict[str, list[Cut]]
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
-    """Where a pair is measured: excerpts to predict, gaps to fill, and texts to go on with, plain and with drafts."""
+class EvalSet:
+    """What a pair is measured on: excerpts to predict, gaps to fill in, and prefixes to continue.
 
-    excerpts: Rows[Excerpt]
-    lines: Rows[Gap]
-    blocks: Rows[Gap]
-    tasks: Rows[Gap]
-    ends: Rows[Gap]
-    drafts: Rows[Gap]
+    `ends` are continued without drafts, to count loops, and `drafts` with drafts.
+    """
+
+    excerpts: ByRow[Excerpt]
+    lines: ByRow[Gap]
+    blocks: ByRow[Gap]
+    tasks: ByRow[Gap]
+    ends: ByRow[Gap]
+    drafts: ByRow[Gap]
 
     @property
     def counts(self) -> dict[str, dict[str, int]]:
-        """How many places of each kind each row has."""
+        """How many cases each row has, by kind."""
         kinds = {item.name: getattr(self, item.name) for item in fields(self)}
         return {kind: {row: len(found) for row, found in rows.items()} for kind, rows in kinds.items()}
 
     def steps(self, *, drafter: bool) -> int:
-        """How many steps of work one pair is."""
+        """How many steps of the progress bar one pair takes."""
         sums = {kind: sum(rows.values()) for kind, rows in self.counts.items()}
-        times = {"excerpts": 1 + drafter, "drafts": len(LENGTHS) * drafter}
+        times = {"excerpts": 1 + drafter, "drafts": len(DRAFT_LENGTHS) * drafter}
         return sum(times.get(kind, 1) * count for kind, count in sums.items())
 
 
 @dataclass(slots=True)
 class PairScores:
-    """What one pair is worth; `models` and `ms_per_token` are by "target" and "drafter"."""
+    """All measurements of one pair; `models`, `bits` and `ms_per_token` have the keys "target" and "drafter"."""
 
     models: dict[str, dict[str, Any]] = field(default_factory=dict)
-    bits: dict[str, Table] = field(default_factory=dict)
+    bits: dict[str, RateTable] = field(default_factory=dict)
     ms_per_token: dict[str, float] = field(default_factory=dict)
-    lines: Filled = field(default_factory=Filled)
-    blocks: Filled = field(default_factory=Filled)
-    tasks: Filled = field(default_factory=Filled)
-    loops: Table = field(default_factory=Table)
+    lines: InfillScores = field(default_factory=InfillScores)
+    blocks: InfillScores = field(default_factory=InfillScores)
+    tasks: InfillScores = field(default_factory=InfillScores)
+    loops: RateTable = field(default_factory=RateTable)
     acceptance: dict[int, Acceptance] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -96,79 +112,79 @@ class PairScores:
         }
 
 
-def choose_places(held_out: HeldOut, *, seed: int = 0, limit: int = 0) -> Places:
-    """The places of an evaluation, by rule; at most `limit` in each row of each kind, unless it is 0."""
+def choose_eval_set(held_out: HeldOut, *, seed: int = 0, limit: int = 0) -> EvalSet:
+    """Choose the cases by rule; at most `limit` in each row of each kind, unless it is 0."""
 
-    def rows(find: Finder[Cut], total: int) -> Rows[Cut]:
+    def rows(find: Finder[Cut], total: int) -> ByRow[Cut]:
         count = math.ceil(total / len(held_out.rows))
         return _nonempty(held_out.rows, lambda found: spread(found, min(count, limit or count), find))
 
     tasks = task_gaps(held_out.tasks, seed)
-    return Places(
-        excerpts=rows(excerpt_of, EXCERPTS),
-        lines=rows(line_gaps(seed), LINES),
-        blocks=rows(block_gaps(seed), BLOCKS),
+    return EvalSet(
+        excerpts=rows(excerpt_of, MAX_EXCERPTS),
+        lines=rows(line_gaps(seed), MAX_LINES),
+        blocks=rows(block_gaps(seed), MAX_BLOCKS),
         tasks={"humaneval": tasks[: limit or None]} if tasks else {},
-        ends=rows(line_gaps(seed + 1), ENDS),
-        drafts=rows(line_gaps(seed + 2), DRAFTS),
+        ends=rows(line_gaps(seed + 1), MAX_PLAIN),
+        drafts=rows(line_gaps(seed + 2), MAX_DRAFTED),
     )
 
 
-def _nonempty(documents: dict[str, list[Document]], choose: Callable[[Sequence[Document]], list[Cut]]) -> Rows[Cut]:
+def _nonempty(documents: dict[str, list[Document]], choose: Callable[[Sequence[Document]], list[Cut]]) -> ByRow[Cut]:
     chosen = {row: choose(found) for row, found in documents.items()}
     return {row: cuts for row, cuts in chosen.items() if cuts}
 
 
-def evaluate_pair(target: str, drafter: str, places: Places, *, device: str = "cpu", label: str = "eval") -> PairScores:
-    """Loads and measures a pair; `drafter` may be "none", then nothing is drafted. Raises ModelError."""
+def evaluate_pair(
+    target: str, drafter: str, eval_set: EvalSet, *, device: str = "cpu", label: str = "eval"
+) -> PairScores:
+    """Load a pair and measure it. With the drafter "none", acceptance is not measured. Raises ModelError."""
     models = {"target": load_model(target, device=device)}
     if drafter != "none":
         models["drafter"] = load_model(drafter, device=device)
     scores = PairScores(models={name: model_facts(model) for name, model in models.items()})
-    steps = Steps(label, places.steps(drafter="drafter" in models))
-    sample = next((gap.prefix for found in places.lines.values() for gap in found), "")
+    bar = ProgressBar(label, eval_set.steps(drafter="drafter" in models))
+    sample = next((gap.prefix for found in eval_set.lines.values() for gap in found), "")
     for name, model in models.items():
-        scores.bits[name] = bits_per_byte(model, places.excerpts, steps)
+        scores.bits[name] = bits_per_byte(model, eval_set.excerpts, bar)
         if sample:
             scores.ms_per_token[name] = ms_per_token(model, sample)
     engine = evaluation_engine(models["target"], models.get("drafter"))
     scores.notes += engine.notes
-    _write(engine, places, scores, steps)
+    _score_completions(engine, eval_set, scores, bar)
     if "drafter" in models:
-        scores.acceptance = {length: acceptance(engine, places.drafts, length, steps) for length in LENGTHS}
+        scores.acceptance = {
+            length: measure_acceptance(engine, eval_set.drafts, length, bar) for length in DRAFT_LENGTHS
+        }
     else:
         scores.notes.append("no drafter: acceptance was not measured")
     return scores
 
 
 def evaluation_engine(target: LanguageModel, drafter: LanguageModel | None) -> Engine:
-    """An engine where the drafter guesses alone and from the first token on, and no prompt is cut to save time."""
+    """An engine that drafts with the drafter alone, from the first token on, and does not shorten prompts."""
     config = EngineConfig(proposers="draft_model", policy="fixed", warmup=0, max_batch=BATCH, first_answer_ms=0)
     return assemble(target, drafter, config)
 
 
-def writing_engine(target: LanguageModel) -> Engine:
-    """An engine that writes many texts: large batches, drafts from the text itself only."""
-    return assemble(target, None, EngineConfig(proposers="suffix", warmup=0, max_batch=LESSON_BATCH, first_answer_ms=0))
-
-
-def _write(engine: Engine, places: Places, scores: PairScores, steps: Steps) -> None:
-    scores.lines = fill(engine.complete, places.lines, "line", steps)
-    scores.blocks = fill(engine.complete, places.blocks, "block", steps)
-    scores.tasks = fill(engine.complete, places.tasks, "line", steps)
-    scores.loops = loop_share(engine.complete, places.ends, steps)
+def _score_completions(engine: Engine, eval_set: EvalSet, scores: PairScores, bar: ProgressBar) -> None:
+    scores.lines = score_infilling(engine.complete, eval_set.lines, "line", bar)
+    scores.blocks = score_infilling(engine.complete, eval_set.blocks, "block", bar)
+    scores.tasks = score_infilling(engine.complete, eval_set.tasks, "line", bar)
+    scores.loops = loop_share(engine.complete, eval_set.ends, bar)
     scores.notes += dict.fromkeys(scores.lines.notes + scores.blocks.notes + scores.tasks.notes)
 
 
-def model_facts(model: LanguageModel) -> dict[str, Any]:
-    """Which model was measured: its size, and a hash of its weights and tokenizer."""
-    folder = find_folder(model.spec.name)
-    digest = hashlib.sha256()
-    for file in [*sorted(folder.glob("*.safetensors")), *sorted(folder.glob("tokenizer.*"))]:
-        digest.update(file.read_bytes())
-    return {
-        "name": folder.name,
-        "parameters": model.spec.parameters,
-        "vocabulary": model.spec.vocab_size,
-        "sha256": digest.hexdigest(),
-    }
+def show_completions(complete: Complete, held_out: HeldOut, count: int, *, seed: int = 0) -> str:
+    """Markdown of `count` completions of gaps chosen by rule; ⟨ and ⟩ enclose what the target wrote."""
+    documents = [document for found in held_out.rows.values() for document in found]
+    gaps = spread(documents, count, line_gaps(seed))
+    done = [complete([infill_request(gap, "auto")])[0] for gap in gaps]
+    return "\n\n".join(_show_completion(gap, one.text) for gap, one in zip(gaps, done, strict=True))
+
+
+def _show_completion(gap: Gap, written: str) -> str:
+    above = "\n".join(gap.prefix.split("\n")[-1 - LINES_ABOVE :])
+    same = ", as in the file" if is_exact(written, gap.answer) else ""
+    title = f"{gap.package} `{gap.path}`, line {gap.line}{same}"
+    return f"{title}\n\n{FENCE}{gap.language}\n{above}⟨{written.rstrip()}⟩\n{FENCE}"

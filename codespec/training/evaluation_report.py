@@ -1,19 +1,19 @@
-"""An evaluation as tables for people: one pair, or one beside another, and which is better. Formats text only."""
+"""Formats an evaluation as text tables: one pair alone, or two side by side with a verdict on which is better."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 from codespec.training.evaluation import PairScores
-from codespec.training.rates import Rate, Table
+from codespec.training.scores import Rate, RateTable
 
 ARROW, MISSING = " → ", "–"
 Format = Callable[[Sequence[Rate]], str]
-Column = tuple[str, Sequence[Table], Format]
+Column = tuple[str, Sequence[RateTable], Format]
 
 
 def report(scores: Sequence[PairScores]) -> str:
-    """The tables of one pair, or of two, the earlier first."""
+    """The tables of one pair, or of two, the older first."""
     parts = [_models(scores), _by_row(scores), _by_context(scores), _milliseconds(scores)]
     parts += [f"note: {note}" for note in dict.fromkeys(note for pair in scores for note in pair.notes)]
     if len(scores) == 2:
@@ -22,28 +22,28 @@ def report(scores: Sequence[PairScores]) -> str:
 
 
 def verdict(before: PairScores, after: PairScores) -> str:
-    """Whether `after` is better in bits per byte (both models), infilling (exact gaps) and acceptance (each length)."""
+    """Whether `after` is better in bits per byte (of each model), in exact gaps, and in acceptance (at each length)."""
     figures = {
-        "bits per byte": _fallen(before, after),
+        "bits per byte": _fewer_bits(before, after),
         "infilling": [sum(_outcomes(before)) < sum(_outcomes(after))],
-        "acceptance": _accepted_more(before, after),
+        "acceptance": _more_accepted(before, after),
     }
-    faults = [
+    not_better = [
         name if better else f"{name} (not measured for both)"
         for name, better in figures.items()
         if not (better and all(better))
     ]
-    told = f"not better in: {', '.join(faults)}" if faults else f"better in all three ({', '.join(figures)})"
+    answer = f"not better in: {', '.join(not_better)}" if not_better else f"better in all three ({', '.join(figures)})"
     changes = list(zip(_outcomes(before), _outcomes(after), strict=True))
     gained, lost = changes.count((False, True)), changes.count((True, False))
-    return f"{told}; gaps filled exactly: {gained} gained, {lost} lost"
+    return f"{answer}; gaps filled exactly: {gained} gained, {lost} lost"
 
 
-def _fallen(before: PairScores, after: PairScores) -> list[bool]:
+def _fewer_bits(before: PairScores, after: PairScores) -> list[bool]:
     return [_value(after.bits[name].all) < _value(before.bits[name].all) for name in after.bits if name in before.bits]
 
 
-def _accepted_more(before: PairScores, after: PairScores) -> list[bool]:
+def _more_accepted(before: PairScores, after: PairScores) -> list[bool]:
     lengths = [length for length in after.acceptance if length in before.acceptance]
     pairs = [(before.acceptance[length].by_row.all, after.acceptance[length].by_row.all) for length in lengths]
     return [_value(old) < _value(new) for old, new in pairs]
@@ -61,17 +61,17 @@ def _models(scores: Sequence[PairScores]) -> str:
     names = ("before", "after") if len(scores) == 2 else ("pair",)
     lines = []
     for name, pair in zip(names, scores, strict=True):
-        told = [
+        models = [
             f"{role} {facts['parameters'] / 1e6:.2f} M ({facts['sha256'][:8]})" for role, facts in pair.models.items()
         ]
-        lines.append(f"{name}: {', '.join(told)}")
+        lines.append(f"{name}: {', '.join(models)}")
     return "\n".join(lines)
 
 
 def _by_row(scores: Sequence[PairScores]) -> str:
     roles = [role for role in ("target", "drafter") if any(role in pair.bits for pair in scores)]
     columns: list[Column] = [
-        (f"bits/byte {role}", [pair.bits.get(role, Table()) for pair in scores], _decimals) for role in roles
+        (f"bits/byte {role}", [pair.bits.get(role, RateTable()) for pair in scores], _decimals) for role in roles
     ]
     columns += [
         ("lines exact", [_merged(pair.lines.exact, pair.tasks.exact) for pair in scores], _shares),
@@ -93,22 +93,22 @@ def _accepted_columns(scores: Sequence[PairScores], *, by_context: bool) -> list
     columns: list[Column] = []
     for length in dict.fromkeys(length for pair in scores for length in pair.acceptance):
         found = [pair.acceptance.get(length) for pair in scores]
-        tables = [Table() if one is None else one.by_context if by_context else one.by_row for one in found]
+        tables = [RateTable() if one is None else one.by_context if by_context else one.by_row for one in found]
         columns.append((f"accepted of {length}", tables, _with_counts if by_context else _decimals))
     return columns
 
 
-def _merged(first: Table, second: Table) -> Table:
-    return Table({**first, **second})
+def _merged(first: RateTable, second: RateTable) -> RateTable:
+    return RateTable({**first, **second})
 
 
 def _milliseconds(scores: Sequence[PairScores]) -> str:
     roles = dict.fromkeys(role for pair in scores for role in pair.ms_per_token)
-    told = [
+    times = [
         f"{role} {ARROW.join(f'{pair.ms_per_token[role]:.2f}' for pair in scores if role in pair.ms_per_token)}"
         for role in roles
     ]
-    return f"milliseconds per token (plain, batch 1, median): {', '.join(told)}" if told else ""
+    return f"milliseconds per token (plain, batch 1, median): {', '.join(times)}" if times else ""
 
 
 def _table(corner: str, columns: Sequence[Column]) -> str:
@@ -132,14 +132,14 @@ def _percent(rates: Sequence[Rate]) -> str:
 
 
 def _joined(rates: Sequence[Rate], show: Callable[[float], str]) -> str:
-    """Each pair's figure; one dash where nothing was counted at all."""
+    """The figure of each pair, or one dash if no pair counted anything."""
     if not any(rate.count for rate in rates):
         return MISSING
     return ARROW.join(MISSING if rate.value is None else show(rate.value) for rate in rates)
 
 
 def _shares(rates: Sequence[Rate]) -> str:
-    """Right ones before and after, of how many."""
+    """How many were right in each pair, of how many."""
     if not any(rate.count for rate in rates):
         return MISSING
     return f"{ARROW.join(f'{rate.amount:.0f}' for rate in rates)} of {rates[-1].count}"

@@ -1,7 +1,7 @@
-"""A small Llama for training: knows shapes and the forward pass, not data, optimizers or files.
+"""A small Llama for training, with its loss.
 
-Parameter names and arithmetic are those of transformers' `LlamaForCausalLM` with tied embeddings, so that
-weights move over by name; this module only skips what training does not need (caches, masks, hooks).
+Parameter names and arithmetic are those of transformers' `LlamaForCausalLM` with tied embeddings, so weights move over
+by name. It leaves out what training does not need (caches, masks, hooks).
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from codespec.training.cross_entropy import head_loss
-
 QUERY_BLOCK = 128
+IGNORED = -100  # a label that counts for nothing
+CHUNK = 512  # tokens whose logits are in memory at once
 
 
 @dataclass(frozen=True, slots=True)
 class LlamaShape:
-    """Sizes of a model. Widths are counted in features; `theta` is the rotary base."""
+    """Sizes of a model; `theta` is the rotary base."""
 
     vocab_size: int
     hidden_size: int
@@ -77,9 +77,10 @@ def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def _attend_in_blocks(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Blocks of queries, each against the keys up to its end, with grouped heads as rows of one product.
+    """Each block of queries attends to the keys up to its end; the heads of a group are rows of one product.
 
-    On a CPU the library's kernel took a third of a training step; this takes 0.45 of its time (bench/LOG.md).
+    On a CPU this takes 0.45 of the time of torch's kernel, which took a third of a training step
+    (codespec/bench/LOG.md).
     """
     batch, heads, length, size = q.shape
     groups = k.shape[1]
@@ -94,6 +95,60 @@ def _attend_in_blocks(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         mixed = torch.bmm(scores.softmax(-1).flatten(1, 2), v[:, :end])
         parts.append(mixed.view(batch, heads, end - start, size))
     return torch.cat(parts, dim=2)
+
+
+class _HeadLoss(torch.autograd.Function):
+    """Computes loss and gradients chunk by chunk, so backward only scales them and never sees [tokens, vocab] logits.
+
+    A chunk stays in the processor's caches, which matters for small models on a CPU. The idea is that of fused linear
+    cross-entropy kernels (Hsu et al. 2024, Liger).
+    """
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
+        head = weight.to(hidden.dtype)
+        counted = labels != IGNORED
+        scale = 1.0 / counted.sum().clamp(min=1)
+        total = torch.zeros((), device=hidden.device)
+        d_hidden = torch.empty_like(hidden)
+        d_head = torch.zeros_like(weight, dtype=torch.float32)
+        for start in range(0, len(hidden), CHUNK):
+            rows = slice(start, start + CHUNK)
+            loss, d_logits = _chunk_loss(hidden[rows], head, labels[rows], counted[rows], scale)
+            total += loss
+            torch.mm(d_logits, head, out=d_hidden[rows])
+            d_head += d_logits.T @ hidden[rows]
+        ctx.save_for_backward(d_hidden, d_head)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
+        d_hidden, d_head = ctx.saved_tensors
+        return d_hidden * grads[0].to(d_hidden.dtype), d_head * grads[0], None
+
+
+def _chunk_loss(hidden: Tensor, head: Tensor, labels: Tensor, counted: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+    logits = (hidden @ head.T).float()  # [chunk, vocab]
+    peak = logits.amax(dim=1, keepdim=True)
+    logits.sub_(peak)
+    picked = labels.clamp(min=0)[:, None]
+    chosen = logits.gather(1, picked)[:, 0]
+    logits.exp_()
+    norm = logits.sum(dim=1)
+    loss = ((norm.log() - chosen) * counted).sum() * scale
+    weight = counted * scale
+    logits.mul_((weight / norm)[:, None])
+    logits.scatter_add_(1, picked, -weight[:, None])
+    return loss, logits.to(hidden.dtype)
+
+
+def head_loss(hidden: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
+    """Mean cross-entropy in nats of the logits `hidden @ weight.T`, without the rows whose label is `IGNORED`.
+
+    hidden [N, width], weight [vocab, width], labels [N].
+    """
+    loss: Tensor = _HeadLoss.apply(hidden, weight, labels)  # type: ignore[no-untyped-call]
+    return loss
 
 
 class Norm(nn.Module):
@@ -175,7 +230,7 @@ class Backbone(nn.Module):
     def forward(self, ids: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         x: Tensor = self.embed_tokens(ids)
         if torch.is_autocast_enabled(x.device.type):
-            # A float32 stream would be cast once more before every product.
+            # A float32 stream would be cast before every product.
             x = x.to(torch.get_autocast_dtype(x.device.type))
         for layer in self.layers:
             x = layer(x, cos, sin)

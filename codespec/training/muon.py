@@ -1,7 +1,7 @@
-"""The Muon optimizer: momentum whose matrices are made orthogonal; knows no model and no schedule.
+"""The Muon optimizer: momentum, made orthogonal (Jordan et al. 2024, "Muon: an optimizer for hidden layers in neural
+networks").
 
-Jordan et al. 2024, "Muon: an optimizer for hidden layers in neural networks". Only for hidden matrices;
-embeddings, norms and heads belong to AdamW.
+It is for hidden matrices only; embeddings, norms and heads belong to AdamW.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-# The quintic whose iteration drives singular values into about 0.7 … 1.2, from the reference above.
+# Coefficients of the quintic whose iteration drives singular values to about 0.7 … 1.2 (Jordan et al.).
 _QUINTIC = (3.4445, -4.7750, 2.0315)
 
 
 def orthogonalise(matrix: Tensor, steps: int = 5) -> Tensor:
-    """The nearest semi-orthogonal matrix, roughly, by a Newton-Schulz iteration; [rows, columns]."""
+    """Roughly the nearest semi-orthogonal matrix, by Newton-Schulz iteration; [rows, columns]."""
     a, b, c = _QUINTIC
     tall = matrix.shape[0] > matrix.shape[1]
     x = matrix.T if tall else matrix
@@ -30,14 +30,14 @@ def orthogonalise(matrix: Tensor, steps: int = 5) -> Tensor:
 
 
 class Muon(torch.optim.Optimizer):
-    """Nesterov momentum, orthogonalised; the learning rate is the update's size per unit of spectral norm."""
+    """Orthogonalised Nesterov momentum; the learning rate is roughly the spectral norm of an update."""
 
     def __init__(self, matrices: Iterable[nn.Parameter], *, lr: float, momentum: float = 0.95) -> None:
         super().__init__(list(matrices), {"lr": lr, "momentum": momentum})
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """One update of every matrix that has a gradient."""
+        """Update every matrix that has a gradient."""
         assert closure is None
         for group in self.param_groups:
             for weight in group["params"]:

@@ -1,7 +1,7 @@
-"""Which tokens of a vocabulary can mark prefix, suffix, middle and end: control tokens that the model never learned.
+"""Chooses the tokens that mark prefix, suffix, middle and end: control tokens that the model never learned.
 
-A token that no text ever held keeps the vector it was born with, or the one that weight decay left all such tokens:
-rows that are alike. Knows vocabularies and embeddings; knows no training.
+A token that never occurred in training keeps its initial vector, or what weight decay made of it. Such tokens' vectors
+are almost equal, which tells them from learned ones.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from torch.nn.functional import normalize
 from codespec.errors import TrainingError
 from codespec.text.tokenizer import TextTokenizer
 
-ALIKE = 0.999  # cosine of two rows that were never learned
+ALIKE = 0.999  # cosine of two vectors that were never learned
 COUNT = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Sentinels:
-    """The ids that stand before a prefix, a suffix and a middle, and behind a middle."""
+    """The ids before a prefix, before a suffix, before a middle, and after a middle."""
 
     prefix: int
     suffix: int
@@ -36,10 +36,10 @@ class Sentinels:
 
 
 def choose_sentinels(tokenizer: TextTokenizer, embedding: Tensor, names: Sequence[str] = ()) -> Sentinels:
-    """Four tokens by `names`, or else the last control tokens that were never learned: the first of them (`<file_sep>`)
-    are the likelier to get a use.
+    """The four tokens of `names`, or else the last four control tokens that were never learned.
 
-    embedding [vocabulary, width]. TrainingError where a name is unknown or there are no four.
+    The last, because the first ones (`<file_sep>`) are more likely to be used some day. embedding [vocabulary, width].
+    Raises TrainingError if a name is unknown or there are not four tokens.
     """
     if names:
         unknown = [name for name in names if name not in tokenizer.vocab]
@@ -57,16 +57,18 @@ def choose_sentinels(tokenizer: TextTokenizer, embedding: Tensor, names: Sequenc
 
 
 def _unlearned(tokenizer: TextTokenizer, embedding: Tensor) -> list[int]:
-    """Control tokens whose rows are like those of two others at least."""
+    """Control tokens whose vectors are almost equal to those of at least two others."""
     ids = sorted(number for number in tokenizer.special_ids if number < len(embedding))
     rows = normalize(embedding[ids].float(), dim=1)
     alike = (rows @ rows.T > ALIKE).sum(1)
     return [number for number, count in zip(ids, alike.tolist(), strict=True) if count > 2]
 
 
-def first_rows(embedding: Tensor, sentinels: Sentinels, end_ids: Sequence[int], seed: int) -> Tensor:
-    """Vectors to begin with, [4, width]: three that differ from all others and from each other; the end's is that of
-    the token that ends the model's own texts, which it knows how to predict.
+def initial_vectors(embedding: Tensor, sentinels: Sentinels, end_ids: Sequence[int], seed: int) -> Tensor:
+    """Initial vectors of the sentinels, [4, width].
+
+    Three are random directions of typical length. The end's is that of the model's own end-of-text token, which the
+    model knows how to predict.
     """
     generator = torch.Generator().manual_seed(seed)
     directions = torch.randn(COUNT, embedding.shape[1], generator=generator)

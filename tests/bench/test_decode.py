@@ -11,8 +11,8 @@ import pytest
 
 from codespec.bench.peers import hugging_face
 from codespec.bench.peers.contest import Answer
+from codespec.corpus.documents import Document, write_documents
 from codespec.models.processor import processor
-from codespec.training.corpus import Document, write_documents
 from tests.cli.conftest import Command, Models, command, models, plain_environment
 from tests.engine.test_planted_faults import correction_dropped
 
@@ -35,7 +35,7 @@ def words(models: Models, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> li
     """The benchmark on two projects and some prompts without this machine's library; no measurement takes long."""
     monkeypatch.setattr("codespec.bench.pricing.LEISURE", 0.0)
     monkeypatch.setattr("codespec.bench.pricing.BUDGET", 0.05)
-    monkeypatch.setattr("codespec.training.held_out.held_out_files", list)
+    monkeypatch.setattr("codespec.corpus.held_out.held_out_files", list)
     monkeypatch.setattr("codespec.bench.decode_sheet.code_digest", lambda: "the code")  # someone may be editing it
     monkeypatch.setattr("codespec.bench.decode_passes.CALIBRATION", 3)
     monkeypatch.setattr("codespec.bench.peers.ours.QUICK", 0.05)

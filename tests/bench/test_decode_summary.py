@@ -16,9 +16,9 @@ from codespec.bench.decode_sheet import Sheet, condensed
 from codespec.bench.decode_summary import ALL, mismatches, summarize
 from codespec.bench.peers.contest import PROJECTS, PROMPTS, Variant
 from codespec.bench.peers.ours import NEVER_RIGHT, OFF, ON
+from codespec.corpus.documents import Document, write_documents
 from codespec.engine.admission import Admission
 from codespec.errors import ConfigError
-from codespec.training.corpus import Document, write_documents
 from tests.pairs import model
 
 FAST = Variant("float32")
@@ -190,7 +190,7 @@ def test_a_sheet_is_whole_or_as_before(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_places_are_the_same_for_everybody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("codespec.training.held_out.held_out_files", list)
+    monkeypatch.setattr("codespec.corpus.held_out.held_out_files", list)
     file, held_out = tmp_path / "prompts.jsonl", tmp_path / "held_out.jsonl.gz"
     lines = [{"prompt": f"x = {n}", "path": "a.py", "suffix": "y" if n % 2 else ""} for n in range(12)]
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))

@@ -11,8 +11,8 @@ import pytest
 
 from codespec.bench import policy, policy_spots
 from codespec.bench.policy_measured import Measured
+from codespec.corpus.documents import Document, write_documents
 from codespec.models.processor import processor
-from codespec.training.corpus import Document, write_documents
 from tests.cli.conftest import Command, Models, command, models, plain_environment
 from tests.engine.test_planted_faults import correction_dropped
 
@@ -24,7 +24,7 @@ def held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two projects, and nothing of this machine's library; costs are measured in a moment."""
     monkeypatch.setattr("codespec.bench.pricing.LEISURE", 0.0)
     monkeypatch.setattr("codespec.bench.pricing.BUDGET", 0.1)
-    monkeypatch.setattr("codespec.training.held_out.held_out_files", list)
+    monkeypatch.setattr("codespec.corpus.held_out.held_out_files", list)
     text = "".join(f"def area{i}(width):\n    result = width * {i}\n    return result\n\n\n" for i in range(20))
     documents = [Document(name, f"{name}.py", "python", text.replace("area", name)) for name in ("disc", "cube")]
     write_documents(tmp_path / "held_out.jsonl.gz", documents)

@@ -15,10 +15,10 @@ from codespec.bench import quality
 from codespec.bench.quality import QualityBench, engine_settings, labels, request_for
 from codespec.bench.quality_sites import Site
 from codespec.config import STARTER, EngineConfig
+from codespec.corpus import infilling
+from codespec.corpus.documents import Document, write_documents
+from codespec.corpus.gaps import Gap
 from codespec.models.processor import processor
-from codespec.training import infilling
-from codespec.training.corpus import Document, write_documents
-from codespec.training.gaps import Gap
 from tests.cli.conftest import Command, Models, command, models, plain_environment
 
 __all__ = ["command", "models", "plain_environment"]
@@ -60,8 +60,8 @@ def projects(tmp_path: Path) -> Path:
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Random models end no text."""
     monkeypatch.setattr("codespec.bench.quality_sites.MANY_TOKENS", 12)
-    for shape in infilling.TOKENS:
-        monkeypatch.setitem(infilling.TOKENS, shape, 12)
+    for shape in infilling.MAX_TOKENS:
+        monkeypatch.setitem(infilling.MAX_TOKENS, shape, 12)
 
 
 @pytest.fixture

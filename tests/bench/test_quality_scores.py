@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from codespec.bench.quality_scores import Outcome, count_rows, differences
 from codespec.bench.quality_sites import Site
-from codespec.training.gaps import Gap
+from codespec.corpus.gaps import Gap
 
 RIGHT, WRONG = Outcome(True, True, "passed"), Outcome(False, False, "wrong")
 HALF = Outcome(False, True, "passed")

@@ -20,11 +20,11 @@ from codespec.bench.quality_sites import (
     span_gaps,
 )
 from codespec.cli.benches import quality as flags
+from codespec.corpus.documents import Document
+from codespec.corpus.gaps import Gap, task_gaps
+from codespec.corpus.held_out import HeldOut, Task
 from codespec.errors import ConfigError
-from codespec.training.corpus import Document
-from codespec.training.evaluation import choose_places
-from codespec.training.gaps import Gap, task_gaps
-from codespec.training.held_out import HeldOut, Task
+from codespec.training.evaluation import choose_eval_set
 
 BODY = "    total = 0\n    for x in values:\n        if x > 0:\n            total += x\n\n    return total\n"
 TASKS = tuple(Task(f"T/{n}", f"def f{n}(values):\n", BODY) for n in range(12))
@@ -67,15 +67,15 @@ def test_the_seed_moves_sites_and_problems_have_different_ones() -> None:
 def test_single_lines_and_projects_are_those_of_train_eval() -> None:
     """So that its figures can be compared with these."""
     held_out = HeldOut({"python": code(3), "stdlib": code(1)}, TASKS)
-    places = choose_places(held_out, seed=SEED, limit=2)
+    eval_set = choose_eval_set(held_out, seed=SEED, limit=2)
     sites = choose_sites(held_out, KINDS, limit=2)
     by_kind: dict[str, list[Gap]] = {}
     for site in sites:
         by_kind.setdefault(site.kind, []).append(site.gap)
     assert list(by_kind) == list(KINDS)
-    assert by_kind["single-line"] == places.tasks["humaneval"] == task_gaps(TASKS[:2], SEED)
-    assert by_kind["line"] == [gap for gaps in places.lines.values() for gap in gaps]
-    assert by_kind["block"] == [gap for gaps in places.blocks.values() for gap in gaps]
+    assert by_kind["single-line"] == eval_set.tasks["humaneval"] == task_gaps(TASKS[:2], SEED)
+    assert by_kind["line"] == [gap for gaps in eval_set.lines.values() for gap in gaps]
+    assert by_kind["block"] == [gap for gaps in eval_set.blocks.values() for gap in gaps]
     assert {site.row for site in sites} == {"humaneval", "python", "stdlib"}
 
 

@@ -15,8 +15,8 @@ from codespec.bench.serve_client import PHASES, Pass, Reply
 from codespec.bench.serve_places import Typing, find_places, find_typing
 from codespec.bench.serve_summary import Cell, keystrokes, mismatches, overhead, percentiles
 from codespec.config import EngineConfig
+from codespec.corpus.documents import Document, write_documents
 from codespec.models.processor import processor
-from codespec.training.corpus import Document, write_documents
 from codespec.types import CompletionRequest
 from tests.cli.conftest import Command, Models, command, models, plain_environment
 from tests.server import fakes
@@ -29,7 +29,7 @@ __all__ = ["command", "models", "plain_environment"]
 @pytest.fixture
 def held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two projects, and nothing of this machine's library."""
-    monkeypatch.setattr("codespec.training.held_out.held_out_files", list)
+    monkeypatch.setattr("codespec.corpus.held_out.held_out_files", list)
     text = "".join(f"def area{i}(width):\n    result = width * {i}\n    return result\n\n\n" for i in range(40))
     documents = [Document(name, f"{name}.py", "python", text.replace("area", name)) for name in ("disc", "cube")]
     write_documents(tmp_path / "held_out.jsonl.gz", documents)

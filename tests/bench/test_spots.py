@@ -16,8 +16,8 @@ from codespec.bench.policy_rows import FOLDS, by_file, by_fold, learned_elsewher
 from codespec.bench.policy_spots import A_FILE, held_out_spots, prompt_spots, spread_numbers
 from codespec.bench.pricing import Prices
 from codespec.bench.recording import Recording, Spot
+from codespec.corpus.documents import Document, write_documents
 from codespec.errors import ConfigError, TrainingError
-from codespec.training.corpus import Document, write_documents
 from tests.bench.tiny import pair, recordings
 from tests.speculation.sequences import table
 

@@ -23,9 +23,9 @@ from codespec.bench.typing_records import record
 from codespec.bench.typing_session import Typed, Typist, ask_unhurried
 from codespec.bench.typing_tap import Tap, tapped
 from codespec.config import EngineConfig
+from codespec.corpus.documents import Document, write_documents
 from codespec.folders import is_own_socket, socket_of
 from codespec.models.processor import processor
-from codespec.training.corpus import Document, write_documents
 from codespec.types import CompletionRequest
 from tests.cli.conftest import Command, Models, command, models, plain_environment
 from tests.lsp.conversation import run, until
@@ -136,7 +136,7 @@ def test_there_is_more_and_no_haste() -> None:
 @pytest.fixture
 def held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two files, and nothing of this machine's library; nobody edits the code in between."""
-    monkeypatch.setattr("codespec.training.held_out.held_out_files", list)
+    monkeypatch.setattr("codespec.corpus.held_out.held_out_files", list)
     monkeypatch.setattr("codespec.bench.decode_sheet.code_digest", lambda: "the code")
     text = "".join(f"def area{i}(width):\n    half = width * {i}\n    result = half + half\n\n\n" for i in range(20))
     documents = [Document(name, f"{name}.py", "python", text.replace("area", name)) for name in ("disc", "cube")]

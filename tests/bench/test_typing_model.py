@@ -19,8 +19,8 @@ from codespec.bench.typing_report import charts, report
 from codespec.bench.typing_session import Question, Typed, first_line, position, shown_text
 from codespec.bench.typing_summary import available, figures, summarize
 from codespec.bench.typing_tap import Stream
+from codespec.corpus.documents import Document, write_documents
 from codespec.errors import ConfigError
-from codespec.training.corpus import Document, write_documents
 
 CODE = "def total_area(circles):\n    areas = [circle.area() for circle in circles]\n    return sum(areas)\n" * 40
 
@@ -73,7 +73,7 @@ def test_a_place() -> None:
 
 
 def test_places_are_code_in_the_middle_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("codespec.training.held_out.held_out_files", list)
+    monkeypatch.setattr("codespec.corpus.held_out.held_out_files", list)
     body = "def area{}(width):\n    # twice\n    half = width * width\n    result = half + half\n    return result\n\n"
     files = [Document(f"p{n}", "a.py", "python", "".join(body.format(f"{n}_{i}") for i in range(20))) for n in range(9)]
     write_documents(tmp_path / "held_out.jsonl.gz", [*files, Document("short", "b.py", "python", "x = 1\n")])

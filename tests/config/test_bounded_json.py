@@ -17,7 +17,13 @@ from codespec.regular_file import Unreadable
 
 ROOT = Path(__file__).parents[2]
 # Where JSON of our own making is read back: a tokenizer's in memory, and what benchmarks and trainings wrote.
-OWN = ("codespec/text/tokenizer.py", "codespec/bench/", "codespec/training/", "codespec/bounded_json.py")
+OWN = (
+    "codespec/text/tokenizer.py",
+    "codespec/bench/",
+    "codespec/corpus/",
+    "codespec/training/",
+    "codespec/bounded_json.py",
+)
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(alphabet='[]{},"\\é x'),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(alphabet='[]{},"\\'), inner),

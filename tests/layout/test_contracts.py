@@ -11,10 +11,11 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 FLOORS = (
     *("bench", "server", "training", "engine", "control", "proposers", "verify", "models", "pair", "text", "catalogue"),
+    "corpus",
     "cli",
 )
 LAYERS = "Imports run only downwards"
-TORCH_FREE = "Text, pairs, names, lengths and values know no model"
+TORCH_FREE = "Text, corpus, pairs, names, lengths and values know no model"
 CONTROL = "How far to guess is decided without models"
 LSP = "The language server takes"
 GRAMMARS = "Grammars are a leaf"
@@ -30,7 +31,7 @@ def tree(tmp_path: Path) -> Path:
     ):
         (tmp_path / package).mkdir()
         (tmp_path / package / "__init__.py").touch()
-    light = ("regular_file", "bounded_json", "secret_files", "token_file", "proof", "folders")
+    light = ("regular_file", "bounded_json", "secret_files", "token_file", "proof", "progress", "folders", "json_store")
     for module in ("types", "errors", "config", *light):
         (tmp_path / "codespec" / f"{module}.py").touch()
     (tmp_path / "pyproject.toml").write_bytes((ROOT / "pyproject.toml").read_bytes())
@@ -82,6 +83,9 @@ def test_allowed_imports_hold(tree: Path) -> None:
         ("codespec/engine/a.py", "import codespec.server", [LAYERS]),
         ("codespec/server/a.py", "import codespec.bench", [LAYERS]),
         ("codespec/server/a.py", "import codespec.training", [LAYERS]),
+        ("codespec/bench/a.py", "import codespec.training", [LAYERS]),
+        ("codespec/corpus/a.py", "import codespec.training", [LAYERS]),
+        ("codespec/corpus/a.py", "import torch", [TORCH_FREE]),
         ("codespec/proposers/a.py", "import codespec.speculation", [LAYERS]),
         ("codespec/attic.py", "", [LAYERS]),
         ("codespec/text/a.py", "import torch", [TORCH_FREE]),

@@ -8,12 +8,12 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from codespec.training.corpus import Document
+from codespec.corpus.documents import Document
+from codespec.corpus.sources import held_out_files
 from codespec.training.llama import LlamaShape
 from codespec.training.pretrain import Recipe
-from codespec.training.schedule import Budget
-from codespec.training.sources import held_out_files
-from codespec.training.vocabularies import train_drafter_tokenizer, train_target_tokenizer
+from codespec.training.run import Budget
+from codespec.training.tokenizer_training import train_drafter_tokenizer, train_target_tokenizer
 
 VOCABULARY = 512
 

@@ -14,18 +14,18 @@ from peft import PeftModel
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
+from codespec.corpus.documents import Document
 from codespec.errors import TrainingError
 from codespec.models.merge_adapter import merge
 from codespec.text.fim_templates import FimTemplate, find_template
 from codespec.text.tokenizer import TextTokenizer
 from codespec.training.adapt import AdaptRecipe, AdaptRun, adapt
 from codespec.training.adapt_samples import AdaptStream, fim_sample
-from codespec.training.adapting import Adapting, read_adapter
-from codespec.training.corpus import Document
 from codespec.training.cuts import Cut, cut_where_edited
-from codespec.training.schedule import Budget
-from codespec.training.sentinels import Sentinels, choose_sentinels, first_rows
-from codespec.training.vocabularies import save_tokenizer
+from codespec.training.lora_model import LoraModel, read_adapter
+from codespec.training.run import Budget, save_checkpoint
+from codespec.training.sentinels import Sentinels, choose_sentinels, initial_vectors
+from codespec.training.tokenizer_training import save_tokenizer
 
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # peft's own
 UNUSED = [f"<issue_{name}>" for name in ("start", "comment", "closed", "open", "spare")]
@@ -59,8 +59,8 @@ def plain(tokenizers: dict[str, Tokenizer], tmp_path_factory: pytest.TempPathFac
     return folder
 
 
-def make(folder: Path, **more: object) -> Adapting:
-    return Adapting(str(folder), **{"rank": 4, "dtype": "float32", **more})  # type: ignore[arg-type]
+def make(folder: Path, **more: object) -> LoraModel:
+    return LoraModel(str(folder), **{"rank": 4, "dtype": "float32", **more})  # type: ignore[arg-type]
 
 
 def recipe(steps: int = STEPS) -> AdaptRecipe:
@@ -87,7 +87,7 @@ def test_where_no_four_are_left_one_sentence_says_what_to_do(plain: Path) -> Non
 
 def test_the_vectors_to_begin_with_differ_and_the_end_is_known(plain: Path) -> None:
     table = torch.randn(600, 64)
-    rows = first_rows(table, Sentinels(1, 2, 3, 4), [7], seed=0)
+    rows = initial_vectors(table, Sentinels(1, 2, 3, 4), [7], seed=0)
     apart = torch.nn.functional.normalize(rows, dim=1)
     assert (apart @ apart.T - torch.eye(4)).abs().max() < 0.6
     assert torch.equal(rows[3], table[7])
@@ -162,15 +162,15 @@ def test_merged_products_give_what_peft_gives(plain: Path, documents: Sequence[D
         torch.nn.init.normal_(value, std=0.1)
     model.refresh()
     rows = AdaptStream(documents, model.tokenizer, model.sentinels, seed=0).batch(0, 2, 64)
-    loss = model.judge(rows).loss
+    loss = model.compute_loss(rows).loss
     loss.backward()
     merged = [value.grad.clone() for value in model.matrices if value.grad is not None]
-    ours = model.rows.grad
+    ours = model.vectors.grad
     assert ours is not None and len(merged) == len(model.matrices)
     network = model._peft
     for module in network.modules():
         module.__dict__.pop("forward", None)  # peft's own
-    for value in [*model.matrices, model.rows]:
+    for value in [*model.matrices, model.vectors]:
         value.grad = None
     logits = network(input_ids=rows.ids).logits
     nats = torch.nn.functional.cross_entropy(logits.flatten(0, 1), rows.labels.flatten(), reduction="none")
@@ -179,7 +179,7 @@ def test_merged_products_give_what_peft_gives(plain: Path, documents: Sequence[D
     assert torch.allclose(loss, theirs, rtol=1e-4)
     for one, other in zip(merged, model.matrices, strict=True):
         assert other.grad is not None and torch.allclose(one, other.grad, rtol=1e-3, atol=1e-5)
-    assert model.rows.grad is not None and torch.allclose(ours, model.rows.grad, rtol=1e-3, atol=1e-5)
+    assert model.vectors.grad is not None and torch.allclose(ours, model.vectors.grad, rtol=1e-3, atol=1e-5)
 
 
 def test_it_learns_and_a_resumed_run_repeats_the_undisturbed_one(
@@ -189,19 +189,17 @@ def test_it_learns_and_a_resumed_run_repeats_the_undisturbed_one(
     stream = AdaptStream(documents, whole.model.tokenizer, whole.model.sentinels, seed=0)
     before = whole.score(stream)
     assert adapt(whole, stream, stream, tmp_path / "whole.ckpt")
-    after = whole.position.history[-1]
+    after = whole.state.history[-1]
     assert after["middle"] < before["middle"] and after["end"] < before["end"] - 1.0
-    assert whole.position.tokens == STEPS * ROWS * LENGTH
+    assert whole.state.tokens == STEPS * ROWS * LENGTH
     half = AdaptRun(make(plain), recipe())
-    while half.position.step < STEPS // 2:
+    while half.state.step < STEPS // 2:
         half.step(stream)
-    from codespec.training.checkpoint import save_checkpoint
-
-    save_checkpoint(tmp_path / "half.ckpt", half.state())
+    save_checkpoint(tmp_path / "half.ckpt", half.state_dict())
     rest = AdaptRun(make(plain), recipe())
     assert adapt(rest, stream, None, tmp_path / "half.ckpt", resume=True)
-    for name, value in whole.model.state().items():
-        assert torch.equal(value, rest.model.state()[name]), name
+    for name, value in whole.model.state_dict().items():
+        assert torch.equal(value, rest.model.state_dict()[name]), name
 
 
 def test_an_exported_adapter_is_pefts_and_says_how_it_fills_in(
@@ -218,19 +216,19 @@ def test_an_exported_adapter_is_pefts_and_says_how_it_fills_in(
     assert (template.prefix_id, template.suffix_id, template.middle_id) == (marks.prefix, marks.suffix, marks.middle)
     network = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(plain), str(tmp_path / "out"))
     merged = network.merge_and_unload()
-    run.model.restore(read_adapter(tmp_path / "out", run.model.sentinels))  # rounded, as it was written
+    run.model.load_state_dict(read_adapter(tmp_path / "out", run.model.sentinels))  # rounded, as it was written
     rows = stream.batch(0, 2, 64)
     logits = merged(input_ids=rows.ids).logits
     nats = torch.nn.functional.cross_entropy(logits.flatten(0, 1), rows.labels.flatten(), reduction="none")
     theirs = (nats * rows.weights.flatten()).sum() / rows.weights.sum()
-    assert torch.allclose(run.model.judge(rows).loss, theirs, rtol=1e-4)
+    assert torch.allclose(run.model.compute_loss(rows).loss, theirs, rtol=1e-4)
 
 
 def test_a_start_of_another_rank_is_refused(plain: Path, tmp_path: Path) -> None:
     make(plain, rank=2).export(tmp_path / "other", "card")
     marks = make(plain).sentinels
     with pytest.raises(TrainingError, match="give the same model and --rank"):
-        make(plain).restore(read_adapter(tmp_path / "other", marks))
+        make(plain).load_state_dict(read_adapter(tmp_path / "other", marks))
     with pytest.raises(TrainingError, match="has other sentinels: name its own"):
         read_adapter(tmp_path / "other", Sentinels(1, 2, 3, 4))
     (tmp_path / "other" / "adapter_model.safetensors").unlink()
@@ -241,4 +239,4 @@ def test_a_start_of_another_rank_is_refused(plain: Path, tmp_path: Path) -> None
 def test_a_checkpoint_of_other_sentinels_is_refused(plain: Path) -> None:
     first = AdaptRun(make(plain), recipe())
     with pytest.raises(TrainingError, match="belongs to another model, rank or choice of sentinels"):
-        AdaptRun(make(plain, sentinels=tuple(UNUSED[:4])), recipe()).restore(first.state())
+        AdaptRun(make(plain, sentinels=tuple(UNUSED[:4])), recipe()).load_state_dict(first.state_dict())

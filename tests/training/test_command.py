@@ -12,12 +12,12 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from codespec.corpus.sources import Package, held_out_files
 from codespec.errors import TrainingError
 from codespec.training import arguments, command, pair
 from codespec.training.llama import LlamaShape
 from codespec.training.pretrain import Recipe
-from codespec.training.schedule import Budget
-from codespec.training.sources import Package, held_out_files
+from codespec.training.run import Budget
 
 
 def run(*words: str) -> int:
@@ -71,3 +71,19 @@ def test_all_makes_two_folders_that_transformers_loads(tmp_path: Path) -> None:
 def test_pretraining_without_a_corpus_says_what_to_run(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="run `codespec train corpus` first"):
         run("--work", str(tmp_path), "pretrain", "drafter", "--minutes", "1")
+
+
+def test_distillation_data_is_found_under_its_former_name(tmp_path: Path) -> None:
+    work = pair.WorkFolder(tmp_path)
+    assert work.find_distill_data() == work.distill_data
+    (tmp_path / "lessons.jsonl.gz").touch()
+    assert work.find_distill_data() == tmp_path / "lessons.jsonl.gz"
+    work.distill_data.touch()
+    assert work.find_distill_data() == work.distill_data
+
+
+@pytest.mark.parametrize("name", ["distill-data", "lessons"])
+def test_a_former_name_is_an_alias(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(TrainingError, match="run `codespec train corpus` first"):
+        run("--work", str(tmp_path), name)
+    assert ("is now `train distill-data`" in capsys.readouterr().err) == (name == "lessons")

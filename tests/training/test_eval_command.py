@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from codespec.corpus import infilling
+from codespec.corpus.documents import Document, write_documents
 from codespec.errors import ModelError, TrainingError
 from codespec.models.processor import processor
-from codespec.training import acceptance, arguments, command, infilling, loops
-from codespec.training.corpus import Document, write_documents
+from codespec.training import arguments, command, scores
 from tests.cli.conftest import write_model
 
 HELD_OUT = "held_out.jsonl.gz"
@@ -35,10 +36,10 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> list[str | Path]:
 @pytest.fixture
 def work(tmp_path: Path, documents: list[Document], monkeypatch: pytest.MonkeyPatch) -> Path:
     """A work folder with two held-out languages; texts stay short."""
-    monkeypatch.setattr(acceptance, "TOKENS", 12)
-    monkeypatch.setattr(loops, "TOKENS", 24)
-    for shape in infilling.TOKENS:
-        monkeypatch.setitem(infilling.TOKENS, shape, 12)
+    monkeypatch.setattr(scores, "DRAFTED_TOKENS", 12)
+    monkeypatch.setattr(scores, "LOOP_TOKENS", 24)
+    for shape in infilling.MAX_TOKENS:
+        monkeypatch.setitem(infilling.MAX_TOKENS, shape, 12)
     text = "".join(f"func Area{i}(w int) int {{\n\tx := w * {i}\n\treturn x\n}}\n\n" for i in range(30))
     projects = [Document("q", f"{name}.go", "go", text.replace("Area", name)) for name in ("Disc", "Cube")]
     projects += [Document("r", document.path, "python", document.text) for document in documents[:2]]

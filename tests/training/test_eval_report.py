@@ -7,14 +7,11 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from codespec.training.acceptance import LENGTHS, Acceptance
-from codespec.training.corpus import Document
-from codespec.training.evaluation import PairScores
+from codespec.corpus.documents import Document
+from codespec.corpus.held_out import HeldOut, by_row
+from codespec.training.evaluation import PairScores, show_completions
 from codespec.training.evaluation_report import report, verdict
-from codespec.training.held_out import HeldOut, by_row
-from codespec.training.infilling import Filled
-from codespec.training.rates import Rate, Table
-from codespec.training.showcase import showcase
+from codespec.training.scores import DRAFT_LENGTHS, Acceptance, InfillScores, Rate, RateTable
 from codespec.types import Completion, CompletionRequest, Stats
 
 Change = Callable[[PairScores], object]
@@ -22,25 +19,25 @@ GO = ["go", "1.000", "2.000", "3 of 10", "30.0 %", "1 of 5", "1 of 5", "20.0 %"]
 BETTER = "better in all three (bits per byte, infilling, acceptance)"
 
 
-def filled(right: int, count: int) -> Filled:
+def filled(right: int, count: int) -> InfillScores:
     outcomes = [place < right for place in range(count)]
     table = {"go": Rate(right, count)}
-    return Filled(Table(table), Table(table), Table(table), outcomes)
+    return InfillScores(RateTable(table), RateTable(table), RateTable(table), outcomes)
 
 
 def scores(bits: float = 8.0, right: int = 3, accepted: int = 10) -> PairScores:
     """A pair of which every figure follows from three numbers."""
     facts = {"name": "m", "parameters": 5_260_000, "vocabulary": 9, "sha256": "0123456789abcdef"}
-    row = Acceptance(Table({"go": Rate(accepted, 20)}), Table({"string": Rate(accepted, 20)}))
+    row = Acceptance(RateTable({"go": Rate(accepted, 20)}), RateTable({"string": Rate(accepted, 20)}))
     return PairScores(
         models={"target": facts, "drafter": facts},
-        bits={"target": Table({"go": Rate(bits, 8)}), "drafter": Table({"go": Rate(2 * bits, 8)})},
+        bits={"target": RateTable({"go": Rate(bits, 8)}), "drafter": RateTable({"go": Rate(2 * bits, 8)})},
         ms_per_token={"target": 4.0, "drafter": 1.0},
         lines=filled(right, 10),
         blocks=filled(1, 5),
-        tasks=Filled(),
-        loops=Table({"go": Rate(2, 4)}),
-        acceptance={length: copy.deepcopy(row) for length in LENGTHS},
+        tasks=InfillScores(),
+        loops=RateTable({"go": Rate(2, 4)}),
+        acceptance={length: copy.deepcopy(row) for length in DRAFT_LENGTHS},
     )
 
 
@@ -108,8 +105,8 @@ def test_the_showcase_is_chosen_by_rule(documents: list[Document]) -> None:
         return [Completion("WRITTEN\n", (), "stop", Stats()) for _ in requests]
 
     held_out = HeldOut(by_row(documents))
-    told = showcase(complete, held_out, 5)
-    assert told == showcase(complete, held_out, 5) and asked[:5] == asked[5:]
+    told = show_completions(complete, held_out, 5)
+    assert told == show_completions(complete, held_out, 5) and asked[:5] == asked[5:]
     assert told.count("⟨WRITTEN⟩\n````") == 5 == len({request.path for request in asked})
     for request in asked:
         assert request.shape == "auto" and request.heal and request.suffix.startswith("\n")

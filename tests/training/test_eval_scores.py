@@ -12,14 +12,23 @@ from codespec_grammars import ContextTracker
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codespec.training.acceptance import LENGTHS, TOKENS, acceptance, draft_request
-from codespec.training.corpus import Document
-from codespec.training.gaps import Excerpt, Gap, line_gaps, spread
-from codespec.training.infilling import fill
-from codespec.training.loops import LENGTH, TIMES, is_loop, loop_share
-from codespec.training.prediction import TIMED, WARM_UP, bits_per_byte, ms_per_token
-from codespec.training.progress import Steps
-from codespec.training.rates import Table
+from codespec.corpus.documents import Document
+from codespec.corpus.gaps import Excerpt, Gap, line_gaps, spread
+from codespec.corpus.infilling import LOOP_BYTES, LOOP_TIMES, is_loop
+from codespec.progress import ProgressBar
+from codespec.training.scores import (
+    DRAFT_LENGTHS,
+    DRAFTED_TOKENS,
+    TIMED,
+    WARM_UP,
+    RateTable,
+    bits_per_byte,
+    drafted_request,
+    loop_share,
+    measure_acceptance,
+    ms_per_token,
+    score_infilling,
+)
 from codespec.types import Completion, CompletionRequest, RoundEvent, Stats
 from tests.pairs import Garbage, Oracle, Silent, build, model
 from tests.parrot import SURE, Parrot, Prompter, parrot_engine
@@ -30,8 +39,8 @@ LINE = Gap("p", "a.js", "javascript", 3, "let a = ", "b + c;  ", "\n")
 GAPS = {"python": [BLOCK] * 9, "javascript": [LINE] * 2}
 
 
-def quiet(total: int = 1) -> Steps:
-    return Steps("test", total, io.StringIO())
+def quiet(total: int = 1) -> ProgressBar:
+    return ProgressBar("test", total, io.StringIO())
 
 
 def writer(write: Callable[[Gap], str]) -> Callable[[Sequence[CompletionRequest]], list[Completion]]:
@@ -59,7 +68,7 @@ def writer(write: Callable[[Gap], str]) -> Callable[[Sequence[CompletionRequest]
 def test_infilling_counts_what_is_right(
     write: Callable[[Gap], str], exact: dict[str, int], first: dict[str, int]
 ) -> None:
-    filled = fill(writer(write), GAPS, "block", quiet())
+    filled = score_infilling(writer(write), GAPS, "block", quiet())
     assert {row: rate.amount for row, rate in filled.exact.items()} == exact
     assert {row: rate.amount for row, rate in filled.first_line.items()} == first
     assert filled.exact.all.count == len(filled.outcomes) == 11 and sum(filled.outcomes) == sum(exact.values())
@@ -68,21 +77,21 @@ def test_infilling_counts_what_is_right(
 
 
 def test_bytes_are_right_up_to_the_first_wrong_one() -> None:
-    filled = fill(writer(lambda gap: gap.answer[:3] + "é" + gap.answer[4:]), GAPS, "line", quiet())
+    filled = score_infilling(writer(lambda gap: gap.answer[:3] + "é" + gap.answer[4:]), GAPS, "line", quiet())
     assert filled.bytes_right.all.amount == 3 * 11
     assert filled.bytes_right["javascript"].count == 2 * len("b + c;")
 
 
 @given(st.binary(max_size=200) | st.lists(st.sampled_from([b"a", b"bc", b"d" * 9])).map(b"".join))
 def test_a_loop_is_the_same_bytes_three_times(text: bytes) -> None:
-    pieces = {text[i : i + LENGTH] for i in range(len(text) - LENGTH + 1)}
-    assert is_loop(text) == any(text.count(piece) >= TIMES for piece in pieces)
+    pieces = {text[i : i + LOOP_BYTES] for i in range(len(text) - LOOP_BYTES + 1)}
+    assert is_loop(text) == any(text.count(piece) >= LOOP_TIMES for piece in pieces)
 
 
-@given(st.binary(min_size=LENGTH, max_size=LENGTH), st.binary(max_size=9), st.binary(max_size=9))
+@given(st.binary(min_size=LOOP_BYTES, max_size=LOOP_BYTES), st.binary(max_size=9), st.binary(max_size=9))
 def test_a_planted_loop_is_found(piece: bytes, first: bytes, second: bytes) -> None:
     assert is_loop(piece + first + piece + second + piece)
-    assert not is_loop(piece[:-1] * (TIMES - 1))
+    assert not is_loop(piece[:-1] * (LOOP_TIMES - 1))
 
 
 def test_loop_share_counts_by_row() -> None:
@@ -96,20 +105,20 @@ def places(documents: list[Document]) -> dict[str, list[Gap]]:
     return {"one": gaps[:2], "two": gaps[2:]}
 
 
-@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("length", DRAFT_LENGTHS)
 def test_acceptance_of_an_oracle_is_the_draft_length(length: int, places: dict[str, list[Gap]]) -> None:
     target = model("llama", "gpt2")
-    requests = [draft_request(gap) for found in places.values() for gap in found]
+    requests = [drafted_request(gap) for found in places.values() for gap in found]
     plain = build(target, Silent()).complete(requests)
-    found = acceptance(build(target, Oracle(target, requests, plain, as_ids=True)), places, length, quiet())
+    found = measure_acceptance(build(target, Oracle(target, requests, plain, as_ids=True)), places, length, quiet())
     assert found.by_row.all.value == length
-    rounds = math.ceil((TOKENS - length) / (length + 1))  # those that begin with room for more than `length`
+    rounds = math.ceil((DRAFTED_TOKENS - length) / (length + 1))  # those that begin with room for more than `length`
     assert {row: rate.count for row, rate in found.by_row.items()} == {"one": 2 * rounds, "two": rounds}
 
 
 def test_acceptance_of_garbage_is_next_to_nothing_and_sums_agree(places: dict[str, list[Gap]]) -> None:
     engine = build(model("llama", "gpt2"), Garbage())
-    found = acceptance(engine, places, 4, quiet())
+    found = measure_acceptance(engine, places, 4, quiet())
     assert engine.metrics.totals.drafted > 0
     assert found.by_row.all.value is not None and found.by_row.all.value < 0.1
     assert (found.by_row.all.amount, found.by_row.all.count) == (
@@ -122,9 +131,9 @@ def test_acceptance_knows_the_context_of_each_round() -> None:
     engine = build(model("llama", "gpt2"), Silent())
     comment = Gap("p", "a.py", "python", 1, "# a comment that goes", "", "")
     other = Gap("p", "a.xyz", "no such language", 1, "# a comment that goes", "", "")
-    found = acceptance(engine, {"one": [comment], "two": [other]}, 2, quiet())
+    found = measure_acceptance(engine, {"one": [comment], "two": [other]}, 2, quiet())
     assert next(iter(found.by_context)) == "comment"
-    assert found.by_context["unknown"].count == found.by_row["two"].count == TOKENS - 2
+    assert found.by_context["unknown"].count == found.by_row["two"].count == DRAFTED_TOKENS - 2
 
 
 def test_contexts_are_those_of_the_text_so_far() -> None:
@@ -132,9 +141,9 @@ def test_contexts_are_those_of_the_text_so_far() -> None:
     gap = Gap("p", "a.py", "python", 1, text[:4], "", "")
     parrot = Parrot(toy_tokenizer("gpt2"), text)
     engine = parrot_engine(parrot, Prompter(parrot, sizes=(3, 1, 2)))
-    found = acceptance(engine, {"x": [gap]}, 3, quiet())
+    found = measure_acceptance(engine, {"x": [gap]}, 3, quiet())
     expected, written = Counter[str](), gap.before
-    for event in engine.stream(draft_request(gap)):
+    for event in engine.stream(drafted_request(gap)):
         if isinstance(event, RoundEvent):
             expected[ContextTracker("python", written.encode()).context().context.value] += 1
             written += event.accepted_text + event.target_text
@@ -183,7 +192,7 @@ def test_milliseconds_are_taken_of_single_tokens(long_text: str) -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 9), st.integers(1, 9))))
 def test_a_table_adds_up(cases: list[tuple[str, int, int]]) -> None:
-    table = Table()
+    table = RateTable()
     for row, amount, count in cases:
         table.add(row, amount, count)
     assert (table.all.amount, table.all.count) == (sum(c[1] for c in cases), sum(c[2] for c in cases))
@@ -193,7 +202,7 @@ def test_a_table_adds_up(cases: list[tuple[str, int, int]]) -> None:
 
 def test_steps_show_their_end_once() -> None:
     stream = io.StringIO()
-    steps = Steps("eval", 3, stream)
+    steps = ProgressBar("eval", 3, stream)
     for _ in range(3):
         steps.advance()
     assert stream.getvalue().count("100.0%") == 1 and "0.0 min left" in stream.getvalue()

@@ -13,18 +13,16 @@ from tokenizers import Tokenizer
 from torch.nn import functional
 from transformers import LlamaForCausalLM
 
+from codespec.corpus.documents import Document
 from codespec.errors import TrainingError
-from codespec.training.checkpoint import load_checkpoint, save_checkpoint
-from codespec.training.corpus import Document
-from codespec.training.cross_entropy import IGNORED, head_loss
 from codespec.training.export import export_model
-from codespec.training.llama import LlamaShape, TinyLlama
+from codespec.training.llama import IGNORED, LlamaShape, TinyLlama, head_loss
 from codespec.training.muon import orthogonalise
-from codespec.training.pretrain import Recipe, Run, pretrain, start_run
-from codespec.training.schedule import Budget, counted_seconds, learning_rate_factor
+from codespec.training.pretrain import PretrainRun, Recipe, pretrain, start_run
+from codespec.training.run import Budget, learning_rate_factor, load_checkpoint, save_checkpoint, working_seconds
 
 
-def weights(run: Run) -> list[torch.Tensor]:
+def weights(run: PretrainRun) -> list[torch.Tensor]:
     states = [*run.matrices.state.values(), *run.others.state.values()]
     moments = [value for state in states for value in state.values()]
     return [*run.model.state_dict().values(), *moments]
@@ -35,20 +33,20 @@ def test_a_resumed_run_repeats_the_undisturbed_one_bit_for_bit(
 ) -> None:
     steps: list[int] = []
 
-    def interrupt(run: Run) -> None:
-        steps.append(run.position.step)
-        if run.position.step == 3:
+    def interrupt(run: PretrainRun) -> None:
+        steps.append(run.state.step)
+        if run.state.step == 3:
             os.kill(os.getpid(), signal.SIGTERM)
 
     tokenizer = tokenizers["drafter"]
     calm, arrived = pretrain(recipe, documents, tokenizer, tmp_path / "calm")
-    assert arrived and calm.position.step == 8
+    assert arrived and calm.state.step == 8
     handler = signal.getsignal(signal.SIGTERM)
     stopped, arrived = pretrain(recipe, documents, tokenizer, tmp_path / "cut", on_checkpoint=interrupt)
-    assert not arrived and stopped.position.step == 3 and steps[-1] == 3
+    assert not arrived and stopped.state.step == 3 and steps[-1] == 3
     assert signal.getsignal(signal.SIGTERM) is handler
     resumed, arrived = pretrain(recipe, documents, tokenizer, tmp_path / "cut", resume=True)
-    assert arrived and resumed.position.tokens == calm.position.tokens
+    assert arrived and resumed.state.tokens == calm.state.tokens
     assert all(torch.equal(a, b) for a, b in zip(weights(calm), weights(resumed), strict=True))
     assert not torch.equal(weights(stopped)[0], weights(calm)[0])
 
@@ -60,8 +58,8 @@ def test_training_learns(
     held_out = [document.text[:1000] for document in documents[:3]]
     before, _ = pretrain(longer, documents, tokenizers["target"], tmp_path / "a", until=0.01, held_out=held_out)
     after, _ = pretrain(longer, documents, tokenizers["target"], tmp_path / "a", resume=True, held_out=held_out)
-    first, last = (after.position.history[i]["bits_per_byte"] for i in (0, -1))
-    assert before.position.step == 1 and after.position.step == 60
+    first, last = (after.state.history[i]["bits_per_byte"] for i in (0, -1))
+    assert before.state.step == 1 and after.state.step == 60
     assert last < 0.85 * first
 
 
@@ -124,8 +122,8 @@ def test_orthogonalise_evens_out_singular_values(size: tuple[int, int]) -> None:
 
 
 def test_a_pause_does_not_use_up_the_budget() -> None:
-    assert counted_seconds(0.5) == 0.5
-    assert counted_seconds(900.0) == 10.0
+    assert working_seconds(0.5) == 0.5
+    assert working_seconds(900.0) == 10.0
     budget = Budget(minutes=2)
     assert budget.progress(60.0, 10**6) == 0.5 and budget.progress(500.0, 0) == 1.0
 
@@ -146,7 +144,7 @@ def test_a_run_can_begin_with_the_weights_of_another(
     begun = start_run(recipe, tokenizer, None, tmp_path / "folder")
     for name, value in first.model.state_dict().items():
         assert torch.equal(begun.model.state_dict()[name], value.bfloat16().float())
-    assert begun.position.step == 0
+    assert begun.state.step == 0
     with pytest.raises(TrainingError, match="has no weights that can be read"):
         start_run(recipe, tokenizer, None, tmp_path)
     other = replace(recipe, shape=replace(recipe.shape, layers=3))
@@ -160,3 +158,15 @@ def test_a_run_is_not_resumed_with_another_tokenizer(
     pretrain(recipe, documents, tokenizers["drafter"], tmp_path / "run", until=0.2)
     with pytest.raises(TrainingError, match="belongs to another tokenizer: give the same --start"):
         pretrain(recipe, documents, tokenizers["target"], tmp_path / "run", resume=True)
+
+
+def test_a_checkpoint_of_the_former_names_is_read(
+    recipe: Recipe, documents: list[Document], tokenizers: dict[str, Tokenizer], tmp_path: Path
+) -> None:
+    run, _ = pretrain(recipe, documents, tokenizers["drafter"], tmp_path / "run", until=0.2)
+    saved = run.state_dict()
+    del saved["position"]["distilled"]
+    saved["position"]["lessons"] = 7
+    save_checkpoint(tmp_path / "old", saved)
+    old = start_run(recipe, tokenizers["drafter"], tmp_path / "old")
+    assert old.state == replace(run.state, distilled=7)

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 
-from codespec.training.corpus import Document
-from codespec.training.cross_entropy import IGNORED
+from codespec.corpus.documents import Document
 from codespec.training.cuts import Cut, cut_anywhere
-from codespec.training.samples import Project, SampleStream, Spelling, fim_ids
-from codespec.training.vocabularies import SPECIALS, save_tokenizer
+from codespec.training.llama import IGNORED
+from codespec.training.samples import FimTokenizer, ProjectIndex, SampleStream, fim_ids
+from codespec.training.tokenizer_training import SPECIALS, save_tokenizer
 
 TEXT = "def grüße(self, x):\n        return x.name(1234)  # 漢字\n\n\tif a:\r\n    pass\n"
 FUSS = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -26,7 +26,7 @@ def spelled(tokenizer: Tokenizer, ids: list[int], *, start: bool) -> str:
     """Text of ids, by a decoder that drops the dummy space only at a piece's start."""
     if start or not ids:
         return str(tokenizer.decode(ids, skip_special_tokens=False))
-    anchor = Spelling(tokenizer).start("\n")
+    anchor = FimTokenizer(tokenizer).encode("\n")
     return str(tokenizer.decode([*anchor, *ids], skip_special_tokens=False))[1:]
 
 
@@ -57,8 +57,8 @@ def test_transformers_reads_the_tokenizer_as_it_is(tokenizer: Tokenizer, tmp_pat
 
 
 def test_marker_like_source_text_stays_text(tokenizer: Tokenizer) -> None:
-    spelling = Spelling(tokenizer)
-    for ids in (spelling.start("a <|fim_middle|> b"), spelling.inside("a <|endoftext|> b")):
+    fim = FimTokenizer(tokenizer)
+    for ids in (fim.encode("a <|fim_middle|> b"), fim.encode_inside("a <|endoftext|> b")):
         assert not set(ids) & set(range(len(SPECIALS)))
 
 
@@ -66,18 +66,18 @@ def test_marker_like_source_text_stays_text(tokenizer: Tokenizer) -> None:
 @given(first=st.integers(0, len(TEXT)), second=st.integers(0, len(TEXT)), joint=st.booleans())
 def test_both_layouts_give_their_text_back(tokenizer: Tokenizer, first: int, second: int, joint: bool) -> None:
     a, b = sorted((first, second))
-    cut, spelling = Cut(TEXT[:a], TEXT[a:b], TEXT[b:]), Spelling(tokenizer)
-    psm = fim_ids(cut, spelling, 1000, order="psm", joint=joint)
-    spm = fim_ids(cut, spelling, 1000, order="spm", joint=joint)
+    cut, fim = Cut(TEXT[:a], TEXT[a:b], TEXT[b:]), FimTokenizer(tokenizer)
+    psm = fim_ids(cut, fim, 1000, order="psm", joint=joint)
+    spm = fim_ids(cut, fim, 1000, order="spm", joint=joint)
     assert psm is not None and spm is not None
-    prefix, suffix, middle, rest = split_at(psm, (spelling.prefix, spelling.suffix, spelling.middle, spelling.end))
+    prefix, suffix, middle, rest = split_at(psm, (fim.prefix, fim.suffix, fim.middle, fim.end))
     assert not rest
     assert (spelled(tokenizer, prefix, start=True), spelled(tokenizer, suffix, start=True)) == (
         cut.prefix,
         cut.suffix,
     )
     assert spelled(tokenizer, middle, start=False) == cut.middle
-    empty, suffix, both, rest = split_at(spm, (spelling.prefix, spelling.suffix, spelling.middle, spelling.end))
+    empty, suffix, both, rest = split_at(spm, (fim.prefix, fim.suffix, fim.middle, fim.end))
     assert not empty and not rest
     assert spelled(tokenizer, suffix, start=True) == cut.suffix
     assert spelled(tokenizer, both, start=bool(cut.prefix) or joint) == cut.prefix + cut.middle
@@ -88,21 +88,21 @@ def test_both_layouts_give_their_text_back(tokenizer: Tokenizer, first: int, sec
 def test_a_sample_fits_and_keeps_its_middle_and_the_text_next_to_it(
     tokenizer: Tokenizer, long_text: str, cut: int, room: int, psm: bool
 ) -> None:
-    text, spelling = long_text, Spelling(tokenizer)
+    text, fim = long_text, FimTokenizer(tokenizer)
     whole = Cut(text[:cut], text[cut : cut + 30], text[cut + 30 :])
-    ids = fim_ids(whole, spelling, room, order="psm" if psm else "spm", joint=False)
+    ids = fim_ids(whole, fim, room, order="psm" if psm else "spm", joint=False)
     assert ids is not None and len(ids) <= room
-    middle = spelling.inside(whole.middle)
+    middle = fim.encode_inside(whole.middle)
     assert ids[-1 - len(middle) : -1] == middle
-    after = ids[ids.index(spelling.suffix) + 1 : ids.index(spelling.middle)]
-    assert after == spelling.start(whole.suffix)[: len(after)] and len(after) >= (room - 4 - len(middle)) // 4
+    after = ids[ids.index(fim.suffix) + 1 : ids.index(fim.middle)]
+    assert after == fim.encode(whole.suffix)[: len(after)] and len(after) >= (room - 4 - len(middle)) // 4
     if not psm:
-        before = ids[ids.index(spelling.middle) + 1 : -1 - len(middle)]
-        assert before == spelling.start(whole.prefix)[len(spelling.start(whole.prefix)) - len(before) :]
+        before = ids[ids.index(fim.middle) + 1 : -1 - len(middle)]
+        assert before == fim.encode(whole.prefix)[len(fim.encode(whole.prefix)) - len(before) :]
 
 
 def test_a_middle_too_long_for_its_room_is_no_sample(tokenizer: Tokenizer) -> None:
-    assert fim_ids(Cut("a", TEXT * 10, "b"), Spelling(tokenizer), 60, order="psm", joint=False) is None
+    assert fim_ids(Cut("a", TEXT * 10, "b"), FimTokenizer(tokenizer), 60, order="psm", joint=False) is None
 
 
 def test_cuts_end_lines_mostly_and_start_inside_words(long_text: str) -> None:
@@ -122,26 +122,26 @@ def test_rows_depend_on_their_index_alone(documents: list[Document], tokenizer: 
 
 
 def test_a_batch_is_shifted_by_one_and_pads_are_not_learned(documents: list[Document], tokenizer: Tokenizer) -> None:
-    stream, spelling = SampleStream(documents, tokenizer, seed=0), Spelling(tokenizer)
+    stream, fim = SampleStream(documents, tokenizer, seed=0), FimTokenizer(tokenizer)
     ids, labels = stream.batch(0, 16, 64)
     assert ids.shape == labels.shape == (16, 64)
-    assert (labels != spelling.pad).all()
+    assert (labels != fim.pad).all()
     known = labels[:, :-1] != IGNORED
     assert (ids[:, 1:][known] == labels[:, :-1][known]).all() and known.float().mean() > 0.8
-    kinds = (ids == spelling.prefix).any(1).float().mean()
+    kinds = (ids == fim.prefix).any(1).float().mean()
     assert 0.1 < kinds < 0.95
 
 
 def test_both_orders_occur(documents: list[Document], tokenizer: Tokenizer) -> None:
-    stream, spelling = SampleStream(documents, tokenizer, seed=0), Spelling(tokenizer)
-    orders = [b == spelling.suffix for i in range(60) for a, b in pairwise(stream.row(i, 129)) if a == spelling.prefix]
+    stream, fim = SampleStream(documents, tokenizer, seed=0), FimTokenizer(tokenizer)
+    orders = [b == fim.suffix for i in range(60) for a, b in pairwise(stream.row(i, 129)) if a == fim.prefix]
     assert 10 < sum(orders) < len(orders) - 10
 
 
 def test_another_file_of_the_project_stands_before_a_share_of_the_samples(tokenizers: dict[str, Tokenizer]) -> None:
     """In the prompt's own layout: separator, path, text, separator, path, sample; never from another project."""
     tokenizer = tokenizers["target"]
-    spelling = Spelling(tokenizer)
+    fim = FimTokenizer(tokenizer)
     body = "".join(f"value_{i} = compute({i})\n" for i in range(60))
     documents = [
         Document(package, f"{package}/{folder}/{name}.py", "python", f"# {package}\n{body}")
@@ -153,17 +153,17 @@ def test_another_file_of_the_project_stands_before_a_share_of_the_samples(tokeni
     rows = [stream.row(index, 600) for index in range(120)]
     with_other = 0
     for ids in rows:
-        heads = [i for i, token in enumerate(ids) if token == spelling.file]
+        heads = [i for i, token in enumerate(ids) if token == fim.file]
         paths = [tokenizer.decode(ids[i + 1 : i + 40]).partition("\n")[0] for i in heads]
         assert all(path in {d.path for d in documents} for path in paths)
-        pairs = [(a, b) for a, b in pairwise(heads) if spelling.end not in ids[a:b] and spelling.middle not in ids[a:b]]
+        pairs = [(a, b) for a, b in pairwise(heads) if fim.end not in ids[a:b] and fim.middle not in ids[a:b]]
         with_other += bool(pairs)
     assert 0.1 < with_other / len(rows) < 0.6
 
 
 def test_a_project_chooses_another_file_of_its_own(documents: Sequence[Document]) -> None:
     mixed = [*documents, Document("alone", "only.py", "python", "x")]
-    project, rng = Project(mixed), np.random.default_rng(0)
+    project, rng = ProjectIndex(mixed), np.random.default_rng(0)
     chosen = [project.choose(0, rng) for _ in range(200)]
     assert {None if i is None else mixed[i].package for i in chosen} <= {None, "stdlib"} and 0 not in chosen
     assert project.choose(len(mixed) - 1, rng) is None

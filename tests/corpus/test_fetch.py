@@ -9,13 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from codespec.corpus.fetch import (
+    STARTER_LIST,
+    PackageList,
+    fetch_debian,
+    fetch_npm,
+    fetch_packages,
+    fetch_pypi,
+    read_package_list,
+)
+from codespec.corpus.licences import licence_of, parse_copyright
+from codespec.corpus.sources import HELD_OUT_PROJECTS, debian_sources, npm_packages
 from codespec.errors import TrainingError
-from codespec.training.arguments import STARTER_LIST
-from codespec.training.copyright import licence_of, parse_copyright
-from codespec.training.fetch import fetch_debian, fetch_npm, fetch_packages, fetch_pypi
-from codespec.training.holdout import HELD_OUT_PROJECTS
-from codespec.training.package_list import PackageList, read_package_list
-from codespec.training.sources import debian_sources, npm_packages
 
 COPYRIGHT = """Format: copyright-format/1.0
 Upstream-Name: sample
@@ -121,7 +126,7 @@ def test_an_archive_cannot_write_outside_its_folder(programs: Path, tmp_path: Pa
 def test_a_source_that_left_the_archive_is_told_and_left_out(
     programs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("codespec.training.fetch._source_options", lambda place: [])
+    monkeypatch.setattr("codespec.corpus.fetch._source_options", lambda place: [])
     pack(programs / "zed_1.orig.tar.gz", {"zed-1/a.c": "x"})
     place = tmp_path / "debian"
     place.mkdir()
@@ -156,14 +161,14 @@ def test_the_starter_list_holds_out_whole_projects_in_every_language() -> None:
     wanted = read_package_list(STARTER_LIST)
     held = {name for names in wanted.held_out.values() for name in names}
     assert held <= HELD_OUT_PROJECTS
-    assert wanted.room["python"] >= sum(wanted.room.values()) / 2
+    assert wanted.max_chars["python"] >= sum(wanted.max_chars.values()) / 2
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("pypi = [", "cannot be read"),
-        ('[pypi]\ntrain = ["a"]\nheld_out = ["a"]', "a must not be trained on and held out"),
+        ('[pypi]\ntrain = ["a"]\nheld_out = ["a"]', "a must not be both trained on and held out"),
         ('[megabytes]\npython = "many"', "cannot be read"),
     ],
 )

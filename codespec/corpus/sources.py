@@ -1,6 +1,6 @@
-"""Finds source files that may be trained on: standard library, installed distributions, npm packages, Debian sources.
+"""Finds source files by package: standard library, installed distributions, npm packages, Debian sources.
 
-Knows where packages lie and what their metadata says; judges no file's content and writes nothing.
+Reads metadata (names, versions, licences) and lists files, but does not read the source files.
 """
 
 from __future__ import annotations
@@ -14,10 +14,8 @@ from dataclasses import dataclass
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 
+from codespec.corpus.licences import LicenceRule, licence_of, parse_copyright, permissive_licence
 from codespec.errors import TrainingError
-from codespec.training.copyright import Rule, licence_of, parse_copyright
-from codespec.training.holdout import HELD_OUT_PROJECTS, HELD_OUT_STDLIB, SKIPPED_STDLIB
-from codespec.training.licences import permissive_licence
 
 LANGUAGES = {
     ".py": "python",
@@ -41,19 +39,6 @@ LANGUAGES = {
     ".pyx": "cython",
 }
 
-
-@dataclass(frozen=True, slots=True)
-class Package:
-    """One package: `licence` is None where the metadata is unclear or not permissive."""
-
-    name: str
-    version: str
-    licence: str | None
-    files: tuple[tuple[str, Path], ...]  # (path inside the package, path on disk)
-    stated: str = ""
-    held_out: bool = False
-
-
 # What compilers and bundlers write beside the source.
 _BUILT_FOLDERS = (
     "node_modules",
@@ -72,6 +57,60 @@ _BUILT_FOLDERS = (
 )
 _BUILT_NAMES = (".d.ts", ".min.js", ".bundle.js", ".umd.js", ".pb.go", "_pb2.py")
 
+# Never trained on: benchmarks and tests cut their prompts from these, so the lists may only grow.
+# Packages of the standard library.
+HELD_OUT_STDLIB = ("asyncio", "email", "xml", "unittest")
+
+# Whole projects, by their names in the registries (`packages.toml` fetches them).
+HELD_OUT_PROJECTS = frozenset(
+    {
+        "flask",
+        "httpx",
+        "click",
+        "express",
+        "zod",
+        "@supabase/storage-js",
+        "redux-thunk",
+        "golang-github-spf13-cobra",
+        "librust-clap-lex-dev",
+        "librust-semver-dev",
+        "librust-httparse-dev",
+        "librust-strsim-dev",
+        "spdlog",
+        "jsoup",
+        "jansson",
+        "utf8proc",
+    }
+)
+
+# Parts of the standard library that are tests, tables or generated text, not code worth learning.
+_SKIPPED_STDLIB = (
+    "site-packages",
+    "test",
+    "tests",
+    "idlelib",
+    "lib2to3",
+    "encodings",
+    "pydoc_data",
+    "turtledemo",
+    "__pycache__",
+    "ensurepip",
+    "config-3",
+    "tkinter",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """One package. `licence` is None if the metadata is unclear or not permissive; `stated` is what it says."""
+
+    name: str
+    version: str
+    licence: str | None
+    files: tuple[tuple[str, Path], ...]  # (path inside the package, path on disk)
+    stated: str = ""
+    held_out: bool = False
+
 
 def _source_files(root: Path, skipped: Iterable[str]) -> tuple[tuple[str, Path], ...]:
     barred = set(skipped)
@@ -86,7 +125,7 @@ def _source_files(root: Path, skipped: Iterable[str]) -> tuple[tuple[str, Path],
 def stdlib_package() -> Package:
     """The running interpreter's standard library without its held-out parts."""
     root = Path(sysconfig.get_path("stdlib"))
-    files = _source_files(root, (*SKIPPED_STDLIB, *HELD_OUT_STDLIB))
+    files = _source_files(root, (*_SKIPPED_STDLIB, *HELD_OUT_STDLIB))
     held_files = {f"{name}.py" for name in HELD_OUT_STDLIB}
     version = ".".join(map(str, sys.version_info[:3]))
     return Package("python-stdlib", version, "PSF-2.0", tuple(f for f in files if f[0] not in held_files))
@@ -99,7 +138,7 @@ def header_package() -> Package:
 
 
 def held_out_files() -> list[tuple[str, Path]]:
-    """The standard library's held-out files, for evaluation; in a fixed order."""
+    """The held-out files of the standard library, in a fixed order."""
     root = Path(sysconfig.get_path("stdlib"))
     return [
         (f"{name}/{inside}", path)
@@ -109,7 +148,7 @@ def held_out_files() -> list[tuple[str, Path]]:
 
 
 def installed_packages(folder: Path, *, required: Iterable[str] = ()) -> Iterator[Package]:
-    """Distributions installed in a site-packages folder, by name.
+    """Distributions installed in a site-packages folder, in the order of their names.
 
     Raises TrainingError if a `required` one is missing or its licence is unclear.
     """
@@ -118,15 +157,14 @@ def installed_packages(folder: Path, *, required: Iterable[str] = ()) -> Iterato
         package = _from_distribution(dist)
         if package.name.lower() in wanted:
             wanted.discard(package.name.lower())
-            refuse_unclear(package)
+            _require_permissive(package)
         yield package
     if wanted:
         names = ", ".join(sorted(wanted))
         raise TrainingError(f"Not installed in {folder}: {names}; install them there first.")
 
 
-def refuse_unclear(package: Package) -> None:
-    """Raise TrainingError if the package's licence does not plainly permit training."""
+def _require_permissive(package: Package) -> None:
     if package.licence is None:
         stated = package.stated or "nothing"
         raise TrainingError(
@@ -152,12 +190,12 @@ def _from_distribution(dist: Distribution) -> Package:
 
 
 def npm_packages(root: Path) -> Iterator[Package]:
-    """npm packages below a `node_modules` folder, nested ones on their own."""
+    """npm packages below a `node_modules` folder; nested packages count as packages of their own."""
     for manifest in sorted(root.rglob("node_modules/*/package.json")) + sorted(root.glob("*/package.json")):
         try:
             meta = json.loads(manifest.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, json.JSONDecodeError):
-            continue  # Without readable metadata there is no clear licence, so it is no candidate at all.
+            continue  # No readable metadata means no clear licence.
         if not isinstance(meta, dict) or "name" not in meta:
             continue
         stated = meta["license"] if isinstance(meta.get("license"), str) else ""
@@ -168,7 +206,7 @@ def npm_packages(root: Path) -> Iterator[Package]:
 
 
 def debian_sources(root: Path) -> Iterator[Package]:
-    """Debian packages unpacked below `root`, each with the files that its copyright file plainly licenses."""
+    """Debian packages unpacked below `root`, each with the files that its copyright file licenses permissively."""
     for folder in sorted(path for path in root.glob("*") if path.is_dir()):
         found = [*folder.glob("*/debian/copyright"), *folder.glob("*/*/debian/copyright")]
         found += folder.glob("usr/share/doc/*/copyright")
@@ -176,15 +214,15 @@ def debian_sources(root: Path) -> Iterator[Package]:
         yield _from_debian(folder, rules)
 
 
-def _from_debian(folder: Path, rules: list[Rule]) -> Package:
+def _from_debian(folder: Path, rules: list[LicenceRule]) -> Package:
     kept, licences, refused = [], set[str](), set[str]()
     for inside, path in _source_files(folder, ("debian", "vendor", "third_party", "testdata", "test", "tests")):
-        said = _licences_of(Path(inside).parts, rules)
-        if said and all(permissive_licence(licence, None, ()) for licence in said):
+        named = _licences_of(Path(inside).parts, rules)
+        if named and all(permissive_licence(licence, None, ()) for licence in named):
             kept.append((inside, path))
-            licences |= said
+            licences |= named
         else:
-            refused |= said
+            refused |= named
     licence = " AND ".join(sorted(licences)) or None
     stated = "; ".join(sorted(refused)) or "nothing machine-readable"
     version = next((path.name for path in sorted(folder.iterdir())), "")
@@ -192,7 +230,7 @@ def _from_debian(folder: Path, rules: list[Rule]) -> Package:
     return Package(f"debian:{folder.name}", version, licence, tuple(kept), stated, held)
 
 
-def _licences_of(parts: tuple[str, ...], rules: list[Rule]) -> set[str]:
-    """What the rules say of a file, wherever below its folder the source tree that they mean begins."""
+def _licences_of(parts: tuple[str, ...], rules: list[LicenceRule]) -> set[str]:
+    """The licences that the rules give a file. The source tree may begin in any of its folders, so try each."""
     tails = ("/".join(parts[start:]) for start in range(len(parts)))
-    return {said for tail in tails if (said := licence_of(tail, rules)) is not None}
+    return {licence for tail in tails if (licence := licence_of(tail, rules)) is not None}

@@ -1,9 +1,10 @@
-"""Decides from licence metadata whether a package may be trained on; reads no package files itself."""
+"""Decides from licence metadata whether a package, or a file of a Debian source package, may be trained on."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 PERMISSIVE = frozenset(
     {
@@ -40,7 +41,7 @@ _CLASSIFIERS = {
     "The Unlicense (Unlicense)": "UNLICENSE",
 }
 
-# Whole spellings of the old free-text `License` field. A long field is a licence's text: no guessing.
+# Spellings of the old free-text `License` field. A long field holds the licence's text: do not guess from it.
 _FREE_TEXT = {
     "mit": "MIT",
     "mit license": "MIT",
@@ -71,9 +72,21 @@ _FREE_TEXT = {
     "python software foundation license": "PSF-2.0",
 }
 
+# Debian's short names where SPDX has another.
+_SPDX = {
+    "expat": "MIT",
+    "go": "BSD-3-Clause",
+    "bsd-3-go": "BSD-3-Clause",
+    "bsd-3-clauses": "BSD-3-Clause",
+    "bsd-3-clause~google": "BSD-3-Clause",
+    "boost-1.0": "BSL-1.0",
+    "apache-2": "Apache-2.0",
+    "psf-2": "PSF-2.0",
+}
+
 
 def permits_expression(expression: str) -> bool:
-    """Whether an SPDX expression leaves a permissive choice: every part of an AND, or one part of an OR."""
+    """Whether an SPDX expression allows a permissive choice: every part of an AND, or one part of an OR."""
     flat = expression.replace("(", " ").replace(")", " ").strip()
     if not flat or re.search(r"\bWITH\b", flat):
         return False
@@ -85,7 +98,7 @@ def permits_expression(expression: str) -> bool:
 
 
 def permissive_licence(expression: str | None, free_text: str | None, classifiers: Iterable[str]) -> str | None:
-    """The licence if the metadata plainly says a permissive one, else None (or if parts disagree)."""
+    """The licence if the metadata plainly names a permissive one; None if it does not, or contradicts itself."""
     if expression:
         return expression if permits_expression(expression) else None
     named = [c.rsplit(" :: ", 1)[-1] for c in classifiers if c.startswith("License :: ")]
@@ -97,3 +110,53 @@ def permissive_licence(expression: str | None, free_text: str | None, classifier
     if text in _FREE_TEXT:
         return _FREE_TEXT[text]
     return free_text if free_text and permits_expression(free_text) else None
+
+
+@dataclass(frozen=True, slots=True)
+class LicenceRule:
+    """Puts the files whose path matches `pattern` under `licence`, an SPDX-like expression."""
+
+    pattern: re.Pattern[str]
+    licence: str
+
+
+def parse_copyright(text: str) -> list[LicenceRule]:
+    """The rules of a Debian copyright file (DEP 5), in order; empty if the file is not machine-readable."""
+    if not re.match(r"Format(-Specification)?:", text.lstrip(), re.I):
+        return []
+    rules = []
+    for paragraph in re.split(r"\n[ \t]*\n", text):
+        fields = _parse_fields(paragraph)
+        if "files" in fields and "license" in fields:
+            licence = _to_spdx(fields["license"].partition("\n")[0])
+            rules += [LicenceRule(_glob(glob), licence) for glob in fields["files"].split()]
+    return rules
+
+
+def licence_of(path: str, rules: list[LicenceRule]) -> str | None:
+    """The licence of a file by its path in the source tree: the last matching rule's. None if no rule matches."""
+    return next((rule.licence for rule in reversed(rules) if rule.pattern.fullmatch(path)), None)
+
+
+def _parse_fields(paragraph: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    name = ""
+    for line in paragraph.splitlines():
+        head, colon, rest = line.partition(":")
+        if colon and re.fullmatch(r"[A-Za-z-]+", head):
+            name = head.lower()
+            found[name] = rest.strip()
+        elif name and line[:1].isspace():
+            found[name] += "\n" + line.strip()
+    return found
+
+
+def _to_spdx(name: str) -> str:
+    words = re.sub(r"[,/]|\band/or\b", " or " if "/" in name else " ", name).split()
+    upper = {"or": "OR", "and": "AND", "with": "WITH"}
+    return " ".join(upper.get(word.lower()) or _SPDX.get(word.lower(), word) for word in words)
+
+
+def _glob(pattern: str) -> re.Pattern[str]:
+    """`*` matches any characters, slashes included; `?` matches one character."""
+    return re.compile("".join({"*": ".*", "?": "."}.get(char, re.escape(char)) for char in pattern), re.S)

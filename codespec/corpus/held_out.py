@@ -1,7 +1,4 @@
-"""The texts that a pair is evaluated on: whole held-out projects, held-out parts of the standard library, HumanEval.
-
-Knows files and their formats, and in which row of a table each text counts; chooses no places in them.
-"""
+"""The texts that models are evaluated on: held-out projects, held-out parts of the standard library, HumanEval."""
 
 from __future__ import annotations
 
@@ -12,16 +9,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from codespec.corpus.documents import Document, read_documents
+from codespec.corpus.sources import LANGUAGES, held_out_files
 from codespec.errors import TrainingError
-from codespec.training.corpus import Document, read_documents
-from codespec.training.sources import LANGUAGES, held_out_files
 
-LIBRARY = "stdlib"  # its package, and its row: the machine's Python decides what it holds
+LIBRARY = "stdlib"  # a package and a row of its own, because its texts depend on the machine's Python
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One HumanEval problem: what stands above, and the function's body."""
+    """One HumanEval problem: its prompt and the body that solves it."""
 
     name: str
     prompt: str
@@ -30,7 +27,10 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:
-    """Documents by row, each row sorted by package and path; `digests` name what was read, `note` what was not."""
+    """Documents by row of a report (a language, or the standard library), each sorted by package and path.
+
+    `digests` are hashes of the texts that were read; `note` says what is missing.
+    """
 
     rows: dict[str, list[Document]]
     tasks: tuple[Task, ...] = ()
@@ -39,14 +39,14 @@ class HeldOut:
 
 
 def read_held_out(file: Path, *, named: bool, prompts: Path | None = None) -> HeldOut:
-    """Everything there is to evaluate on.
+    """Read the projects in `file`, the standard library's held-out parts, and the HumanEval file `prompts` if given.
 
-    Without `named` (nobody asked for that file) a missing one leaves the standard library alone, and the note says so.
-    Raises TrainingError for a file that is missing, damaged or empty, or where there is no text at all.
+    `named` says whether the user named `file`. If not, it may be missing or empty, and the note says so. Raises
+    TrainingError for a file that is missing, damaged or empty, and if there is no text at all.
     """
     documents, note = _library(), ""
     digests = {"stdlib": _digest_of(documents)} if documents else {}
-    if named or _holds_something(file):
+    if named or _has_content(file):
         projects = read_documents(file)
         digests["projects"] = _digest_of(projects)
         documents = [*projects, *documents]
@@ -60,19 +60,19 @@ def read_held_out(file: Path, *, named: bool, prompts: Path | None = None) -> He
     return HeldOut(by_row(documents), tasks, digests, note)
 
 
-def _holds_something(file: Path) -> bool:
-    """Whether a file is there and not an empty archive, which a corpus without held-out projects leaves."""
+def _has_content(file: Path) -> bool:
+    """Whether a file exists and is not an empty archive, as a corpus without held-out projects leaves it."""
     try:
         with gzip.open(file) as opened:
             return bool(opened.read(1))
     except FileNotFoundError:
         return False
     except (OSError, EOFError):
-        return True  # damaged: reading it says so
+        return True  # damaged: `read_documents` reports it
 
 
 def by_row(documents: Sequence[Document]) -> dict[str, list[Document]]:
-    """Documents by language, the standard library on its own; sorted, so that a rule can choose among them."""
+    """Documents by language, sorted, with the standard library as a row of its own at the end."""
     rows: dict[str, list[Document]] = {}
     for document in sorted(documents, key=lambda d: (d.package == LIBRARY, d.language, d.package, d.path)):
         rows.setdefault(LIBRARY if document.package == LIBRARY else document.language, []).append(document)
@@ -80,7 +80,7 @@ def by_row(documents: Sequence[Document]) -> dict[str, list[Document]]:
 
 
 def read_tasks(file: Path) -> tuple[Task, ...]:
-    """The problems of a HumanEval file (.gz is unpacked). TrainingError names the line that is none."""
+    """Read a HumanEval file (JSON lines, may be gzipped). Raises TrainingError with the line at fault."""
     try:
         text = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
         lines = [line for line in text.decode("utf-8").splitlines() if line.strip()]
@@ -97,7 +97,7 @@ def _task(file: Path, number: int, line: str) -> Task:
         return Task(str(row.get("task_id", number)), str(row["prompt"]), str(row["canonical_solution"]))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise TrainingError(
-            f"{file}, line {number}: not a JSON object with `prompt` and `canonical_solution`: mend that line."
+            f"{file}, line {number}: not a JSON object with `prompt` and `canonical_solution`: correct that line."
         ) from error
 
 

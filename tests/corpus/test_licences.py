@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from codespec.corpus.build import build_corpus
+from codespec.corpus.documents import read_documents
+from codespec.corpus.licences import permissive_licence
+from codespec.corpus.sources import HELD_OUT_STDLIB, held_out_files, installed_packages, npm_packages, stdlib_package
 from codespec.errors import TrainingError
-from codespec.training.corpus import build_corpus, read_documents
-from codespec.training.holdout import HELD_OUT_STDLIB
-from codespec.training.licences import permissive_licence
-from codespec.training.sources import held_out_files, installed_packages, npm_packages, stdlib_package
 
 GPL = "License :: OSI Approved :: GNU General Public License v3 (GPLv3)"
 MIT = "License :: OSI Approved :: MIT License"

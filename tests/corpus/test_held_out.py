@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codespec.errors import TrainingError
-from codespec.training.corpus import Document, write_documents
-from codespec.training.gaps import (
+from codespec.corpus.documents import Document, write_documents
+from codespec.corpus.gaps import (
     BLOCK_LINES,
     PREFIX_CHARS,
     SUFFIX_CHARS,
@@ -24,7 +23,8 @@ from codespec.training.gaps import (
     spread,
     task_gaps,
 )
-from codespec.training.held_out import LIBRARY, Task, by_row, read_held_out, read_tasks
+from codespec.corpus.held_out import LIBRARY, Task, by_row, read_held_out, read_tasks
+from codespec.errors import TrainingError
 
 LONG = st.lists(st.integers(0, 300), max_size=30).map(lambda sizes: "\n".join("a" * size for size in sizes))
 LINES = st.lists(

@@ -1,8 +1,8 @@
-"""Trains the pair's two tokenizers; knows the recipes and the special tokens, nothing of models or samples.
+"""Trains, saves and loads the starter pair's two tokenizers.
 
-The target's is a byte-level BPE whose newline-and-indent runs are single tokens. The drafter's is like
-SentencePiece's: a dummy prefix, `▁` for spaces, byte fallback for the rest. They differ on purpose: between
-them only bytes cross.
+The target's is a byte-level BPE in which a line break with its indent is one token. The drafter's is like
+SentencePiece's: a dummy prefix, `▁` for spaces, byte fallback for the rest. They differ on purpose: only bytes pass
+between the models.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from tokenizers import (
     trainers,
 )
 
+from codespec.corpus.documents import Document
 from codespec.errors import TrainingError
-from codespec.training.corpus import Document
 
 END = "<|endoftext|>"
 FIM_PREFIX, FIM_SUFFIX, FIM_MIDDLE = "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"
@@ -34,10 +34,10 @@ FIM_PAD = "<|fim_pad|>"
 FILE_SEPARATOR = "<|file_sep|>"
 SPECIALS = (END, FIM_PREFIX, FIM_SUFFIX, FIM_MIDDLE, FIM_PAD, FILE_SEPARATOR)
 
-# Words take one leading mark or space; digits go in threes; a line break takes the blank lines before it and
-# the indent behind it, which is one token in most code.
+# A word takes one leading symbol or space; digits go in threes; a line break takes the blank lines before it and the
+# indent after it.
 TARGET_PATTERN = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+|\s*[\r\n]+[ \t]*|[ \t]+(?!\S)|[ \t]+|\s+"
-# Only while learning merges: line breaks stand alone, runs of spaces are words, a word takes one space.
+# Only for learning merges: line breaks are alone, runs of spaces are words, a word takes one space.
 DRAFTER_PATTERN = r"\n|\r|\t+|▁+(?=▁)|▁?\p{L}+|\p{N}{1,3}|▁?[^\s\p{L}\p{N}▁]+|▁+|\s"
 
 
@@ -55,7 +55,7 @@ def sample_texts(documents: Iterable[Document], budget: int, *, seed: int = 0) -
 
 
 def train_target_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
-    """A byte-level BPE that adds nothing to the text and trims no offsets."""
+    """A byte-level BPE that adds nothing to the text and does not trim offsets."""
     tokenizer = Tokenizer(models.BPE())
     split = pre_tokenizers.Split(Regex(TARGET_PATTERN), behavior="isolated")
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False, trim_offsets=False)
@@ -72,7 +72,7 @@ def train_target_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
 
 
 def train_drafter_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
-    """A BPE with byte fallback and a dummy prefix, in the layout that Llama 2 made common."""
+    """A BPE with byte fallback and a dummy prefix, in the layout of Llama 2."""
     learner = Tokenizer(models.BPE())
     learner.normalizer = normalizers.Replace(" ", "▁")
     learner.pre_tokenizer = pre_tokenizers.Split(Regex(DRAFTER_PATTERN), behavior="isolated")
@@ -99,7 +99,7 @@ def _sentencepiece_like(fixed: list[str], learned: dict[str, Any]) -> Tokenizer:
 
 
 def without_dummy_prefix(tokenizer: Tokenizer) -> Tokenizer:
-    """A copy that spells text as it stands in the middle of a line: no `▁` is put before it."""
+    """A copy that encodes text as it is in the middle of a line, without a `▁` before it."""
     copy = Tokenizer.from_str(tokenizer.to_str())
     if isinstance(copy.normalizer, normalizers.Sequence):
         copy.normalizer = normalizers.Replace(" ", "▁")

@@ -9,17 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from codespec.corpus.build import Deduplicator, build_corpus, is_worth_learning, thin_out
+from codespec.corpus.documents import Document, read_documents, write_documents
+from codespec.corpus.sources import Package
 from codespec.errors import TrainingError
-from codespec.training.corpus import (
-    Deduplicator,
-    Document,
-    build_corpus,
-    is_worth_learning,
-    read_documents,
-    thin_out,
-    write_documents,
-)
-from codespec.training.sources import Package
 
 LINES = [f"def area_of_shape_{i}(width, height):\n    return width * height + {i}\n" for i in range(30)]
 CODE = "\n".join(LINES)
@@ -119,7 +112,7 @@ def test_held_out_projects_stay_apart_and_hold_nothing_that_training_saw(tmp_pat
 
 
 @given(st.lists(st.tuples(st.sampled_from(["python", "c", "go"]), st.integers(0, 50)), max_size=30))
-def test_no_language_has_more_than_its_room(files: list[tuple[str, int]]) -> None:
+def test_no_language_exceeds_its_limit(files: list[tuple[str, int]]) -> None:
     documents = [Document("p", f"{i}", language, "x" * size) for i, (language, size) in enumerate(files)]
     kept = thin_out(documents, {"python": 100, "c": 20})
     sizes = {name: sum(len(d.text) for d in kept if d.language == name) for name in ("python", "c", "go")}

@@ -1,0 +1,83 @@
+"""Progress of a long run on stderr: a live bar on a terminal, a line now and then in a log."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TextIO
+
+LIVE_SECONDS, LOG_SECONDS = 0.5, 20.0  # between two updates
+WIDTH = 24
+SMOOTHING = 0.98
+
+
+class _Line:
+    """One line that is overwritten on a terminal and repeated in a log, not too often."""
+
+    def __init__(self, name: str, stream: TextIO | None) -> None:
+        self.name = name
+        self._stream = stream or sys.stderr
+        self._live = self._stream.isatty()
+        self._shown = 0.0
+
+    def is_due(self, now: float) -> bool:
+        """Whether the line was last shown long enough ago; if so, `now` is the last time."""
+        if now - self._shown < (LIVE_SECONDS if self._live else LOG_SECONDS):
+            return False
+        self._shown = now
+        return True
+
+    def show(self, share: float, details: str, *, ended: bool = False) -> None:
+        """Show the bar at `share` (0 to 1) and the details."""
+        filled = int(WIDTH * share)
+        line = f"{self.name} [{'#' * filled}{'.' * (WIDTH - filled)}] {share:6.1%}  {details}"
+        self._stream.write(f"\r{line}" + ("\n" if ended else "") if self._live else f"{line}\n")
+        self._stream.flush()
+
+    def note(self, text: str) -> None:
+        """Print a line of its own."""
+        self._stream.write(("\n" if self._live else "") + f"{self.name}: {text}\n")
+        self._stream.flush()
+
+
+class TrainingBar:
+    """Loss, tokens per second and time left of a training run."""
+
+    def __init__(self, name: str, stream: TextIO | None = None) -> None:
+        self._line = _Line(name, stream)
+        self._loss, self._rate = 0.0, 0.0
+
+    def update(self, *, step: int, progress: float, loss: float, tokens: int, seconds: float, used: float) -> None:
+        """Add one step: its loss in nats, tokens and seconds; `used` is the working time of the run so far."""
+        self._loss, self._rate = _smooth(self._loss, loss), _smooth(self._rate, tokens / max(seconds, 1e-9))
+        if self._line.is_due(time.monotonic()) or progress >= 1.0:
+            left = used * (1 - progress) / progress if progress > 0 else 0.0
+            details = f"step {step}  loss {self._loss:.3f}  {self._rate:,.0f} tok/s  {left / 60:.1f} min left"
+            self._line.show(progress, details)
+
+    def note(self, text: str) -> None:
+        """Print a line of its own."""
+        self._line.note(text)
+
+
+class ProgressBar:
+    """How many of `total` equal steps are done, and the time left."""
+
+    def __init__(self, name: str, total: int, stream: TextIO | None = None) -> None:
+        self._line = _Line(name, stream)
+        self._total, self._done = max(1, total), 0
+        self._started = time.monotonic()
+        self._line.is_due(self._started)
+
+    def advance(self, count: int = 1) -> None:
+        """Count `count` more steps."""
+        self._done += count
+        now, ended = time.monotonic(), self._done >= self._total
+        if self._line.is_due(now) or ended:
+            share = min(1.0, self._done / self._total)
+            left = (now - self._started) * (1 - share) / share
+            self._line.show(share, f"{left / 60:.1f} min left", ended=ended)
+
+
+def _smooth(average: float, value: float) -> float:
+    return SMOOTHING * average + (1 - SMOOTHING) * value if average else value
