@@ -10,9 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from codespec.engine.metrics import Laps, Metrics
-from codespec.engine.policies import find_costs
 from codespec.sequence import Candidates, Verdict
-from codespec.speculation.cost_model import ROUND
 from codespec.speculation.cost_policy import CostPolicy
 from codespec.speculation.policy import FixedLength, UserCapped
 from codespec.types import Completion, CompletionRequest
@@ -21,7 +19,7 @@ from tests.speculation.sequences import sequence, table
 from tests.toy_tokenizers import toy_tokenizer
 
 PREFIX, SAID = "x = 1\n", "y = 2\nz = [3, 4, 5]\nprint(x, y, z)\n"
-PLAIN_MS = (1.0 + ROUND) * 1000  # of a round, by `table`
+PLAIN_MS = 1000.0  # of a round, by `table`
 
 
 @pytest.fixture
@@ -127,9 +125,9 @@ def test_waiting_for_a_slot_is_part_of_the_whole() -> None:
 
 
 def test_where_no_table_is_nothing_is_claimed() -> None:
-    assert find_costs(FixedLength(3)) is None and find_costs(UserCapped(FixedLength(3), {})) is None
+    assert FixedLength(3).costs is None and UserCapped(FixedLength(3), {}).costs is None
     rule = CostPolicy(table(), ("suffix",))
-    assert find_costs(rule) is find_costs(UserCapped(rule, {"comment": 1})) is rule.costs
+    assert UserCapped(rule, {"comment": 1}).costs is rule.costs is not None
     parrot = Parrot(toy_tokenizer("bytes"), PREFIX + SAID)
     stats = parrot_engine(parrot).complete([CompletionRequest(prefix=PREFIX, max_tokens=5)])[0].stats
     assert stats.plain_ms == stats.decode_ms == 0

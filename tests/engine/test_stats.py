@@ -93,6 +93,7 @@ class Noting:
 
     name = "noting"
     follows_syntax = False
+    costs = None
 
     def __init__(self) -> None:
         self.seen: list[tuple[int, int]] = []

@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FLOORS = (
-    *("bench", "server", "training", "engine", "control", "proposers", "verify", "models", "pair", "text", "catalogue"),
+    *("bench", "server", "training", "engine", "speculation", "proposers", "verify", "models", "pair", "text", "catalogue"),
     "corpus",
     "cli",
 )
