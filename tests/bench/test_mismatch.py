@@ -31,9 +31,12 @@ def test_the_first_is_named_and_the_others_are_counted() -> None:
 
 
 def test_figures_are_written_before(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = argparse.Namespace(json=tmp_path / "out.json", plot=tmp_path / "out.svg")
+    files = {"json": tmp_path / "out.json", "summary": tmp_path / "summary.json", "plot": tmp_path / "out.svg"}
+    options = argparse.Namespace(**files)
     assert run_to_exit_code(lambda: finish(options, {"a": 1}, ["told"], (), ["b.py"])) == 1
-    assert json.loads(options.json.read_text(encoding="utf-8")) == {"a": 1} and options.plot.exists()
+    for written in (options.json, options.summary):
+        assert json.loads(written.read_text(encoding="utf-8")) == {"a": 1}
+    assert options.plot.exists()
     streams = capsys.readouterr()
     assert streams.out == "told\n"
     assert streams.err == (
