@@ -22,8 +22,8 @@ from codespec.config import STARTER, EngineConfig
 from codespec.engine.engine import Engine
 from codespec.engine.load import build_engine
 from codespec.errors import ConfigError
+from codespec.folders.find import find_folder
 from codespec.models.processor import processor
-from codespec.pair.folder import find_folder
 from codespec.text.fim import FimMissing, find_template
 from codespec.training.evaluation import model_facts
 from codespec.training.held_out import HeldOut, read_held_out

@@ -16,9 +16,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from codespec.catalogue.digests import check_file, git_hash_of, sha256_of
-from codespec.catalogue.layout import check_complete, is_wanted
-from codespec.catalogue.source import Fetched, Plan, Say
+from codespec.catalogue.disk import Say
+from codespec.catalogue.source import Fetched, Plan, check_complete, check_file, git_hash_of, is_wanted, sha256_of
 from codespec.errors import ModelError
 
 PARTIAL = ".incomplete"

@@ -10,9 +10,8 @@ import re
 import shutil
 from pathlib import Path
 
-from codespec.catalogue.digests import sha256_of
-from codespec.catalogue.layout import check_complete, is_wanted
-from codespec.catalogue.source import Fetched, Plan, Say
+from codespec.catalogue.disk import Say
+from codespec.catalogue.source import Fetched, Plan, check_complete, is_wanted, sha256_of
 from codespec.errors import ConfigError, ModelError
 
 _MAGIC = b"GGUF"

@@ -19,8 +19,8 @@ from codespec.cli.ending import run_to_exit_code
 from codespec.cli.main import Parser
 from codespec.cli.options import require_torch
 from codespec.config import EngineConfig
+from codespec.folders.machine import computes_bfloat16
 from codespec.models.processor import processor
-from codespec.pair.settings import computes_bfloat16
 from codespec.types import CompletionRequest
 
 if TYPE_CHECKING:

@@ -8,14 +8,13 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 
+from codespec.catalogue.disk import written
 from codespec.catalogue.entries import Entry
-from codespec.catalogue.pairs import STARTER_NAME
 from codespec.catalogue.pull import find_source, pull
-from codespec.catalogue.room import written
 from codespec.config import EngineConfig
 from codespec.errors import ModelError
-from codespec.pair.choice import choose, offer
-from codespec.pair.folder import find_folder
+from codespec.folders.choice import STARTER_NAME, choose, offer
+from codespec.folders.find import find_folder
 
 
 def find_config(model: str | None) -> EngineConfig:

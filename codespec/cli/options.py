@@ -12,7 +12,7 @@ from codespec.errors import ConfigError, install_mend
 
 if TYPE_CHECKING:
     from codespec.engine.engine import Engine
-    from codespec.pair.choice import Choice
+    from codespec.folders.choice import Choice
 
 SETTINGS = (
     "model", "target", "drafter", "device", "drafter_device", "dtype", "drafter_dtype", "mode", "proposers", "policy",
@@ -112,7 +112,7 @@ def engine_config(options: argparse.Namespace, **overrides: Any) -> EngineConfig
 
 def choose_config(options: argparse.Namespace, **overrides: Any) -> Choice:
     """The same, and why it has its target and drafter."""
-    from codespec.pair.choice import choose  # with tokenizers and more, which `--help` does not need
+    from codespec.folders.choice import choose  # with tokenizers and more, which `--help` does not need
 
     flags = {name: getattr(options, name) for name in SETTINGS}
     if flags["caps"] is not None:

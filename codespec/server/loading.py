@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from codespec.catalogue.entries import Hub, find_entry
-from codespec.catalogue.pairs import STARTER_NAME
 from codespec.catalogue.store import find_pulled
 from codespec.config import STARTER, EngineConfig
-from codespec.pair.choice import offer
-from codespec.pair.folder import find_folder
+from codespec.folders.choice import STARTER_NAME, offer
+from codespec.folders.find import find_folder
 
 if TYPE_CHECKING:
     from codespec.catalogue.entries import Entry

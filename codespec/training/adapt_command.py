@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
+from codespec.catalogue.conversion_cache import SOURCE
 from codespec.errors import TrainingError
-from codespec.pair.made import SOURCE
 from codespec.text.control_tokens import read_json
 from codespec.training.adapt import AdaptRecipe, AdaptRun, adapt
 from codespec.training.adapt_samples import AdaptStream

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 
 from codespec.errors import TrainingError
+from codespec.folders.find import find_folder
 from codespec.models.loader import load_model
 from codespec.models.processor import processor
-from codespec.pair.folder import find_folder
 from codespec.training.adapt_command import run_adapt
 from codespec.training.arithmetic import faster_dtype
 from codespec.training.checkpoint import write_atomically

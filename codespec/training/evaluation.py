@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 from codespec.config import EngineConfig
 from codespec.engine.engine import Engine
 from codespec.engine.load import assemble
+from codespec.folders.find import find_folder
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_model
-from codespec.pair.folder import find_folder
 from codespec.training.acceptance import LENGTHS, Acceptance, acceptance
 from codespec.training.corpus import Document
 from codespec.training.gaps import Excerpt, Finder, Gap, block_gaps, excerpt_of, line_gaps, spread, task_gaps

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from codespec.bench.demo_places import CHECKOUT
-from codespec.catalogue.pairs import REFERENCE
 from codespec.catalogue.store import Pulled, folder_of
 from codespec.cli import demo, demo_model
 from codespec.cli.demo_racers import GENERATE, Prompt, Run, Theirs
+from codespec.folders.choice import REFERENCE
 from codespec.models.call_shape import FAST
 from codespec.models.invariance import Finding
 from tests.cli.conftest import Models

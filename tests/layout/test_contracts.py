@@ -10,11 +10,24 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FLOORS = (
-    *("bench", "server", "training", "engine", "control", "proposers", "verify", "models", "pair", "text", "catalogue"),
+    *(
+        "bench",
+        "server",
+        "training",
+        "engine",
+        "control",
+        "proposers",
+        "verify",
+        "models",
+        "pair",
+        "folders",
+        "text",
+        "catalogue",
+    ),
     "cli",
 )
 LAYERS = "Imports run only downwards"
-TORCH_FREE = "Text, pairs, names, lengths and values know no model"
+TORCH_FREE = "Text, pairs, folders, names, lengths and values know no model"
 CONTROL = "How far to guess is decided without models"
 LSP = "The language server takes"
 GRAMMARS = "Grammars are a leaf"

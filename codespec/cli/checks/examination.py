@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from codespec.cli.checks import arithmetic, daemon, machine, models, places, probe
+from codespec.cli.checks import arithmetic, daemon, machine, models, probe
 from codespec.cli.checks.finding import Finding, from_error, well
 from codespec.cli.daemon_call import Address, Found, address_of
 from codespec.cli.options import choose_config
 from codespec.config import EngineConfig, user_file
 from codespec.errors import ConfigError
-from codespec.pair.choice import Choice, offer_note
+from codespec.folders.choice import Choice, offer_note
 from codespec.pair.facts import ModelFacts
 from codespec.server.settings import ServeConfig, resolve_serve
 from codespec.token_file import read_token
@@ -54,7 +54,7 @@ def examine(options: argparse.Namespace) -> Iterator[Finding]:
     if case.config is not None:
         yield from _models(case.config, case)
         yield from _machine(case.config, case)
-    yield from _places(case)
+    yield from _daemon(case)
     if not options.no_probe:
         yield from _probe(case)
 
@@ -128,16 +128,16 @@ def _machine(config: EngineConfig, case: Case) -> Iterator[Finding]:
     if case.served:
         yield well("memory", "the daemon has what it needs")
     elif case.target is not None and case.whole:
-        memory = machine.check_memory(config, case.target, None if config.proposers == "suffix" else case.drafter)
+        memory = models.check_memory(config, case.target, None if config.proposers == "suffix" else case.drafter)
         case.room = memory.state != "failed"
         yield memory
 
 
-def _places(case: Case) -> Iterator[Finding]:
-    yield from places.check_folders()
+def _daemon(case: Case) -> Iterator[Finding]:
+    yield from machine.check_folders()
     if case.serve is not None:
-        yield places.check_token(case.serve)
-        yield from places.check_socket(case.serve)
+        yield daemon.check_token(case.serve)
+        yield from daemon.check_socket(case.serve)
     if case.address is not None and case.found is not None:
         yield daemon.check_port(case.address, case.found)
         yield from daemon.check_daemon(case.address, case.found)
