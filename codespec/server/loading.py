@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from codespec.catalogue.entries import Hub, find_entry
 from codespec.catalogue.store import find_pulled
 from codespec.config import STARTER, EngineConfig
 from codespec.folders.choice import STARTER_NAME, offer
 from codespec.folders.find import find_folder
+from codespec.folders.identity import identity_of
 
 if TYPE_CHECKING:
     from codespec.catalogue.entries import Entry
@@ -37,7 +38,7 @@ class Loaded:
     """An engine, its model's name for replies, and its bounds: target tokens of a request, requests at once; whether it
     goes on behind finished texts; the name of the drafter ("none"); how many completions there are to one that is
     decoded again (0: none is); the setting `model` ("": none was named); a better model to pull, if there is one; and
-    all that the setting may be for this model.
+    all that the setting may be for this model; and what decides its texts and drafts (see `folders.identity`).
     """
 
     engine: Engine
@@ -50,6 +51,7 @@ class Loaded:
     model: str = ""
     offer: Entry | None = None
     names: tuple[str, ...] = ()
+    identity: Mapping[str, Any] = field(default_factory=dict)
 
 
 def loader(
@@ -72,6 +74,7 @@ def loader(
             progress.phase = phase
 
         tell("loading the models")
+        identity = identity_of(config)  # of the files as they are when they are read
         engine = build_engine(config, tell)
         target, drafter = public_name(config.target), public_name(config.drafter)
         return Loaded(
@@ -85,6 +88,7 @@ def loader(
             model=config.model,
             offer=offer(config),
             names=model_names(config),
+            identity=identity,
         )
 
     return load

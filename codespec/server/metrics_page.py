@@ -47,6 +47,7 @@ async def stats(request: web.Request) -> web.StreamResponse:
     if loaded:
         prompts = {"context": loaded.context, "prompt_budget": loaded.engine.prompt_budget}
         engine = {"mode": loaded.engine.mode, "notes": loaded.engine.notes, **prompts}
+        engine["identity"] = dict(loaded.identity)
     return reply({"daemon": {**whose, **engine}, "families": found}, headers={"Cache-Control": "no-store"})
 
 

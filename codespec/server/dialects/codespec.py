@@ -21,6 +21,7 @@ MOST_SIDE = 64 * 1024  # characters on each side of the cursor
 FIELDS = (
     *("document", "version", "language", "path", "prefix", "prefix_offset", "suffix", "snippets", "cursor", "trigger"),
     *("n", "max_tokens", "deadline_ms", "shape", "temperature", "top_p", "seed", "stop", "speculate", "warm_up"),
+    *("heal", "token_ids"),
 )
 SHAPES = ("auto", "line", "block", "raw")
 
@@ -29,7 +30,12 @@ async def complete(request: web.Request) -> web.StreamResponse:
     """Streams text, rounds and the end. What is wrong before the first event is a plain HTTP error."""
     with await read_fields(request) as fields:
         ask = read_ask(fields, request.app[DAEMON].ready().context)
-    return await stream(request, [ask], event_stream(request), lambda event: [to_bytes(event, ask.notes)], tell_error)
+        ids = fields.flag("token_ids")
+
+    def say(event: Event) -> list[bytes]:
+        return [to_bytes(event, ask.notes, token_ids=ids)]
+
+    return await stream(request, [ask], event_stream(request), say, tell_error)
 
 
 def read_ask(fields: Fields, context: int) -> Ask:
@@ -57,7 +63,7 @@ def read_ask(fields: Fields, context: int) -> Ask:
         deadline_ms=deadline or None,
         speculate=fields.flag("speculate") if "speculate" in fields else None,
         shape=shape,  # type: ignore[arg-type]  # one of SHAPES
-        heal=shape != "raw",
+        heal=fields.flag("heal") if "heal" in fields else shape != "raw",
         document=fields.text("document", "", 4096),
         prefix_offset=fields.whole("prefix_offset", 0, 0, MOST_COUNT),
     )
@@ -90,9 +96,11 @@ def _check_unused(fields: Fields) -> None:
         cursor.only(("context", "open_brackets", "indent"))
 
 
-def to_bytes(event: Event, notes: Sequence[str] = ()) -> bytes:
-    """An event as it is sent; `notes` say how the request was read."""
+def to_bytes(event: Event, notes: Sequence[str] = (), *, token_ids: bool = False) -> bytes:
+    """An event as it is sent; `notes` say how the request was read, `token_ids` adds them to the last."""
     name, value = to_json(event, notes)
+    if token_ids and isinstance(event, DoneEvent):
+        value["token_ids"] = list(event.completion.token_ids)
     return sse(value, name)
 
 
