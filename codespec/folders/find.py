@@ -28,11 +28,16 @@ _WANTED = ["*.json", "*.jinja", "model*.safetensors", ADAPTER_WEIGHTS]
 _HUB_ID = re.compile(r"[^./~\\:][^/\\:]*/[^/\\]+")
 
 
-def find_models(config: EngineConfig) -> None:
-    """Finds the models that a configuration names, before anything heavy is imported. Raises ModelError."""
-    for name in (config.target, config.drafter):
-        if name != "none":
-            find_folder(name)
+def check_models(config: EngineConfig) -> None:
+    """Raises ModelError for a model of a configuration that is not on this machine, or for a folder that holds none.
+
+    Hub ids are not looked up, and nothing is converted.
+    """
+    drafter = config.drafter if config.proposers != "suffix" else "none"
+    for name in (config.target, drafter):
+        place = find_local(name) if name != "none" else None
+        if place and place.is_dir() and not is_adapter(place) and not (place / "config.json").is_file():
+            raise ModelError(f"{place} has no config.json: give a folder in the Hugging Face layout.")
 
 
 def find_folder(name: str) -> Path:

@@ -19,7 +19,7 @@ from codespec.server.wire import Refused, error_reply
 
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 HTTP_ERRORS = {
-    404: ("path", "see the README for the endpoints"),
+    404: ("path", "docs/clients.md lists the endpoints"),
     405: ("method", "use one that Allow names"),
 }
 

@@ -120,7 +120,7 @@ def test_a_pulled_hub_id_is_not_asked_of_the_hub() -> None:
 
 def test_a_pulled_gguf_file_is_converted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked: list[Path] = []
-    monkeypatch.setattr(find, "converted", lambda file: asked.append(file) or tmp_path)
+    monkeypatch.setattr(find, "convert_gguf", lambda file: asked.append(file) or tmp_path)
     place = pull("mine", "model.gguf")
     assert find_folder("mine") == tmp_path and asked == [place / "model.gguf"]
 
