@@ -1,7 +1,7 @@
 """Pulls a model into the store and removes it: one process at a time, all or nothing, never without room on the disk.
 
-Knows the order of the steps; sources know how to fetch, the store knows where models lie. What is under way lies in
-a hidden folder beside the models until it is whole.
+Knows the order of the steps; sources know how to fetch, the store knows where models lie. A pull in progress is kept in
+a hidden folder beside the models until it is complete.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _check_same(source: Source, there: Pulled) -> None:
 
 
 def _settle(folder: Path, plan: Plan, name: str, fetched: Fetched) -> Pulled:
-    """Moves what is whole to its place, in one step."""
+    """Writes the manifest and moves the complete folder into the store, in one step."""
     for file in folder.iterdir():
         if file.name not in fetched.sha256:
             shutil.rmtree(file) if file.is_dir() else file.unlink()
@@ -194,7 +194,7 @@ def alone(name: str, say: Say) -> AbstractContextManager[None]:
 
 @contextmanager
 def _in_words(name: str, what: str) -> Iterator[None]:
-    """What the disk refuses becomes one sentence with the place and the mend."""
+    """An error of the disk becomes one sentence with the path and the mend."""
     try:
         yield
     except BrokenPipeError:  # no disk, but who listened has gone

@@ -50,7 +50,7 @@ def ask_daemon(options: argparse.Namespace, config: EngineConfig, request: Compl
         if error.status == 400:
             raise RequestError(str(error)) from error
         return _load_here(f"{where} did not answer ({str(error).removesuffix('.')})")
-    say(found.told["daemon"]["notes"])
+    say(found.daemon["notes"])
     return chain([first], events)
 
 
@@ -74,7 +74,7 @@ def _why_not(found: Found, config: EngineConfig, request: CompletionRequest, *, 
         return f"it is {found.state}"
     if max(len(request.prefix), len(request.suffix)) > MAX_SIDE:
         return f"it takes {MAX_SIDE:,} characters on each side of the cursor"
-    daemon = found.told["daemon"]
+    daemon = found.daemon
     if request.max_tokens > daemon["context"] // 2:
         return f"it writes at most {daemon['context'] // 2} tokens"
     return find_difference(

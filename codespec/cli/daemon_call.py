@@ -29,27 +29,32 @@ Who = Literal["nobody", "daemon", "locked", "stranger", "silent"]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Who answers at an address: `nobody`, a `daemon` of ours, one that asks for another token (`locked`), a `stranger`
-    that speaks HTTP and can't prove to be ours, or something that does not (`silent`). `told` is what a daemon said of
-    itself.
+    """Who answers at an address: `nobody`, the user's `daemon`, one that asks for another token (`locked`), HTTP
+    without the proof (`stranger`), or no HTTP (`silent`). `stats` is a daemon's reply.
     """
 
     who: Who
-    told: Mapping[str, Any] = field(default_factory=dict)
+    stats: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def daemon(self) -> Mapping[str, Any]:
+        """What a daemon reports of itself: version, state, model, mode and more."""
+        found: Mapping[str, Any] = self.stats["daemon"]
+        return found
 
     @property
     def version(self) -> str:
-        """The daemon's."""
-        return str(self.told["daemon"]["version"])
+        """The daemon's version."""
+        return str(self.daemon["version"])
 
     @property
     def state(self) -> str:
-        """The daemon's: starting, ready, stopping, failed or stopped."""
-        return str(self.told["daemon"]["state"])
+        """Its state: starting, ready, stopping, failed or stopped."""
+        return str(self.daemon["state"])
 
 
 class UnprovenError(ServeError):
-    """Who answers did not prove to be the user's daemon. `locked`: it may be, and asks for a token."""
+    """Whoever answers did not prove to be the user's daemon. `locked`: it may be, but asks for a token."""
 
     def __init__(self, url: str, locked: bool) -> None:
         super().__init__(f"What answers at {url} can't prove that it is your daemon: check --url and --token-file.")
@@ -70,7 +75,7 @@ class Address:
         return f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"
 
     def look(self) -> Found:
-        """Who is there, within some seconds. Raises ConfigError where no proof can be asked for."""
+        """Who is there, within seconds. Raises ConfigError where no proof can be asked for."""
         try:
             status, told = self.ask("GET", STATS)
         except UnprovenError as unproven:
@@ -129,7 +134,7 @@ class Address:
             connection.close()
 
     def _check(self, connection: http.client.HTTPConnection) -> None:
-        """Connects, and has who is there prove itself: this connection leads to no one else, and none follows it."""
+        """Connects and asks for the proof. It holds for this connection only, which is never reopened."""
         connection.connect()
         connection.auto_open = 0
         peer, nonce = connection.sock.getpeername(), proof.new_nonce()

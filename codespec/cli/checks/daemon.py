@@ -109,7 +109,7 @@ def check_daemon(address: Address, found: Found) -> Iterator[Finding]:
         said = f"the daemon is codespec {found.version}, this is {__version__}"
         yield warning("version", said, "restart the daemon")
     if found.state == "ready":
-        yield well("daemon", f"ready, model {found.told['daemon'].get('model')}{_prompts(found.told['daemon'])}")
+        yield well("daemon", f"ready, model {found.daemon.get('model')}{_prompts(found.daemon)}")
         return
     state, mend = STATES.get(found.state, ("failed", "restart it"))
     yield Finding("daemon", state, f"{found.state}{_why(address)}", mend)
