@@ -192,7 +192,7 @@ def _reachable(host: str) -> str:
 
 
 def why_taken(address: Address) -> str:
-    """Why the port can't be listened on, though nobody answers there; "" if it can."""
+    """Why no daemon can listen on the port, though nobody answers there; "" if one can."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the daemon does

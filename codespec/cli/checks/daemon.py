@@ -57,7 +57,7 @@ def check_socket(config: ServeConfig) -> Iterator[Finding]:
         yield _new_socket(path, mend)
         return
     if not is_socket:
-        yield failed("socket", f"{path} is there and no socket", mend)
+        yield failed("socket", f"{path} exists and is not a socket", mend)
     elif _answers(path):
         yield well("socket", f"a daemon listens on {path}")
     elif os.access(path.parent, os.W_OK):
@@ -85,9 +85,9 @@ def _answers(path: Path) -> bool:
 def check_port(address: Address, found: Found) -> Finding:
     """Whether a daemon could listen there, or who does already."""
     if found.who == "daemon":
-        return well("port", f"{address.url} is our daemon's")
+        return well("port", f"your daemon listens on {address.url}")
     if found.who == "locked":
-        return warning("port", f"{address.url} is a daemon's that asks for its token", "give --token-file")
+        return warning("port", f"a daemon on {address.url} asks for its token", "give --token-file")
     if found.who == "stranger":
         said = f"{address.url} is held by another program that speaks HTTP, or by a daemon that can't prove to be yours"
         return failed("port", said, OTHER_PORT)
@@ -95,7 +95,7 @@ def check_port(address: Address, found: Found) -> Finding:
         return failed("port", f"{address.url} is held by a program that does not speak HTTP", OTHER_PORT)
     why = why_taken(address)
     if why:
-        return failed("port", f"{address.url} can't be listened on ({why})", "check host and port in [serve]")
+        return failed("port", f"a daemon can't listen on {address.url} ({why})", "check host and port in [serve]")
     return well("port", f"{address.url} is free")
 
 
@@ -124,7 +124,7 @@ def _prompts(daemon: Mapping[str, Any]) -> str:
 
 
 def _why(address: Address) -> str:
-    """What the daemon says of its state, without the mend that its clients get."""
+    """The daemon's own words about its state, without the mend that its clients get."""
     try:
         _, told = address.ask("GET", "/health")
     except (OSError, http.client.HTTPException, CodespecError):

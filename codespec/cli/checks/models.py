@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from codespec.catalogue.entries import BYTES
 from codespec.cli.check import choose_sample
 from codespec.cli.checks.finding import Finding, failed, from_error, warning, well
 from codespec.cli.checks.machine import gigabytes
@@ -24,7 +25,6 @@ from codespec.pair.rows import stored_as
 from codespec.text.fim import FimMissing
 
 FREE_MEMORY = Path("/proc/meminfo")
-ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 USUAL_BATCH = 8  # requests at once, where that is measured
 IDLE_FACTOR, IDLE_BYTES = 4, 256 * 2**20  # cache_mb = 0: slots for so many times max_batch, within so much
 RUNTIME = 500e6  # bytes that Python, torch and a step's tensors take beside the models
@@ -111,7 +111,7 @@ def free_bytes() -> float | None:
 
 def weight_size(model: ModelFacts, dtype: str) -> int:
     """Bytes of the weights in a number format."""
-    return model.weights.parameters * ITEM_BYTES[dtype]
+    return model.weights.parameters * BYTES[dtype]
 
 
 def cache_size(config: EngineConfig, sides: Sequence[tuple[ModelFacts, str]]) -> int:
@@ -133,4 +133,4 @@ def slot_size(model: ModelFacts, dtype: str, context: int) -> int:
     layers, heads = number("num_hidden_layers", "n_layer"), number("num_attention_heads", "n_head")
     size = number("head_dim") or number("hidden_size", "n_embd") // max(1, heads)
     tokens = min(context, model.context or context)
-    return 2 * layers * (number("num_key_value_heads") or heads) * size * tokens * ITEM_BYTES[dtype]
+    return 2 * layers * (number("num_key_value_heads") or heads) * size * tokens * BYTES[dtype]
