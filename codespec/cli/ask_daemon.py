@@ -30,26 +30,29 @@ REFUSALS = {
 
 
 def ask_daemon(options: argparse.Namespace, config: EngineConfig, request: CompletionRequest) -> Iterator[Event] | None:
-    """The events of the user's own daemon. None where the models must be loaded here; a daemon that runs and is not
-    asked is said to the user with the reason. Raises RequestError for a request that the daemon refuses.
+    """The events of the user's own daemon; None where the models must be loaded here. If a daemon runs and can't be
+    asked, one line on stderr says why. Raises RequestError for a request that the daemon refuses.
     """
     try:
         address = find_address(options)
         found = address.look()
     except ConfigError as error:
-        return _load_here(f"no daemon can be asked ({str(error).removesuffix('.')})")
+        _load_here(f"no daemon can be asked ({str(error).removesuffix('.')})")
+        return None
     if found.who == "nobody":
         return None
     where = f"the daemon at {address.url}"
     if reason := _why_not(found, config, request, drafts=options.show_draft or options.json):
-        return _load_here(f"{where} can't be asked ({reason})")
+        _load_here(f"{where} can't be asked ({reason})")
+        return None
     events = _events(address, request)
     try:
         first = next(events)
     except ServeError as error:
         if error.status == 400:
             raise RequestError(str(error)) from error
-        return _load_here(f"{where} did not answer ({str(error).removesuffix('.')})")
+        _load_here(f"{where} did not answer ({str(error).removesuffix('.')})")
+        return None
     say(found.daemon["notes"])
     return chain([first], events)
 
@@ -61,6 +64,7 @@ def say(notes: Iterable[str]) -> None:
 
 
 def _load_here(reason: str) -> None:
+    """Says why the models are loaded by this process."""
     say([f"loading the models here: {reason}"])
 
 
