@@ -193,7 +193,7 @@ def user_file() -> Path | None:
     """The configuration file that is read where none is named; None where there is none. One that is there but can't be
     read is told of when it is read.
     """
-    from codespec.folders import config_folder
+    from codespec.user_folders import config_folder
 
     file = config_folder() / "config.toml"
     try:

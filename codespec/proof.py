@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from codespec.folders import read_secret
+from codespec.user_folders import read_secret
 
 PATH = "/v1/codespec/proof"
 NONCE_BYTES = 32

@@ -33,10 +33,10 @@ from codespec.bench.peers.llama_cpp import LlamaFamily
 from codespec.bench.peers.ours import OFF, OwnFamily, OwnModels, table_name
 from codespec.config import EngineConfig
 from codespec.engine.admission import Admission
+from codespec.model_folders.conversions import source_quantization
+from codespec.model_folders.find import find_folder
 from codespec.models.loader import find_device
 from codespec.models.processor import processor
-from codespec.pair.folder import find_folder
-from codespec.pair.gguf import read_source
 from codespec.progress import ProgressBar
 from codespec.text.control_tokens import read_json
 
@@ -200,7 +200,7 @@ def _facts(config: EngineConfig, pair: Pair) -> dict[str, Any]:
     facts = pair.facts()
     for role, name in (("target", config.target), ("drafter", config.drafter)):
         if role in facts:
-            facts[role]["stored"] = read_source(read_json(find_folder(name) / "config.json"))
+            facts[role]["stored"] = source_quantization(read_json(find_folder(name) / "config.json"))
     return facts
 
 

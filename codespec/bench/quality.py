@@ -24,9 +24,9 @@ from codespec.corpus.infilling import BATCH, begins_right, infill_request, is_ex
 from codespec.engine.engine import Engine
 from codespec.engine.load import build_engine
 from codespec.errors import ConfigError
+from codespec.model_folders.find import find_folder
 from codespec.models.loader import model_facts
 from codespec.models.processor import processor
-from codespec.pair.folder import find_folder
 from codespec.progress import ProgressBar
 from codespec.text.fim import FimMissing, find_template
 from codespec.types import CompletionRequest

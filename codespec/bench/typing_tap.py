@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import aiohttp
 from aiohttp import web
 
-from codespec.folders import is_own_socket, own_folder, socket_of
+from codespec.user_folders import is_own_socket, own_folder, socket_of
 
 PATH = "/v1/codespec/complete"
 MOST_BODY = 1 << 20

@@ -1,7 +1,7 @@
-"""Fetches a model from the Hugging Face hub, through its own client: resumable, and each file checked by its hash.
+"""Downloads a model from the Hugging Face hub through its own client: resumable, and each file checked by its hash.
 
-Knows the client and what can go wrong with it; does not know where the model ends up. The client itself begins an
-interrupted file anew in the next process, so partial files are kept here, under their expected hash, and continued.
+The client starts an interrupted file anew in the next process, so partial files are kept here under their expected hash
+and continued.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from codespec.catalogue.digests import check_file, git_hash_of, sha256_of
-from codespec.catalogue.layout import check_complete, is_wanted
-from codespec.catalogue.source import Fetched, Plan, Say
+from codespec.catalogue.disk import Say
+from codespec.catalogue.source import Fetched, Plan, check_complete, check_file, git_hash_of, is_wanted, sha256_of
 from codespec.errors import ModelError
 
 PARTIAL = ".incomplete"
@@ -43,7 +42,7 @@ class HubSource:
         self._licence, self._revision = licence, revision
 
     def plan(self) -> Plan:
-        """What the repository holds that is wanted here. ModelError in one sentence if it cannot be asked."""
+        """The size of the wanted files. Raises ModelError in one sentence if the hub can't be asked."""
         licence = self._licence or _licence(self._info)
         return Plan(f"{self.repository}@{self._info.sha}", licence, sum(file.size for file in self._files))
 
@@ -67,7 +66,7 @@ class HubSource:
 
 
 def _client() -> Any:
-    """The hub's client, which is told before it is loaded that nothing is counted, and to leave the talking to us."""
+    """The hub's client, loaded with its telemetry and its log lines switched off."""
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     import huggingface_hub.file_download  # and with it `errors` and `utils`
 
@@ -92,7 +91,7 @@ def _hub_file(sibling: Any, repository: str) -> HubFile:
 
 
 def _fetch_file(repository: str, commit: str, file: HubFile, folder: Path) -> None:
-    """Brings one file to its place, whole and checked, unless an earlier attempt did."""
+    """Downloads and checks one file, unless an earlier attempt did."""
     place = folder / file.name
     if place.exists() and (sha256_of(place) if len(file.hash) == 64 else git_hash_of(place)) == file.hash:
         return
@@ -104,7 +103,7 @@ def _fetch_file(repository: str, commit: str, file: HubFile, folder: Path) -> No
 
 
 def _download(client: Any, repository: str, commit: str, file: HubFile, partial: Path) -> None:
-    """Appends what is still missing; the client asks for it by Range, and goes on after short interruptions."""
+    """Appends what is missing. The client asks for it by Range and retries after short interruptions."""
     url = client.hf_hub_url(repository, file.name, revision=commit)
     headers = {**client.utils.build_hf_headers(), "Accept-Encoding": "identity"}  # bytes are counted as they are kept
     with partial.open("ab") as stream:
@@ -123,7 +122,7 @@ def _download(client: Any, repository: str, commit: str, file: HubFile, partial:
 
 @contextmanager
 def in_words(repository: str) -> Iterator[Any]:
-    """The hub's client; what it raises becomes one sentence with the mend."""
+    """The hub's client; its exceptions become one sentence with the mend."""
     client = _client()
     errors = client.errors
     try:

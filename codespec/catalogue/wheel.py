@@ -13,10 +13,9 @@ import time
 import zipfile
 from pathlib import Path, PurePosixPath
 
-from codespec.catalogue.digests import check_file, sha256_of
+from codespec.catalogue.disk import Say, folder_size
 from codespec.catalogue.entries import Entry, Wheel
-from codespec.catalogue.room import folder_size
-from codespec.catalogue.source import Fetched, Plan, Say
+from codespec.catalogue.source import Fetched, Plan, check_file, sha256_of
 from codespec.errors import ModelError
 
 _BLOCK = 1 << 20

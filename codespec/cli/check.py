@@ -1,13 +1,13 @@
 """`codespec check`: whether a target and a drafter work together, measured before any model is loaded.
 
-Knows flags; `check_table` knows the table and `codespec.pair` the rest, which are loaded when they are used. Loads no
-torch.
+Knows flags and the table for a terminal; `codespec.pair` makes the report. Loads no torch.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,12 @@ from codespec.cli.options import add_pair_options
 from codespec.errors import ConfigError, PairError
 
 if TYPE_CHECKING:
+    from codespec.pair.report import PairReport
+    from codespec.pair.rows import Unit, Value
     from codespec.pair.sample import Sample
+
+WIDTHS = (20, 19, 19, 7, 31)  # of the table's columns, with a space between: 100 characters
+SIZES = ((1e9, "B"), (1e6, "M"), (1e3, "k"))
 
 
 def add_parser(commands: Any) -> None:
@@ -36,14 +41,13 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Prints the report and returns 0; raises PairError behind it if the pair can't work."""
-    from codespec.pair.choice import resolve
+    """Prints the report and returns 0; raises PairError after it if the pair can't work."""
+    from codespec.model_folders.choice import resolve
 
     named = {name: getattr(options, name) for name in ("model", "target", "drafter")}
     config = resolve(named, options.config)
     if config.drafter == "none":
         raise ConfigError("The drafter is none, so there is no pair to check: name one with --drafter.")
-    from codespec.cli.check_table import render
     from codespec.pair.facts import read_facts
     from codespec.pair.report import check_pair
 
@@ -70,3 +74,53 @@ def choose_sample(files: Sequence[Path] | None) -> Sample:
     from codespec.corpus.sources import held_out_files
 
     return library_sample(held_out_files())
+
+
+def render(report: PairReport) -> list[str]:
+    """The report in lines of at most 100 columns, where no name is longer."""
+    from codespec.pair.report import toml
+
+    sample, criteria = report.sample, [row for row in report.rows if row.criterion is not None]
+    missed = [row.label for row in criteria if not row.criterion]
+    lines = [f"target   {report.pair.target.name}", f"drafter  {report.pair.drafter.name}"]
+    count = "1 file" if len(sample.texts) == 1 else f"{len(sample.texts)} files"
+    lines += [f"text     {count}, {sample.size / 1000:.0f} kB ({sample.source})", ""]
+    lines += _table_line("", "target", "drafter", "", "")
+    for row in report.rows:
+        lines += _table_line(row.label, show(row.target, row.unit), show(row.drafter, row.unit), row.finding, row.why)
+    usual = f"usual criteria: {len(criteria) - len(missed)} of {len(criteria)} hold"
+    lines += ["", usual + (f" (not: {', '.join(missed)}); none is demanded" if missed else "")]
+    lines.append(f"verdict: {report.verdict}")
+    if report.settings:
+        lines += ["", "settings to begin with, as a file for --config:", "", toml(report.settings).rstrip()]
+    return lines
+
+
+def show(value: Value, unit: Unit) -> str:
+    """A value as people read it."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, tuple):
+        return " ".join(value)
+    if isinstance(value, str):
+        return value
+    formats = {"share": f"{100 * value:.1f} %", "times": f"{value:.1f} ×", "bytes": f"{value:.2f}"}
+    return formats.get(unit) or (_size(value) if unit == "size" else f"{value:,}")
+
+
+def _size(count: float) -> str:
+    for size, name in SIZES:
+        if count >= size:
+            return f"{count / size:.1f} {name}"
+    return f"{count:.0f}"
+
+
+def _table_line(*cells: str) -> list[str]:
+    """One row of the table, its cells wrapped to their columns."""
+    wrapped = [textwrap.wrap(cell, width) or [""] for cell, width in zip(cells, WIDTHS, strict=True)]
+    height = max(map(len, wrapped))
+    columns = [[*lines, *[""] * (height - len(lines))] for lines in wrapped]
+    padded = zip(*columns, strict=True)
+    return [" ".join(f"{c:<{w}}" for c, w in zip(line, WIDTHS, strict=True)).rstrip() for line in padded]

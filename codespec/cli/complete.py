@@ -1,6 +1,6 @@
 """`codespec complete FILE:LINE:COL`: completes one place in one file, streamed to the terminal.
 
-Knows files, positions and terminals; the engine knows the rest.
+Knows files, positions and terminals. A running daemon or an engine of this process completes.
 """
 
 from __future__ import annotations
@@ -9,12 +9,15 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from codespec.cli.options import add_engine_options, load_engine
+from codespec.cli.ask_daemon import ask_daemon, say
+from codespec.cli.options import add_engine_options, engine_config, load_engine
 from codespec.cli.paint import Painter
+from codespec.cli.parser import Parser
+from codespec.config import EngineConfig
 from codespec.errors import RequestError
 from codespec.types import CompletionRequest, DoneEvent, Event, RoundEvent, TextEvent
 
@@ -23,11 +26,12 @@ PLAIN = {"speculate": False, "drafter": "none"}  # a drafter that is not asked n
 
 def add_parser(commands: Any) -> None:
     """Adds the command and its flags."""
-    parser: argparse.ArgumentParser = commands.add_parser(
+    parser: Parser = commands.add_parser(
         "complete",
         help="complete one place in a file",
-        description="Completes FILE at LINE:COL (both from 1).",
-        allow_abbrev=False,
+        usage="%(prog)s FILE:LINE:COL [options]",
+        description="Completes FILE at LINE:COL (both from 1). Asks a running daemon with the same model and settings; "
+        "loads the models itself where there is none.",
     )
     parser.add_argument(
         "place", metavar="FILE:LINE:COL", help="COL counts characters; COL = length + 1 is the line's end"
@@ -38,11 +42,12 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--shape", choices=("auto", "line", "block", "raw"), default="auto", help="where it ends")
     parser.add_argument("--no-heal", action="store_true", help="do not back up when the cursor is inside a token")
     parser.add_argument("--no-speculation", action="store_true", help="the target alone: the same text, later")
+    parser.add_argument("--local", action="store_true", help="load the models here; do not ask a running daemon")
     printed = parser.add_mutually_exclusive_group()
     printed.add_argument(
         "--show-draft",
         action="store_true",
-        help="colour accepted, rejected and the target's own text, and say why each draft was as long as it was",
+        help="colour accepted, rejected and the target's own text; say why each draft was so long",
     )
     printed.add_argument("--json", action="store_true", help="print one JSON object at the end")
     add_engine_options(parser)
@@ -52,28 +57,32 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Completes and prints; returns 0."""
     request = read_request(options)
-    engine = load_engine(options, **(PLAIN if options.no_speculation else {}))
-    painter, said = Painter(sys.stdout, colour=sys.stdout.isatty()), 0
-    for event in engine.stream(request):
-        if not said:  # behind the first event: a request that is refused is one sentence
-            say(engine.notes)
-            said = len(engine.notes)
+    config = engine_config(options, **(PLAIN if options.no_speculation else {}))
+    asked = None if options.local else ask_daemon(options, config, request)
+    painter = Painter(sys.stdout, colour=sys.stdout.isatty())
+    for event in load_and_complete(config, request) if asked is None else asked:
         if not options.json:
             show(event, painter, options.show_draft)
         elif isinstance(event, DoneEvent):
             print(json.dumps(as_json(event), ensure_ascii=False))
         if isinstance(event, DoneEvent):
             say(event.completion.stats.notes)
-    said = len(engine.notes)
-    engine.close()
-    say(engine.notes[said:])
     return 0
 
 
-def say(notes: Iterable[str]) -> None:
-    """What the user should know but did not ask for, apart from the text."""
-    for note in notes:
-        print(f"codespec: {note}", file=sys.stderr)
+def load_and_complete(config: EngineConfig, request: CompletionRequest) -> Iterator[Event]:
+    """The events of an engine of this process, which says its notes with the first: a request that is refused is one
+    sentence.
+    """
+    engine, said = load_engine(config), 0
+    for event in engine.stream(request):
+        if not said:
+            say(engine.notes)
+            said = len(engine.notes)
+        yield event
+    said = len(engine.notes)
+    engine.close()
+    say(engine.notes[said:])
 
 
 def read_request(options: argparse.Namespace) -> CompletionRequest:
@@ -91,6 +100,7 @@ def read_request(options: argparse.Namespace) -> CompletionRequest:
         seed=options.seed,
         shape=options.shape,
         heal=not options.no_heal,
+        speculate=False if options.no_speculation else None,
     )
 
 

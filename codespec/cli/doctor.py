@@ -12,16 +12,17 @@ from typing import Any
 
 from codespec.cli.daemon_call import add_address_options
 from codespec.cli.options import add_engine_options
+from codespec.cli.parser import Parser
 
 
 def add_parser(commands: Any) -> None:
     """Adds the command and its flags."""
-    parser: argparse.ArgumentParser = commands.add_parser(
+    parser: Parser = commands.add_parser(
         "doctor",
         help="look at everything that a completion needs, with the mends",
+        usage="%(prog)s [options]",
         description="Looks at packages, settings, models, memory, port, folders and the daemon, and completes a short "
         "text with and without speculation. Exits with 1 if something must be mended.",
-        allow_abbrev=False,
     )
     add_address_options(parser, config=False)
     parser.add_argument("--no-probe", action="store_true", help="do not complete a text")

@@ -47,6 +47,6 @@ def _model(name: str | None) -> str | None:
     """The model's own name. Raises ConfigError for one that is unknown: the daemon would be started in vain."""
     if name is None:
         return None
-    from codespec.pair.choice import model_name
+    from codespec.model_folders.choice import model_name
 
     return model_name(name)

@@ -63,7 +63,7 @@ def run_pull(options: argparse.Namespace) -> int:
     for source in sources:
         model = pull(source, _note)
         if model.model.lower().endswith(".gguf"):
-            from codespec.pair.folder import find_folder
+            from codespec.model_folders.find import find_folder
 
             find_folder(str(model.path))
         print(f"{model.name}: {model.path}", flush=True)
@@ -76,8 +76,8 @@ def run_pull(options: argparse.Namespace) -> int:
 
 def run_remove(options: argparse.Namespace) -> int:
     """Deletes it and says how much room that made; returns 0."""
+    from codespec.catalogue.disk import written
     from codespec.catalogue.pull import remove
-    from codespec.catalogue.room import written
 
     freed = remove(options.model, _note)
     print(f"removed {options.model}: {written(freed)} freed")

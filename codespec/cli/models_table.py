@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from codespec.catalogue.disk import written
 from codespec.catalogue.entries import BYTES, Entry, Wheel, read_advice, read_catalogue
 from codespec.catalogue.pull import partly
-from codespec.catalogue.room import machine_memory, written
 from codespec.catalogue.store import models_home, pulled
+from codespec.model_folders.machine import machine_memory
 
 _COLUMNS = ("name", "here", "download", "memory", "fits", "fim", "drafter", "licence")
 _TO_THE_RIGHT = ("download", "memory")

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from codespec.cli.parser import Parser
 from codespec.config import CHOICES, EngineConfig, read_caps
 from codespec.errors import ConfigError, install_mend
 
 if TYPE_CHECKING:
     from codespec.engine.engine import Engine
-    from codespec.pair.choice import Choice
+    from codespec.model_folders.choice import Choice
 
 SETTINGS = (
     "model", "target", "drafter", "device", "drafter_device", "dtype", "drafter_dtype", "mode", "proposers", "policy",
@@ -28,48 +30,45 @@ def count(text: str) -> int:
     return 0 if text == "auto" else int(text)
 
 
-def add_engine_options(parser: argparse.ArgumentParser, *, shape_flags: tuple[str, ...] = ("--target-shape",)) -> None:
-    """--target, --drafter and what else an engine can be told; defaults come from the configuration."""
+def add_engine_options(parser: Parser, *, shape_flags: tuple[str, ...] = ("--target-shape",)) -> None:
+    """The settings of an engine; defaults come from the configuration. `--help` shows those that people change often,
+    `--help-all` the rest.
+    """
     group = parser.add_argument_group("models and speculation (also CODESPEC_* variables and --config)")
     add_pair_options(group)
     group.add_argument("--device", help="auto, cpu or cuda (default cpu)")
-    group.add_argument("--drafter-device", help="the same for the drafter (default same: the target's)")
     group.add_argument("--dtype", choices=CHOICES["dtype"], help="the target's number format (default float32)")
-    group.add_argument(
+    group.add_argument("--mode", choices=CHOICES["mode"], help="exact: bit for bit; fast: up to near-ties")
+    rare = partial(parser.add_rare, group)
+    rare("--drafter-device", help="the drafter's device (default same: the target's)")
+    rare(
         "--drafter-dtype",
         choices=CHOICES["dtype"],
         help="the drafter's (default: the target's; float32 for the starter pair's)",
     )
-    group.add_argument("--mode", choices=CHOICES["mode"], help="exact: bit for bit; fast: up to near-ties")
-    group.add_argument(
-        "--proposers",
-        choices=CHOICES["proposers"],
-        help="who guesses (default chain: suffix, then the drafter)",
-    )
-    group.add_argument(
+    rare("--proposers", choices=CHOICES["proposers"], help="who guesses (default chain: suffix, then the drafter)")
+    rare(
         "--policy",
         metavar="NAME",
         help="how the draft length is set: cost+syntax (default), cost, or to compare fixed[:N], confidence[:P], "
         "plus2minus1, ds4-80",
     )
-    group.add_argument("--caps", metavar="CLASS=N,…", help="longest drafts by context: comment=10,python.docstring=0")
-    group.add_argument(
-        "--no-learn", dest="learn", action="store_false", default=None, help="do not keep what is learned of the pair"
-    )
-    group.add_argument("--draft-tokens", type=int, metavar="N", help="the longest draft in target tokens (default 32)")
-    group.add_argument("--min-confidence", type=float, metavar="P", help="where the drafter stops (default 0.4)")
-    group.add_argument("--warmup", type=int, metavar="N", help="tokens of context before drafting (default 100)")
-    group.add_argument("--context", type=int, metavar="N", help="target tokens of prompt and completion together")
-    group.add_argument(
+    rare("--caps", metavar="CLASS=N,…", help="longest drafts by context: comment=10,python.docstring=0")
+    rare("--no-learn", dest="learn", action="store_false", default=None, help="do not keep what is learned of the pair")
+    rare("--draft-tokens", type=int, metavar="N", help="the longest draft in target tokens (default 32)")
+    rare("--min-confidence", type=float, metavar="P", help="where the drafter stops (default 0.4)")
+    rare("--warmup", type=int, metavar="N", help="tokens of context before drafting (default 100)")
+    rare("--context", type=int, metavar="N", help="target tokens of prompt and completion together")
+    rare(
         "--first-answer-ms",
         type=int,
         metavar="N",
         help="an editor's prompts are as long as can be read and answered in this time (default 800; 0: any length)",
     )
-    group.add_argument("--graph-rows", type=int, metavar="N", help="rows of the largest graph on a GPU (default 128)")
-    group.add_argument("--threads", type=count, metavar="N|auto", help="CPU threads (default auto: measured at start)")
-    group.add_argument("--tensor-parallel", type=int, metavar="N", help="GPUs that hold the target together")
-    group.add_argument(
+    rare("--graph-rows", type=int, metavar="N", help="rows of the largest graph on a GPU (default 128)")
+    rare("--threads", type=count, metavar="N|auto", help="CPU threads (default auto: measured at start)")
+    rare("--tensor-parallel", type=int, metavar="N", help="GPUs that hold the target together")
+    rare(
         *shape_flags,
         dest="target_shape",
         choices=CHOICES["target_shape"],
@@ -80,25 +79,23 @@ def add_engine_options(parser: argparse.ArgumentParser, *, shape_flags: tuple[st
 def add_pair_options(group: argparse._ActionsContainer) -> None:
     """--config, --model, --target and --drafter."""
     group.add_argument(
-        "--config", type=Path, metavar="FILE", help="a TOML file with these settings, in place of your own config.toml"
+        "--config", type=Path, metavar="FILE", help="a TOML file of settings (default: your own config.toml)"
     )
     group.add_argument(
         "--model",
         metavar="NAME",
-        help="target and drafter together, by a name of `codespec models list`, or starter (default: smollm2-135m "
-        "where it has been pulled, else starter)",
+        help="target and drafter together: a name of `codespec models list`, or starter",
     )
     group.add_argument(
         "--target",
         metavar="PATH|HUB_ID",
-        help="the model that decides: a folder, a .gguf file, a pulled name or a hub id",
+        help="decides: a folder, a .gguf file, a pulled name or a hub id",
     )
-    group.add_argument("--drafter", metavar="PATH|HUB_ID|none", help="the model that guesses")
+    group.add_argument("--drafter", metavar="PATH|HUB_ID|none", help="guesses")
 
 
-def load_engine(options: argparse.Namespace, **overrides: Any) -> Engine:
-    """An engine by the flags given; says in one sentence what is missing in an editor-only installation."""
-    config = engine_config(options, **overrides)
+def load_engine(config: EngineConfig) -> Engine:
+    """An engine with these settings. Says in one sentence what is missing in an editor-only installation."""
     require_torch()
     from codespec.engine.load import build_engine
 
@@ -106,13 +103,19 @@ def load_engine(options: argparse.Namespace, **overrides: Any) -> Engine:
 
 
 def engine_config(options: argparse.Namespace, **overrides: Any) -> EngineConfig:
-    """The engine's settings by the flags given."""
-    return choose_config(options, **overrides).config
+    """The engine's settings by the flags given. Raises ModelError for a model that is not here, before anybody imports
+    torch, which takes seconds.
+    """
+    config = choose_config(options, **overrides).config
+    from codespec.model_folders.find import check_models
+
+    check_models(config)
+    return config
 
 
 def choose_config(options: argparse.Namespace, **overrides: Any) -> Choice:
-    """The same, and why it has its target and drafter."""
-    from codespec.pair.choice import choose  # with tokenizers and more, which `--help` does not need
+    """The settings by the flags given, and why they have their target and drafter; the models may be missing."""
+    from codespec.model_folders.choice import choose  # with tokenizers and more, which `--help` does not need
 
     flags = {name: getattr(options, name) for name in SETTINGS}
     if flags["caps"] is not None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from typing import Any
 
-from codespec.cli.options import add_engine_options, count, engine_config, require_aiohttp, require_torch
+from codespec.cli.options import add_engine_options, choose_config, count, require_aiohttp, require_torch
+from codespec.cli.parser import Parser
 
 SERVE_SETTINGS = (
     "host", "port", "socket", "token_file", "queue", "drain_seconds", "prefetch", "audit_every", "access_log",
@@ -15,11 +17,11 @@ SERVE_SETTINGS = (
 
 def add_parser(commands: Any) -> None:
     """Adds the command and its flags."""
-    parser: argparse.ArgumentParser = commands.add_parser(
+    parser: Parser = commands.add_parser(
         "serve",
         help="run the daemon that editors and completion clients ask",
-        description="Serves completions over HTTP in many clients' dialects; see the README for the endpoints.",
-        allow_abbrev=False,
+        usage="%(prog)s [options]",
+        description="Serves completions over HTTP in many clients' dialects; docs/clients.md lists the endpoints.",
     )
     group = parser.add_argument_group("where and for whom (also CODESPEC_SERVE_* variables and [serve] in --config)")
     group.add_argument("--host", help="an address of this machine (default 127.0.0.1); others need a token")
@@ -28,29 +30,30 @@ def add_parser(commands: Any) -> None:
         "--socket", metavar="PATH", help="a Unix socket as well (default auto: in your state folder; none)"
     )
     group.add_argument("--token-file", metavar="FILE", help="every request must bring the token in this file")
-    group.add_argument("--queue", type=int, metavar="N", help="requests that may wait (default 64); more get 429")
-    group.add_argument("--drain-seconds", type=int, metavar="N", help="for open requests at the end (default 30)")
-    group.add_argument(
+    rare = partial(parser.add_rare, group)
+    rare("--queue", type=int, metavar="N", help="requests that may wait (default 64); more get 429")
+    rare("--drain-seconds", type=int, metavar="N", help="for open requests at the end (default 30)")
+    rare(
         "--prefetch",
         action=argparse.BooleanOptionalAction,
         help="go on behind each text as if it were accepted, while idle (default yes)",
     )
-    group.add_argument(
+    rare(
         "--audit-every",
         type=int,
         metavar="N",
         help="in exact mode, decode one completion in N again without drafts, while idle (default 200; 0: none)",
     )
-    group.add_argument("--access-log", action="store_true", default=None, help="a line for each request, without text")
-    group.add_argument("--log-kb", type=int, metavar="N", help="drop the older lines of a larger log file (0: never)")
+    rare("--access-log", action="store_true", default=None, help="a line for each request, without text")
+    rare("--log-kb", type=int, metavar="N", help="drop the older lines of a larger log file (0: never)")
     add_engine_options(parser)
-    parser.add_argument("--max-batch", type=count, metavar="N|auto", help="requests that run at once (default auto)")
+    parser.add_rare(group, "--max-batch", type=count, metavar="N|auto", help="requests that run at once (default auto)")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Serves until a signal comes; returns 0."""
-    config = engine_config(options, max_batch=options.max_batch)
+    config = choose_config(options, max_batch=options.max_batch).config
     require_aiohttp()
     from codespec.server.lifecycle import serve
     from codespec.server.loading import loader

@@ -74,16 +74,16 @@ def _note(sentence: str) -> None:
 def _as_json(address: Address, found: Found) -> dict[str, Any]:
     if found.who != "daemon":
         return {"daemon": None, "families": []}
-    return {"daemon": {"url": address.url, **found.told["daemon"]}, "families": found.told["families"]}
+    return {"daemon": {"url": address.url, **found.daemon}, "families": found.stats["families"]}
 
 
 def _daemon_lines(address: Address, found: Found) -> list[str]:
     if found.who != "daemon":
         return []
-    model = found.told["daemon"].get("model") or "no model yet"
+    model = found.daemon.get("model") or "no model yet"
     head = f"daemon {address.url}: codespec {found.version}, {found.state}, {model}; since it began:"
-    notes = [f"note: {note}" for note in found.told["daemon"].get("notes", [])]
-    return [head, *notes, "", *stats_table.render(found.told), "", f"learned, from {learned_folder()}:", ""]
+    notes = [f"note: {note}" for note in found.daemon.get("notes", [])]
+    return [head, *notes, "", *stats_table.render(found.stats), "", f"learned, from {learned_folder()}:", ""]
 
 
 def render(rows: Sequence[LearnedRow]) -> list[str]:

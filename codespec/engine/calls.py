@@ -17,12 +17,12 @@ from codespec import json_store
 from codespec.bounded_json import parse_json
 from codespec.engine.fingerprint import fingerprint
 from codespec.errors import ConfigError
-from codespec.folders import cache_folder
 from codespec.models.call_shape import FAST, CallShape
 from codespec.models.invariance import Finding, settle
 from codespec.models.language_model import LanguageModel
 from codespec.models.linear import large_kinds, measure_least_rows, tiled_linears
 from codespec.models.variance import CHUNK, SAMPLED, find_variance
+from codespec.user_folders import cache_folder
 
 KIND = 2  # how shapes are found: one of another kind is not read
 FORCED = "CODESPEC_TEST_CALLS"  # a shape as JSON that exact models take whatever is found here: for tests

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from codespec import __version__, json_store
 from codespec.config import EngineConfig
-from codespec.folders import cache_folder
 from codespec.models.processor import processor
+from codespec.user_folders import cache_folder
 
 VARIABLE = "ONEDNN_MAX_CPU_ISA"
 LOWER = ("AVX512_CORE_BF16", "AVX512_CORE", "AVX2")  # from the widest down

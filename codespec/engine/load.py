@@ -18,14 +18,14 @@ from codespec.engine.policies import choose_policy
 from codespec.engine.reading import find_reading, prompt_budget
 from codespec.engine.tuning import MOST_CHUNK, USUAL_CHUNK, find_threads, largest_batch, tune
 from codespec.errors import ConfigError
+from codespec.model_folders.choice import offer_note, resolve
+from codespec.model_folders.machine import USUAL_CONTEXT, choose_context, context_room, machine_memory
 from codespec.models.cache import CAPACITY_UNIT, cache_bytes
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_drafter, load_model
 from codespec.models.memory_plan import Need, make_room
 from codespec.models.shapes import SHAPES
 from codespec.models.variance import LEAST_LENGTH
-from codespec.pair.choice import offer_note, resolve
-from codespec.pair.context import USUAL_CONTEXT, choose_context, context_room, machine_memory
 from codespec.proposers.base import Proposer
 from codespec.proposers.chain import ChainProposer
 from codespec.proposers.draft_model import DraftModel
@@ -130,7 +130,7 @@ def target_context(target: LanguageModel, config: EngineConfig) -> int:
 def target_memory(target: LanguageModel) -> int:
     """Bytes of memory where a target runs: all that the machine has, or the device beside its weights."""
     if target.device.type != "cuda":
-        return machine_memory()
+        return machine_memory() or 0
     whole: int = torch.cuda.mem_get_info(target.device)[1]
     return max(0, whole - target.spec.parameters * target.dtype.itemsize)
 

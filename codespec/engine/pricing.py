@@ -15,12 +15,12 @@ from statistics import median
 import torch
 
 from codespec import __version__, json_store
-from codespec.folders import cache_folder
 from codespec.models.language_model import LanguageModel, Rows
 from codespec.models.processor import processor
 from codespec.models.timing import SHORT, Shape, measure, time_rows
 from codespec.speculation.cost_model import CostTable, Curve, ForwardCost, Point
 from codespec.text.align import retokenize_batch
+from codespec.user_folders import cache_folder
 
 BUDGET = 1.5  # seconds for all models together
 TABLE = 7  # how tables are measured: one of another kind is not read

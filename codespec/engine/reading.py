@@ -19,8 +19,8 @@ import torch
 
 from codespec import json_store
 from codespec.engine.fingerprint import fingerprint
-from codespec.folders import cache_folder
 from codespec.models.language_model import LanguageModel, Rows
+from codespec.user_folders import cache_folder
 
 KIND = 1  # how it is measured: what was measured in another way is not read
 FEW, MANY, FAR = 64, 256, 1024  # tokens read at once where that takes long, and elsewhere; tokens before them

@@ -15,11 +15,11 @@ from typing import Any
 from codespec import json_store
 from codespec.config import EngineConfig
 from codespec.engine.fingerprint import fingerprint
-from codespec.folders import cache_folder
 from codespec.models.language_model import LanguageModel
 from codespec.models.processor import processor
 from codespec.models.timing import SHORT, choose_threads
 from codespec.speculation.cost_model import CostTable
+from codespec.user_folders import cache_folder
 
 USUAL_BATCH, USUAL_CHUNK, USUAL_DRAFT = 8, 256, 16  # where nothing was measured
 MOST_BATCH, MOST_CHUNK, LEAST_CHUNK = 16, 512, 64

@@ -18,10 +18,9 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from codespec.errors import ModelError
+from codespec.model_folders.model_config import check_claims, not_held, why_unsuitable
+from codespec.model_folders.weights import Tensor
 from codespec.models.seam_check import FAILURES, one_line, quiet
-from codespec.pair.architecture import why_unsuitable
-from codespec.pair.claims import check_claims, not_held
-from codespec.pair.weights import Tensor
 from codespec.text.control_tokens import read_json
 
 PACKED = 8  # numbers of four bits in one of 32

@@ -1,10 +1,10 @@
 """Makes a folder in the Hugging Face layout of a GGUF file: `python -m codespec.models.convert_gguf FILE FOLDER
 SHA256`.
 
-Knows the files of such a folder, and what a GGUF file can be instead of a model; knows neither the cache nor who asks
-(`codespec.pair.gguf` does). Runs in a process of its own and loads neither torch nor transformers: transformers' own
-reader leaves out what it does not know (rotary scalings, biases, how digits are split), and takes ten times as long.
-Whatever fails is one sentence on stderr, and exit code 2.
+Knows the files of such a folder, and what a GGUF file can be instead of a model; knows neither the cache nor its caller
+(`model_folders.conversions`). Runs in a process of its own and loads neither torch nor transformers: transformers'
+own reader leaves out what it does not know (rotary scalings, biases, how digits are split), and takes ten times as
+long. Whatever fails is one sentence on stderr, and exit code 2.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from codespec.catalogue.conversion_cache import FORMAT, SOURCE
 from codespec.errors import CodespecError, ModelError
 from codespec.models.gguf_architecture import make_plan
 from codespec.models.gguf_header import Header, read_header
 from codespec.models.gguf_tokenizer import Vocabulary, read_vocabulary
 from codespec.models.gguf_weights import check_whole, quantization, size_of, write_weights
-from codespec.pair.made import FORMAT, SOURCE
 
 ROOM = 1 << 25  # bytes that everything but the weights takes at most
 

@@ -19,6 +19,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from codespec.errors import ModelError, TokenizerError
+from codespec.model_folders.find import find_folder
+from codespec.model_folders.model_config import architecture
+from codespec.model_folders.weights import read_header, read_weights
 from codespec.models import invariant_linear
 from codespec.models.attention import NAME, Seam, register
 from codespec.models.call_shape import FAST, UNTRIED
@@ -34,9 +37,6 @@ from codespec.models.rotary import replace_rotary
 from codespec.models.seam_check import FAILURES, check_seam, check_windows, one_line, quiet, reference_logits, refusal
 from codespec.models.shapes import Shape
 from codespec.models.slot_attention import require_triton
-from codespec.pair.architecture import architecture
-from codespec.pair.folder import find_folder
-from codespec.pair.weights import read_header, read_weights
 from codespec.text.control_tokens import declared_eos_ids, read_json
 from codespec.text.tokenizer import TextTokenizer
 

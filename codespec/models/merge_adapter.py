@@ -1,8 +1,8 @@
 """Makes a folder in the Hugging Face layout of a model and an adapter: `python -m codespec.models.merge_adapter BASE
 ADAPTER FOLDER SHA256`.
 
-Knows peft's layout; knows neither the cache nor who asks (`codespec.pair.adapted` does). Runs in a process of its own,
-so that what a broken adapter does to it is one sentence there: on stderr, with exit code 2.
+Knows peft's layout; knows neither the cache nor its caller (`model_folders.conversions`). Runs in a process of its
+own, so that a broken adapter ends in one sentence there: on stderr, with exit code 2.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from peft import PeftModel
 from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM
 
+from codespec.catalogue.conversion_cache import FORMAT, SOURCE
 from codespec.errors import CodespecError, ModelError
+from codespec.model_folders.conversions import ADAPTER_CONFIG, ADAPTER_WEIGHTS
+from codespec.model_folders.weights import read_header
 from codespec.models.checked_config import read_config
 from codespec.models.seam_check import FAILURES, one_line
-from codespec.pair.adapted import CONFIG, WEIGHTS
-from codespec.pair.made import FORMAT, SOURCE
-from codespec.pair.weights import read_header
 from codespec.text.control_tokens import read_json
 
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "special_tokens_map.json")
@@ -59,7 +59,7 @@ def merge(base: Path, adapter: Path, folder: Path, sha256: str) -> None:
 
 def _check_adapter(adapter: Path) -> None:
     """ModelError for one that is no LoRA, or whose settings claim more than its weights hold."""
-    settings, tensors = read_json(adapter / CONFIG), read_header(adapter / WEIGHTS)
+    settings, tensors = read_json(adapter / ADAPTER_CONFIG), read_header(adapter / ADAPTER_WEIGHTS)
     if settings.get("peft_type") != "LORA" or settings.get("layer_replication"):
         raise ModelError(f"The adapter {adapter} is no LoRA of its model's own layers: take another one.")
     patterns, tokens = settings.get("rank_pattern"), settings.get("trainable_token_indices")

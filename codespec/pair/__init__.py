@@ -1,1 +1,4 @@
-"""What can be said of a target and a drafter from their files and some text, before any model is loaded. No torch."""
+"""The report of `codespec check`: whether a target and a drafter work together, by their files and some text.
+
+Loads no torch.
+"""

@@ -1,7 +1,7 @@
-"""Everything one model's files say that matters for pairing it. Knows files; compares nothing.
+"""What one model's files say that matters for pairing it.
 
-Files that are missing or broken raise, because there is nothing to report on. What is whole but cannot be used (a
-tokenizer that loses text, an architecture that cannot be rolled back) is a finding and is kept as a reason.
+Missing or broken files raise, because there is nothing to report on. A model that is complete but can't be used (its
+tokenizer loses text, its architecture can't be rolled back) is a finding, kept as a reason.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from codespec.errors import ModelError, TokenizerError
-from codespec.pair.architecture import architecture, context_length, text_config, why_unsuitable
-from codespec.pair.claims import check_claims
-from codespec.pair.folder import find_folder
-from codespec.pair.weights import Weights, read_weights
+from codespec.model_folders.find import find_folder
+from codespec.model_folders.model_config import architecture, check_claims, context_length, text_config, why_unsuitable
+from codespec.model_folders.weights import Weights, read_weights
 from codespec.text.control_tokens import read_json
 from codespec.text.fim import FimMissing, FimTemplate, find_template
 from codespec.text.tokenizer import TextTokenizer

@@ -1,31 +1,48 @@
-"""The pair report: every line, the verdict, and settings to begin with. Knows how the parts come together."""
+"""The pair report: all rows, the verdict, and settings to start with.
+
+The settings follow from what was measured on files and text. Speed decides in the end, and only a benchmark on the
+user's machine measures that.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from codespec.pair.cross_rows import cross_rows
+from codespec.config import EngineConfig
+from codespec.model_folders.conversions import source_quantization
+from codespec.model_folders.machine import computes_bfloat16
 from codespec.pair.facts import ModelFacts
-from codespec.pair.model_rows import model_rows
-from codespec.pair.oracle import LENGTHS, Oracle, Spelled, measure, spell_texts
-from codespec.pair.rows import Pair, Row
+from codespec.pair.retokenization import LENGTHS, PerfectDrafts, TokenizedText, measure_perfect_drafts, tokenize_texts
+from codespec.pair.rows import Pair, Row, model_rows
 from codespec.pair.sample import Sample
-from codespec.pair.settings import Setting, recommend, toml
-from codespec.pair.text_rows import text_rows
+from codespec.pair.tokenizers import cross_rows, tokenizer_rows
 
 Verdict = Literal["works", "works, with notes", "can't work"]
+
+LEAST_RATIO = 2.0  # a drafter less than twice as small can't win
+LEAST_SURVIVAL = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One key of `EngineConfig`, its value, and the reason in one clause ("" where it goes without saying)."""
+
+    key: str
+    value: str | int
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class PairReport:
-    """What `codespec check` found; `problem` is the sentence why a pair can't work, else ""."""
+    """What `codespec check` found."""
 
     pair: Pair
     sample: Sample
     rows: tuple[Row, ...]
-    oracles: tuple[Oracle, ...]
+    perfect_drafts: tuple[PerfectDrafts, ...]
     settings: tuple[Setting, ...]
 
     @property
@@ -35,13 +52,13 @@ class PairReport:
 
     @property
     def verdict(self) -> Verdict:
-        """The report in three words at most."""
+        """The report in at most three words."""
         if self.problem:
             return "can't work"
         return "works, with notes" if any(row.finding == "note" for row in self.rows) else "works"
 
     def as_dict(self) -> Mapping[str, Any]:
-        """Plain JSON values under keys that stay."""
+        """Plain JSON values; the keys are a contract."""
         return {
             "verdict": self.verdict,
             "problem": self.problem or None,
@@ -49,7 +66,7 @@ class PairReport:
             "drafter": self.pair.drafter.name,
             "shared_vocabulary": self.pair.shared,
             "rows": [row.as_dict() for row in self.rows],
-            "oracle": [_oracle_dict(oracle) for oracle in self.oracles],
+            "oracle": [_drafts_dict(drafts) for drafts in self.perfect_drafts],
             "usual_criteria": {row.key: row.criterion for row in self.rows if row.criterion is not None},
             "files": {
                 "source": self.sample.source,
@@ -65,26 +82,74 @@ class PairReport:
 def check_pair(target: ModelFacts, drafter: ModelFacts, sample: Sample) -> PairReport:
     """Compares two models by their files and by the sample's text."""
     pair = Pair(target, drafter)
-    texts = _spelled(pair, sample)
-    oracles = _oracles(pair, texts)
-    cross = cross_rows(pair, texts, len(sample.texts) - len(texts), oracles)
-    rows = (*model_rows(pair), *text_rows(pair), *cross)
-    return PairReport(pair, sample, rows, oracles, tuple(recommend(pair, oracles)))
+    texts, drafts = _measure(pair, sample)
+    cross = cross_rows(pair, texts, len(sample.texts) - len(texts), drafts)
+    rows = (*model_rows(pair), *tokenizer_rows(pair), *cross)
+    return PairReport(pair, sample, rows, drafts, tuple(recommend(pair, drafts)))
 
 
-def _spelled(pair: Pair, sample: Sample) -> list[Spelled]:
+def _measure(pair: Pair, sample: Sample) -> tuple[list[TokenizedText], tuple[PerfectDrafts, ...]]:
+    """The sample in tokens, and perfect drafts of each length; nothing where a tokenizer is refused."""
     target, drafter = pair.target.tokenizer, pair.drafter.tokenizer
     if target is None or drafter is None:
+        return [], ()
+    texts = tokenize_texts(target, drafter, [text for _, text in sample.texts])
+    return texts, tuple(measure_perfect_drafts(target, drafter, texts, tokens) for tokens in LENGTHS)
+
+
+def _drafts_dict(drafts: PerfectDrafts) -> Mapping[str, Any]:
+    return {**asdict(drafts), "survival": drafts.survival, "accepted_a_round": drafts.accepted_a_round}
+
+
+def recommend(pair: Pair, drafts: Sequence[PerfectDrafts]) -> list[Setting]:
+    """The settings for a configuration file; none for a target that can't be used."""
+    if pair.target.reasons:
         return []
-    return spell_texts(target, drafter, [text for _, text in sample.texts])
+    useless = _why_useless(pair, drafts)
+    ours = pair.target.name == EngineConfig().target
+    settings = [Setting("model", "starter") if ours else Setting("target", pair.target.name)]
+    settings.append(_dtype("dtype", pair.target))
+    if useless:
+        return [*settings, Setting("drafter", "none", useless), Setting("proposers", "suffix", "looks text up instead")]
+    if pair.drafter.name != EngineConfig().drafter:
+        settings.append(Setting("drafter", pair.drafter.name))
+    settings += [_dtype("drafter_dtype", pair.drafter), Setting("proposers", "chain", "look text up, then draft")]
+    return [*settings, _draft_tokens(pair, drafts)]
 
 
-def _oracles(pair: Pair, texts: list[Spelled]) -> tuple[Oracle, ...]:
-    target, drafter = pair.target.tokenizer, pair.drafter.tokenizer
-    if target is None or drafter is None:
-        return ()
-    return tuple(measure(target, drafter, texts, tokens) for tokens in LENGTHS)
+def toml(settings: Sequence[Setting]) -> str:
+    """The settings as a configuration file, reasons as comments."""
+    lines = []
+    for setting in settings:
+        value = json.dumps(setting.value, ensure_ascii=False)  # a JSON string is a TOML string too
+        lines.append(f"{setting.key} = {value}" + (f"  # {setting.why}" if setting.why else ""))
+    return "".join(f"{line}\n" for line in lines)
 
 
-def _oracle_dict(oracle: Oracle) -> Mapping[str, Any]:
-    return {**asdict(oracle), "survival": oracle.survival, "accepted_a_round": oracle.accepted_a_round}
+def _why_useless(pair: Pair, drafts: Sequence[PerfectDrafts]) -> str:
+    if pair.drafter.reasons:
+        return "this one can't be used"
+    if pair.size_ratio < LEAST_RATIO:
+        return "too near the target's size to pay"
+    best = max((each.survival for each in drafts if each.survival is not None), default=1.0)
+    return "too little of its text survives" if best < LEAST_SURVIVAL else ""
+
+
+def _dtype(key: str, side: ModelFacts) -> Setting:
+    if side.weights.dtype == "F32" and not source_quantization(side.config):
+        return Setting(key, "float32", "as it is stored")
+    if not computes_bfloat16():
+        return Setting(key, "float32", "this processor has no bfloat16 products")
+    return Setting(key, "bfloat16", "checking several tokens costs about one")
+
+
+def _draft_tokens(pair: Pair, drafts: Sequence[PerfectDrafts]) -> Setting:
+    """The longest draft: the default, since the cost rule chooses below it; and what survives of it."""
+    default = EngineConfig().draft_tokens
+    if pair.shared:
+        return Setting("draft_tokens", default, "ids pass straight through")
+    measured = {each.tokens: each.survival for each in drafts if each.survival is not None}
+    share = measured.get(default)
+    if share is None:
+        return Setting("draft_tokens", default, "not measured")
+    return Setting("draft_tokens", default, f"{share:.0%} of a perfect draft survive")

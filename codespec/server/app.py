@@ -25,7 +25,7 @@ from codespec.server.wire import Refused, error_reply, read_fields, route_of
 
 HEALTH = frozenset({"/health", "/v1/health", *PROOF_PATHS})  # what clients send first
 HTTP_ERRORS = {
-    404: ("path", "see the README for the endpoints"),
+    404: ("path", "docs/clients.md lists the endpoints"),
     405: ("method", "use one that Allow names"),
 }
 

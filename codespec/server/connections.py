@@ -26,10 +26,10 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from codespec.errors import CodespecError, ConfigError, ServeError
-from codespec.folders import own_folder, socket_of
 from codespec.server.logs import log
 from codespec.server.settings import ServeConfig
 from codespec.server.wire import route_of
+from codespec.user_folders import own_folder, socket_of
 
 OWN_FILES = 64  # models, libraries, devices, learned state
 LEAST_FILES = 128  # less leaves no room for connections

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from codespec.catalogue.entries import Hub, find_entry
-from codespec.catalogue.pairs import STARTER_NAME
 from codespec.catalogue.store import find_pulled
 from codespec.config import STARTER, EngineConfig
-from codespec.pair.choice import offer
-from codespec.pair.folder import find_folder
+from codespec.model_folders.choice import STARTER_NAME, offer
+from codespec.model_folders.find import find_folder
+from codespec.model_folders.identity import identity_of
 
 if TYPE_CHECKING:
     from codespec.catalogue.entries import Entry
@@ -47,6 +47,7 @@ class Loaded:
     model: str = ""  # the setting ("": none)
     offer: Entry | None = None  # a better model to pull
     names: tuple[str, ...] = ()  # all values that the setting may have for this model
+    identity: Mapping[str, Any] = field(default_factory=dict)  # what decides its texts and drafts
 
 
 def loader(
@@ -69,6 +70,7 @@ def loader(
             progress.phase = phase
 
         report("loading the models")
+        identity = identity_of(config)  # of the files as they are when they are read
         engine = build_engine(config, report)
         target, drafter = public_name(config.target), public_name(config.drafter)
         return Loaded(
@@ -82,6 +84,7 @@ def loader(
             model=config.model,
             offer=offer(config),
             names=model_names(config),
+            identity=identity,
         )
 
     return load

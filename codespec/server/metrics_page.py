@@ -52,6 +52,7 @@ async def stats(request: web.Request) -> web.StreamResponse:
     if loaded:
         prompts = {"context": loaded.context, "prompt_budget": loaded.engine.prompt_budget}
         engine = {"mode": loaded.engine.mode, "notes": loaded.engine.notes, **prompts}
+        engine["identity"] = dict(loaded.identity)
     families = [_as_json(family) for family in DaemonCollector(daemon).collect()]
     return reply({"daemon": {**about, **engine}, "families": families}, headers={"Cache-Control": "no-store"})
 

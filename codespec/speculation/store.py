@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from codespec import json_store
-from codespec.folders import make_state_folder, state_folder
 from codespec.speculation.acceptance_model import AcceptanceModel
+from codespec.user_folders import make_state_folder, state_folder
 
 
 class Learned:

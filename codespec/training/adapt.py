@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
+from codespec.catalogue.conversion_cache import SOURCE
 from codespec.catalogue.entries import find_entry
 from codespec.corpus.documents import read_documents
 from codespec.errors import TrainingError
-from codespec.pair.made import SOURCE
 from codespec.text.control_tokens import read_json
 from codespec.training.adapt_samples import AdaptStream
 from codespec.training.export import data_facts

@@ -26,9 +26,9 @@ from codespec.corpus.sources import (
     stdlib_package,
 )
 from codespec.errors import TrainingError
+from codespec.model_folders.find import find_folder
 from codespec.models.loader import load_model
 from codespec.models.processor import processor
-from codespec.pair.folder import find_folder
 from codespec.training.adapt import run_adapt
 from codespec.training.distill_data import distillation_engine, generate_examples, read_examples, save_examples
 from codespec.training.evaluation import choose_eval_set, evaluate_pair, evaluation_engine, show_completions

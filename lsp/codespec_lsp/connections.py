@@ -23,7 +23,7 @@ import aiohttp
 from codespec import proof
 from codespec.bounded_json import parse_json
 from codespec.errors import ConfigError
-from codespec.folders import is_own_socket, socket_of
+from codespec.user_folders import is_own_socket, socket_of
 from codespec_lsp.daemon_client import MOST_LINE, Absent, DaemonError
 from codespec_lsp.settings import LOCAL
 

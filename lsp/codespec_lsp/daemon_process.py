@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
-from codespec.folders import state_folder
 from codespec.regular_file import read_regular
+from codespec.user_folders import state_folder
 from codespec_lsp.daemon_client import DaemonClient, DaemonError, Health
 from codespec_lsp.serve_command import LOG_KB, absolute_environment
 

@@ -19,10 +19,10 @@ from codespec.bench.peers.contest import PROMPTS, Answer, PeerError, Stable, Tas
 from codespec.bench.peers.gguf_file import FORMATS, neighbours, tensors, why_not
 from codespec.bench.peers.llama_cpp import NGRAM_NAME, Llama, LlamaFamily, LlamaModel, Row, choose, look_up
 from codespec.bench.peers.original import Original, find_original
+from codespec.catalogue.conversion_cache import SOURCE
 from codespec.catalogue.store import Pulled, folder_of
 from codespec.config import EngineConfig
 from codespec.models.processor import Processor
-from codespec.pair.made import SOURCE
 from codespec.text.tokenizer import TextTokenizer
 from tests.cli.conftest import write_model
 from tests.pairs import network_for

@@ -24,9 +24,9 @@ from codespec.bench.typing_session import Typed, Typist, ask_unhurried
 from codespec.bench.typing_tap import Tap, tapped
 from codespec.config import EngineConfig
 from codespec.corpus.documents import Document, write_documents
-from codespec.folders import is_own_socket, socket_of
 from codespec.models.processor import processor
 from codespec.types import CompletionRequest
+from codespec.user_folders import is_own_socket, socket_of
 from tests.cli.conftest import Command, Models, command, models, plain_environment
 from tests.lsp.conversation import run, until
 from tests.lsp.fake_daemon import FakeDaemon, daemon

@@ -13,7 +13,7 @@ from codespec.catalogue import entries
 from codespec.catalogue.entries import BYTES, ROOM, Entry, Hub, Wheel, find_entry, read_advice, read_catalogue
 from codespec.catalogue.store import folder_name
 from codespec.config import PACKAGE
-from codespec.pair.adapted import base_name, is_adapter
+from codespec.model_folders.conversions import base_model_name, is_adapter
 from codespec.text import fim_templates
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -50,7 +50,7 @@ def test_drafter_is_small(entry: Entry) -> None:
 def test_an_adapter_ships_with_its_card_and_its_licence(entry: Entry) -> None:
     folder = PACKAGE / entry.adapter
     weights, card = folder / "adapter_model.safetensors", (folder / "README.md").read_text(encoding="utf-8")
-    assert weights.stat().st_size <= 20e6 and is_adapter(folder) and base_name(folder) == entry.name
+    assert weights.stat().st_size <= 20e6 and is_adapter(folder) and base_model_name(folder) == entry.name
     assert f"license: {entry.licence.lower()}" in card and f"base_model: {entry.name}" in card
     settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
     assert {"fim_prefix", "fim_suffix", "fim_middle", "fim_end", "codespec_fim_orders"} <= settings.keys()

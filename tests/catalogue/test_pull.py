@@ -14,14 +14,14 @@ import pytest
 from filelock import FileLock
 
 from codespec.catalogue import pull as pulling
+from codespec.catalogue.conversion_cache import SOURCE, converted_home
+from codespec.catalogue.disk import MARGIN
 from codespec.catalogue.hub import HubSource
 from codespec.catalogue.local import FileSource, FolderSource, name_from
-from codespec.catalogue.pull import MADE_OF, converted_home, find_source, part_of, partly, pull, remove
-from codespec.catalogue.room import MARGIN
+from codespec.catalogue.pull import find_source, part_of, partly, pull, remove
 from codespec.catalogue.store import pulled, read_pulled
 from codespec.catalogue.wheel import WheelSource
 from codespec.errors import CodespecError, ConfigError, ModelError
-from codespec.pair.made import SOURCE
 
 GGUF = b"GGUF" + bytes(1000)
 
@@ -236,7 +236,7 @@ def test_removed_with_what_was_made_of_it(file: Path) -> None:
     (broken / "config.json").write_text("[]")
     gone = [model.folder, converted, merged]
     size = sum(path.stat().st_size for folder in gone for path in folder.iterdir())
-    assert MADE_OF == SOURCE and remove("my-model.q8_0", quiet) == size
+    assert remove("my-model.q8_0", quiet) == size
     assert not any(folder.exists() for folder in gone) and other.exists() and broken.exists() and file.exists()
     assert not list(converted_home().glob("*.part"))
     assert pulled() == {} and partly() == []

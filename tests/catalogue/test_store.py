@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codespec.catalogue.pairs import default_model, known_names, pair_of
 from codespec.catalogue.store import Pulled, find_pulled, folder_name, models_home, name_of, pulled
 from codespec.config import STARTER
 from codespec.errors import ConfigError
+from codespec.model_folders.choice import default_model, known_names, named_pair
 
 REFERENCE = "smollm2-135m"
 
@@ -101,16 +101,16 @@ def test_default_is_the_reference_once_it_is_there() -> None:
 
 
 def test_pairs() -> None:
-    assert pair_of("starter").target == str(STARTER / "target")
-    reference = pair_of(REFERENCE)
+    assert named_pair("starter").target == str(STARTER / "target")
+    reference = named_pair(REFERENCE)
     assert (reference.target, reference.drafter) == (REFERENCE, str(STARTER / "drafter"))
-    large = pair_of("Qwen/Qwen2.5-Coder-32B")
+    large = named_pair("Qwen/Qwen2.5-Coder-32B")
     assert (large.target, large.drafter, large.dtype) == ("qwen2.5-coder-32b", "qwen2.5-coder-1.5b", "bfloat16")
 
 
 def test_an_unknown_name_lists_the_known() -> None:
     with pytest.raises(ConfigError, match="'gpt' is not one of starter, smollm2-135m, qwen"):
-        pair_of("gpt")
+        named_pair("gpt")
     assert len(known_names()) == len(set(known_names()))
 
 

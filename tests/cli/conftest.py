@@ -109,9 +109,10 @@ def source(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No settings from outside."""
+    """No settings from outside, and nobody at the daemon's address."""
     for name in [name for name in os.environ if name.startswith("CODESPEC_")]:
         monkeypatch.delenv(name)
+    monkeypatch.setenv("CODESPEC_SERVE_PORT", "1")
 
 
 @pytest.fixture

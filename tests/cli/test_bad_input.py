@@ -25,10 +25,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("", "required: COMMAND; see `codespec --help`."),
         ("guess", "invalid choice: 'guess'"),
-        ("--verbose", "COMMAND"),
-        ("--vers", "COMMAND"),
+        ("--verbose", "unrecognized arguments: --verbose; see `codespec --help`."),
+        ("--vers", "unrecognized arguments: --vers; see `codespec --help`."),
         ("complete", "required: FILE:LINE:COL; see `codespec complete --help`."),
         (f"complete {PLACE} b.py:1:1", "unrecognized arguments: b.py:1:1; see `codespec complete --help`."),
         (f"complete {PLACE} --bogus", "unrecognized arguments: --bogus; see `codespec complete --help`."),

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from codespec.cli import main
-from codespec.pair.choice import resolve
+from codespec.model_folders.choice import resolve
 from tests.pair.folders import TEXT, write_model
 
 # The command alone, where torch and transformers cannot be imported, as on an editor's machine.

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from codespec.bench.demo_places import CHECKOUT
-from codespec.catalogue.pairs import REFERENCE
 from codespec.catalogue.store import Pulled, folder_of
-from codespec.cli import demo, demo_model
-from codespec.cli.demo_racers import GENERATE, Prompt, Run, Theirs
+from codespec.cli import demo
+from codespec.cli.demo_race import GENERATE, Prompt, Run, Theirs
+from codespec.model_folders.choice import REFERENCE
 from codespec.models.call_shape import FAST
 from codespec.models.invariance import Finding
 from tests.cli.conftest import Models
@@ -161,27 +161,27 @@ def test_its_size_is_said_before_it_is_fetched(
         (folder / "weights.gguf").touch()
         Pulled(REFERENCE, "a test", "", "weights.gguf", {}, 0, "").write_manifest(folder)
 
-    monkeypatch.setattr(demo_model, "_fetch", fetch)
-    config = demo_model.find_config(None)
+    monkeypatch.setattr(demo, "_fetch", fetch)
+    config = demo.find_config(None)
     assert "93 MB" in said[0] and (config.model, config.target) == (REFERENCE, REFERENCE)
-    assert demo_model.find_config(None) == config and len(said) == 1, "what is here is not fetched again"
+    assert demo.find_config(None) == config and len(said) == 1, "what is here is not fetched again"
 
 
 @pytest.mark.usefixtures("nothing_pulled")
 def test_no_place_for_models_is_said(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CODESPEC_MODEL", raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", "/dev/null/x")
-    assert demo_model.find_config(None).model == "starter"
+    assert demo.find_config(None).model == "starter"
     assert "/dev/null/x" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("nothing_pulled")
 @pytest.mark.parametrize("by", ["flag", "variable"])
 def test_a_chosen_model_fetches_nothing(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo_model, "_fetch", lambda entry: pytest.fail("something was fetched"))
+    monkeypatch.setattr(demo, "_fetch", lambda entry: pytest.fail("something was fetched"))
     if by == "variable":
         monkeypatch.setenv("CODESPEC_MODEL", "starter")
-    assert demo_model.find_config("starter" if by == "flag" else None).model == "starter"
+    assert demo.find_config("starter" if by == "flag" else None).model == "starter"
 
 
 def test_a_missing_pair_is_one_sentence(

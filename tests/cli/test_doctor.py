@@ -11,6 +11,8 @@ import torch
 
 from codespec import __version__
 from codespec.cli.checks import machine
+from codespec.cli.checks import models as models_check
+from codespec.cli.checks.models import IDLE_FACTOR, cache_size, slot_size, weight_size
 from codespec.config import EngineConfig
 from codespec.models.call_shape import CallShape
 from codespec.models.invariance import Finding
@@ -18,7 +20,6 @@ from codespec.models.linear import TiledLinear
 from codespec.models.loader import load_model
 from codespec.models.processor import processor
 from codespec.pair.facts import read_facts
-from codespec.pair.size import IDLE_FACTOR, cache_size, slot_size, weight_size
 from tests.cli.conftest import Command, Models, varies, write_model
 from tests.cli.doctors import Look, fixture_look, lines_of  # noqa: F401
 from tests.cli.processes import run
@@ -125,10 +126,10 @@ def test_settings_that_cannot_be_read(look: Look, tmp_path: Path, monkeypatch: p
 def test_memory(
     free: float | None, state: str, look: Look, models: Models, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    needed = machine.needed_bytes(EngineConfig(), read_facts(str(models.target)), None)
+    needed = models_check.needed_bytes(EngineConfig(), read_facts(str(models.target)), None)
     if free is not None:
         (tmp_path / "meminfo").write_text(f"MemTotal: 9 kB\nMemAvailable: {free * needed / 1024:.0f} kB\n")
-    monkeypatch.setattr(machine, "MEMORY", tmp_path / "meminfo")
+    monkeypatch.setattr(models_check, "FREE_MEMORY", tmp_path / "meminfo")
     assert look()["memory"].startswith(f"{state}: about {needed / 1e9:.1f} GB needed")
 
 
@@ -143,7 +144,7 @@ def test_the_estimate_is_what_is_allocated(models: Models) -> None:
 
 def test_a_large_cache_needs_memory(look: Look, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "meminfo").write_text("MemAvailable: 4000000 kB\n")
-    monkeypatch.setattr(machine, "MEMORY", tmp_path / "meminfo")
+    monkeypatch.setattr(models_check, "FREE_MEMORY", tmp_path / "meminfo")
     assert look()["memory"].startswith("ok")
     monkeypatch.setenv("CODESPEC_CACHE_MB", "4000")
     assert look()["memory"].startswith("failed: about 4.") and "cache_mb" in look()["memory"]
@@ -151,7 +152,7 @@ def test_a_large_cache_needs_memory(look: Look, monkeypatch: pytest.MonkeyPatch,
 
 def test_threads_cores_and_formats(look: Look, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(machine, "QUOTA", tmp_path / "cpu.max")
-    monkeypatch.setattr("codespec.pair.settings.PROCESSOR", tmp_path / "none")
+    monkeypatch.setattr("codespec.model_folders.machine.PROCESSOR", tmp_path / "none")
     (tmp_path / "cpu.max").write_text("100000 100000\n")
     found = look("--threads", "2", "--dtype", "bfloat16")
     assert found["cores"].endswith("on 1 usable core(s) wait for each other: set threads = 1 or less")

@@ -32,7 +32,7 @@ def test_a_port_that_cannot_be_listened_on(look: Look, monkeypatch: pytest.Monke
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         monkeypatch.setenv("CODESPEC_SERVE_PORT", str(holder.getsockname()[1]))
-        assert "can't be listened on (Address already in use): check host and port" in look()["port"]
+        assert "(Address already in use): check host and port" in look()["port"]
 
 
 def test_a_daemon_says_how_long_its_prompts_are(look: Look) -> None:
@@ -101,7 +101,7 @@ def test_the_socket(look: Look, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert "the next one replaces it" in look()["socket"]
     place.unlink()
     place.write_text("x")
-    assert look()["socket"].startswith(f"failed: {place} is there and no socket: choose")
+    assert look()["socket"].startswith(f"failed: {place} exists and is not a socket: choose")
     monkeypatch.setenv("CODESPEC_SERVE_SOCKET", str(tmp_path / "no" / "s"))
     assert look()["socket"].startswith("failed: ") and "is no folder: make it" in look()["socket"]
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from codespec.cli.checks.prompts import check_prompts
+from codespec.cli.checks.probe import check_prompts
 from codespec.config import EngineConfig
 from codespec.engine.engine import Engine
 from codespec.engine.reading import Reading

@@ -21,6 +21,7 @@ HEAVY = (
     "codespec.models",
     "codespec.server",
 )
+BENCHES = ("policy", "decode", "serve", "typing", "quality", "step", "sampling")
 MEND = 'run `pip install ".[engine]"` in codespec\'s checkout'
 # Found by Python at its start, before codespec; makes packages impossible to find, as if they were not installed.
 BLOCK = """
@@ -53,6 +54,9 @@ importlib.util.find_spec = lambda name, *rest: None if name.partition(".")[0] in
         ["doctor", "--help"],
         ["stats", "--help"],
         ["complete", "none.py:1:1"],
+        ["complete", f"{__file__}:1:1", "--target", "./none"],
+        ["complete", f"{__file__}:1:1", "--drafter", str(Path(__file__).parent)],
+        ["bench", "step", "--target", "./none"],
     ],
     ids=str,
 )
@@ -60,7 +64,7 @@ def test_nothing_heavy_is_loaded(words: list[str]) -> None:
     done = run(*words, python=("-X", "importtime"))
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
     assert "codespec.cli.main" in imported and not imported & set(HEAVY)
-    assert done.returncode == (2 if words[-1] == "none.py:1:1" else 0)
+    assert done.returncode == (2 if set(words) & {"none.py:1:1", "--target", "--drafter"} else 0)
 
 
 def test_version() -> None:
@@ -74,6 +78,21 @@ def test_help_names_all_commands_and_every_flag_has_its_help() -> None:
         assert f"    {name}" in overview
     for flag in ("--json", "--no-speculation", "--max-tokens", "--temperature", "--seed", "--show-draft", "--target"):
         assert flag in complete
+
+
+def test_without_a_command_help_is_printed() -> None:
+    done = run()
+    assert (done.returncode, done.stdout, done.stderr) == (0, run("--help").stdout, "")
+
+
+@pytest.mark.parametrize("line", ["complete", "serve", "doctor", *(f"bench {name}" for name in BENCHES)])
+def test_help_fits_a_screen_and_help_all_has_the_rest(line: str) -> None:
+    short, whole = (run(*line.split(), flag, COLUMNS="80").stdout for flag in ("--help", "--help-all"))
+    assert len(short.splitlines()) <= 40 and "--help-all" in short
+    for flag in ("--model", "--target", "--drafter", "--dtype", "--mode"):
+        assert flag in short and flag in whole
+    for flag in ("--policy", "--caps", "--draft-tokens", "--threads", "--tensor-parallel"):
+        assert flag not in short and flag in whole
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from codespec.catalogue.entries import Entry, find_entry
 from codespec.catalogue.store import folder_of
-from codespec.pair import folder
+from codespec.model_folders import find
 from tests.cli.conftest import Command, Models
 from tests.cli.doctors import Look, fixture_look, lines_of  # noqa: F401
 from tests.cli.processes import run
@@ -43,7 +43,7 @@ def without_adapters(monkeypatch: pytest.MonkeyPatch) -> None:
         entry = find_entry(name)
         return entry and replace(entry, adapter="")
 
-    monkeypatch.setattr(folder, "find_entry", find_bare)
+    monkeypatch.setattr(find, "find_entry", find_bare)
 
 
 def pull(name: str, model: Path) -> None:

@@ -12,14 +12,13 @@ from pathlib import Path
 import pytest
 
 from codespec.catalogue import pull as pulling
+from codespec.catalogue.disk import written
 from codespec.catalogue.entries import read_catalogue
-from codespec.catalogue.room import written
 from codespec.catalogue.source import Source
 from codespec.catalogue.store import Pulled, folder_of
 from codespec.cli import models_table
 from codespec.errors import ConfigError
-from codespec.pair import context
-from codespec.pair.choice import pull_command, resolve
+from codespec.model_folders.choice import pull_command, resolve
 from tests.cli.conftest import Command
 from tests.cli.processes import run
 from tests.cli.test_light import HEAVY
@@ -47,7 +46,7 @@ def gguf(tmp_path: Path) -> Path:
 def converted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names that were converted, and nothing is."""
     found: list[str] = []
-    monkeypatch.setattr("codespec.pair.folder.find_folder", found.append)
+    monkeypatch.setattr("codespec.model_folders.find.find_folder", found.append)
     return found
 
 
@@ -160,12 +159,6 @@ def test_no_place_for_models_is_one_sentence(command: Command, monkeypatch: pyte
 def test_one_size_is_written_in_one_way() -> None:
     entry = read_catalogue()["qwen2.5-coder-7b"]
     assert pull_command(entry.name).endswith(f"({written(entry.size)})")
-
-
-def test_one_function_knows_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    for known, told in ((5, 5), (None, 0)):
-        monkeypatch.setattr("codespec.catalogue.room.machine_memory", lambda known=known: known)
-        assert context.machine_memory() == told
 
 
 def test_removed(command: Command, gguf: Path, home: Path, converted: list[str]) -> None:

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from codespec.cli.stats_table import Figures, render
-from codespec.folders import read_secret
 from codespec.speculation.acceptance_model import AcceptanceModel
 from codespec.speculation.store import Learned
+from codespec.user_folders import read_secret
 from tests.cli.conftest import Command, Models
 from tests.cli.processes import TOKEN
 from tests.server.conftest import toy  # noqa: F401
@@ -105,6 +105,7 @@ def test_the_table_is_the_daemons(toy: Served, command: Command, monkeypatch: py
         "notes": [],
         "context": 512,
         "prompt_budget": 512,
+        "identity": {},
     }
     figures = Figures(told)
     places = ("proposer", "context", "language")

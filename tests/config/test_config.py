@@ -1,5 +1,5 @@
 """Settings: where they come from and who wins, which types they take, and what is refused. How `model`, `target` and
-`drafter` overrule each other is tests/pair/test_choice.py's.
+`drafter` overrule each other is tests/model_folders/test_choice.py's.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from codespec import config
 from codespec.cli.options import SETTINGS
 from codespec.config import CHOICES, LEAST, MOST, PACKAGE, POLICIES, EngineConfig, user_file
 from codespec.errors import ConfigError
-from codespec.pair.choice import resolve
+from codespec.model_folders.choice import resolve
 from codespec.server.settings import ServeConfig, resolve_serve
 
 DEFAULTS = asdict(EngineConfig())

@@ -13,7 +13,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from codespec.engine.engine import Engine
-from codespec.pair.choice import resolve
+from codespec.model_folders.choice import resolve
 from codespec.types import CompletionRequest, Stats
 from tests.full.on_off import BATCH, compare, complete, equal, load_drafting, read_requests, total
 from tests.full.report import write_report

@@ -11,10 +11,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from codespec.catalogue.pairs import REFERENCE
 from codespec.catalogue.pull import find_source, pull
 from codespec.engine.engine import Engine
-from codespec.pair.folder import find_folder
+from codespec.model_folders.choice import REFERENCE
+from codespec.model_folders.find import find_folder
 from codespec.types import CompletionRequest
 from tests.full.on_off import BATCH, complete, equal, read_requests, total
 from tests.full.report import write_report

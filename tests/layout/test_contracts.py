@@ -10,12 +10,11 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FLOORS = (
-    *("bench", "server", "training", "engine", "speculation", "proposers", "verify", "models", "pair", "text", "catalogue"),
-    "corpus",
-    "cli",
+    *("bench", "server", "training", "engine", "speculation", "proposers", "verify", "models", "pair", "model_folders"),
+    *("text", "catalogue", "corpus", "cli"),
 )
 LAYERS = "Imports run only downwards"
-TORCH_FREE = "Text, corpus, pairs, names, lengths and values know no model"
+TORCH_FREE = "Text, corpus, pairs, model folders, names, lengths and values know no model"
 CONTROL = "How far to guess is decided without models"
 LSP = "The language server takes"
 GRAMMARS = "Grammars are a leaf"

@@ -17,12 +17,12 @@ from codespec.cli.options import SETTINGS
 from codespec.config import CHOICES, STARTER
 from codespec.engine import load
 from codespec.errors import ModelError
+from codespec.model_folders.choice import resolve
 from codespec.models import enlarge, linear
 from codespec.models.call_shape import CallShape
 from codespec.models.language_model import LanguageModel, Rows
 from codespec.models.loader import load_model, wrap
 from codespec.models.shapes import SHAPES, Shape, Sizes
-from codespec.pair.choice import resolve
 from codespec.types import CompletionRequest
 from tests.kin import sibling
 from tests.models.test_loader import save

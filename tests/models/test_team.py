@@ -8,7 +8,7 @@ import pytest
 
 from codespec.engine.engine import Engine
 from codespec.engine.load import build_engine
-from codespec.pair.choice import resolve
+from codespec.model_folders.choice import resolve
 from codespec.types import CompletionRequest
 
 PREFIXES = (

@@ -11,8 +11,8 @@ import pytest
 
 from codespec.engine.load import build_engine
 from codespec.errors import ConfigError, ModelError
+from codespec.model_folders.choice import resolve
 from codespec.models.team import start_team
-from codespec.pair.choice import resolve
 from codespec.types import CompletionRequest
 
 

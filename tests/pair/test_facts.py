@@ -8,9 +8,9 @@ import huggingface_hub
 import pytest
 
 from codespec.errors import CodespecError, ModelError
-from codespec.pair.architecture import context_length, why_unsuitable
+from codespec.model_folders.find import find_folder
+from codespec.model_folders.model_config import context_length, why_unsuitable
 from codespec.pair.facts import read_facts
-from codespec.pair.folder import find_folder
 from tests.pair.folders import toy_facts, write_model
 
 

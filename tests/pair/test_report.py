@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from codespec.config import EngineConfig
-from codespec.pair.choice import resolve
+from codespec.model_folders.choice import resolve
 from codespec.pair.facts import read_facts
-from codespec.pair.oracle import Oracle
-from codespec.pair.report import PairReport, check_pair
+from codespec.pair.report import PairReport, check_pair, recommend, toml
+from codespec.pair.retokenization import PerfectDrafts
 from codespec.pair.rows import Pair, Row
-from codespec.pair.settings import recommend, toml
 from tests.pair.folders import toy_facts, toy_sample, write_model
 
 KEYS = [
@@ -88,7 +87,7 @@ def test_a_lossy_tokenizer_cannot_work(kind: str, side: str, tmp_path: Path) -> 
     kinds = {"target": "gpt2", "drafter": "llama2", side: kind}
     report = report_on(tmp_path, kinds["target"], kinds["drafter"])
     assert report.verdict == "can't work" and report.problem.startswith(f"The {side} ")
-    assert row(report, "tokenizer").finding == "problem" and report.oracles == ()
+    assert row(report, "tokenizer").finding == "problem" and report.perfect_drafts == ()
     settings = tomllib.loads(toml(report.settings))
     assert settings == {} if side == "target" else settings["drafter"] == "none"
 
@@ -115,9 +114,10 @@ def test_json_keeps_its_keys(tmp_path: Path) -> None:
     assert value["files"]["count"] == 1 and value["problem"] is None
 
 
-def oracles(*shares: float) -> list[Oracle]:
+def perfect_drafts(*shares: float) -> list[PerfectDrafts]:
     return [
-        Oracle(tokens, 100, 10_000, round(10_000 * share)) for tokens, share in zip((4, 8, 16), shares, strict=True)
+        PerfectDrafts(tokens, 100, 10_000, round(10_000 * share))
+        for tokens, share in zip((4, 8, 16), shares, strict=True)
     ]
 
 
@@ -125,7 +125,7 @@ def test_settings_follow_what_was_measured(tmp_path: Path) -> None:
     pair = Pair(toy_facts(tmp_path / "t", "gpt2"), toy_facts(tmp_path / "d", "llama2", width=3))
 
     def advice(*shares: float) -> dict[str, Any]:
-        settings = recommend(pair, oracles(*shares))
+        settings = recommend(pair, perfect_drafts(*shares))
         values = tomllib.loads(toml(settings))
         resolve(values)  # every key and value is one of EngineConfig's
         return values

@@ -248,7 +248,16 @@ def test_codespecs_own_endpoint_tells_rounds_and_counts(toy: Served, plain: Plai
     name, done = reply.events[-1]
     assert name == "done" and done["finish_reason"] == expected.finish_reason
     assert done["stats"]["rounds"] == len(rounds) and done["stats"]["drafted"] > 0
-    assert done["cached_tokens"] + done["new_tokens"] == done["stats"]["prompt_tokens"]
+    assert done["cached_tokens"] + done["new_tokens"] == done["stats"]["prompt_tokens"] and "token_ids" not in done
+
+
+def test_codespecs_own_endpoint_gives_ids_and_heals_where_that_is_asked(toy: Served, plain: Plain) -> None:
+    body = {"prefix": PREFIX[:-3], "max_tokens": 8, "shape": "raw", "token_ids": True}
+    for heal in (False, True):
+        expected = plain(CompletionRequest(prefix=PREFIX[:-3], max_tokens=8, heal=heal))[0]
+        name, done = toy.post("/v1/codespec/complete", {**body, "heal": heal}).events[-1]
+        assert name == "done" and tuple(done["token_ids"]) == expected.token_ids
+    assert "heal must be" in toy.post("/v1/codespec/complete", {**body, "heal": "no"}).json["error"]["message"]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from codespec.cli.serve import SERVE_SETTINGS
 from codespec.config import EngineConfig
 from codespec.errors import ConfigError
-from codespec.pair.choice import resolve
+from codespec.model_folders.choice import resolve
 from codespec.server.loading import public_name
 from codespec.server.settings import ServeConfig, resolve_serve
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from codespec.catalogue.conversion_cache import SOURCE
 from codespec.catalogue.store import pulled
-from codespec.pair.adapted import base_name, is_adapter
-from codespec.pair.folder import find_folder, find_local
-from codespec.pair.gguf import is_gguf, read_source
-from codespec.pair.made import SOURCE
+from codespec.model_folders.conversions import base_model_name, is_adapter, is_gguf, source_quantization
+from codespec.model_folders.find import find_folder, find_local
 from codespec.text.control_tokens import read_json
 
 
@@ -30,12 +29,12 @@ def find_original(target: str) -> Original | None:
     Where an adapter was merged into the target, the file is the model without it.
     """
     config = read_json(find_folder(target) / "config.json")
-    kind = read_source(config)
+    kind = source_quantization(config)
     if not kind:
         return None
     there = find_local(target)
     if there is not None and is_adapter(there):
-        there = find_local(base_name(there))
+        there = find_local(base_model_name(there))
     if there is not None and is_gguf(there):
         return Original(there, kind)
     digest = config[SOURCE].get("sha256")

@@ -1,1 +1,18 @@
-"""The benchmarks' commands, one a module: its flags, and the bench that they become."""
+"""`codespec bench …`: the benchmarks, each a sub-command."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from codespec.cli.benches import decode, policy, quality, sampling, serve, step, typing
+
+BENCHES = (policy, decode, serve, typing, quality, step, sampling)
+
+
+def add_parser(commands: Any) -> None:
+    """Adds the command and its benchmarks."""
+    parser: argparse.ArgumentParser = commands.add_parser("bench", help="measure on this machine")
+    benches = parser.add_subparsers(dest="bench", required=True, metavar="BENCH", parser_class=type(parser))
+    for bench in BENCHES:
+        bench.add(benches)

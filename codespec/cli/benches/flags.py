@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from codespec.bench.mismatch import refuse_mismatches
 from codespec.cli.options import add_engine_options
+from codespec.cli.parser import Parser
 from codespec.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -43,11 +44,10 @@ def finish(
     return 0
 
 
-def bench_parser(
-    benches: Any, name: str, told: str, run: Callable[[argparse.Namespace], int]
-) -> argparse.ArgumentParser:
+def bench_parser(benches: Any, name: str, text: str, run: Callable[[argparse.Namespace], int]) -> Parser:
     """A benchmark's parser with what all of them have."""
-    parser: argparse.ArgumentParser = benches.add_parser(name, help=told, description=told[0].upper() + told[1:] + ".")
+    description = text[0].upper() + text[1:] + "."
+    parser: Parser = benches.add_parser(name, help=text, usage="%(prog)s [options]", description=description)
     parser.add_argument("--json", type=Path, metavar="OUT", help="write all figures to this file")
     parser.add_argument("--summary", type=Path, metavar="OUT", help="the same without single passes, four digits each")
     parser.add_argument("--plot", type=Path, metavar="OUT.svg", help="draw the main figures")

@@ -9,6 +9,7 @@ from typing import Any
 
 from codespec.cli.benches.flags import count, count_or_none, finish
 from codespec.cli.options import add_engine_options, engine_config, require_torch
+from codespec.cli.parser import Parser
 
 KINDS = ("single-line", "multi-line", "random-span", "line", "block")
 DESCRIPTION = (
@@ -20,7 +21,9 @@ DESCRIPTION = (
 def add(benches: Any) -> None:
     """Adds the command."""
     description = f"{DESCRIPTION[0].upper()}{DESCRIPTION[1:]}. Decoded plainly: a drafter changes no text."
-    parser: argparse.ArgumentParser = benches.add_parser("quality", help=DESCRIPTION, description=description)
+    parser: Parser = benches.add_parser(
+        "quality", help=DESCRIPTION, usage="%(prog)s [options]", description=description
+    )
     option = parser.add_argument
     option("--compare", nargs="+", default=[], metavar="PATH|HUB_ID", help="other targets, on the same sites")
     option("--prompts", type=Path, metavar="FILE", help="HumanEval's file (.jsonl or .jsonl.gz)")

@@ -16,7 +16,7 @@ def add(benches: Any) -> None:
     parser = bench_parser(
         benches,
         "sampling",
-        "how to draft for sampled text: the target's own luck, greedy drafts, rejection",
+        "how to draft for sampled text: the target's own noise, greedy drafts, rejection",
         run,
     )
     parser.add_argument("--prompts", type=Path, metavar="FILE", help="prompts, one JSON object a line")

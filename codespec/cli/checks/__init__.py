@@ -1,1 +1,1 @@
-"""What `codespec doctor` looks at, one file a subject; each check returns findings and raises nothing a user causes."""
+"""What `codespec doctor` looks at, one file a subject; a check returns findings and raises for no mistake of a user."""

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from codespec.cli.checks.finding import Finding, warning, well
 from codespec.config import EngineConfig
-from codespec.folders import cache_folder
 from codespec.models.processor import processor
+from codespec.user_folders import cache_folder
 
 if TYPE_CHECKING:
     from codespec.engine.engine import Engine

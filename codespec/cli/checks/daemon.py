@@ -1,16 +1,23 @@
-"""The port and who is there: nobody, a daemon of ours, or somebody else. Knows addresses and what daemons say."""
+"""The daemon: its token, its Unix socket, its port, who answers there and how it is."""
 
 from __future__ import annotations
 
 import http.client
+import os
 import re
+import socket
+import stat
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from codespec import __version__
-from codespec.cli.checks.finding import Finding, State, failed, warning, well
+from codespec.cli.checks.finding import Finding, State, failed, from_error, warning, well
+from codespec.cli.checks.machine import why_not_writable
 from codespec.cli.daemon_call import Address, Found, message_of, why_taken
-from codespec.errors import CodespecError
+from codespec.errors import CodespecError, ConfigError
+from codespec.server.settings import ServeConfig, check_bind, is_loopback
+from codespec.token_file import read_token
 
 OTHER_PORT = "stop it, or choose another port (--port, or port in [serve])"
 STATES: dict[str, tuple[State, str]] = {
@@ -21,12 +28,65 @@ STATES: dict[str, tuple[State, str]] = {
 }
 
 
+def check_token(config: ServeConfig) -> Finding:
+    """Whether a token is asked for where it must be, and whether its file is the user's own."""
+    try:
+        token = read_token(config.token_file)
+        check_bind(config.host, token)
+    except ConfigError as error:
+        return from_error("token", error)
+    if config.token_file:
+        file = Path(config.token_file).expanduser()
+        if file.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+            return warning("token", f"others on this machine can read {file}", f"run `chmod 600 {file}`")
+    if token:
+        return well("token", "asked for")
+    assert is_loopback(config.host)
+    return well("token", "none; only this machine can reach the daemon")
+
+
+def check_socket(config: ServeConfig) -> Iterator[Finding]:
+    """Whether the Unix socket that is named can be made, or who answers there; says nothing where none is."""
+    if config.socket in ("", "auto", "none"):
+        return
+    path, mend = Path(config.socket).expanduser(), "choose another place with --socket"
+    try:
+        is_socket = stat.S_ISSOCK(path.stat().st_mode)
+    except OSError:
+        yield _new_socket(path, mend)
+        return
+    if not is_socket:
+        yield failed("socket", f"{path} exists and is not a socket", mend)
+    elif _answers(path):
+        yield well("socket", f"a daemon listens on {path}")
+    elif os.access(path.parent, os.W_OK):
+        yield well("socket", f"{path} was left by a daemon that ended; the next one replaces it")
+    else:
+        yield failed("socket", f"nobody answers on {path}, and it can't be replaced", mend)
+
+
+def _new_socket(path: Path, mend: str) -> Finding:
+    if not path.parent.is_dir():
+        return failed("socket", f"{path.parent} is no folder", f"make it, or {mend}")
+    why = why_not_writable(path.parent)
+    return failed("socket", f"{path} can't be made ({why})", mend) if why else well("socket", f"{path} can be made")
+
+
+def _answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return False
+    return True
+
+
 def check_port(address: Address, found: Found) -> Finding:
     """Whether a daemon could listen there, or who does already."""
     if found.who == "daemon":
-        return well("port", f"{address.url} is our daemon's")
+        return well("port", f"your daemon listens on {address.url}")
     if found.who == "locked":
-        return warning("port", f"{address.url} is a daemon's that asks for its token", "give --token-file")
+        return warning("port", f"a daemon on {address.url} asks for its token", "give --token-file")
     if found.who == "stranger":
         said = f"{address.url} is held by another program that speaks HTTP, or by a daemon that can't prove to be yours"
         return failed("port", said, OTHER_PORT)
@@ -34,7 +94,7 @@ def check_port(address: Address, found: Found) -> Finding:
         return failed("port", f"{address.url} is held by a program that does not speak HTTP", OTHER_PORT)
     why = why_taken(address)
     if why:
-        return failed("port", f"{address.url} can't be listened on ({why})", "check host and port in [serve]")
+        return failed("port", f"a daemon can't listen on {address.url} ({why})", "check host and port in [serve]")
     return well("port", f"{address.url} is free")
 
 
@@ -48,7 +108,7 @@ def check_daemon(address: Address, found: Found) -> Iterator[Finding]:
         said = f"the daemon is codespec {found.version}, this is {__version__}"
         yield warning("version", said, "restart the daemon")
     if found.state == "ready":
-        yield well("daemon", f"ready, model {found.told['daemon'].get('model')}{_prompts(found.told['daemon'])}")
+        yield well("daemon", f"ready, model {found.daemon.get('model')}{_prompts(found.daemon)}")
         return
     state, mend = STATES.get(found.state, ("failed", "restart it"))
     yield Finding("daemon", state, f"{found.state}{_why(address)}", mend)
@@ -63,7 +123,7 @@ def _prompts(daemon: Mapping[str, Any]) -> str:
 
 
 def _why(address: Address) -> str:
-    """What the daemon says of its state, without the mend that its clients get."""
+    """The daemon's own words about its state, without the mend that its clients get."""
     try:
         _, told = address.ask("GET", "/health")
     except (OSError, http.client.HTTPException, CodespecError):

@@ -10,21 +10,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from codespec.cli.checks import arithmetic, daemon, machine, models, places, probe
+from codespec.cli.checks import arithmetic, daemon, machine, models, probe
 from codespec.cli.checks.finding import Finding, from_error, well
 from codespec.cli.daemon_call import Address, Found, address_of
 from codespec.cli.options import choose_config
 from codespec.config import EngineConfig, user_file
 from codespec.errors import ConfigError
-from codespec.pair.choice import Choice, offer_note
+from codespec.model_folders.choice import Choice, offer_note
 from codespec.pair.facts import ModelFacts
 from codespec.server.settings import ServeConfig, resolve_serve
 from codespec.token_file import read_token
 
 
 @dataclass(slots=True)
-class Case:
-    """What earlier checks found out for later ones; None is not known."""
+class Known:
+    """What earlier checks found out for later ones; None where it is not known."""
 
     config: EngineConfig | None = None
     serve: ServeConfig | None = None
@@ -44,42 +44,42 @@ class Case:
 
 def examine(options: argparse.Namespace) -> Iterator[Finding]:
     """Every finding, as it is made."""
-    case = Case()
+    known = Known()
     yield machine.check_python()
-    yield from _settings(options, case)
-    yield from _look(case)
-    for finding in machine.check_packages(needed=case.found is None or case.found.who != "daemon"):
-        case.packages = finding.state == "ok"
+    yield from _settings(options, known)
+    yield from _look(known)
+    for finding in machine.check_packages(needed=known.found is None or known.found.who != "daemon"):
+        known.packages = finding.state == "ok"
         yield finding
-    if case.config is not None:
-        yield from _models(case.config, case)
-        yield from _machine(case.config, case)
-    yield from _places(case)
+    if known.config is not None:
+        yield from _models(known.config, known)
+        yield from _machine(known.config, known)
+    yield from _daemon(known)
     if not options.no_probe:
-        yield from _probe(case)
+        yield from _probe(known)
 
 
-def _look(case: Case) -> Iterator[Finding]:
+def _look(known: Known) -> Iterator[Finding]:
     """Who is at the daemon's address; a finding only where that can't be found out."""
     try:
-        case.found = case.address.look() if case.address is not None else None
+        known.found = known.address.look() if known.address is not None else None
     except ConfigError as error:
         yield from_error("daemon", error)
 
 
-def _settings(options: argparse.Namespace, case: Case) -> Iterator[Finding]:
+def _settings(options: argparse.Namespace, known: Known) -> Iterator[Finding]:
     """Engine and daemon have settings of their own; either may be broken."""
     try:
         own = None if options.config else user_file()
         choice = choose_config(options)
-        case.config = choice.config
+        known.config = choice.config
         yield well("settings", _where_from(options.config, own))
         yield well("model", _model(choice))
     except ConfigError as error:
         yield from_error("settings", error)
     try:
-        case.serve = serve = resolve_serve({"token_file": options.token_file}, options.config)
-        case.address = address_of(options.url, serve.host, serve.port, _token(serve))
+        known.serve = serve = resolve_serve({"token_file": options.token_file}, options.config)
+        known.address = address_of(options.url, serve.host, serve.port, _token(serve))
     except ConfigError as error:
         yield from_error("serve", error)
 
@@ -106,51 +106,51 @@ def _token(serve: ServeConfig) -> str:
         return ""
 
 
-def _models(config: EngineConfig, case: Case) -> Iterator[Finding]:
-    found, case.target = models.check_model("target", config.target)
+def _models(config: EngineConfig, known: Known) -> Iterator[Finding]:
+    found, known.target = models.check_model("target", config.target)
     yield found
     if config.drafter == "none":
         yield well("drafter", "none: only what stands in the text already is guessed")
     else:
-        found, case.drafter = models.check_model("drafter", config.drafter)
+        found, known.drafter = models.check_model("drafter", config.drafter)
         yield found
-    case.whole = case.target is not None and (case.drafter is not None or config.drafter == "none")
-    if case.target is not None and case.drafter is not None:
-        yield from models.check_together(case.target, case.drafter)
-    if case.target is not None:
-        yield models.check_fill_in(case.target)
+    known.whole = known.target is not None and (known.drafter is not None or config.drafter == "none")
+    if known.target is not None and known.drafter is not None:
+        yield from models.check_together(known.target, known.drafter)
+    if known.target is not None:
+        yield models.check_fill_in(known.target)
 
 
-def _machine(config: EngineConfig, case: Case) -> Iterator[Finding]:
+def _machine(config: EngineConfig, known: Known) -> Iterator[Finding]:
     yield from machine.check_processor(config)
-    if case.packages:
+    if known.packages:
         yield from machine.check_device(config)
-    if case.served:
+    if known.served:
         yield well("memory", "the daemon has what it needs")
-    elif case.target is not None and case.whole:
-        memory = machine.check_memory(config, case.target, None if config.proposers == "suffix" else case.drafter)
-        case.room = memory.state != "failed"
+    elif known.target is not None and known.whole:
+        memory = models.check_memory(config, known.target, None if config.proposers == "suffix" else known.drafter)
+        known.room = memory.state != "failed"
         yield memory
 
 
-def _places(case: Case) -> Iterator[Finding]:
-    yield from places.check_folders()
-    if case.serve is not None:
-        yield places.check_token(case.serve)
-        yield from places.check_socket(case.serve)
-    if case.address is not None and case.found is not None:
-        yield daemon.check_port(case.address, case.found)
-        yield from daemon.check_daemon(case.address, case.found)
-        if case.served:
-            yield arithmetic.check_daemon_arithmetic(case.found.told["daemon"])
+def _daemon(known: Known) -> Iterator[Finding]:
+    yield from machine.check_folders()
+    if known.serve is not None:
+        yield daemon.check_token(known.serve)
+        yield from daemon.check_socket(known.serve)
+    if known.address is not None and known.found is not None:
+        yield daemon.check_port(known.address, known.found)
+        yield from daemon.check_daemon(known.address, known.found)
+        if known.served:
+            yield arithmetic.check_daemon_arithmetic(known.found.daemon)
 
 
-def _probe(case: Case) -> Iterator[Finding]:
-    if case.served:
-        assert case.address is not None
-        yield probe.probe_daemon(case.address)
-    elif case.packages and case.whole and case.room:
-        assert case.config is not None and case.target is not None
-        yield from probe.probe_engine(case.config, case.target, case.drafter)
+def _probe(known: Known) -> Iterator[Finding]:
+    if known.served:
+        assert known.address is not None
+        yield probe.probe_daemon(known.address)
+    elif known.packages and known.whole and known.room:
+        assert known.config is not None and known.target is not None
+        yield from probe.probe_engine(known.config, known.target, known.drafter)
     else:
         yield well("probe", "not tried: what failed above must be mended first")

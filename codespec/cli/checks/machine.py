@@ -1,4 +1,4 @@
-"""Python, packages, cores and memory. Knows this machine and what the settings ask of it; loads no model."""
+"""This machine: Python, packages, processor, device, and the folders that are written to. Loads no model."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
+import tempfile
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from codespec import __version__
@@ -15,16 +15,11 @@ from codespec.cli.checks.finding import Finding, failed, from_error, warning, we
 from codespec.cli.options import require_torch
 from codespec.config import EngineConfig
 from codespec.errors import ConfigError, install_mend
-from codespec.pair.context import USUAL_CONTEXT, choose_context, context_room, machine_memory
-from codespec.pair.facts import ModelFacts
-from codespec.pair.settings import computes_bfloat16
-from codespec.pair.size import USUAL_BATCH, cache_size, slot_size, weight_size
+from codespec.model_folders.machine import computes_bfloat16
+from codespec.user_folders import cache_folder, check_folder, read_secret, state_folder
 
 ENGINE_PACKAGES = ("torch", "transformers", "safetensors", "numpy", "aiohttp")
-MEMORY = Path("/proc/meminfo")
 QUOTA = Path("/sys/fs/cgroup/cpu.max")
-RUNTIME = 500e6  # bytes that Python, torch and a step's tensors take beside the models
-NEARLY = 0.8  # of the free memory
 
 
 def check_python() -> Finding:
@@ -89,7 +84,7 @@ def check_device(config: EngineConfig) -> Iterator[Finding]:
 
     if torch.cuda.is_available():
         free, whole = torch.cuda.mem_get_info()
-        yield well("device", f"{torch.cuda.get_device_name()}, {_gb(free)} of {_gb(whole)} free")
+        yield well("device", f"{torch.cuda.get_device_name()}, {gigabytes(free)} of {gigabytes(whole)} free")
     elif config.device == "auto":
         yield well("device", "no GPU that torch can use, so the CPU is used")
     else:
@@ -99,41 +94,43 @@ def check_device(config: EngineConfig) -> Iterator[Finding]:
         )
 
 
-def check_memory(config: EngineConfig, target: ModelFacts, drafter: ModelFacts | None) -> Finding:
-    """Whether models and caches fit into what is free."""
-    need = needed_bytes(config, target, drafter)
-    free = free_bytes()
-    if free is None:
-        return well("memory", f"about {_gb(need)} needed; this system does not say how much is free")
-    said = f"about {_gb(need)} needed for weights and caches, {_gb(free)} free"
-    mend = "close other programs, choose smaller models, or lower max_batch, cache_mb or context"
-    if need > free:
-        return failed("memory", said, mend)
-    return warning("memory", said, mend) if need > NEARLY * free else well("memory", said)
+def check_folders() -> Iterator[Finding]:
+    """Whether what was measured and what was learned can be kept."""
+    for name, folder, variable in (
+        ("cache", cache_folder(), "XDG_CACHE_HOME"),
+        ("state", state_folder(), "XDG_STATE_HOME"),
+    ):
+        why = why_not_writable(folder)
+        if why:
+            yield warning(name, f"nothing can be kept in {folder} ({why})", f"make it writable, or set {variable}")
+        else:
+            yield well(name, f"{folder} is writable")
+    yield from _secret()
 
 
-def needed_bytes(config: EngineConfig, target: ModelFacts, drafter: ModelFacts | None) -> float:
-    """An estimate: weights in their number formats, caches, and what the program itself takes."""
-    sides = [(target, config.dtype)] + ([(drafter, config.drafter_dtype)] if drafter else [])
-    weights = sum(weight_size(side, dtype) for side, dtype in sides)
-    return RUNTIME + weights + cache_size(replace(config, context=_context(config, target)), sides)
-
-
-def _context(config: EngineConfig, target: ModelFacts) -> int:
-    """The tokens that a target has here; the usual ones on a GPU, whose memory is not this machine's."""
-    room = context_room(config.cache_mb, machine_memory()) if config.device == "cpu" else 0
-    each, batch = slot_size(target, config.dtype, 1), config.max_batch or USUAL_BATCH
-    return choose_context(config.context, target.context or USUAL_CONTEXT, each, batch, room)
-
-
-def free_bytes() -> float | None:
-    """Memory that can be had without swapping; None where the system does not tell."""
+def _secret() -> Iterator[Finding]:
+    """What keeps a daemon from proving that it is the user's own; nothing where all is well."""
+    if not state_folder().is_dir():
+        return
     try:
-        lines = MEMORY.read_text(encoding="ascii").splitlines()
-    except OSError:
-        return None
-    return next((float(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
+        check_folder()
+        if (state_folder() / "secret").exists():
+            read_secret()
+    except ConfigError as error:
+        yield from_error("secret", error)
 
 
-def _gb(size: float) -> str:
+def why_not_writable(folder: Path) -> str:
+    """Why no file can be made in a folder, or in the one it would be made in; "" if one can."""
+    try:
+        nearest = next(place for place in (folder, *folder.parents) if place.exists())
+        with tempfile.TemporaryFile(dir=nearest) as file:
+            file.write(bytes(4096))
+    except OSError as error:
+        return error.strerror or type(error).__name__
+    return ""
+
+
+def gigabytes(size: float) -> str:
+    """Bytes as they are shown."""
     return f"{size / 1e9:.1f} GB"

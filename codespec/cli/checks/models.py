@@ -1,17 +1,34 @@
-"""Target and drafter: found, whole, fit for each other. Knows what files say; loads no weights and fetches nothing."""
+"""The models: found, complete, fit for each other, and small enough for the memory.
+
+Knows what files say; loads no weights and downloads nothing. The sizes are estimates for people: a step's temporary
+tensors and padding are left out.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
 
+from codespec.catalogue.entries import BYTES
 from codespec.cli.check import choose_sample
 from codespec.cli.checks.finding import Finding, failed, from_error, warning, well
+from codespec.cli.checks.machine import gigabytes
+from codespec.config import EngineConfig
 from codespec.errors import CodespecError, ModelError
+from codespec.model_folders.find import find_fetched, looks_local
+from codespec.model_folders.machine import USUAL_CONTEXT, choose_context, context_room, machine_memory
+from codespec.model_folders.model_config import text_config
 from codespec.pair.facts import ModelFacts, read_facts
-from codespec.pair.folder import find_fetched, looks_local
-from codespec.pair.model_rows import stored_as
 from codespec.pair.report import check_pair
+from codespec.pair.rows import stored_as
 from codespec.text.fim import FimMissing
+
+FREE_MEMORY = Path("/proc/meminfo")
+USUAL_BATCH = 8  # requests at once, where that is measured
+IDLE_FACTOR, IDLE_BYTES = 4, 256 * 2**20  # cache_mb = 0: slots for so many times max_batch, within so much
+RUNTIME = 500e6  # bytes that Python, torch and a step's tensors take beside the models
+NEARLY = 0.8  # of the free memory
 
 
 def check_model(role: str, name: str) -> tuple[Finding, ModelFacts | None]:
@@ -54,3 +71,66 @@ def check_together(target: ModelFacts, drafter: ModelFacts) -> Iterator[Finding]
         return
     notes = [row.label for row in report.rows if row.finding == "note"]
     yield well("pair", report.verdict + (f" ({', '.join(notes)}; see `codespec check`)" if notes else ""))
+
+
+def check_memory(config: EngineConfig, target: ModelFacts, drafter: ModelFacts | None) -> Finding:
+    """Whether models and caches fit into what is free."""
+    need = needed_bytes(config, target, drafter)
+    free = free_bytes()
+    if free is None:
+        return well("memory", f"about {gigabytes(need)} needed; this system does not say how much is free")
+    said = f"about {gigabytes(need)} needed for weights and caches, {gigabytes(free)} free"
+    mend = "close other programs, choose smaller models, or lower max_batch, cache_mb or context"
+    if need > free:
+        return failed("memory", said, mend)
+    return warning("memory", said, mend) if need > NEARLY * free else well("memory", said)
+
+
+def needed_bytes(config: EngineConfig, target: ModelFacts, drafter: ModelFacts | None) -> float:
+    """An estimate: weights in their number formats, caches, and what the program itself takes."""
+    sides = [(target, config.dtype)] + ([(drafter, config.drafter_dtype)] if drafter else [])
+    weights = sum(weight_size(side, dtype) for side, dtype in sides)
+    return RUNTIME + weights + cache_size(replace(config, context=_context(config, target)), sides)
+
+
+def _context(config: EngineConfig, target: ModelFacts) -> int:
+    """The tokens that a target has here; the usual ones on a GPU, whose memory is not this machine's."""
+    room = context_room(config.cache_mb, machine_memory()) if config.device == "cpu" else 0
+    each, batch = slot_size(target, config.dtype, 1), config.max_batch or USUAL_BATCH
+    return choose_context(config.context, target.context or USUAL_CONTEXT, each, batch, room)
+
+
+def free_bytes() -> float | None:
+    """Memory that can be had without swapping; None where the system does not tell."""
+    try:
+        lines = FREE_MEMORY.read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    return next((float(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
+
+
+def weight_size(model: ModelFacts, dtype: str) -> int:
+    """Bytes of the weights in a number format."""
+    return model.weights.parameters * BYTES[dtype]
+
+
+def cache_size(config: EngineConfig, sides: Sequence[tuple[ModelFacts, str]]) -> int:
+    """Bytes of the caches of models in their number formats."""
+    if config.cache_mb:
+        return config.cache_mb * 2**20
+    context, batch = config.context or USUAL_CONTEXT, config.max_batch or USUAL_BATCH
+    running = batch * sum(slot_size(model, dtype, context) for model, dtype in sides)
+    return max(running, min(IDLE_FACTOR * running, IDLE_BYTES))
+
+
+def slot_size(model: ModelFacts, dtype: str, context: int) -> int:
+    """Bytes of one request's keys and values; 0 where config.json does not say its shape."""
+    values = text_config(model.config)
+
+    def number(*names: str) -> int:
+        return next((values[name] for name in names if isinstance(values.get(name), int)), 0)
+
+    layers, heads = number("num_hidden_layers", "n_layer"), number("num_attention_heads", "n_head")
+    size = number("head_dim") or number("hidden_size", "n_embd") // max(1, heads)
+    tokens = min(context, model.context or context)
+    return 2 * layers * (number("num_key_value_heads") or heads) * size * tokens * BYTES[dtype]

@@ -1,4 +1,6 @@
-"""One short completion, with speculation and without: the texts must be equal. Knows prompts and whom to ask."""
+"""What only loaded models tell: one short completion with and without speculation, whose texts must be equal, and how
+long prompts may be.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +8,22 @@ import http.client
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from codespec.cli.checks import arithmetic, prompts
+from codespec.cli.checks import arithmetic
 from codespec.cli.checks.finding import Finding, failed, from_error, warning, well
-from codespec.cli.checks.machine import needed_bytes
+from codespec.cli.checks.models import needed_bytes
 from codespec.cli.daemon_call import Address
 from codespec.config import EngineConfig
 from codespec.errors import CodespecError
+from codespec.model_folders.machine import CACHE_SHARE, MEMORY_SHARE
 from codespec.pair.facts import ModelFacts
 from codespec.types import Completion, CompletionRequest, Stats
 
+if TYPE_CHECKING:
+    from codespec.engine.engine import Engine
+
+PROMPTS = "prompts"
 TOKENS = 24
 MOST_BYTES = 4e9  # of a model that is loaded for a probe; a larger one takes minutes
 SECONDS = 60.0  # for a daemon that has other things to do
@@ -57,7 +65,7 @@ def probe_engine(config: EngineConfig, target: ModelFacts, drafter: ModelFacts |
     small = replace(config, max_batch=1, cache_mb=0, learn=False, policy="fixed", draft_tokens=4, warmup=0)
     if needed_bytes(small, target, drafter) > MOST_BYTES:
         yield well("probe", "not tried, since loading takes long: start the daemon and look again")
-        yield well(prompts.NAME, "not measured, for the same reason")
+        yield well(PROMPTS, "not measured, for the same reason")
         yield well(arithmetic.NAME, "not tried, for the same reason")
         return
     from codespec.engine.load import build_engine
@@ -71,7 +79,7 @@ def probe_engine(config: EngineConfig, target: ModelFacts, drafter: ModelFacts |
         yield from_error("probe", error)
         return
     yield _compare(config, on, off, began)
-    yield prompts.check_prompts(engine, config)
+    yield check_prompts(engine, config)
     yield arithmetic.check_arithmetic(engine, small)
 
 
@@ -91,3 +99,32 @@ def _accepted(stats: Stats) -> str:
 
 def _ms(began: float) -> str:
     return f"{(time.perf_counter() - began) * 1000:.0f} ms"
+
+
+def check_prompts(engine: Engine, config: EngineConfig) -> Finding:
+    """What the settings come to with the engine's target, whatever slots this engine has."""
+    from codespec.engine.load import target_context
+    from codespec.engine.reading import measure_again, prompt_budget
+
+    context, longest = target_context(engine.target, config), engine.target.spec.max_length
+    reading = measure_again(engine.target, [])
+    tokens = prompt_budget(reading, config.first_answer_ms, context)
+    takes = round(reading.answer(tokens) * 1000)
+    said = f"context {context:,} tokens ({_why_context(config, context, longest)}); "
+    if tokens == context:
+        return well(PROMPTS, f"{said}a new document's prompt may take them all (answered in about {takes} ms)")
+    said += f"of a new document {tokens:,} are read (answered in about {takes} ms, first_answer_ms = "
+    said += f"{config.first_answer_ms}; {1 / reading.seconds(1):,.0f} tokens a second)"
+    if takes <= config.first_answer_ms:
+        return well(PROMPTS, said)
+    mend = "choose a smaller target or a faster dtype, or run doctor again when the machine is less busy"
+    return warning(PROMPTS, f"{said}: no fewer are of use", mend)
+
+
+def _why_context(config: EngineConfig, context: int, longest: int) -> str:
+    if context == longest:
+        return "all that the model takes"
+    if config.context:
+        return "as set"
+    share = f"1/{CACHE_SHARE} of cache_mb" if config.cache_mb else f"1/{MEMORY_SHARE} of the memory"
+    return f"by {share}; the model takes {longest:,}"

@@ -25,6 +25,7 @@ MOST_SIDE = 64 * 1024  # characters on each side of the cursor
 FIELDS = (
     *("document", "version", "language", "path", "prefix", "prefix_offset", "suffix", "snippets", "cursor", "trigger"),
     *("n", "max_tokens", "deadline_ms", "shape", "temperature", "top_p", "seed", "stop", "speculate", "warm_up"),
+    *("heal", "token_ids"),
 )
 SHAPES = ("auto", "line", "block", "raw")
 
@@ -33,9 +34,12 @@ async def complete(request: web.Request) -> web.StreamResponse:
     """Streams text, rounds and the end. An error before the first event is a plain HTTP error."""
     with await read_fields(request) as fields:
         handle = read_request(fields, request.app[DAEMON].ready().context)
-    return await stream(
-        request, [handle], event_stream(request), lambda event: [encode(event, handle.notes)], encode_error
-    )
+        ids = fields.flag("token_ids")
+
+    def encoded(event: Event) -> list[bytes]:
+        return [encode(event, handle.notes, token_ids=ids)]
+
+    return await stream(request, [handle], event_stream(request), encoded, encode_error)
 
 
 def read_request(fields: Fields, context: int) -> RequestHandle:
@@ -64,7 +68,7 @@ def read_request(fields: Fields, context: int) -> RequestHandle:
         deadline_ms=deadline or None,
         speculate=fields.flag("speculate") if "speculate" in fields else None,
         shape=shape,  # type: ignore[arg-type]  # one of SHAPES
-        heal=shape != "raw",
+        heal=fields.flag("heal") if "heal" in fields else shape != "raw",
         document=fields.text("document", "", 4096),
         prefix_offset=fields.whole("prefix_offset", 0, 0, MOST_COUNT),
         cursor=_cursor(fields),
@@ -100,9 +104,11 @@ def _cursor(fields: Fields) -> Cursor | None:
     return Cursor(Context(context), "".join(sent.texts("open_brackets", MOST_OPEN)), indent)
 
 
-def encode(event: Event, notes: Sequence[str] = ()) -> bytes:
-    """An event as it is sent; `notes` tell how the request was read."""
+def encode(event: Event, notes: Sequence[str] = (), *, token_ids: bool = False) -> bytes:
+    """An event as it is sent; `notes` tell how the request was read, `token_ids` adds them to the last."""
     name, value = to_json(event, notes)
+    if token_ids and isinstance(event, DoneEvent):
+        value["token_ids"] = list(event.completion.token_ids)
     return sse(value, name)
 
 

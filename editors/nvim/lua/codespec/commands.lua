@@ -34,7 +34,7 @@ local function daemon_url()
   return options and options.settings.url or DEFAULT_PAGE
 end
 
---- Where the daemon keeps its state, as codespec/folders.py has it.
+--- Where the daemon keeps its state, as codespec/user_folders.py has it.
 ---@return string
 local function state_folder()
   if (vim.env.XDG_STATE_HOME or '') ~= '' then

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from codespec.errors import ModelError
-from codespec.pair.claims import check_claims
-from codespec.pair.weights import read_header
+from codespec.model_folders.model_config import check_claims
+from codespec.model_folders.weights import read_header
 from tests.pair.folders import write_model
 
 

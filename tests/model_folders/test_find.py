@@ -11,8 +11,8 @@ from huggingface_hub.utils import filter_repo_objects
 
 from codespec.catalogue.store import Pulled, folder_of
 from codespec.errors import ModelError
-from codespec.pair import folder
-from codespec.pair.folder import find_folder, find_local, is_hub_id, looks_local
+from codespec.model_folders import find
+from codespec.model_folders.find import find_folder, find_local, is_hub_id, looks_local
 
 
 @pytest.fixture(autouse=True)
@@ -120,7 +120,7 @@ def test_a_pulled_hub_id_is_not_asked_of_the_hub() -> None:
 
 def test_a_pulled_gguf_file_is_converted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked: list[Path] = []
-    monkeypatch.setattr(folder, "converted", lambda file: asked.append(file) or tmp_path)
+    monkeypatch.setattr(find, "convert_gguf", lambda file: asked.append(file) or tmp_path)
     place = pull("mine", "model.gguf")
     assert find_folder("mine") == tmp_path and asked == [place / "model.gguf"]
 

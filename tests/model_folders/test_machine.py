@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from codespec.pair import settings
+from codespec.model_folders import machine
 
 
 @pytest.mark.parametrize(
@@ -18,5 +18,5 @@ def test_bfloat16_only_where_it_is_multiplied(
     file = tmp_path / "cpuinfo"
     if flags is not None:
         file.write_text(f"flags : {flags}\n")
-    monkeypatch.setattr(settings, "PROCESSOR", file)
-    assert settings.computes_bfloat16() is can
+    monkeypatch.setattr(machine, "PROCESSOR", file)
+    assert machine.computes_bfloat16() is can

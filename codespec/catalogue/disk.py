@@ -1,14 +1,17 @@
-"""Disk, memory and how sizes are written. Knows numbers of bytes; knows no model."""
+"""Free space, the size of a folder, how sizes are written, and a lock that one process holds."""
 
 from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from codespec.errors import ModelError
 
-_CONTAINER = Path("/sys/fs/cgroup/memory.max")
+Say = Callable[[str], None]  # takes one line for the user
+
 MARGIN = 50_000_000  # bytes that stay free
 
 
@@ -44,13 +47,19 @@ def folder_size(folder: Path) -> int:
     return total
 
 
-def machine_memory() -> int | None:
-    """Bytes of memory that this machine, or its container, has; None where it cannot be told."""
+@contextmanager
+def locked(file: Path, waiting: str, say: Say) -> Iterator[None]:
+    """Holds a lock file. While another process holds it, says `waiting` and waits."""
+    from filelock import FileLock, Timeout
+
+    file.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(file)
     try:
-        whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return None
+        lock.acquire(timeout=0)
+    except Timeout:
+        say(waiting)
+        lock.acquire()
     try:
-        return min(whole, int(_CONTAINER.read_text(encoding="ascii")))
-    except (OSError, ValueError):  # no container, or one without a limit
-        return whole
+        yield
+    finally:
+        lock.release()

@@ -1,9 +1,8 @@
-"""From a name on the command line to a folder with a model's files: a local folder, a GGUF file, an adapter, a model
-that was pulled, or a snapshot from the hub.
+"""From a model's name on the command line to a folder with its files: a local folder, a GGUF file, an adapter, a pulled
+model, or a snapshot from the hub.
 
-Knows paths, what is pulled and the hub's client; knows nothing of what the files say. `owner/name` always means the
-hub and a name of the catalogue that model, wherever a command runs, so that a folder of that name in somebody's project
-is never taken for it.
+`owner/name` always means the hub and a catalogue name always means that model, wherever a command runs: a folder of
+that name in somebody's project is never taken for it.
 """
 
 from __future__ import annotations
@@ -13,39 +12,57 @@ from pathlib import Path
 
 from codespec.catalogue.entries import find_entry
 from codespec.catalogue.store import find_pulled
-from codespec.config import PACKAGE, STARTER
+from codespec.config import PACKAGE, STARTER, EngineConfig
 from codespec.errors import ModelError
-from codespec.pair.adapted import WEIGHTS, adapted, base_name, is_adapter
-from codespec.pair.gguf import converted, is_gguf
+from codespec.model_folders.conversions import (
+    ADAPTER_WEIGHTS,
+    base_model_name,
+    convert_gguf,
+    is_adapter,
+    is_gguf,
+    merge_adapter,
+)  # fmt: skip
 
-# What the engine needs of a hub repository; other formats of the same weights stay there.
-_WANTED = ["*.json", "*.jinja", "model*.safetensors", WEIGHTS]
+# What the engine needs of a hub repository; other formats of the same weights are not downloaded.
+_WANTED = ["*.json", "*.jinja", "model*.safetensors", ADAPTER_WEIGHTS]
 _HUB_ID = re.compile(r"[^./~\\:][^/\\:]*/[^/\\]+")
 
 
-def find_folder(name: str) -> Path:
-    """The folder of a model; ModelError in one sentence if there is none or the hub does not give it.
+def check_models(config: EngineConfig) -> None:
+    """Raises ModelError for a model of a configuration that is not on this machine, or for a folder that holds none.
 
-    A GGUF file's folder is made once, which can take some seconds to a minute, and so is that of a model with the
-    adapter that the catalogue gives it, or of an adapter's own folder with its model.
+    Hub ids are not looked up, and nothing is converted.
     """
-    folder = find_plain_folder(name)
+    drafter = config.drafter if config.proposers != "suffix" else "none"
+    for name in (config.target, drafter):
+        place = find_local(name) if name != "none" else None
+        if place and place.is_dir() and not is_adapter(place) and not (place / "config.json").is_file():
+            raise ModelError(f"{place} has no config.json: give a folder in the Hugging Face layout.")
+
+
+def find_folder(name: str) -> Path:
+    """The folder of a model. Raises ModelError in one sentence if there is none or the hub does not have it.
+
+    A GGUF file is converted once, which takes seconds to a minute. So is an adapter's folder, which is merged with its
+    model, and a model for which the catalogue has an adapter.
+    """
+    folder = find_base_folder(name)
     if is_adapter(folder):
-        return adapted(find_plain_folder(base_name(folder)), folder)
+        return merge_adapter(find_base_folder(base_model_name(folder)), folder)
     entry = find_entry(name)
-    return adapted(folder, PACKAGE / entry.adapter) if entry and entry.adapter else folder
+    return merge_adapter(folder, PACKAGE / entry.adapter) if entry and entry.adapter else folder
 
 
-def find_plain_folder(name: str) -> Path:
+def find_base_folder(name: str) -> Path:
     """The same without an adapter."""
-    there = find_local(name)
-    if there is None:
+    local = find_local(name)
+    if local is None:
         return _fetch(name)
-    return there if there.is_dir() else converted(there)
+    return local if local.is_dir() else convert_gguf(local)
 
 
 def find_local(name: str) -> Path | None:
-    """The folder or GGUF file that is meant if it is on this machine, without asking the hub or its cache.
+    """The folder or GGUF file of a name, without asking the hub or its cache.
 
     None for a hub id that has not been pulled; ModelError for what means nothing here.
     """
@@ -68,12 +85,12 @@ def is_hub_id(name: str) -> bool:
 
 
 def looks_local(name: str) -> bool:
-    """Whether `name` means something on this machine rather than a hub id (`owner/model`) that is yet to be fetched."""
+    """Whether `name` means something on this machine rather than a hub id (`owner/model`) not fetched yet."""
     return not is_hub_id(name) or Path(name).exists() or find_pulled(name) is not None
 
 
 def find_fetched(name: str) -> Path | None:
-    """A hub id's folder if its files are on this machine already; asks nobody else."""
+    """A hub id's folder if its files are on this machine already; does not ask the hub."""
     from huggingface_hub import snapshot_download
 
     try:
@@ -96,7 +113,7 @@ def _why_missing(name: str, path: Path) -> str:
 
 
 def _fetch(name: str) -> Path:
-    """The hub's files in its own cache, where transformers finds them again."""
+    """Downloads the hub's files into its own cache, where transformers finds them too."""
     from huggingface_hub import snapshot_download
 
     try:

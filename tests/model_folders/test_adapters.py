@@ -13,15 +13,15 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
+from codespec.catalogue.conversion_cache import SOURCE
 from codespec.catalogue.entries import read_catalogue
 from codespec.errors import ModelError
+from codespec.model_folders import conversions
+from codespec.model_folders import find as finding
+from codespec.model_folders.conversions import is_adapter, merge_adapter
+from codespec.model_folders.find import find_base_folder, find_folder
 from codespec.models.loader import load_model
-from codespec.pair import adapted as adapting
-from codespec.pair import folder as folders
-from codespec.pair.adapted import adapted, is_adapter
 from codespec.pair.facts import read_facts
-from codespec.pair.folder import find_folder, find_plain_folder
-from codespec.pair.made import SOURCE
 from tests.models.gguf_files import write_model
 
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # peft's own
@@ -44,7 +44,7 @@ def adapter(base: Path, tmp_path: Path) -> Path:
     """An adapter of that model, with matrices that change what it writes."""
     torch.manual_seed(0)
     network = get_peft_model(
-        AutoModelForCausalLM.from_pretrained(find_plain_folder(str(base))),
+        AutoModelForCausalLM.from_pretrained(find_base_folder(str(base))),
         LoraConfig(r=2, lora_alpha=2, target_modules="all-linear", task_type="CAUSAL_LM"),
     )
     for name, value in network.named_parameters():
@@ -60,12 +60,12 @@ def adapter(base: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], str]:
     """What a merge of two small folders, which is not made, would be kept under."""
-    monkeypatch.setattr(adapting, "made", lambda making, say: Path(making.digest))
+    monkeypatch.setattr(conversions, "convert_once", lambda conversion, say: Path(conversion.digest))
     for place, name in (("of", "model"), ("small", "adapter_model")):
         (tmp_path / place).mkdir()
         (tmp_path / place / f"{name}.safetensors").write_bytes(b"numbers")
         (tmp_path / place / "adapter_config.json").write_text("{}")
-    return lambda: adapted(tmp_path / "of", tmp_path / "small").name
+    return lambda: merge_adapter(tmp_path / "of", tmp_path / "small").name
 
 
 @pytest.mark.parametrize(
@@ -121,11 +121,11 @@ def test_a_changed_adapter_is_merged_again(adapter: Path) -> None:
 
 def test_the_catalogue_gives_a_model_its_adapter(base: Path, adapter: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     entry = replace(next(iter(read_catalogue().values())), adapter=str(adapter))
-    monkeypatch.setattr(folders, "find_entry", lambda name: entry if name == entry.name else None)
-    find = folders.find_local
-    monkeypatch.setattr(folders, "find_local", lambda name: base if name == entry.name else find(name))
+    monkeypatch.setattr(finding, "find_entry", lambda name: entry if name == entry.name else None)
+    find = finding.find_local
+    monkeypatch.setattr(finding, "find_local", lambda name: base if name == entry.name else find(name))
     assert find_folder(entry.name) == find_folder(str(adapter))
-    assert find_folder(str(base)) == find_plain_folder(entry.name)
+    assert find_folder(str(base)) == find_base_folder(entry.name)
 
 
 def break_config(adapter: Path) -> None:
@@ -165,6 +165,6 @@ def test_what_is_wrong_with_an_adapter_is_one_sentence(
 
 
 def test_the_same_pair_of_files_is_made_once(base: Path, adapter: Path) -> None:
-    plain, said = find_plain_folder(str(base)), list[str]()
-    assert adapted(plain, adapter, said.append) == adapted(plain, adapter, said.append)
+    plain, said = find_base_folder(str(base)), list[str]()
+    assert merge_adapter(plain, adapter, said.append) == merge_adapter(plain, adapter, said.append)
     assert len(said) == 1

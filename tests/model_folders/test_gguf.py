@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from codespec.catalogue.pull import converted_home
+from codespec.catalogue import conversion_cache
+from codespec.catalogue.conversion_cache import Conversion, converted_home
 from codespec.errors import ModelError
+from codespec.model_folders.conversions import convert_gguf, source_quantization
+from codespec.model_folders.find import find_folder
 from codespec.models.loader import load_model
-from codespec.pair import made
 from codespec.pair.facts import read_facts
-from codespec.pair.folder import find_folder
-from codespec.pair.gguf import converted, read_source
-from codespec.pair.model_rows import stored_as
+from codespec.pair.rows import stored_as
 from tests.models.gguf_files import write_model
 
 
@@ -41,13 +41,13 @@ def said() -> list[str]:
 def runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Path]]:
     """The files that the converter was started for."""
     started: list[Path] = []
-    run = made.run_maker
+    run = conversion_cache.run_converter
 
-    def counted(making: made.Making, folder: Path) -> None:
-        started.append(Path(making.arguments[0]))
-        run(making, folder)
+    def counted(conversion: Conversion, folder: Path) -> None:
+        started.append(Path(conversion.arguments[0]))
+        run(conversion, folder)
 
-    monkeypatch.setattr(made, "run_maker", counted)
+    monkeypatch.setattr(conversion_cache, "run_converter", counted)
     yield started
 
 
@@ -69,55 +69,57 @@ def test_a_file_is_a_model_everywhere_a_name_is(tmp_path: Path, capfd: pytest.Ca
 
 def test_it_is_converted_once_and_found_by_its_bytes(tmp_path: Path, runs: list[Path], said: list[str]) -> None:
     file = write_model(tmp_path / "m.gguf")
-    folder = converted(file, said.append)
+    folder = convert_gguf(file, said.append)
     assert said == ["converting m.gguf (once)"] and folder.parent == converted_home()
-    assert converted(file, said.append) == folder
+    assert convert_gguf(file, said.append) == folder
     assert (
-        converted(file.rename(tmp_path / "moved.GGUF"), said.append)
+        convert_gguf(file.rename(tmp_path / "moved.GGUF"), said.append)
         == folder
         == find_folder(str(tmp_path / "moved.GGUF"))
     )
     write_model(file, form="Q8_0")
-    assert converted(file, said.append) != folder
+    assert convert_gguf(file, said.append) != folder
     assert len(runs) == len(said) == 2
     assert sorted(path.name for path in converted_home().iterdir() if path.is_dir()) == sorted(
-        {folder.name, converted(file).name}
+        {folder.name, convert_gguf(file).name}
     )
 
 
 def test_a_file_is_read_again_only_when_it_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file, read = write_model(tmp_path / "m.gguf"), []
     settle(file)
-    digest = made.hashlib.file_digest
-    monkeypatch.setattr(made.hashlib, "file_digest", lambda stream, name: read.append(name) or digest(stream, name))
-    folder = converted(file)
-    assert converted(file) == folder and len(read) == 1
+    digest = conversion_cache.hashlib.file_digest
+    monkeypatch.setattr(
+        conversion_cache.hashlib, "file_digest", lambda stream, name: read.append(name) or digest(stream, name)
+    )
+    folder = convert_gguf(file)
+    assert convert_gguf(file) == folder and len(read) == 1
     data = bytearray(file.read_bytes())
     data[-1] ^= 1
     file.write_bytes(data)
-    assert converted(file) != folder and len(read) == 2
+    assert convert_gguf(file) != folder and len(read) == 2
 
 
 def test_a_file_written_just_now_is_not_trusted_by_its_time(tmp_path: Path, home: Path) -> None:
     file = write_model(tmp_path / "m.gguf")
-    converted(file)
+    convert_gguf(file)
     assert not (home / "index.json").exists()
 
 
 def test_what_takes_too_long_is_given_up(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(made, "PATIENCE", 0.001)
-    monkeypatch.setattr(made, "SLOWEST", 1e12)
+    monkeypatch.setattr(conversion_cache, "STARTUP", 0.001)
+    monkeypatch.setattr(conversion_cache, "SLOWEST", 1e12)
     with pytest.raises(
         ModelError, match=r"could not be converted \(it took longer than 0 s\): take the model's folder"
     ):
-        converted(write_model(tmp_path / "m.gguf"))
+        convert_gguf(write_model(tmp_path / "m.gguf"))
     assert not [path for path in home.iterdir() if path.is_dir()]
 
 
 def test_a_broken_index_is_no_index(tmp_path: Path, home: Path) -> None:
     file = write_model(tmp_path / "m.gguf")
     settle(file)
-    folder, state, place = converted(file), file.stat(), str(file)
+    folder, state, place = convert_gguf(file), file.stat(), str(file)
     lists = [
         [1, 2, "../../x"],
         [state.st_size, state.st_mtime_ns, 7],
@@ -125,7 +127,7 @@ def test_a_broken_index_is_no_index(tmp_path: Path, home: Path) -> None:
     ]
     for text in ("", "[]", "[" * 100_000, '{"x": 1}', *(json.dumps({place: one}) for one in lists)):
         (home / "index.json").write_text(text)
-        assert converted(file) == folder
+        assert convert_gguf(file) == folder
         assert json.loads((home / "index.json").read_text())[place][2] == folder.name
 
 
@@ -133,24 +135,24 @@ def test_an_index_that_can_not_be_written_stops_nothing(tmp_path: Path, home: Pa
     file = write_model(tmp_path / "m.gguf")
     settle(file)
     (home / "index.json").mkdir(parents=True)
-    folder = converted(file)
-    assert converted(file) == folder and folder.is_dir()
+    folder = convert_gguf(file)
+    assert convert_gguf(file) == folder and folder.is_dir()
     assert not list(home.glob("index.*.part"))
 
 
 def test_a_folder_of_an_older_format_or_half_of_one_is_made_again(tmp_path: Path, runs: list[Path]) -> None:
     file = write_model(tmp_path / "m.gguf")
-    folder = converted(file)
+    folder = convert_gguf(file)
     config = json.loads((folder / "config.json").read_text())
-    config[made.SOURCE]["format"] = 0
+    config[conversion_cache.SOURCE]["format"] = 0
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "left.over").touch()
     part = folder.with_suffix(".part")
     part.mkdir()
     (part / "model.safetensors").write_bytes(b"half")
-    assert converted(file) == folder and len(runs) == 2
+    assert convert_gguf(file) == folder and len(runs) == 2
     assert not (folder / "left.over").exists() and not part.exists()
-    assert read_source(json.loads((folder / "config.json").read_text())) == "F32"
+    assert source_quantization(json.loads((folder / "config.json").read_text())) == "F32"
 
 
 def test_what_stands_against_it_is_one_sentence_and_leaves_nothing(tmp_path: Path, home: Path, said: list[str]) -> None:
@@ -160,7 +162,7 @@ def test_what_stands_against_it_is_one_sentence_and_leaves_nothing(tmp_path: Pat
         with pytest.raises(
             ModelError, match=rf"^{file} is truncated or corrupt \(it ends within .*\): fetch or export"
         ):
-            converted(file, said.append)
+            convert_gguf(file, said.append)
     assert [path for path in home.iterdir() if path.is_dir()] == []
 
 
@@ -169,13 +171,13 @@ def test_a_converter_that_is_killed_is_one_sentence(
 ) -> None:
     file = write_model(tmp_path / "m.gguf")
     killed = (sys.executable, "-c", f"import os; os.kill(os.getpid(), {int(signal.SIGKILL)})")
-    monkeypatch.setattr(made, "START", killed)
+    monkeypatch.setattr(conversion_cache, "START", killed)
     with pytest.raises(ModelError, match=r"could not be converted \(signal 9\): check that memory is free"):
-        converted(file)
+        convert_gguf(file)
     assert [path for path in home.iterdir() if path.is_dir()] == []
-    monkeypatch.setattr(made, "START", (sys.executable, "-c", "raise RuntimeError('no')"))
+    monkeypatch.setattr(conversion_cache, "START", (sys.executable, "-c", "raise RuntimeError('no')"))
     with pytest.raises(ModelError, match=r"could not be converted \(RuntimeError: no\)"):
-        converted(file)
+        convert_gguf(file)
 
 
 def test_a_folder_called_like_a_package_is_not_taken_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,16 +185,16 @@ def test_a_folder_called_like_a_package_is_not_taken_for_it(tmp_path: Path, monk
     (tmp_path / "gguf.py").write_text("raise SystemExit(9)")
     (tmp_path / "codespec").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert converted(write_model(tmp_path / "m.gguf")).is_dir()
+    assert convert_gguf(write_model(tmp_path / "m.gguf")).is_dir()
 
 
 def test_a_second_process_waits_for_the_first(tmp_path: Path, home: Path) -> None:
     """It says that it waits, and then takes what the other made."""
     file = write_model(tmp_path / "m.gguf")
-    first = converted(file)
+    first = convert_gguf(file)
     away = first.rename(tmp_path / "away")
     with FileLock(first.with_suffix(".lock")):
-        code = "import sys; from codespec.pair.gguf import *; print(converted(Path(sys.argv[1])))"
+        code = "import sys; from codespec.model_folders.conversions import *; print(convert_gguf(Path(sys.argv[1])))"
         other = subprocess.Popen(
             [sys.executable, "-c", code, str(file)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -205,7 +207,7 @@ def test_a_second_process_waits_for_the_first(tmp_path: Path, home: Path) -> Non
 
 def test_two_processes_at_once_convert_it_once(tmp_path: Path) -> None:
     file = write_model(tmp_path / "m.gguf")
-    code = "import sys; from codespec.pair.gguf import *; print(converted(Path(sys.argv[1])))"
+    code = "import sys; from codespec.model_folders.conversions import *; print(convert_gguf(Path(sys.argv[1])))"
     both = [
         subprocess.Popen(
             [sys.executable, "-c", code, str(file)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -219,9 +221,9 @@ def test_two_processes_at_once_convert_it_once(tmp_path: Path) -> None:
 
 def test_what_cannot_be_read_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ModelError, match=r"none\.gguf can't be used \(No such file or directory\): check the path"):
-        converted(tmp_path / "none.gguf")
+        convert_gguf(tmp_path / "none.gguf")
     file = write_model(tmp_path / "m.gguf")
     (tmp_path / "taken").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "taken"))
     with pytest.raises(ModelError, match=r"can't be used \(Not a directory\)"):
-        converted(file)
+        convert_gguf(file)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from codespec.pair import oracle
-from codespec.pair.oracle import Oracle, measure, spell_texts
-from codespec.pair.vocabulary import equal_ids_share, single_token_share
+from codespec.pair import retokenization
+from codespec.pair.retokenization import PerfectDrafts, measure_perfect_drafts, tokenize_texts
+from codespec.pair.tokenizers import equal_ids_share, single_token_share
 from codespec.text.tokenizer import TextTokenizer
 from tests.pair.folders import TEXT
 from tests.toy_tokenizers import toy_tokenizer
@@ -16,9 +16,9 @@ from tests.toy_tokenizers import toy_tokenizer
 Pairs = Sequence[tuple[bytes, bytes]]
 
 
-def survival(target: str, drafter: str, tokens: int = 8, text: str = TEXT) -> Oracle:
+def survival(target: str, drafter: str, tokens: int = 8, text: str = TEXT) -> PerfectDrafts:
     mine, other = toy_tokenizer(target), toy_tokenizer(drafter)
-    return measure(mine, other, spell_texts(mine, other, [text]), tokens, places=300)
+    return measure_perfect_drafts(mine, other, tokenize_texts(mine, other, [text]), tokens, positions=300)
 
 
 def share(target: str, drafter: str, tokens: int = 8) -> float:
@@ -51,7 +51,7 @@ def test_different_kinds_lose_a_little_at_a_drafts_end(target: str, drafter: str
 
 
 def test_a_longer_draft_shares_the_loss_at_its_end() -> None:
-    short, middle, long = (share("unigram", "gpt2", tokens) for tokens in oracle.LENGTHS)
+    short, middle, long = (share("unigram", "gpt2", tokens) for tokens in retokenization.LENGTHS)
     assert short < middle < long
 
 
@@ -71,7 +71,7 @@ def forgetting_the_first(tokenizer: TextTokenizer, pairs: Pairs) -> list[list[in
 def test_a_fault_in_retokenization_is_seen(fault: object, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a dummy prefix each of these puts something else first, and next to nothing is accepted."""
     assert share("llama2", "gpt2") > 0.8
-    monkeypatch.setattr(oracle, "retokenize_batch", fault)
+    monkeypatch.setattr(retokenization, "retokenize_batch", fault)
     assert share("llama2", "gpt2") < 0.35
 
 
@@ -82,19 +82,19 @@ def test_a_wrong_cut_between_tokens_is_seen(monkeypatch: pytest.MonkeyPatch) -> 
         single = [[draft[n : n + 1] for n in range(len(draft))] for _, draft in pairs]
         return [[number for ids in tokenizer.spell(pieces) for number in ids] for pieces in single]
 
-    monkeypatch.setattr(oracle, "retokenize_batch", bytewise)
+    monkeypatch.setattr(retokenization, "retokenize_batch", bytewise)
     assert share("llama3", "gpt2") < 0.2
 
 
 def test_places_never_begin_inside_a_character() -> None:
     """There a drafter waits for the rest of it, so there is nothing to measure."""
     gpt2 = toy_tokenizer("gpt2")
-    texts = spell_texts(gpt2, toy_tokenizer("llama2"), ["x = '\U0001f600\U0001f469 é'\n" * 60])
+    texts = tokenize_texts(gpt2, toy_tokenizer("llama2"), ["x = '\U0001f600\U0001f469 é'\n" * 60])
     inside = sum(texts[0].data[end] & 0xC0 == 0x80 for end in texts[0].ends[:-1])
-    starts = [start for _, _, start in oracle._places(texts, 4, 10_000)]
+    starts = [start for _, _, start in retokenization._positions(texts, 4, 10_000)]
     assert inside > 100 and len(starts) > 200
     assert not [start for start in starts if texts[0].data[start] & 0xC0 == 0x80]
-    found = measure(gpt2, toy_tokenizer("llama2"), texts, 4)
+    found = measure_perfect_drafts(gpt2, toy_tokenizer("llama2"), texts, 4)
     assert found.survival is not None and found.survival > 0.8
 
 
@@ -109,10 +109,10 @@ def test_texts_that_a_vocabulary_cannot_spell_are_left_out() -> None:
     class NoEmoji:
         def encode(self, text: str) -> list[int]:
             if "\U0001f600" in text:
-                raise oracle.TokenizerError("no token for it: leave it out")
+                raise retokenization.TokenizerError("no token for it: leave it out")
             return gpt2.encode(text)
 
-    spelled = spell_texts(gpt2, NoEmoji(), ["a = 1\n", "b = '\U0001f600'\n"])  # type: ignore[arg-type]
+    spelled = tokenize_texts(gpt2, NoEmoji(), ["a = 1\n", "b = '\U0001f600'\n"])  # type: ignore[arg-type]
     assert [text.data for text in spelled] == [b"a = 1\n"]
 
 

@@ -13,8 +13,8 @@ from codespec.catalogue.entries import read_catalogue
 from codespec.catalogue.store import folder_of
 from codespec.config import EngineConfig
 from codespec.errors import ConfigError
-from codespec.pair import choice
-from codespec.pair.choice import choose, offer, offer_note, resolve
+from codespec.model_folders import choice
+from codespec.model_folders.choice import choose, offer, offer_note, resolve
 
 OWN = EngineConfig()
 TARGET, DRAFTER = OWN.target, OWN.drafter

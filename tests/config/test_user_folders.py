@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from codespec.errors import ConfigError
-from codespec.folders import SECRET_BYTES, is_own_socket, own_folder, read_secret, socket_of
+from codespec.user_folders import SECRET_BYTES, is_own_socket, own_folder, read_secret, socket_of
 
-RACE = "from codespec.folders import read_secret; print(read_secret().hex())"
+RACE = "from codespec.user_folders import read_secret; print(read_secret().hex())"
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ PRINT = f"for kind in {KINDS}: print(getattr(folders, kind + '_folder')())"
 
 def folders_of(system: str, **variables: str) -> list[str]:
     """The user's folders as a process on another system would have them."""
-    code = f"import sys; sys.platform = {system!r}; from codespec import folders\n{PRINT}"
+    code = f"import sys; sys.platform = {system!r}; from codespec import user_folders as folders\n{PRINT}"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("XDG_")}
     environment |= {"HOME": "/h", **variables}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)

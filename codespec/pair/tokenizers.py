@@ -1,20 +1,22 @@
-"""The report's lines about each side's tokenizer: kind, normalizer, prefixes, special tokens, FIM.
-
-Knows what a tokenizer declares; compares no vocabularies.
+"""The report's rows about the tokenizers: what each declares, how much the vocabularies share, and what retokenization
+costs on text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from codespec.pair.facts import ModelFacts
+from codespec.pair.retokenization import PerfectDrafts, TokenizedText
 from codespec.pair.rows import Finding, Pair, Row, Value, first_problem
 from codespec.text.fim import FimMissing, FimTemplate
 from codespec.text.tokenizer import TextTokenizer
 
+LITTLE_SURVIVES = 0.9
 
-def text_rows(pair: Pair) -> list[Row]:
-    """All of them; a side whose tokenizer is refused has no values behind the first."""
+
+def tokenizer_rows(pair: Pair) -> list[Row]:
+    """The rows about each tokenizer. A side whose tokenizer is refused has a value in the first row only."""
     return [
         _kind(pair),
         _both(pair, "normalizer", "normalizer", lambda t: t.normalizer or "none"),
@@ -31,7 +33,7 @@ def text_rows(pair: Pair) -> list[Row]:
 
 
 def _both(pair: Pair, key: str, label: str, value: Callable[[TextTokenizer], Value], why: str = "") -> Row:
-    """A line that states and never complains; `why` is said where the value is not the plain one."""
+    """A row that only states; `why` is shown where a side has a value other than the plain one."""
     target, drafter = (
         None if side.tokenizer is None else value(side.tokenizer) for side in (pair.target, pair.drafter)
     )
@@ -74,7 +76,7 @@ def _fim(pair: Pair) -> Row:
 
 
 def _fim_value(side: ModelFacts) -> Value:
-    """Family and orders; the order that is used stands first."""
+    """Family and orders, the one in use first."""
     if side.tokenizer is None or not isinstance(side.template, FimTemplate):
         return None if side.tokenizer is None else "none"
     known = side.tokenizer.config.get("codespec_fim_orders") or ()
@@ -93,3 +95,63 @@ def _tokenizer_class(pair: Pair) -> Row:
 def _names(tokenizer: TextTokenizer, ids: tuple[int, ...] | list[int]) -> list[str]:
     by_id = {number: name for name, number in tokenizer.vocab.items()}
     return [by_id.get(number, f"id {number}") for number in ids]
+
+
+def cross_rows(pair: Pair, texts: Sequence[TokenizedText], left_out: int, drafts: Sequence[PerfectDrafts]) -> list[Row]:
+    """The rows about both: vocabularies, bytes a token and perfect drafts. None where a tokenizer is refused."""
+    target, drafter = pair.target.tokenizer, pair.drafter.tokenizer
+    if target is None or drafter is None:
+        return []
+    same_ids = equal_ids_share(target, drafter)
+    shares = single_token_share(target, drafter), single_token_share(drafter, target)
+    why = "ids pass straight through" if pair.shared else "text crosses as bytes instead"
+    one_token = "of each one's tokens that are one token of the other"
+    return [
+        Row("equal_ids", "equal ids", None, same_ids, "ok", why, "share", criterion=pair.shared),
+        Row("shared_vocabulary", "shared vocabulary", None, pair.shared, "ok", why),
+        Row("single_token_overlap", "single-token overlap", *shares, "ok", one_token, "share"),
+        _bytes_per_token(texts, left_out),
+        *(_survival(each, pair.shared) for each in drafts),
+    ]
+
+
+def _bytes_per_token(texts: Sequence[TokenizedText], left_out: int) -> Row:
+    size = sum(len(text.data) for text in texts)
+    target, drafter = sum(len(text.ids) for text in texts), sum(text.drafter_tokens for text in texts)
+    values = (size / target if target else None, size / drafter if drafter else None)
+    finding: Finding = "note" if left_out else "ok"
+    why = f"{left_out} files left out: a tokenizer has no tokens for what is in them" if left_out else ""
+    return Row("bytes_per_token", "bytes a token", *values, finding, why, "bytes")
+
+
+def _survival(drafts: PerfectDrafts, shared: bool) -> Row:
+    share, accepted = drafts.survival, drafts.accepted_a_round
+    finding: Finding = "ok"
+    if share is None or accepted is None:
+        finding, why = "note", "too little text to measure: name more with --files"
+    else:
+        why = f"{accepted:.1f} accepted of {drafts.drafted / drafts.rounds:.1f} drafted a round"
+        if shared:
+            why += ", by equal ids"
+        if share < LITTLE_SURVIVES:
+            finding, why = "note", f"{why}: drafts often end inside a target token"
+    label = f"perfect draft of {drafts.tokens}"
+    return Row(f"oracle_{drafts.tokens}", label, None, share, finding, why, "share")
+
+
+def single_token_share(tokenizer: TextTokenizer, other: TextTokenizer) -> float:
+    """The share of a vocabulary's ordinary tokens whose bytes are one token of the other."""
+    mine = _ordinary(tokenizer.token_bytes)
+    spelled = set(_ordinary(other.token_bytes))
+    return sum(data in spelled for data in mine) / len(mine) if mine else 0.0
+
+
+def equal_ids_share(tokenizer: TextTokenizer, other: TextTokenizer) -> float:
+    """The share of a vocabulary's ordinary ids that spell the same bytes in the other."""
+    mine = tokenizer.token_bytes
+    equal = sum(bool(a) and a == b for a, b in zip(mine, other.token_bytes, strict=False))
+    return equal / max(1, len(_ordinary(mine)))
+
+
+def _ordinary(table: Sequence[bytes]) -> list[bytes]:
+    return [data for data in table if data]

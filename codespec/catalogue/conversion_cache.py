@@ -1,0 +1,165 @@
+"""The cache of converted models: each folder is converted once, by a process of its own, and named by a hash of what it
+was converted from.
+
+A broken file can at worst kill the converter, which becomes one sentence here. A folder is complete or absent, because
+it is written beside its place and renamed. What a converter does is not known here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from codespec.bounded_json import read_json_file
+from codespec.catalogue.disk import Say, locked
+from codespec.errors import ModelError
+from codespec.user_folders import cache_folder
+
+FORMAT = 1  # of converted folders: those of another format are converted again
+SOURCE = "codespec_source"  # key in a converted folder's config.json: what its weights were converted from
+SETTLED = 2.0  # seconds after which a file's time shows that nobody has written to it since
+START = (sys.executable, "-P", "-m")
+STARTUP, SLOWEST = 300.0, 2e6  # seconds a converter may take to start, and bytes a second it reads at least
+MAX_INDEXED = 200  # files in the index
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """A conversion: `python -m module *arguments FOLDER DIGEST` writes the folder named `digest`.
+
+    `progress` is the line for the user when it starts, `waiting` the one when another process is at it, and `failed`
+    the start of the error sentence. `nbytes` is how much is read, which bounds the time.
+    """
+
+    digest: str
+    module: str
+    arguments: tuple[str, ...]
+    progress: str
+    waiting: str
+    failed: str
+    nbytes: int
+
+
+def convert_once(conversion: Conversion, say: Say | None = None) -> Path:
+    """The converted folder, converted now if it is not in the cache. `say` gets a line before anything slow; by default
+    it goes to stderr. Raises ModelError in one sentence.
+    """
+    say = say or _to_stderr
+    folder = converted_home() / conversion.digest
+    if _is_complete(folder):
+        return folder
+    with locked(folder.with_suffix(".lock"), conversion.waiting, say):
+        if not _is_complete(folder):
+            _convert(conversion, folder, say)
+    return folder
+
+
+def converted_home() -> Path:
+    """The folder of all converted models, each in a folder named by its digest."""
+    return cache_folder() / "gguf"
+
+
+def hash_once(file: Path) -> str:
+    """A file's SHA-256, from the index where it holds this path with this size and time."""
+    place, state = str(file.absolute()), file.stat()
+    known, mark = _read_index(), [state.st_size, state.st_mtime_ns]
+    if place in known and known[place][:2] == mark:
+        return str(known[place][2])
+    with file.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    if time.time_ns() - state.st_mtime_ns > SETTLED * 1e9:
+        known.pop(place, None)
+        _write_index({**dict(list(known.items())[1 - MAX_INDEXED :]), place: [*mark, digest]})
+    return digest
+
+
+def _convert(conversion: Conversion, folder: Path, say: Say) -> None:
+    part = folder.with_suffix(".part")
+    shutil.rmtree(part, ignore_errors=True)  # left by a process that was killed
+    part.mkdir()
+    say(conversion.progress)
+    try:
+        run_converter(conversion, part)
+        shutil.rmtree(folder, ignore_errors=True)  # one of another format
+        os.rename(part, folder)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def run_converter(conversion: Conversion, folder: Path) -> None:
+    """Runs the converter, which writes into `folder`. It exits with 2 and one sentence on stderr where it can't."""
+    seconds = STARTUP + conversion.nbytes / SLOWEST
+    try:
+        done = subprocess.run(
+            [*START, conversion.module, *conversion.arguments, str(folder), conversion.digest],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            timeout=seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ModelError(
+            f"{conversion.failed} (it took longer than {seconds:.0f} s): take the model's folder in the Hugging Face "
+            "layout."
+        ) from error
+    last = (done.stderr.strip().splitlines() or [""])[-1]
+    if done.returncode == 2 and last:
+        raise ModelError(last)
+    if done.returncode:
+        why = f"signal {-done.returncode}" if done.returncode < 0 else last[:160] or f"exit code {done.returncode}"
+        raise ModelError(
+            f"{conversion.failed} ({why}): check that memory is free, or take the model's folder in the Hugging Face "
+            "layout."
+        )
+
+
+def _is_complete(folder: Path) -> bool:
+    try:
+        source = read_json_file(folder / "config.json")[SOURCE]
+        return bool(source["format"] == FORMAT)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _read_index() -> dict[str, list[Any]]:
+    """The index without invalid entries; {} for a corrupt one, which the next write replaces."""
+    try:
+        values = read_json_file(converted_home() / "index.json")
+    except (OSError, ValueError):
+        return {}
+    if not isinstance(values, dict):
+        return {}
+    return {place: value for place, value in values.items() if isinstance(value, list) and _fits(value)}
+
+
+def _fits(value: list[Any]) -> bool:
+    return len(value) == 3 and isinstance(value[2], str) and len(value[2]) == 64 and value[2].isalnum()
+
+
+def _write_index(values: dict[str, list[Any]]) -> None:
+    """Writes the index. It only saves time, so where it can't be written files are hashed each time."""
+    home = converted_home()
+    part = home / f"index.{os.getpid()}.part"
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        part.write_text(json.dumps(values, indent=0), encoding="utf-8")
+        os.replace(part, home / "index.json")
+    except OSError:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+
+
+def _to_stderr(sentence: str) -> None:
+    print(f"codespec: {sentence}", file=sys.stderr, flush=True)

@@ -1,0 +1,125 @@
+"""A completion by a running daemon, for `codespec complete`: whether one would write the same text, and its events.
+
+The same text needs the same version, model and settings, and the same drafts where those are shown. Why a daemon that
+runs is not asked is said in one line. Loads no torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from typing import Any
+
+from codespec import __version__
+from codespec.cli.daemon_call import Address, Found, find_address
+from codespec.config import EngineConfig
+from codespec.errors import CodespecError, ConfigError, RequestError, ServeError
+from codespec.model_folders.identity import find_difference, identity_of
+from codespec.types import Completion, CompletionRequest, Counts, DoneEvent, Event, RoundEvent, Stats, TextEvent
+
+SECONDS = 600.0  # between two events: a long prompt may have to be read first
+MAX_SIDE = 64 * 1024  # characters on each side of the cursor that the daemon takes
+REFUSALS = {
+    "locked": "asks for a token (CODESPEC_SERVE_TOKEN)",
+    "stranger": "can't prove that it is yours",
+    "silent": "does not answer as a daemon does",
+}
+
+
+def ask_daemon(options: argparse.Namespace, config: EngineConfig, request: CompletionRequest) -> Iterator[Event] | None:
+    """The events of the user's own daemon; None where the models must be loaded here. If a daemon runs and can't be
+    asked, one line on stderr says why. Raises RequestError for a request that the daemon refuses.
+    """
+    try:
+        address = find_address(options)
+        found = address.look()
+    except ConfigError as error:
+        _load_here(f"no daemon can be asked ({str(error).removesuffix('.')})")
+        return None
+    if found.who == "nobody":
+        return None
+    where = f"the daemon at {address.url}"
+    if reason := _why_not(found, config, request, drafts=options.show_draft or options.json):
+        _load_here(f"{where} can't be asked ({reason})")
+        return None
+    events = _events(address, request)
+    try:
+        first = next(events)
+    except ServeError as error:
+        if error.status == 400:
+            raise RequestError(str(error)) from error
+        _load_here(f"{where} did not answer ({str(error).removesuffix('.')})")
+        return None
+    say(found.daemon["notes"])
+    return chain([first], events)
+
+
+def say(notes: Iterable[str]) -> None:
+    """What the user should know, on stderr, apart from the text."""
+    for note in notes:
+        print(f"codespec: {note}", file=sys.stderr)
+
+
+def _load_here(reason: str) -> None:
+    """Says why the models are loaded by this process."""
+    say([f"loading the models here: {reason}"])
+
+
+def _why_not(found: Found, config: EngineConfig, request: CompletionRequest, *, drafts: bool) -> str:
+    """Why a daemon can't write what this process would; "" if it can."""
+    if found.who != "daemon":
+        return f"it {REFUSALS[found.who]}"
+    if found.version != __version__:
+        return f"it is codespec {found.version}, this is {__version__}"
+    if found.state != "ready":
+        return f"it is {found.state}"
+    if max(len(request.prefix), len(request.suffix)) > MAX_SIDE:
+        return f"it takes {MAX_SIDE:,} characters on each side of the cursor"
+    daemon = found.daemon
+    if request.max_tokens > daemon["context"] // 2:
+        return f"it writes at most {daemon['context'] // 2} tokens"
+    return find_difference(
+        identity_of(config), daemon.get("identity") or {}, drafts=drafts and request.speculate is not False
+    )
+
+
+def _events(address: Address, request: CompletionRequest) -> Iterator[Event]:
+    """The daemon's events as the engine's own. Raises ServeError for whatever goes wrong."""
+    body = {
+        "prefix": request.prefix,
+        "suffix": request.suffix,
+        "path": request.path,
+        "max_tokens": request.max_tokens,
+        "temperature": request.temperature,
+        "seed": request.seed,
+        "shape": request.shape,
+        "heal": request.heal,
+        "token_ids": True,
+    }
+    if request.speculate is not None:
+        body["speculate"] = request.speculate
+    text: list[str] = []
+    try:
+        for name, value in address.stream(body, SECONDS):
+            if name == "text":
+                text.append(value["text"])
+                yield TextEvent(0, value["text"])
+            elif name == "round":
+                yield RoundEvent(**value)
+            elif name == "done":
+                yield DoneEvent(0, _completion("".join(text), value))
+    except ServeError:
+        raise
+    except (OSError, http.client.HTTPException, CodespecError) as error:
+        why = str(error) or type(error).__name__
+        raise ServeError(f"The daemon at {address.url} broke off ({why}): look with `codespec doctor`.", 502) from error
+
+
+def _completion(text: str, done: Mapping[str, Any]) -> Completion:
+    stats = dict(done["stats"])
+    for name in ("by_source", "by_context"):
+        stats[name] = {key: Counts(**counts) for key, counts in stats[name].items()}
+    return Completion(text, tuple(done["token_ids"]), done["finish_reason"], Stats(**stats))

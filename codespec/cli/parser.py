@@ -1,0 +1,61 @@
+"""argparse as codespec uses it: errors are one sentence, flags are never abbreviated, and rarely changed settings
+appear only under --help-all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any, NoReturn
+
+from codespec.cli.ending import MISTAKE, one_line
+
+
+class Parser(argparse.ArgumentParser):
+    """The parser of `codespec` and of its sub-commands."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{"allow_abbrev": False, **settings})
+        self._rare: list[argparse.Action] = []
+
+    def add_rare(self, group: argparse._ActionsContainer, *flags: str, **settings: Any) -> None:
+        """Adds a flag that only --help-all shows."""
+        if not self._rare:
+            self.add_argument("--help-all", action=_HelpAll, help="show all settings and exit")
+        self._rare.append(group.add_argument(*flags, **settings))
+
+    def format_help(self) -> str:
+        """The help without the rare flags."""
+        texts = [action.help for action in self._rare]
+        for action in self._rare:
+            action.help = argparse.SUPPRESS
+        try:
+            return self.format_help_all()
+        finally:
+            for action, text in zip(self._rare, texts, strict=True):
+                action.help = text
+
+    def format_help_all(self) -> str:
+        """The help with every flag."""
+        return super().format_help()
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse does it, but a sub-command refuses what it does not know itself, and names its own help."""
+        options, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return options, unknown
+
+    def error(self, message: str) -> NoReturn:
+        """Prints what is wrong and where help is, and exits with 2."""
+        self.exit(MISTAKE, f"codespec: {one_line(message)}; see `{self.prog} --help`.\n")
+
+
+class _HelpAll(argparse.Action):
+    def __init__(self, option_strings: list[str], dest: str, help: str) -> None:
+        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, default=argparse.SUPPRESS, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        assert isinstance(parser, Parser)
+        sys.stdout.write(parser.format_help_all())
+        parser.exit()

@@ -1,0 +1,95 @@
+"""Model folders that are converted before they can be loaded: from a GGUF file, or from a model and a peft adapter.
+Each is converted once and cached (see `catalogue.conversion_cache`).
+
+Knows how these files are called and what names an adapter's model; what they hold is the converters' business.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from codespec.catalogue.conversion_cache import SOURCE, Conversion, convert_once, hash_once
+from codespec.catalogue.disk import Say
+from codespec.catalogue.store import MANIFEST
+from codespec.errors import ModelError
+from codespec.text.control_tokens import read_json
+
+GGUF_CONVERTER, ADAPTER_MERGER = "codespec.models.convert_gguf", "codespec.models.merge_adapter"
+ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+
+
+def is_gguf(path: Path) -> bool:
+    """Whether a path means a GGUF file, by its name."""
+    return path.suffix.lower() == ".gguf"
+
+
+def convert_gguf(file: Path, say: Say | None = None) -> Path:
+    """The folder of a GGUF file, converted now if it never was. Raises ModelError in one sentence."""
+    with _readable(file):
+        conversion = Conversion(
+            hash_once(file),
+            GGUF_CONVERTER,
+            (str(file.absolute()),),
+            progress=f"converting {file.name} (once)",
+            waiting="another process converts this file: waiting for it",
+            failed=f"{file} could not be converted",
+            nbytes=file.stat().st_size,
+        )
+        return convert_once(conversion, say)
+
+
+def source_quantization(config: Any) -> str:
+    """How the weights of a converted model were stored, by its config.json: "Q4_1"; "" for any other model."""
+    source = config.get(SOURCE)
+    return str(source.get("quantization", "")) if isinstance(source, dict) else ""
+
+
+def is_adapter(folder: Path) -> bool:
+    """Whether a folder holds an adapter and no model."""
+    return (folder / ADAPTER_CONFIG).is_file() and not any(folder.glob("model*.safetensors"))
+
+
+def base_model_name(adapter: Path) -> str:
+    """The model that an adapter was trained for, as its configuration names it. Raises ModelError if it names none."""
+    name = read_json(adapter / ADAPTER_CONFIG).get("base_model_name_or_path")
+    if not isinstance(name, str) or not name:
+        raise ModelError(f"{adapter / ADAPTER_CONFIG} does not say which model it is for: export the adapter again.")
+    return name
+
+
+def merge_adapter(base: Path, adapter: Path, say: Say | None = None) -> Path:
+    """The folder of a model (in the Hugging Face layout) with an adapter merged into it, merged now if it never was.
+    Raises ModelError in one sentence.
+    """
+    with _readable(adapter):
+        weights = (*sorted(base.glob("*.safetensors")), adapter / ADAPTER_WEIGHTS)
+        parts = [f"{file.name} {hash_once(file)}\n" for file in (*weights, *_text_files(base), *_text_files(adapter))]
+        conversion = Conversion(
+            hashlib.sha256("".join(parts).encode()).hexdigest(),
+            ADAPTER_MERGER,
+            (str(base.absolute()), str(adapter.absolute())),
+            progress=f"merging the adapter {adapter} into its model (once)",
+            waiting="another process merges this adapter: waiting for it",
+            failed=f"The adapter {adapter} could not be merged",
+            nbytes=sum(file.stat().st_size for file in weights),
+        )
+        return convert_once(conversion, say)
+
+
+def _text_files(folder: Path) -> list[Path]:
+    """Configuration, tokenizer and chat template, which the merged model takes over from either side."""
+    return sorted(file for ending in ("*.json", "*.jinja") for file in folder.glob(ending) if file.name != MANIFEST)
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Turns an error of the file system into one sentence about the file, or about `path` where it names none."""
+    try:
+        yield
+    except OSError as error:
+        where = error.filename or path
+        raise ModelError(f"{where} can't be used ({error.strerror}): check the path and its permissions.") from error

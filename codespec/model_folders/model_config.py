@@ -1,0 +1,120 @@
+"""What a model's config.json says: its architecture, whether that can be drafted for, and whether its sizes are true.
+
+An architecture is refused by name, before anything is loaded; the loader's own ragged check decides in the end. The
+sizes are compared with the headers of the weight files before anything of that size is allocated. Sizes that are each
+plausible but multiply to more than the files hold are left to the loader (`models.checked_config`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from codespec.errors import ModelError
+from codespec.model_folders.weights import Tensor, read_header, weight_files
+from codespec.text.control_tokens import read_json
+
+Config = Mapping[str, Any]
+
+_WRITES_TEXT = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
+_RECURRENT_LAYERS = ("mamba", "linear_attention", "recurrent", "conv", "rwkv", "gated_delta")
+_RECURRENT_MODELS = (
+    "bamba", "falcon_h1", "falcon_mamba", "granitemoehybrid", "jamba", "lfm2", "mamba", "nemotron_h", "olmo_hybrid",
+    "qwen3_5", "qwen3_next", "recurrent_gemma", "rwkv", "xlstm", "zamba",
+)  # fmt: skip
+_OWN_ATTENTION = ("bloom", "codegen", "gptj", "mpt")  # they ignore transformers' attention interface
+
+HARMLESS = 1 << 16  # sizes up to here are never refused: windows, chunks, positions
+_LAYERS = re.compile(r"(?:n|num)(?:_hidden)?_layers?|(?:num_)?(?:en|de)coder_layers")
+_EXPERTS = re.compile(r"(?:\w+_)?experts")
+_SIZE = re.compile(
+    r"(?!\w*(?:chunk|context|ctx|length|param|position|sample|step|token|window))"  # nothing of that size is allocated
+    r"(?:(?:n|num|d)_\w+|\w+_(?:sizes?|dims?|rank|heads|features|channels)|width|depth)"
+)
+_NUMBERED = re.compile(r"(?:^|(?<=\.))(\d+)(?=\.)")
+
+
+def text_config(config: Config) -> Config:
+    """The part of a configuration that describes the language model."""
+    inner = config.get("text_config")
+    return {**config, **inner} if isinstance(inner, Mapping) else config
+
+
+def architecture(config: Config) -> str:
+    """The class a model was saved as, else its model type."""
+    names = config.get("architectures")
+    return str(names[0] if isinstance(names, list) and names else config.get("model_type") or "unknown")
+
+
+def why_unsuitable(config: Config) -> str:
+    """Why a model can neither draft nor be drafted for, with the mend; "" if nothing in its configuration says so."""
+    name, kind = architecture(config), str(text_config(config).get("model_type") or "")
+    if config.get("is_encoder_decoder"):
+        return f"{name} is an encoder and a decoder: choose a causal language model"
+    if config.get("architectures") and not name.endswith(_WRITES_TEXT):
+        return f"{name} does not write text: choose a causal language model"
+    listed = text_config(config).get("layer_types")
+    layers = {str(layer) for layer in listed} if isinstance(listed, list) else set()
+    if kind.startswith(_RECURRENT_MODELS) or any(word in layer for word in _RECURRENT_LAYERS for layer in layers):
+        return f"{name} has recurrent layers, whose state can't be rolled back yet: choose an attention-only model"
+    if kind in _OWN_ATTENTION:
+        return f"{name} does not use transformers' attention interface: choose another architecture"
+    return ""
+
+
+def context_length(config: Config) -> int | None:
+    """The longest text in tokens that a model reads; None where it does not say."""
+    for key in ("max_position_embeddings", "n_positions", "n_ctx", "max_sequence_length", "max_seq_len", "seq_length"):
+        value = text_config(config).get(key)
+        if isinstance(value, int):
+            return value
+    return None
+
+
+def check_claims(folder: Path) -> list[Tensor]:
+    """The tensors of the weight files. Raises ModelError if they are broken or smaller than config.json claims."""
+    tensors = [tensor for file in weight_files(folder) for tensor in read_header(file)]
+    numbered = _count_numbered(tensor.name for tensor in tensors)
+    widest = max((size for tensor in tensors if tensor.count for size in tensor.shape), default=0)
+    stacked = max((tensor.shape[0] for tensor in tensors if tensor.count and len(tensor.shape) > 2), default=0)
+    for name, value in _numbers(read_json(folder / "config.json")):
+        if _LAYERS.fullmatch(name):
+            held, what = numbered, f"{numbered} layers"
+        elif _EXPERTS.fullmatch(name):
+            held, what = max(numbered, stacked), f"{max(numbered, stacked)} parts of a kind"
+        elif _SIZE.fullmatch(name):
+            held, what = max(widest, HARMLESS), f"nothing larger than {widest}"
+        else:
+            continue
+        if value > held:
+            raise not_held(folder, f"{name} = {value}", what)
+    return tensors
+
+
+def not_held(folder: Path, claim: str, held: str) -> ModelError:
+    """The error for a size that the weights don't have."""
+    return ModelError(
+        f"The configuration of {folder} claims {claim}, and its weights hold {held}: fetch or export the model again."
+    )
+
+
+def _count_numbered(names: Iterable[str]) -> int:
+    """The most parts of one kind, such as layers: `model.layers.7.mlp` is the eighth of its kind."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for name in names:
+        for match in _NUMBERED.finditer(name):
+            found[name[: match.start()]].add(match[1])
+    return max((len(numbers) for numbers in found.values()), default=0)
+
+
+def _numbers(values: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """Every number with its key, nested tables and lists included."""
+    for name, value in values.items():
+        for item in value if isinstance(value, list) else [value]:
+            if isinstance(item, Mapping):
+                yield from _numbers(item)
+            elif isinstance(item, int | float) and not isinstance(item, bool):
+                yield name, item

@@ -1,0 +1,125 @@
+"""What retokenization costs a pair: how much of a perfect drafter's text survives in the target's tokens.
+
+The perfect drafter knows the file. At many positions it drafts the true text in whole tokens of its own, until they are
+as many bytes as n average target tokens. The draft is then compared with the target's own tokens of the file. A loss
+means that a draft ends inside a target token. (The engine asks for a quarter more text and cuts in tokens, so it loses
+no more than that.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from codespec.errors import TokenizerError
+from codespec.text.align import byte_ends, complete_utf8_length, retokenize_batch, tail_window
+from codespec.text.tokenizer import TextTokenizer
+
+LENGTHS = (4, 8, 16)
+POSITIONS = 1500  # drafts a length: the standard error of the share is then below 0.5 %
+_WINDOW = 256  # bytes before a position that a tail window can need
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizedText:
+    """A text in the target's tokens, whose byte `ends` are given; `drafter_tokens` counts the drafter's."""
+
+    data: bytes
+    ids: list[int]
+    ends: list[int]
+    drafter_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class PerfectDrafts:
+    """Drafts of about `tokens` target tokens by a perfect drafter: sums over `rounds` positions, in target tokens."""
+
+    tokens: int
+    rounds: int
+    drafted: int
+    accepted: int
+
+    @property
+    def survival(self) -> float | None:
+        """The share of drafted tokens that the target's own tokens confirm."""
+        return self.accepted / self.drafted if self.drafted else None
+
+    @property
+    def accepted_a_round(self) -> float | None:
+        """Accepted tokens of one draft, without the bonus token."""
+        return self.accepted / self.rounds if self.rounds else None
+
+
+def tokenize_texts(target: TextTokenizer, drafter: TextTokenizer, texts: Sequence[str]) -> list[TokenizedText]:
+    """The texts that both tokenizers can encode."""
+    tokenized = []
+    for text in texts:
+        try:
+            ids, drafter_tokens = target.encode(text), len(drafter.encode(text))
+        except TokenizerError:  # a vocabulary without byte tokens: the report counts what is left out
+            continue
+        data = text.encode("utf-8")
+        tokenized.append(TokenizedText(data, ids, byte_ends(target, ids, length=len(data)), drafter_tokens))
+    return tokenized
+
+
+def measure_perfect_drafts(
+    target: TextTokenizer,
+    drafter: TextTokenizer,
+    texts: Sequence[TokenizedText],
+    tokens: int,
+    *,
+    positions: int = POSITIONS,
+) -> PerfectDrafts:
+    """Drafts `tokens` target tokens at up to `positions` evenly spread positions and counts what survives.
+
+    With a shared vocabulary ids pass straight through, so everything survives.
+    """
+    at = _positions(texts, tokens, positions)
+    if target.fingerprint == drafter.fingerprint:
+        return PerfectDrafts(tokens, len(at), tokens * len(at), tokens * len(at))
+    windows = [tail_window(text.data[max(0, start - _WINDOW) : start]) for text, _, start in at]
+    drafts = _perfect_drafts(drafter, texts, at, windows, tokens)
+    drafted = accepted = 0
+    candidates = retokenize_batch(target, list(zip(windows, drafts, strict=True)))
+    for (text, index, _), ids in zip(at, candidates, strict=True):
+        drafted += len(ids)
+        accepted += _count_equal(ids, text.ids[index : index + len(ids)])
+    return PerfectDrafts(tokens, len(at), drafted, accepted)
+
+
+def _positions(texts: Sequence[TokenizedText], tokens: int, most: int) -> list[tuple[TokenizedText, int, int]]:
+    """(text, index of the next token, its first byte), never so near the end that a draft has no room.
+
+    Positions inside a character are left out, because there a drafter has to wait.
+    """
+    every = [(text, index) for text in texts for index in range(1, len(text.ids) - 3 * tokens)]
+    chosen = every[:: max(1, -(-len(every) // most))]
+    found = [(text, index, text.ends[index - 1]) for text, index in chosen]
+    return [(text, index, start) for text, index, start in found if text.data[start] & 0xC0 != 0x80]
+
+
+def _perfect_drafts(
+    drafter: TextTokenizer,
+    texts: Sequence[TokenizedText],
+    at: Sequence[tuple[TokenizedText, int, int]],
+    windows: Sequence[bytes],
+    tokens: int,
+) -> list[bytes]:
+    """The true text after each position, up to the drafter's token that reaches the size of an average draft."""
+    total = sum(len(text.ids) for text in texts)
+    size = max(1, round(tokens * sum(len(text.data) for text in texts) / max(1, total)))
+    ahead = [text.data[start : start + 2 * size + 64] for text, _, start in at]
+    units = retokenize_batch(drafter, list(zip(windows, ahead, strict=True)))
+    drafts = []
+    for ids, text in zip(units, ahead, strict=True):
+        ends = accumulate(len(drafter.token_bytes[number]) for number in ids)
+        end = next((end for end in ends if end >= size), complete_utf8_length(text))
+        drafts.append(text[:end])
+    return drafts
+
+
+def _count_equal(ids: Sequence[int], canonical: Sequence[int]) -> int:
+    differing = (n for n, (a, b) in enumerate(zip(ids, canonical, strict=False)) if a != b)
+    return next(differing, min(len(ids), len(canonical)))

@@ -1,0 +1,138 @@
+"""`codespec complete` where a daemon runs, as real processes: it is asked where it would write the same text, with the
+same output as without it, and every reason not to ask it is one line.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from codespec.proof import PATH
+from tests.cli.conftest import SOURCE, Models
+from tests.cli.processes import run, user_environment
+from tests.cli.test_light import BLOCK
+from tests.lsp.impostors import Answer, impostor, knows_nothing, plays_daemon
+from tests.server.test_process import Process, daemon
+
+LOADING = "codespec: loading the models here: "
+
+
+class Asking:
+    """A daemon of the user's, and `codespec complete` beside it."""
+
+    def __init__(self, models: Models, served: Process, folder: Path) -> None:
+        self.flags = [*models.flags, "--proposers", "draft_model"]  # what was written before is then no draft
+        self.served, self.folder = served, folder
+        self.file = folder / "shapes.py"
+        self.file.write_text(SOURCE)
+        self.environment = {"CODESPEC_SERVE_PORT": str(served.port), "XDG_STATE_HOME": str(folder)}
+        (folder / "no_torch").mkdir()
+        (folder / "no_torch" / "sitecustomize.py").write_text(BLOCK.format(blocked=("torch",)))
+
+    def complete(self, *words: str, torch: bool = True, **environment: str) -> subprocess.CompletedProcess[str]:
+        path = {} if torch else {"PYTHONPATH": str(self.folder / "no_torch")}
+        more = {**self.environment, **path, **environment}
+        return run("complete", f"{self.file}:11:20", *self.flags, "--max-tokens", "16", *words, **more)
+
+
+@pytest.fixture(scope="module")
+def asking(models: Models, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asking]:
+    folder = tmp_path_factory.mktemp("asking")
+    flags = [*models.flags, "--proposers", "draft_model"]
+    with daemon(*flags, env=user_environment(XDG_STATE_HOME=str(folder))) as served:
+        served.until_ready()
+        yield Asking(models, served, folder)
+
+
+def untimed(out: str) -> str:
+    return re.sub(r"\d+ ms", "… ms", out)
+
+
+@pytest.mark.parametrize(
+    "shape", [("--shape", "raw"), ("--shape", "block", "--no-heal"), ("--no-speculation",)], ids=str
+)
+@pytest.mark.parametrize("printed", ["--json", "--show-draft", ""])
+def test_the_output_is_the_same_in_both_ways(printed: str, shape: tuple[str, ...], asking: Asking) -> None:
+    words = [*shape, *([printed] if printed else [])]
+    by_daemon, here = asking.complete(*words, torch=False), asking.complete(*words, "--local")
+    assert (by_daemon.returncode, here.returncode) == (0, 0), by_daemon.stderr + here.stderr
+    assert by_daemon.stderr == here.stderr
+    if printed != "--json":
+        assert untimed(by_daemon.stdout) == untimed(here.stdout)
+        return
+    one, other = json.loads(by_daemon.stdout), json.loads(here.stdout)
+    assert [one[name] for name in ("text", "finish_reason", "token_ids")] == [
+        other[name] for name in ("text", "finish_reason", "token_ids")
+    ]
+    assert one.keys() == other.keys() and one["stats"].keys() == other["stats"].keys()
+    for name in ("rounds", "drafted", "accepted", "committed", "prompt_tokens", "ended", "notes", "by_context"):
+        assert one["stats"][name] == other["stats"][name], name
+
+
+def test_sampled_text_is_the_same(asking: Asking) -> None:
+    words = ["--temperature", "0.8", "--seed", "7", "--shape", "raw"]
+    by_daemon, here = asking.complete(*words, torch=False), asking.complete(*words, "--local")
+    assert by_daemon.stdout == here.stdout != "" and by_daemon.returncode == here.returncode == 0
+
+
+def test_local_does_not_ask(asking: Asking) -> None:
+    assert "torch is not installed" in asking.complete("--local", torch=False).stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--dtype", "bfloat16"], "its dtype is 'float32' and not 'bfloat16'"),
+        (["--mode", "fast"], "its mode is 'exact' and not 'fast'"),
+        (["--context", "512"], "its context is 0 and not 512"),
+        (["--policy", "fixed:2", "--show-draft"], "its policy is 'fixed' and not 'fixed:2'"),
+        (["--max-tokens", "1025"], "it writes at most 1024 tokens"),
+    ],
+)
+def test_another_text_is_loaded_here_and_said(words: list[str], reason: str, asking: Asking) -> None:
+    done = asking.complete(*words, torch=False)
+    said = f"{LOADING}the daemon at http://127.0.0.1:{asking.served.port} can't be asked ({reason})"
+    assert done.stderr.splitlines()[0] == said and "torch is not installed" in done.stderr
+
+
+def test_another_model_is_loaded_here_and_said(asking: Asking, models: Models) -> None:
+    done = asking.complete("--target", str(models.drafter), torch=False)
+    assert "(it runs another target)" in done.stderr
+    done = asking.complete("--drafter", str(models.target), torch=False)
+    assert done.returncode == 0 and done.stderr == "", "another drafter writes the same text"
+    done = asking.complete("--drafter", str(models.target), "--show-draft", torch=False)
+    assert "(it runs another drafter)" in done.stderr
+
+
+def test_another_policy_writes_the_same_text(asking: Asking) -> None:
+    done = asking.complete("--policy", "fixed:2", torch=False)
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout == asking.complete("--local").stdout
+
+
+def test_a_request_that_the_daemon_refuses_is_one_sentence(asking: Asking) -> None:
+    done = asking.complete("--max-tokens", "-1", torch=False)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1) and "max_tokens" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [(knows_nothing, "can't prove that it is yours"), (plays_daemon, "asks for a token (CODESPEC_SERVE_TOKEN)")],
+    ids=["knows nothing", "plays"],
+)
+def test_an_impostor_gets_no_text(answer: Answer, reason: str, models: Models, source: Path, tmp_path: Path) -> None:
+    with impostor(answer) as one:
+        words = ["complete", f"{source}:11:20", *models.flags, "--max-tokens", "4"]
+        done = run(*words, CODESPEC_SERVE_PORT=str(one.port), XDG_STATE_HOME=str(tmp_path))
+        assert one.asked == [f"POST {PATH}"] and "circumference" not in one
+    assert done.returncode == 0 and done.stdout.strip()
+    assert done.stderr.splitlines()[0] == f"{LOADING}the daemon at {one.url} can't be asked (it {reason})"
+
+
+def test_nobody_there_is_no_news(models: Models, source: Path) -> None:
+    done = run("complete", f"{source}:11:20", *models.flags, "--max-tokens", "4")
+    assert (done.returncode, done.stderr) == (0, "")
