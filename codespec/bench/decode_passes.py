@@ -15,7 +15,7 @@ import torch
 from codespec.bench.decode_prediction import predicted_seconds
 from codespec.bench.peers.contest import DTYPES, Answer, Contestant, Family, PeerError, Task, Variant, Work
 from codespec.bench.peers.ours import FAMILY, OFF, OwnModels
-from codespec.models.language_model import Rows
+from codespec.models.rows import Rows
 from codespec.training.loops import is_loop
 
 MANY = 4  # prompts that stand for every concurrency above one when variants are compared

@@ -18,8 +18,9 @@ from codespec_grammars import ContextTracker
 from codespec import __version__
 from codespec.control import kept
 from codespec.control.costs import CostTable, Curve, ForwardCost, Point
-from codespec.models.language_model import LanguageModel, Rows
+from codespec.models.language_model import LanguageModel
 from codespec.models.processor import processor
+from codespec.models.rows import Rows
 from codespec.models.timing import SHORT, Shape, measure, time_rows
 from codespec.text.align import retokenize_batch
 

@@ -19,7 +19,8 @@ import torch
 
 from codespec.control import kept
 from codespec.engine.fingerprint import fingerprint
-from codespec.models.language_model import LanguageModel, Rows
+from codespec.models.language_model import LanguageModel
+from codespec.models.rows import Rows
 
 KIND = 1  # how it is measured: what was measured in another way is not read
 FEW, MANY, FAR = 64, 256, 1024  # tokens read at once where that takes long, and elsewhere; tokens before them

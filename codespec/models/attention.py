@@ -23,8 +23,8 @@ from transformers import AttentionInterface
 
 from codespec.models.cache import KVCache, LayerShape
 from codespec.models.call_shape import KEY_BLOCK, UNTRIED, CallShape
-from codespec.models.device_rows import DeviceRows
-from codespec.models.slot_attention import slot_attention
+from codespec.models.cuda.device_rows import DeviceRows
+from codespec.models.cuda.slot_attention import slot_attention
 from codespec.models.span_groups import Group, Grouping, Span
 
 NAME = "codespec"

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from codespec.errors import ModelError
 from codespec.models.call_shape import KEY_BLOCK
-from codespec.models.fused import scatter
+from codespec.models.rowwise import scatter
 
 CAPACITY_UNIT = KEY_BLOCK  # exact attention reads whole blocks
 LayerShape = tuple[int, int, int]  # kv heads, key size, value size

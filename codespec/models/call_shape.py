@@ -1,9 +1,9 @@
-"""With how many rows a model calls its kernels. Knows numbers; knows no kernel, no model and how to find none of them.
+"""With how many rows a model calls its kernels. Knows numbers; knows no kernel and no model.
 
 Kernels choose their tiles and the order of their sums by the number of rows, so a row's bits may depend on how many
-others are computed with it. What cannot change them on any processor is one shape of call: as many rows in every
-product, as many query rows over whole blocks of keys in every call of attention. `models.invariance` finds the cheapest
-shape that holds here.
+others are computed with it. One shape of call keeps them the same on any processor: as many rows in every product, as
+many query rows over whole blocks of keys in every call of attention. `models.call_search` finds the cheapest shape that
+does so on this machine.
 """
 
 from __future__ import annotations

@@ -17,27 +17,16 @@ from torch import Tensor, nn
 from codespec.models.attention import Heads, Seam, Step
 from codespec.models.cache import KVCache, LayerShape
 from codespec.models.call_shape import FAST, UNTRIED, CallShape
-from codespec.models.device_rows import DeviceRows, tile_positions
-from codespec.models.graphs import Graphs, Progress, StepRunner
+from codespec.models.cuda.device_rows import DeviceRows, tile_positions
+from codespec.models.cuda.graphs import Graphs, Progress, StepRunner
 from codespec.models.linear import tiled_linears
 from codespec.models.rotary import RequestRotary, SlotFrequencies
+from codespec.models.rows import Rows, kept_rows
 from codespec.models.span_groups import Span
 from codespec.text.tokenizer import TextTokenizer
 
 if TYPE_CHECKING:
-    from codespec.models.team import Team
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """What one sequence brings to a forward: ids for positions start, start+1, … of its slot; logits of the last
-    `keep`.
-    """
-
-    slot: int
-    start: int
-    ids: Sequence[int]
-    keep: int = 1
+    from codespec.models.parallel.group import TensorParallelGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +86,7 @@ class LanguageModel:
         self._rotary = rotary
         self._frequencies = SlotFrequencies(rotary, 1, device) if rotary else None
         self._runner: StepRunner | None = None
-        self.team: Team | None = None  # others that hold a share of the model and repeat what is done with it
+        self.tp_group: TensorParallelGroup | None = None  # whose workers repeat what is done with the model
 
     def use(self, calls: CallShape) -> None:
         """From now on products and attention are called in this shape, where the host walks through a step."""
@@ -165,7 +154,7 @@ class LanguageModel:
         logits = runner.run(batch) if runner is not None else self._walk(batch, cache)
         if cache is not None:
             for rows in batch:
-                cache.lengths[rows.slot] = rows.start + len(rows.ids)
+                cache.lengths[rows.slot] = rows.end
         logits[:, self.choosable :] = -torch.inf
         return logits
 
@@ -181,8 +170,8 @@ class LanguageModel:
         self.cache.fork(source, target, length)
 
     def _tell(self, name: str, *arguments: object) -> None:
-        if self.team is not None:
-            self.team.call(name, *arguments)
+        if self.tp_group is not None:
+            self.tp_group.call(name, *arguments)
 
     def _walk(self, batch: Sequence[Rows], cache: KVCache | None) -> Tensor:
         """A step in spans."""
@@ -214,14 +203,12 @@ class LanguageModel:
     def _lay_out(self, batch: Sequence[Rows], cache: KVCache | None) -> tuple[Step, Tensor, Tensor, Tensor]:
         ids: list[int] = []
         positions: list[int] = []
-        kept: list[int] = []
         spans: list[Span] = []
         for rows in batch:
-            begin, end = len(ids), len(ids) + len(rows.ids)
-            spans.append(Span(rows.slot, rows.start, begin, end))
+            spans.append(Span(rows.slot, rows.start, len(ids), len(ids) + len(rows.ids)))
             ids.extend(rows.ids)
-            positions.extend(range(rows.start, rows.start + len(rows.ids)))
-            kept.extend(range(end - rows.keep, end))
+            positions.extend(range(rows.start, rows.end))
+        kept = list(kept_rows(batch))
         step = Step(spans, cache, self.calls)
         if self._frequencies is not None:
             slots = [span.slot for span in spans for _ in range(span.rows)]

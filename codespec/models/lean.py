@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from codespec.models.attention import Seam, Step, attend
-from codespec.models.fused import add_rms_norm, make_angles, rms_norm, rotate, silu_mul
+from codespec.models.rowwise import add_rms_norm, make_angles, rms_norm, rotate, silu_mul
 from codespec.models.span_groups import Span
 
 ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")

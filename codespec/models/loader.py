@@ -18,21 +18,27 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from codespec.errors import ModelError, TokenizerError
-from codespec.models import invariant_linear
 from codespec.models.attention import NAME, Seam, register
 from codespec.models.call_shape import FAST, UNTRIED
-from codespec.models.checked_config import read_config
-from codespec.models.elementwise import replace_activations
-from codespec.models.enlarge import enlarge
+from codespec.models.cuda import invariant_linear
+from codespec.models.cuda.slot_attention import require_triton
 from codespec.models.language_model import LanguageModel, ModelSpec, Steps
 from codespec.models.lean import make_lean
-from codespec.models.linear import can_pack, tile_linears
+from codespec.models.linear import can_pack, can_quantize, quantize_linears, tile_linears
 from codespec.models.memory_plan import demand_room, free_memory, weights_claim
-from codespec.models.quantized import can_quantize, quantize_linears
+from codespec.models.model_check import (
+    FAILURES,
+    check_seam,
+    check_windows,
+    one_line,
+    quiet,
+    read_config,
+    reference_logits,
+    refusal,
+)
 from codespec.models.rotary import replace_rotary
-from codespec.models.seam_check import FAILURES, check_seam, check_windows, one_line, quiet, reference_logits, refusal
-from codespec.models.shapes import Shape
-from codespec.models.slot_attention import require_triton
+from codespec.models.rowwise import replace_activations
+from codespec.models.shapes import Shape, enlarge
 from codespec.pair.architecture import architecture
 from codespec.pair.folder import find_folder
 from codespec.pair.weights import read_header, read_weights
@@ -40,7 +46,7 @@ from codespec.text.control_tokens import declared_eos_ids, read_json
 from codespec.text.tokenizer import TextTokenizer
 
 if TYPE_CHECKING:
-    from codespec.models.team import Team
+    from codespec.models.parallel.group import TensorParallelGroup
 
 SIMULATED = "{name} is padded to the size of {shape}: speeds are those of that size, texts are its own up to rounding"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "int8": torch.float32}
@@ -53,10 +59,10 @@ def load_model(
     dtype: str = "float32",
     exact: bool = True,
     shape: Shape | None = None,
-    team: Team | None = None,
+    tp_group: TensorParallelGroup | None = None,
 ) -> LanguageModel:
     """Loads `name` (a local folder in the Hugging Face layout, or a hub id), enlarged if a shape is given; slots are
-    allocated later. `int8` is for drafters: float32 but for its products. With a `team` it is this process's share.
+    allocated later. `int8` is for drafters: float32 but for its products. With a `tp_group` it is this process's share.
 
     Raises ModelError with one sentence for everything a user can meet: a missing or truncated folder, an architecture
     that does not pass the seam's check, an unknown dtype or device.
@@ -71,11 +77,11 @@ def load_model(
     free = free_memory(where)
     if free is not None:
         count = shape.parameters if shape else _parameters(folder, config)
-        demand_room([weights_claim(name, count, DTYPES[dtype], team.size if team else 1)], free)
-    network = _network(folder, config, DTYPES[dtype], team)
+        demand_room([weights_claim(name, count, DTYPES[dtype], tp_group.size if tp_group else 1)], free)
+    network = _network(folder, config, DTYPES[dtype], tp_group)
     whole = sum(p.numel() for p in network.parameters())
-    if team is not None:
-        from codespec.models.split import localize  # with what torch needs for it, a third of a second
+    if tp_group is not None:
+        from codespec.models.parallel.split import localize  # with what torch needs for it, a third of a second
 
         localize(network, exact)
     tokenizer = _tokenizer(folder)
@@ -88,9 +94,9 @@ def load_model(
     model = wrap(
         network, tokenizer, name, device=where, dtype=DTYPES[dtype], exact=exact, shape=shape, pack=dtype != "int8"
     )
-    if team is not None:
+    if tp_group is not None:
         model.spec = replace(model.spec, parameters=whole)
-        model.team = team if team.rank == 0 else None
+        model.tp_group = tp_group if tp_group.rank == 0 else None
     return model if dtype != "int8" else _quantize(model)
 
 
@@ -221,10 +227,10 @@ def _check_folder(folder: Path) -> None:
             raise ModelError(f"{file} is truncated or corrupt ({error}): fetch or export the model again.") from error
 
 
-def _network(folder: Path, config: Any, dtype: torch.dtype, team: Team | None) -> Any:
+def _network(folder: Path, config: Any, dtype: torch.dtype, tp_group: TensorParallelGroup | None) -> Any:
     transformers_logging.disable_progress_bar()
     loader: Any = AutoModelForCausalLM
-    split = {} if team is None else _split(team)
+    split = {} if tp_group is None else _split(tp_group)
     try:
         with quiet():
             network, report = loader.from_pretrained(
@@ -259,10 +265,10 @@ def _network(folder: Path, config: Any, dtype: torch.dtype, team: Team | None) -
     return network
 
 
-def _split(team: Team) -> dict[str, Any]:
+def _split(tp_group: TensorParallelGroup) -> dict[str, Any]:
     from transformers.distributed.configuration_utils import DistributedConfig  # younger than the rest
 
-    return {"distributed_config": DistributedConfig(tp_plan="auto", tp_size=team.size)}
+    return {"distributed_config": DistributedConfig(tp_plan="auto", tp_size=tp_group.size)}
 
 
 def _tokenizer(folder: Path) -> TextTokenizer:

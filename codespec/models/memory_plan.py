@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from codespec.errors import ModelError
-from codespec.models.buckets import Buckets
 from codespec.models.cache import CAPACITY_UNIT, cache_bytes
+from codespec.models.cuda.graphs import Buckets
 
 if TYPE_CHECKING:
     from codespec.models.language_model import LanguageModel

@@ -21,8 +21,7 @@ from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM
 
 from codespec.errors import CodespecError, ModelError
-from codespec.models.checked_config import read_config
-from codespec.models.seam_check import FAILURES, one_line
+from codespec.models.model_check import FAILURES, one_line, read_config
 from codespec.pair.adapted import CONFIG, WEIGHTS
 from codespec.pair.made import FORMAT, SOURCE
 from codespec.pair.weights import read_header

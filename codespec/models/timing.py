@@ -1,4 +1,5 @@
-"""How long a model's forward takes here, by rows, context and batch: measured at start, within a budget of seconds.
+"""How long a model's forwards take here: by rows, context and batch, by threads, and in one shape of call against
+another. Measured at start, within a budget of seconds.
 
 Points are visited in turn, again and again, and each keeps its median, so that a moment in which the machine was busy
 does not fall on one point alone. The shortest times would tell of the machine's best moments, in which more rows cost
@@ -8,14 +9,17 @@ less beside the first than they do later. Knows models whose slots are free; kno
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from statistics import median_low  # of two visits the second: kernels are compiled in the first
+from collections.abc import Callable, Sequence
+from statistics import median, median_low
 
 import torch
 
-from codespec.models.language_model import LanguageModel, Rows
+from codespec.models.call_shape import CallShape
+from codespec.models.language_model import LanguageModel
+from codespec.models.rows import Rows
 
 Shape = tuple[int, int, int]  # rows, batch, context
+Timer = Callable[[LanguageModel], float]
 
 SHORT, LONG = 64, 1024  # tokens of context
 GRIDS = (  # rows at the short context, rows at the long one; the finest that the budget lets visit twice
@@ -26,6 +30,7 @@ GRIDS = (  # rows at the short context, rows at the long one; the finest that th
 MOST_SWEEPS = 12
 TURN = 5  # forwards with one number of threads before the other's turn
 CLEARLY = 0.9
+LEAST_TURNS, MOST_TURNS = 3, 15  # of a comparison of two shapes of call
 
 
 def measure(models: Sequence[LanguageModel], budget: float) -> list[dict[Shape, float]]:
@@ -44,6 +49,7 @@ def measure(models: Sequence[LanguageModel], budget: float) -> list[dict[Shape, 
         sweeps += 1
     for model in models:
         _empty(model)
+    # Of two visits the second: kernels are compiled in the first.
     return [{shape: median_low(times) for shape, times in found.items()} for found in taken]
 
 
@@ -117,3 +123,38 @@ def time_rows(model: LanguageModel, counts: Sequence[int], context: int) -> floa
 def _finish(model: LanguageModel) -> None:
     if model.device.type == "cuda":
         torch.cuda.synchronize(model.device)
+
+
+def time_prompt(model: LanguageModel, length: int, chunk: int) -> float:
+    """The seconds of a prompt of `length` tokens in slot 0, `chunk` rows at once, up to the last one's logits."""
+    model.admit(0, length)
+    began = time.perf_counter()
+    for start in range(0, length, chunk):
+        end = min(start + chunk, length)
+        model.forward([Rows(0, start, [1] * (end - start), keep=int(end == length))])
+    return time.perf_counter() - began
+
+
+def cost_over_fast(
+    model: LanguageModel, calls: CallShape, fast: CallShape, timers: Sequence[Timer], seconds: float
+) -> list[float]:
+    """For each timer its time in `calls` over that in `fast`: the median of turns, for about `seconds`. The model is in
+    `calls` and its slots are empty afterwards.
+    """
+    for shape in (fast, calls):  # kernels are compiled before anything counts
+        model.use(shape)
+        for timer in timers:
+            timer(model)
+    ratios: list[list[float]] = [[] for _ in timers]
+    began, turn = time.perf_counter(), 0
+    while turn < LEAST_TURNS or (turn < MOST_TURNS and time.perf_counter() - began < seconds):
+        for timer, found in zip(timers, ratios, strict=True):
+            taken = {}
+            for shape in (calls, fast) if turn % 2 else (fast, calls):
+                model.use(shape)
+                taken[shape] = timer(model)
+            found.append(taken[calls] / taken[fast])
+        turn += 1
+    model.use(calls)
+    _empty(model)
+    return [median(found) for found in ratios]

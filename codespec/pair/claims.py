@@ -2,7 +2,7 @@
 anything of that size is made.
 
 Knows how configurations spell sizes, and the headers of the files; loads nothing. What is left, sizes that are each
-there but multiply to more than the files hold, the loader compares (`models.checked_config`).
+there but multiply to more than the files hold, the loader compares (`models.model_check`).
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from codespec.errors import ModelError
 from codespec.pair.made import SOURCE, Making, Say, hash_once, made
 
 ENDING = ".gguf"
-CONVERTER = "codespec.models.convert_gguf"
+CONVERTER = "codespec.models.gguf.convert"
 
 
 def is_gguf(path: Path) -> bool:

@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from codespec.models.language_model import LanguageModel, Rows
+from codespec.models.language_model import LanguageModel
+from codespec.models.rows import Rows
 from codespec.training.gaps import Excerpt
 from codespec.training.progress import Steps
 from codespec.training.rates import Table

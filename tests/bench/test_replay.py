@@ -16,7 +16,8 @@ from codespec.control.cost_rule import CostRule
 from codespec.control.draft_length import ConfidenceStopped, DraftLengthPolicy, FixedLength
 from codespec.control.rules_of_thumb import Ds4Table, PlusTwoMinusOne
 from codespec.errors import MismatchError
-from codespec.models.language_model import LanguageModel, Rows
+from codespec.models.language_model import LanguageModel
+from codespec.models.rows import Rows
 from tests.bench.tiny import KINDS, allocate, pair, real_rounds, recordings, replayed, rounds_of, spots
 from tests.control.sequences import table
 from tests.engine.test_planted_faults import correction_dropped

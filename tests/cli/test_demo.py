@@ -16,8 +16,8 @@ from codespec.catalogue.pairs import REFERENCE
 from codespec.catalogue.store import Pulled, folder_of
 from codespec.cli import demo, demo_model
 from codespec.cli.demo_racers import GENERATE, Prompt, Run, Theirs
+from codespec.models.call_search import Finding
 from codespec.models.call_shape import FAST
-from codespec.models.invariance import Finding
 from tests.cli.conftest import Models
 from tests.engine.test_planted_faults import correction_dropped
 

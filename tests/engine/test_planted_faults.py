@@ -11,7 +11,7 @@ from torch import Tensor
 
 from codespec.models.attention import Step
 from codespec.models.cache import KVCache
-from codespec.models.language_model import Rows
+from codespec.models.rows import Rows
 from codespec.sequence import Sequence, Verdict
 from codespec.types import Completion
 from codespec.verify.acceptance import View

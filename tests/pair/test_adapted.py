@@ -22,7 +22,7 @@ from codespec.pair.adapted import adapted, is_adapter
 from codespec.pair.facts import read_facts
 from codespec.pair.folder import find_folder, find_plain_folder
 from codespec.pair.made import SOURCE
-from tests.models.gguf_files import write_model
+from tests.models.gguf.files import write_model
 
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # peft's own
 

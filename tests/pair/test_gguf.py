@@ -22,7 +22,7 @@ from codespec.pair.facts import read_facts
 from codespec.pair.folder import find_folder
 from codespec.pair.gguf import converted, read_source
 from codespec.pair.model_rows import stored_as
-from tests.models.gguf_files import write_model
+from tests.models.gguf.files import write_model
 
 
 @pytest.fixture(autouse=True)

@@ -39,10 +39,9 @@ from codespec.bench.peers.contest import (
 from codespec.bench.peers.meters import Clock, Meter, OnlyReal, time_when_done
 from codespec.bench.peers.ours import FAMILY as OWN
 from codespec.config import EngineConfig
-from codespec.models.enlarge import enlarge
 from codespec.models.loader import DTYPES as TORCH_DTYPES
-from codespec.models.seam_check import FAILURES, one_line, quiet
-from codespec.models.shapes import SHAPES
+from codespec.models.model_check import FAILURES, one_line, quiet
+from codespec.models.shapes import SHAPES, enlarge
 from codespec.pair.folder import find_folder
 
 FAMILY = "transformers"

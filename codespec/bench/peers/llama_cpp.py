@@ -39,9 +39,8 @@ from codespec.bench.peers.hugging_face import load_network
 from codespec.bench.peers.original import Original, find_original
 from codespec.bench.peers.ours import FAMILY as OWN
 from codespec.config import EngineConfig
-from codespec.models.enlarge import enlarge
 from codespec.models.processor import processor
-from codespec.models.shapes import SHAPES
+from codespec.models.shapes import SHAPES, enlarge
 from codespec.pair.folder import find_folder
 from codespec.text.tokenizer import TextTokenizer
 
