@@ -1,6 +1,5 @@
-"""Whether whole forwards of a model vary: a text's logits, keys and values, read in random chunks beside random
-neighbours, against the same text read alone. Knows one model whose slots are free; finds no shape of call and keeps
-nothing.
+"""Whether whole forwards of a model are batch-invariant: a text's logits, keys and values, computed in random chunks
+beside random neighbours, must equal those of the same text alone. Knows one model whose slots are free; keeps nothing.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ OPERATIONS = 4e10  # of multiplication and addition: about half a second
 
 
 def find_variance(model: LanguageModel, chunk: int = CHUNK, length: int = LENGTH) -> str:
-    """Returns "" if a text's logits, keys and values are the same in random chunks beside random neighbours as read
-    chunk by chunk alone, else what differs. Uses slots 0 to 2, which must be free, and of a large model some layers.
+    """Returns "" if a text's logits, keys and values are the same in random chunks beside random neighbours as chunk by
+    chunk alone, else what differs. Uses slots 0 to 2, which must be free, and of a large model some layers.
     """
     assert model.cache is not None and model.cache.slots >= 2
     length, layers = _affordable(model, length)
@@ -59,8 +58,8 @@ def tried_length(model: LanguageModel) -> int:
 
 
 def _affordable(model: LanguageModel, length: int) -> tuple[int, int]:
-    """Tokens and layers that are tried: of a large model one text through its first layers, where they can be had by
-    themselves, else through all of them as far as time allows.
+    """Tokens and layers that are tried: of a large model one text through its first layers, if they can run alone, else
+    through all of them as far as time allows.
     """
     assert model.cache is not None
     length = min(length, model.spec.max_length, model.cache.capacity)
@@ -77,7 +76,7 @@ def _affordable(model: LanguageModel, length: int) -> tuple[int, int]:
 
 @contextmanager
 def _shortened(model: LanguageModel, layers: int) -> Iterator[None]:
-    """The model with its first layers only and no head, whose product is tried by itself; 0: as it is."""
+    """The model with its first layers only and without its head, whose product is tried by itself; 0: unchanged."""
     network, shapes = model.network, model.shapes
     if not isinstance(network, LeanNetwork) or not 0 < layers < len(network.blocks):
         yield
@@ -92,7 +91,7 @@ def _shortened(model: LanguageModel, layers: int) -> Iterator[None]:
 
 
 def _read(model: LanguageModel, slot: int, ids: Sequence[int], start: int, rows: int, keep: int) -> Tensor:
-    """Logits of those of the text's last `keep` rows that lie in this piece."""
+    """Computes one chunk; returns the logits of those of the text's last `keep` rows that are in it."""
     end = min(start + rows, len(ids))
     wanted = max(0, end - max(start, len(ids) - keep))
     return model.forward([Rows(slot, start, ids[start:end], keep=wanted)])[:wanted]
@@ -101,7 +100,7 @@ def _read(model: LanguageModel, slot: int, ids: Sequence[int], start: int, rows:
 def _read_in_pieces(
     model: LanguageModel, ids: Sequence[int], other: Sequence[int], keep: int, chunk: int, random: Random
 ) -> Tensor:
-    """The same from pieces as they come: mostly a verify's few rows, now and then more, beside other texts."""
+    """The same in random chunks beside other texts: mostly the few rows of a verification, sometimes more."""
     assert model.cache is not None
     found, start, length = [], 0, len(ids)
     while start < length:

@@ -1,9 +1,9 @@
-"""Which shape of call leaves a model's rows alone on this processor: found by trying, the cheapest first.
+"""Finds the cheapest shape of call that makes a model batch-invariant on this processor, by trying.
 
-A row's logits and its keys and values must not change by a bit with its neighbours, with how many rows are computed at
-once, or with the chunks a prompt came in. Kernels decide that, and which do differs from processor to processor, so
-nothing is assumed: every different matrix of the model and every kind of its attention is tried, and then whole
-forwards. Knows one model; knows no requests, and keeps nothing.
+A row's logits, keys and values must not change by a bit with its neighbours, with the number of rows computed at once,
+or with the chunks of its prompt. Kernels decide that and differ from processor to processor, so nothing is assumed:
+every different matrix of the model and every kind of its attention is tried, and then whole forwards. Knows one model;
+knows no requests and keeps nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from codespec.models.attention import Heads, Step, attend_group
+from codespec.models.attention import ForwardContext, Heads, attend_group
 from codespec.models.batch_invariance import CHUNK, find_variance, tried_length
 from codespec.models.call_shape import FAST, KEY_BLOCK, CallShape
 from codespec.models.language_model import LanguageModel
@@ -32,17 +32,17 @@ QUERIES = (  # a multiple of query rows, and the most of a call: by what few row
 SIZES = (1, 32)
 FIRST_COUNTS = (1, 2, 33, 5, 17)  # tried with the largest matrix too, whatever it takes
 COUNTS = tuple(dict.fromkeys((*FIRST_COUNTS, 100, 3, 64, 128, 4, 8, 9, 16, 48, 256, 512, *range(1, 97), 192)))
-# Numbers that are compared at least: rounded to two bytes, two orders of a sum differ in about one of 10,000.
+# The least numbers compared: rounded to two bytes, two orders of a sum differ in about one of 10,000.
 COMPARED = {4: 512, 2: 60_000}
-SECONDS = 0.8  # for the products of a model; what is not tried by then is said
+SECONDS = 0.8  # for the products of a model; the finding says what was not tried by then
 PROMPT, STEPS = 512, 16  # rows read for each completion, and its steps: what a tile's time is weighed by
 BAD = (float("nan"), float("inf"), 1e4)
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The shape that holds, or `variance`: what differs whatever is tried; `kernel` says that a library's kernel does
-    so by itself, for which other instructions may help. `tried` says how much was.
+    """The shape that works, or `variance`: what differs in every shape. `kernel` says that a library's kernel varies by
+    itself, where other instructions may help. `tried` says how much was tried.
     """
 
     calls: CallShape
@@ -67,8 +67,8 @@ class Trial:
 
 
 def find_calls(model: LanguageModel, chunk: int = CHUNK, seconds: float = SECONDS) -> Finding:
-    """The cheapest shape in which no product and no attention of the model varies; products are tried within about
-    `seconds`. Needs no slots; the model's own shape is as it was afterwards.
+    """The cheapest shape in which no product and no attention of the model varies; products are tried for about
+    `seconds`. Needs no slots; the model keeps its own shape.
     """
     before = model.calls
     trial = Trial(model, chunk, time.perf_counter() + seconds)
@@ -89,8 +89,8 @@ def find_calls(model: LanguageModel, chunk: int = CHUNK, seconds: float = SECOND
 
 
 def settle(model: LanguageModel, chunk: int = CHUNK, seconds: float = SECONDS) -> Finding:
-    """Finds the shape, uses it, and tries whole forwards in it; where those differ, stricter ones; where the strictest
-    does too the model is left in FAST and is no longer exact. Slots 0 to 2 must be free.
+    """Finds the shape, uses it and tries whole forwards in it; if those differ, stricter shapes. If the strictest
+    differs too, the model is left in FAST and is no longer exact. Slots 0 to 2 must be free.
     """
     found = find_calls(model, chunk, seconds)
     if not found.variance:
@@ -125,7 +125,7 @@ def _find_products(trial: Trial) -> CallShape | None:
 
 
 def _least_rows(trial: Trial, layers: Sequence[TiledLinear]) -> int:
-    """From how many rows on a row's bits are the same with any number; 0 if there is none."""
+    """The number of rows from which a row's bits are the same with any number; 0 if there is none."""
     tries = [_CountTrial(trial, layer) for layer in layers]
     for number, count in enumerate(COUNTS):
         for tried in tries:
@@ -202,7 +202,7 @@ def _product(layer: TiledLinear, calls: CallShape, rows: Tensor) -> Tensor:
 
 
 def _tiles_by_time(trial: Trial, layers: Sequence[TiledLinear]) -> list[int]:
-    """TILES, those first that take least for a prompt and the steps behind it together."""
+    """TILES, the fastest first for a prompt and the steps after it together."""
     every = tiled_linears(trial.model.network)
     head = max(layers, key=lambda layer: layer.out_features, default=None)
     taken = dict.fromkeys(TILES, 0.0)
@@ -251,7 +251,7 @@ def _attention_varies(trial: Trial, heads: Heads, calls: CallShape) -> bool:
 
 
 class _Attended:
-    """Random queries, keys and values of one kind of attention, and what calls of a shape make of them."""
+    """Random queries, keys and values of one kind of attention, and their results in calls of one shape."""
 
     def __init__(self, trial: Trial, heads: Heads, calls: CallShape) -> None:
         self.heads, self.calls, self.chunk = heads, calls, min(trial.chunk, KEY_BLOCK - 8)
@@ -265,7 +265,7 @@ class _Attended:
         self.several = trial.draw(self.many, heads.groups, 32, heads.size)
 
     def verified(self, block: int) -> Iterator[bool]:
-        """1…8 rows and more at the end of a block, compared with 32; of fewer rows more heads, so that enough is."""
+        """1…8 rows and more at the end of a block, compared with 32; with more heads where there are few rows."""
         start = block * KEY_BLOCK - 40
         many = self.many if block == 1 else 1
         whole = self._several(start, slice(0, 32), many)
@@ -278,7 +278,7 @@ class _Attended:
         yield torch.equal(self._several(start, slice(0, 8), many, beside)[:, :, 3], whole[:, :, 3])
 
     def chunks(self, block: int) -> Iterator[bool]:
-        """A prompt's rows in chunks, compared with the largest that there is."""
+        """A prompt's rows in chunks, compared with the largest chunk."""
         start = block * KEY_BLOCK - self.chunk
         whole = self._attend((0, start, self.chunk))
         for rows in (self.chunk - 1, 100, 65, 8):
@@ -306,7 +306,8 @@ class _Attended:
         keys, values = (part[:1, :1, :end].expand(-1, many, -1, -1) for part in (self.keys, self.values))
         sinks = None if self.sinks is None else self.sinks[: heads.groups].repeat(many)
         out = attend_group(
-            Step([], None, self.calls), group, query.reshape(1, many, heads.groups * count, heads.size), keys, values,
+            ForwardContext([], None, self.calls), group, query.reshape(1, many, heads.groups * count, heads.size),
+            keys, values,
             heads.scale, heads.window, heads.softcap, sinks,
         )  # fmt: skip
         return out.reshape(many, heads.groups, count, heads.value_size)
@@ -322,9 +323,9 @@ class _Attended:
             )], dim=2)  # fmt: skip
         query = torch.stack(drawn).reshape(len(parts), heads.kv_heads, heads.groups * rows, heads.size)
         slots, end = slice(parts[0][0], parts[0][0] + len(parts)), group.length + -group.length % self.calls.keys
-        step = Step([], None, self.calls)
+        context = ForwardContext([], None, self.calls)
         out = attend_group(
-            step, group, query, self.keys[slots, :, :end], self.values[slots, :, :end],
+            context, group, query, self.keys[slots, :, :end], self.values[slots, :, :end],
             heads.scale, heads.window, heads.softcap, self.sinks,
         )  # fmt: skip
         return out.reshape(len(parts), heads.kv_heads * heads.groups, rows, heads.value_size)

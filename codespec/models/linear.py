@@ -28,12 +28,12 @@ from transformers.pytorch_utils import Conv1D
 
 from codespec.models.call_shape import FAST, UNTRIED, CallShape
 
-UNCACHED = 64 << 20  # bytes of a model: beyond that each step reads its weights from memory
+UNCACHED = 64 << 20  # bytes of a model from which each step reads its weights from memory
 LARGE = 1 << 20  # bytes of a matrix that is worth measuring
-HUGE = 64_000_000  # values of one that is tried with few rows, as few go through it
-PADDED = (4, 5, 6)  # rows that may be computed sooner than one or two
+HUGE = 64_000_000  # values of a matrix that is tried with few rows only, because few go through it
+PADDED = (4, 5, 6)  # rows that may be computed faster than one or two
 TURNS = 5
-CLEARLY = 0.95  # of the time: what pads for less would follow the noise
+CLEARLY = 0.95  # of the time: less would follow the noise
 # With AMX a NaN in one row reaches other rows where the depth is no multiple of this (oneDNN issue 5717).
 DEPTH_UNIT = 32
 PAGE = 2 << 20
@@ -42,7 +42,7 @@ QUANTIZED_TOLERANCE = 0.02  # of the largest result
 
 
 class TiledLinear(nn.Module):
-    """`nn.Linear` in calls of one shape; [*, in] -> [*, out]. `packed` keeps the weight in the kernel's own layout."""
+    """`nn.Linear` in calls of one shape; [*, in] -> [*, out]. `packed` is the weight in the kernel's own layout."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None, calls: CallShape, packed: bool = True) -> None:
         super().__init__()
@@ -101,8 +101,8 @@ class TiledLinear(nn.Module):
 
 
 def measure_least_rows(kinds: Sequence[Sequence[TiledLinear]], least: int) -> int:
-    """The one of PADDED at which a step's products are computed soonest together, if clearly sooner than `least` rows;
-    else that. `kinds` are the layers of a step, alike ones together: each call takes another one, so that its weight
+    """The one of PADDED at which a step's products are fastest together, if clearly faster than `least` rows; else
+    `least`. `kinds` are the layers of a step, equal ones together: each call takes another one, so that its weight
     comes from memory as in a step.
     """
     total = dict.fromkeys((least, *(rows for rows in PADDED if rows > least)), 0.0)
@@ -123,8 +123,8 @@ def measure_least_rows(kinds: Sequence[Sequence[TiledLinear]], least: int) -> in
 
 
 def can_pack(dtype: torch.dtype) -> str:
-    """Checks on a small product that the packed op is there and right; returns "" or what is wrong. Whether its rows
-    are their own is tried on the model itself (`models.call_search`).
+    """Checks on a small product that the packed op is there and right; returns "" or what is wrong. Whether it is
+    batch-invariant is tried on the model itself (`models.call_search`).
     """
     if not torch.backends.mkldnn.is_available():
         return "this torch build has no oneDNN"
@@ -142,8 +142,8 @@ def can_pack(dtype: torch.dtype) -> str:
 
 
 def tile_linears(model: nn.Module, calls: CallShape, packed: bool) -> int:
-    """Replaces every linear layer of the model in place, but for small ones that are computed sooner as they are where
-    rows need not be their own (FAST); returns how many it tried. Plain weights are freed unless tied.
+    """Replaces every linear layer of the model in place; in FAST, small ones that are faster as they are stay. Returns
+    how many it tried. Plain weights are freed unless tied.
     """
     made: dict[int, TiledLinear] = {}
     uncached = sum(weight.numel() * weight.element_size() for weight in model.parameters()) >= UNCACHED
@@ -160,13 +160,13 @@ def tile_linears(model: nn.Module, calls: CallShape, packed: bool) -> int:
 
 
 def tiled_linears(model: nn.Module) -> list[TiledLinear]:
-    """The layers of the model that are called so, each once."""
+    """The tiled layers of the model, each once."""
     return [module for module in model.modules() if isinstance(module, TiledLinear)]
 
 
 def large_kinds(layers: Collection[TiledLinear]) -> list[list[TiledLinear]]:
-    """The layers that are worth measuring, alike ones together, but for a head that takes as long as all others; none
-    of a model that caches may hold.
+    """The layers that are worth measuring, equal ones together, without a huge head; none of a model that fits into the
+    processor's caches.
     """
     if sum(layer.nbytes for layer in layers) < UNCACHED:
         return []
@@ -187,8 +187,8 @@ def _take_over(layer: nn.Module, calls: CallShape, packed: bool) -> TiledLinear:
 
 
 def _is_soonest_plain(layer: nn.Module, tiled: TiledLinear, repeats: int = 20) -> bool:
-    """Whether one row by a small matrix is computed sooner by torch's own product: what a call of the packed one costs
-    is more than all the sums.
+    """Whether torch's own product of one row by a small matrix is faster: a call of the packed one may cost more than
+    all the sums.
     """
     if not isinstance(layer, nn.Linear) or layer.weight.numel() * layer.weight.element_size() >= LARGE:
         return False
@@ -203,7 +203,7 @@ def _is_soonest_plain(layer: nn.Module, tiled: TiledLinear, repeats: int = 20) -
 
 
 def _ask_pages(layers: Collection[TiledLinear]) -> None:
-    """Large pages for the weights of a model that no cache holds."""
+    """Large pages for the packed weights of a model that no cache holds."""
     for layer in layers:
         nbytes = torch.ops.mkldnn._nbytes(layer.packed)
         if nbytes >= LARGE:

@@ -1,8 +1,8 @@
 """Loads a model folder (or hub id) behind the seam, and refuses what would be silently wrong. Knows transformers'
-loading; knows nothing of requests.
+loading; knows no requests.
 
-Safetensors only, no remote code. An architecture that ignores the attention interface would run with its own, unrolled
-cache; so the model must first give through the seam what it gives on its own (`seam_check`).
+Safetensors only, no remote code. An architecture that ignores the attention interface would run with a cache of its own
+that is never rolled back; so the model must first compute through the seam what it computes on its own (`model_check`).
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def load_model(
     """Loads `name` (a local folder in the Hugging Face layout, or a hub id), enlarged if a shape is given; slots are
     allocated later. `int8` is for drafters: float32 but for its products. With a `tp_group` it is this process's share.
 
-    Raises ModelError with one sentence for everything a user can meet: a missing or truncated folder, an architecture
-    that does not pass the seam's check, an unknown dtype or device.
+    Raises ModelError in one sentence for everything a user can meet: a missing or truncated folder, an architecture
+    that fails the seam's check, an unknown dtype or device.
     """
     if dtype not in DTYPES:
         raise ModelError(f"dtype {dtype!r} is not known: use one of {', '.join(DTYPES)}.")
@@ -101,7 +101,7 @@ def load_model(
 
 
 def load_drafter(name: str, device: str, dtype: str) -> LanguageModel:
-    """`load_model` for one whose guesses another model checks: nobody needs its rows bit for bit, so they are fast."""
+    """`load_model` in fast mode: another model verifies a drafter's tokens, so they need not be batch-invariant."""
     return load_model(name, device=device, dtype=dtype, exact=False)
 
 
@@ -171,8 +171,8 @@ def _describe(network: nn.Module, name: str, dtype: torch.dtype) -> ModelSpec:
 
 
 def _pack(network: nn.Module, device: torch.device, dtype: torch.dtype, exact: bool) -> tuple[bool, tuple[str, ...]]:
-    """Packs a CPU model's products, or makes a GPU's row-invariant if they must be; says whether it did, and why
-    not.
+    """Packs a CPU model's products; makes a GPU model's row-invariant in exact mode. Returns whether they are packed,
+    and notes on what could not be done.
     """
     if device.type != "cpu":
         return _fix_order(network, device, dtype) if exact else (False, ())
@@ -193,7 +193,7 @@ def _fix_order(network: nn.Module, device: torch.device, dtype: torch.dtype) -> 
 
 
 def find_device(device: str) -> torch.device:
-    """The device of that name; `auto` is CUDA where there is one. ModelError if it is not at hand."""
+    """The device of that name; `auto` is CUDA where there is one. ModelError if it is not available."""
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device.startswith("cuda") and not torch.cuda.is_available():

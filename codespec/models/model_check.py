@@ -39,7 +39,7 @@ SAMPLE = 24
 LENGTHS = (5, 12, 9)
 PROBE = "codespec-window-probe"
 MARK = "codespec_window"
-FAILURES = (  # what transformers raises on a model that it can't make or run, quantized ones included (ImportError)
+FAILURES = (  # what transformers raises for a model that it can't make or run; ImportError for quantized ones
     ArithmeticError,
     AssertionError,
     AttributeError,
@@ -50,13 +50,13 @@ FAILURES = (  # what transformers raises on a model that it can't make or run, q
     TypeError,
     ValueError,
 )
-PACKED = 8  # numbers of four bits in one of 32
-SLACK, SPARE = 2, 1 << 24  # what a model may hold beside its weights: as much again, and numbers of tables
+PACKED = 8  # four-bit numbers in one of 32 bits
+SLACK, SPARE = 2, 1 << 24  # what a model may hold beside its weights: as much again, and this many numbers of tables
 _JSON = ("config.json", "generation_config.json", "model.safetensors.index.json")
 
 
 def read_config(folder: Path) -> Any:
-    """transformers' configuration of a folder; ModelError for one that can't be read, or claims more than is there."""
+    """transformers' configuration of a folder; ModelError if it can't be read or claims more than the weights hold."""
     for name in _JSON:
         read_json(folder / name)  # transformers reads them too, without a bound
     tensors = check_claims(folder)
@@ -74,7 +74,7 @@ def read_config(folder: Path) -> Any:
 
 
 def _demand_weights(folder: Path, config: Any, tensors: Sequence[StoredTensor]) -> None:
-    """ModelError where the model is larger than its weights."""
+    """ModelError if the model would be larger than its weights."""
     held = sum(tensor.count * (PACKED if tensor.dtype[0] in "IU" else 1) for tensor in tensors)
     loader: Any = AutoModelForCausalLM
     try:
@@ -90,13 +90,13 @@ def _demand_weights(folder: Path, config: Any, tensors: Sequence[StoredTensor]) 
 
 
 class WindowProbe:
-    """An attention that computes nothing and notes, layer by layer, the window of the mask and the window told."""
+    """An attention that computes nothing and records, layer by layer, the mask's window and the attention's."""
 
     def __init__(self) -> None:
-        self.seen: list[tuple[int, int, int]] = []  # layer, window of its mask, window told; 0 is none
+        self.seen: list[tuple[int, int, int]] = []  # layer, window of its mask, window of its attention; 0 is none
 
     def mask(self, *, q_length: int, kv_length: int, local_size: int | None = None, **_: object) -> Tensor:
-        """Stands in for transformers' mask and remembers which window it was asked for."""
+        """Stands in for transformers' mask function and marks the mask with its window."""
         mask = torch.zeros(1, 1, q_length, kv_length)
         setattr(mask, MARK, local_size or 0)
         return mask
@@ -118,12 +118,12 @@ class WindowProbe:
 
 
 def sample_ids(vocab_size: int) -> list[int]:
-    """A short text of different ids, without the first few, which are often control tokens."""
+    """A short text of different ids without the first few, which are often control tokens."""
     return [(7 * i + 3) % max(8, min(vocab_size, 900)) for i in range(SAMPLE)]
 
 
 def check_windows(network: Any, max_length: int) -> None:
-    """Raises ModelError if a layer's own mask has a window below `max_length` that its attention is not told of."""
+    """Raises ModelError if a layer's own mask has a window below `max_length` that its attention does not receive."""
     probe = WindowProbe()
     AttentionInterface.register(PROBE, probe.attend)
     AttentionMaskInterface.register(PROBE, probe.mask)
@@ -139,8 +139,8 @@ def reference_logits(network: Any) -> Tensor:
 
 
 def check_seam(model: LanguageModel, reference: Tensor) -> None:
-    """Raises ModelError unless the model gives `reference` through the seam, and each of three sequences in one
-    forward, continued from the cache, what it gives alone. Leaves the model without slots.
+    """Raises ModelError unless the model computes `reference` through the seam, and three sequences in one forward,
+    continued from the cache, give what each gives alone. Leaves the model without slots.
     """
     sample = sample_ids(model.spec.vocab_size)
     try:
@@ -164,8 +164,8 @@ def check_seam(model: LanguageModel, reference: Tensor) -> None:
 def gap(got: Tensor, wanted: Tensor, dtype: torch.dtype) -> float:
     """Relative difference of logits [rows, vocabulary], each row by its own largest: the worst row's in float32.
 
-    In reduced precision the median row's: there a mixture of experts may choose another expert for a row, while a wrong
-    seam moves nearly all rows.
+    In reduced precision it is the median row's: there a mixture of experts may choose another expert for a row, while a
+    wrong seam moves nearly all rows.
     """
     errors = (got - wanted).abs().amax(1) / wanted.abs().amax(1).clamp(min=torch.finfo(torch.float32).tiny)
     return float(errors.max() if dtype == torch.float32 else errors.median())
@@ -178,7 +178,7 @@ def one_line(error: BaseException) -> str:
 
 @torch.inference_mode()
 def _run(network: Any, attention: str, ids: list[int]) -> Tensor:
-    """Float32 logits [ids, vocabulary] with another attention than ours, which is put back."""
+    """Float32 logits [ids, vocabulary] with another attention than ours, which is restored."""
     device = network.get_input_embeddings().weight.device
     with quiet():
         try:
@@ -193,7 +193,7 @@ def _run(network: Any, attention: str, ids: list[int]) -> Tensor:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keeps transformers' own remarks off the user's screen; what matters is raised."""
+    """Silences transformers' own warnings; what matters is raised."""
     level = transformers_logging.get_verbosity()
     transformers_logging.set_verbosity_error()
     try:

@@ -1,12 +1,13 @@
-"""What a layer does row by row, its write into the cache too: one kernel on a CUDA device, torch's own steps anywhere
-else. And activations whose bits do not depend on how many rows are computed, on any number of threads.
+"""What a layer computes row by row, and its write into the cache: in one kernel on a CUDA device, in torch's own
+operations anywhere else.
 
-The formulas are the same; a kernel rounds once where the steps round each time.
+The formulas are the same; a kernel rounds once where torch rounds after each operation.
 
 On a CPU torch computes sigmoid, SiLU and GELU in float32 with vectors, and what is left over at the end of a thread's
 share with the C library, whose exponential differs in the last bit. Where shares end depends on the number of rows:
 with three threads and 4864 features 16 rows differ from 512 in one value (any processor, torch 2.13). So `steady` adds
-rows until each share ends with a row and with a vector.
+rows until each share ends with a row and with a vector, and a row's bits depend neither on the number of rows nor on
+the number of threads.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.functional import pad
 
-WIDE = torch.float32.itemsize  # sums of squares are taken in numbers at least so wide
+WIDE = torch.float32.itemsize  # sums of squares are taken in at least so many bytes
 GRAIN = 32768  # values below which most loops stay on one thread (at::internal::GRAIN_SIZE)
 SMALL = 16384  # values above which GELU takes all threads
 STRIDE = 64  # values that no vector loop ends within: two of the widest vectors, of two bytes each
@@ -26,7 +27,7 @@ ACTIVATIONS = ("transformers.activations", "torch.nn.modules.activation")
 
 
 def rms_norm(rows: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """Root-mean-square norm over the last dimension (Zhang and Sennrich 2019), in the weight's numbers."""
+    """Root-mean-square norm over the last dimension (Zhang and Sennrich 2019), in the weight's dtype."""
     if rows.device.type == "cuda":
         from codespec.models.cuda import rowwise_kernels  # Triton is there on machines with a GPU only
 
@@ -38,7 +39,7 @@ def rms_norm(rows: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 
 def add_rms_norm(rows: Tensor, added: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """rows + added [N, size] in the rows' numbers, and the norm of that in the weight's."""
+    """rows + added [N, size] in the rows' dtype, and the norm of that in the weight's."""
     if rows.device.type == "cuda":
         from codespec.models.cuda import rowwise_kernels
 
@@ -48,8 +49,8 @@ def add_rms_norm(rows: Tensor, added: Tensor, weight: Tensor, eps: float) -> tup
 
 
 def make_angles(cosine: Tensor, sine: Tensor) -> tuple[Tensor, Tensor]:
-    """What `rotate` takes, from a rotary embedding's cosine and sine [N, 1, size]: off a graphics processor the first
-    half of the sine is negated here, once for all layers.
+    """What `rotate` takes, from a rotary embedding's cosine and sine [N, 1, size]. Without a GPU the first half of the
+    sine is negated here, once for all layers.
     """
     if sine.device.type == "cuda":
         return cosine, sine
@@ -58,8 +59,8 @@ def make_angles(cosine: Tensor, sine: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def rotate(heads: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """Rotary position embedding (Su et al. 2021) of [N, heads, size] by what `make_angles` gave, [N, 1, size], halves
-    paired as transformers pairs them.
+    """Rotary position embedding (Su et al. 2021) of [N, heads, size] by the result of `make_angles` [N, 1, size];
+    halves are paired as transformers pairs them.
     """
     if heads.device.type == "cuda":
         from codespec.models.cuda import rowwise_kernels
@@ -94,7 +95,7 @@ def scatter(
 
 
 def steady_rows(count: int, size: int) -> int:
-    """The least number of rows, `count` or more, of `size` values each, whose shares end with rows and vectors."""
+    """The least number of rows from `count` on, of `size` values each, whose shares end with rows and vectors."""
     threads = torch.get_num_threads()
     rows = count
     while True:
@@ -106,8 +107,8 @@ def steady_rows(count: int, size: int) -> int:
 
 
 def steady(function: Callable[[Tensor], Tensor], values: Tensor) -> Tensor:
-    """An activation of values [*, size], each row's bits its own: all rows at once and a few more, or, where that is
-    many more, in pieces that one thread takes.
+    """An activation of values [*, size], batch-invariant: all rows at once and a few more, or, where that would be many
+    more, in pieces for one thread.
     """
     size = values.shape[-1]
     count = values.numel() // size
@@ -122,14 +123,14 @@ def steady(function: Callable[[Tensor], Tensor], values: Tensor) -> Tensor:
 
 
 class SteadyActivation(nn.Module):
-    """An activation of a transformers layer, row by row."""
+    """A batch-invariant activation of a transformers layer."""
 
     def __init__(self, function: nn.Module) -> None:
         super().__init__()
         self.function = function
 
     def forward(self, values: Tensor) -> Tensor:
-        """The same values, whatever rows are beside them."""
+        """The function of values [*, size]."""
         return steady(self.function, values)
 
 

@@ -26,7 +26,7 @@ from codespec.models.attention import NAME
 from codespec.models.lean import ARCHITECTURES
 
 NORMS = ("input_layernorm", "post_attention_layernorm", "norm")  # of whole rows; Qwen3's others are of heads
-AXES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # of what comes out, of what goes in
+AXES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # of the output, of the input
     "embed_tokens": (("vocabulary",), ("hidden",)),
     "lm_head": (("vocabulary",), ("hidden",)),
     "q_proj": (("kv_heads", "groups", "head"), ("hidden",)),
@@ -44,8 +44,8 @@ AXES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # of what comes ou
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Sizes of a model by its own config.json; `query` and `keys` are the widths of all its heads together, `head` of
-    each.
+    """A model's sizes by its config.json; `query` and `keys` are the widths of all its heads together, `head` that of
+    one.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Shape:
 
     @property
     def parameters(self) -> int:
-        """Weights of a model of this shape, but for norms and biases."""
+        """Weights of a model of this shape, without norms and biases."""
         layer = self.hidden * (2 * self.query + 2 * self.keys + 3 * self.inner)
         return self.layers * layer + (2 - self.tied) * self.vocabulary * self.hidden
 
@@ -103,7 +103,7 @@ class Sizes:
         )
 
     def grown(self, shape: Shape) -> Sizes:
-        """These sizes brought to a shape, heads as long as they are; ModelError where that would lose something."""
+        """These sizes grown to a shape, with the same head size; ModelError where something would have to shrink."""
         if shape.keys % self.head:
             raise ModelError(
                 f"{shape.name} has {shape.keys} key features a token, which heads of {self.head} can't fill: choose "
@@ -131,8 +131,8 @@ class Sizes:
 def enlarge(network: Any, shape: Shape) -> Any:
     """A new transformers model of that shape, in the network's dtype, with the network's function and rotary.
 
-    Ids behind the network's own vocabulary get logits that mean nothing: whoever chooses must leave them out. Raises
-    ModelError if the architecture is not Llama's, the shape is too small, or memory is.
+    Ids beyond the network's own vocabulary get meaningless logits: whoever chooses must leave them out. Raises
+    ModelError if the architecture is not Llama's, or the shape or the memory is too small.
     """
     if type(network).__name__ not in ARCHITECTURES:
         raise ModelError(
@@ -156,7 +156,7 @@ def enlarge(network: Any, shape: Shape) -> Any:
 
 
 def hollow(network: Any, grown: Sizes, shape: Shape) -> Any:
-    """The large model without memory for its weights. Heads stay apart from the embedding where the network's are."""
+    """The large model without memory for its weights. Its head is tied only where the network's is."""
     config = copy.deepcopy(network.config)
     config.vocab_size = grown.vocabulary
     config.hidden_size = grown.hidden
@@ -175,7 +175,7 @@ def hollow(network: Any, grown: Sizes, shape: Shape) -> Any:
 
 def _padded(name: str, small: Tensor | None, empty: Tensor, own: Sizes, grown: Sizes) -> Tensor:
     """One weight of the large model: the network's in the first corner of every axis, zeros elsewhere."""
-    # Written and not only asked for: the system backs untouched zeros by one page, and reading that costs nothing.
+    # Written, because the system backs untouched zeros by one page, and reading that costs nothing.
     large = torch.empty(empty.shape, dtype=empty.dtype).zero_()
     if small is None:  # an added layer
         return large
@@ -195,7 +195,7 @@ def _shrink_eps(large: Any, share: float) -> None:
 
 
 def _check_memory(large: nn.Module, shape: Shape) -> None:
-    """A machine that runs out of memory kills without a word."""
+    """ModelError before the system kills the process for its memory."""
     needed = sum(prod(p.shape) * p.element_size() for p in large.parameters())
     there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > there:

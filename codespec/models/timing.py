@@ -1,9 +1,9 @@
 """How long a model's forwards take here: by rows, context and batch, by threads, and in one shape of call against
 another. Measured at start, within a budget of seconds.
 
-Points are visited in turn, again and again, and each keeps its median, so that a moment in which the machine was busy
-does not fall on one point alone. The shortest times would tell of the machine's best moments, in which more rows cost
-less beside the first than they do later. Knows models whose slots are free; knows no requests.
+Points are visited in turn, again and again, and each keeps its median, so that a busy moment does not fall on one point
+alone. The shortest times would show the machine's best moments, when more rows cost less beside the first than they do
+later. Knows models whose slots are free; knows no requests.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def measure(models: Sequence[LanguageModel], budget: float) -> list[dict[Shape, 
     began, sweeps = time.perf_counter(), 0
     while not sweeps or (sweeps < MOST_SWEEPS and (time.perf_counter() - began) * (1 + 0.5 / sweeps) < budget):
         for model, grid, found in zip(models, shapes, taken, strict=True):
-            time_forward(model, grid[0])  # what a larger step left in the caches is no cost of the smallest
+            time_forward(model, grid[0])  # a larger step before it leaves other caches behind
             for shape in grid:
                 found[shape].append(time_forward(model, shape))
         sweeps += 1
@@ -70,10 +70,10 @@ def _empty(model: LanguageModel) -> None:
 
 
 def choose_threads(model: LanguageModel, most: int, budget: float = 1.0) -> int:
-    """From 1 to `most`, doubling, the least number that no larger one clearly beats in a small verify's 95th
-    percentile: on shared cores several often stall.
+    """The least number of threads, doubling from 1 to `most`, that no larger one clearly beats in the 95th percentile
+    of a small verification: on shared cores several threads often stall.
 
-    Takes about `budget` seconds, in turns of a few forwards each, and at least one turn of all; slots are empty then.
+    Takes about `budget` seconds in turns of a few forwards, and at least one turn of each; slots are empty afterwards.
     """
     counts = sorted({*(1 << power for power in range(most.bit_length())), most})
     times: dict[int, list[float]] = {count: [] for count in counts}
@@ -109,7 +109,7 @@ def time_forward(model: LanguageModel, shape: Shape) -> float:
 
 
 def time_rows(model: LanguageModel, counts: Sequence[int], context: int) -> float:
-    """The same where each sequence has rows of its own."""
+    """The seconds of a forward in which slot i computes `counts[i]` rows behind `context` positions."""
     parts = [Rows(slot, context, [slot + 1] * rows, keep=rows) for slot, rows in enumerate(counts)]
     for part in parts:
         model.admit(part.slot, context + len(part.ids), context)

@@ -120,11 +120,11 @@ def attend(
         position, scale, softcap, key_row, value_row,
         CAPPED, SIZE, BLOCK_SIZE, BLOCK_ROWS, BLOCK_KEYS, VALUE, BLOCK_VALUE, WINDOW,
     )  # fmt: skip
-    place = ((split % splits).to(tl.int64) * count + flat) * HEADS + head
-    tl.store(state + place, top, valid)
-    tl.store(state + tl.cast(splits, tl.int64) * count * HEADS + place, weight, valid)
+    offset = ((split % splits).to(tl.int64) * count + flat) * HEADS + head
+    tl.store(state + offset, top, valid)
+    tl.store(state + tl.cast(splits, tl.int64) * count * HEADS + offset, weight, valid)
     held = valid[:, None] & (column < VALUE)[None, :]
-    tl.store(partial + place[:, None] * VALUE + column[None, :], sums, held)
+    tl.store(partial + offset[:, None] * VALUE + column[None, :], sums, held)
 
 
 @triton.jit
@@ -174,9 +174,9 @@ def join(
     """Program (row, head): the row's splits, in groups of JOINED by absolute index -> its output; zeros for padding."""
     row, head = tl.program_id(0), tl.program_id(1)
     column = tl.arange(0, BLOCK_VALUE)
-    place = tl.cast(row, tl.int64) * HEADS + head
+    offset = tl.cast(row, tl.int64) * HEADS + head
     if tl.load(slots + row) == scratch:
-        tl.store(out + place * VALUE + column, tl.zeros([BLOCK_VALUE], tl.float32), column < VALUE)
+        tl.store(out + offset * VALUE + column, tl.zeros([BLOCK_VALUE], tl.float32), column < VALUE)
         return
     position = tl.load(positions + row).to(tl.int32)
     low = 0
@@ -191,13 +191,13 @@ def join(
     for begin in range(low // JOINED * JOINED, high + 1, JOINED):
         split = begin + tl.arange(0, JOINED)
         live = (split >= low) & (split <= high)
-        tops = tl.load(state + (split % splits) * apart + place, live, float("-inf"))
+        tops = tl.load(state + (split % splits) * apart + offset, live, float("-inf"))
         top = tl.maximum(top, tl.max(tops, 0, keep_dims=True))
     weight, sums = tl.zeros([1], tl.float32), tl.zeros([1, BLOCK_VALUE], tl.float32)
     for begin in range(low // JOINED * JOINED, high + 1, JOINED):
         split = begin + tl.arange(0, JOINED)
         live = (split >= low) & (split <= high)
-        there = (split % splits) * apart + place
+        there = (split % splits) * apart + offset
         share = tl.exp2(tl.load(state + there, live, float("-inf")) - top)
         weight += tl.sum(tl.load(state + splits * apart + there, live, 0.0) * share, 0, keep_dims=True)
         held = live[:, None] & (column < VALUE)[None, :]
@@ -205,4 +205,4 @@ def join(
         sums += tl.sum(parts * share[:, None], 0, keep_dims=True)
     if SINKS:
         weight += tl.exp2(sink - top)
-    tl.store(out + place * VALUE + column[None, :], tl.div_rn(sums, weight[:, None]), (column < VALUE)[None, :])
+    tl.store(out + offset * VALUE + column[None, :], tl.div_rn(sums, weight[:, None]), (column < VALUE)[None, :])

@@ -1,9 +1,9 @@
-"""The rows of one step as a device sees them: flat tensors at addresses that stay, filled by a single copy.
+"""The rows of one step as a device sees them: flat tensors at fixed addresses, filled by a single copy.
 
-A captured graph reads the same memory at every replay, so nothing about a step may be known to the host alone: which
-slot a row writes to, its position, and how far its sequence reaches are numbers in these tensors. Rows that only fill
-a bucket have id 0 and position 0 and write to the cache's scratch slot, which nothing reads. Knows slots and
-positions; knows no model and no attention.
+A captured graph reads the same memory at every replay, so everything about a step must be in these tensors: the slot
+that a row writes to, its position, and how far its sequence reaches. Rows that only fill a bucket have id 0 and
+position 0 and write to the cache's scratch slot, which nothing reads. Knows slots and positions; knows no model and no
+attention.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ INTS = 4  # a tile's numbers
 
 @dataclass(slots=True)
 class DeviceRows:
-    """What layers and attention read of a step of N rows.
+    """What layers and attention read in a step of N rows.
 
     ids        [N] int64: tokens
     positions  [N] int64: of each row in its sequence
@@ -31,8 +31,8 @@ class DeviceRows:
     tiles      [T, 4] int32, T ≤ N: slot, first position, first flat row, rows; a tile is up to TILE_ROWS / groups
                consecutive rows of one sequence, and a row sees the keys of its slot up to its own position. Unused
                tiles have 0 rows, and rows in no tile are padding.
-    reach      how many keys any row may see at most, rounded up to a bucket: a bound for grids, not a length
-    attend     who is handed each call of attention, while a step is recorded around them; None: it is made at once
+    reach      the most keys that any row may see, rounded up to a bucket: a bound for grids, not a length
+    attend     takes each call of attention while a step is captured in parts; None: attention is called directly
     """
 
     ids: Tensor
@@ -59,7 +59,7 @@ def tiles_of(batch: Sequence[Rows], size: int) -> Iterator[tuple[int, int, int, 
 
 
 def most_tiles(rows: int, sequences: int, size: int) -> int:
-    """How many tiles a step of so many rows can need: each sequence may end with one that is not full."""
+    """The most tiles that a step of so many rows needs: each sequence may end with one that is not full."""
     return min(rows, sequences + rows // size)
 
 
@@ -83,7 +83,7 @@ class RowBuffer:
         self.rows = DeviceRows(ids, positions, slots, self._device[4 * count :].view(torch.int32).view(-1, INTS), reach)
 
     def fill(self, batch: Sequence[Rows], tile_size: int) -> None:
-        """Lays a batch out and sends it to the device; the rest becomes padding."""
+        """Lays out a batch and sends it to the device; the rest becomes padding."""
         if self._copied is not None:
             self._copied.synchronize()  # the last step's copy may still read this memory
         lines, first = self._lines, 0

@@ -53,20 +53,20 @@ class Buckets:
 
     def fit(self, rows: int, keys: int) -> Bucket | None:
         """The smallest bucket for so many rows that see so many keys at most; None where there are too many rows."""
-        place = bisect_left(self.rows, rows)
-        return Bucket(self.rows[place], self.reach(keys)) if place < len(self.rows) else None
+        index = bisect_left(self.rows, rows)
+        return Bucket(self.rows[index], self.reach(keys)) if index < len(self.rows) else None
 
     def reach(self, keys: int) -> int:
         """The smallest reach that covers so many keys."""
         return self.reaches[bisect_left(self.reaches, keys)]
 
     def largest_first(self) -> list[Bucket]:
-        """All buckets: graphs share their memory, and what comes first sizes it."""
+        """All buckets: graphs share their memory, and the first one sizes it."""
         return [Bucket(rows, reach) for rows in reversed(self.rows) for reach in reversed(self.reaches)]
 
 
 def reaches(capacity: int) -> tuple[int, ...]:
-    """FIRST_REACH and its doubles below `capacity`, and that."""
+    """FIRST_REACH and its doubles below `capacity`, and `capacity`."""
     found, reach = [], FIRST_REACH
     while reach < capacity:
         found.append(reach)
@@ -75,32 +75,32 @@ def reaches(capacity: int) -> tuple[int, ...]:
 
 
 class Graph(Protocol):
-    """What was launched between its beginning and its end, to be launched again at once."""
+    """The kernels launched between its beginning and its end, to be launched again at once."""
 
     def capture_end(self) -> None:
-        """Records no more. RuntimeError if something can't be recorded."""
+        """Ends the capture. RuntimeError if something can't be captured."""
         ...
 
     def replay(self) -> None:
-        """Launches it."""
+        """Launches everything again."""
         ...
 
 
 class Recorder(Protocol):
-    """Records what is launched on a device."""
+    """Captures what is launched on a device."""
 
     def begin(self) -> Graph:
-        """A graph that takes in what is launched from now on."""
+        """Begins a graph, which captures what is launched from now on."""
         ...
 
     def aside(self) -> AbstractContextManager[None]:
-        """Inside it graphs may be begun."""
+        """A context in which graphs may be begun."""
         ...
 
 
 class CudaRecorder:
-    """CUDA graphs, which share their memory and the stream they are recorded on: torch keeps a matrix workspace and
-    freed memory for each stream apart.
+    """CUDA graphs that share their memory and a stream: torch keeps a matrix workspace and freed memory for each
+    stream.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -109,7 +109,7 @@ class CudaRecorder:
         self._stream = torch.cuda.Stream(device)
 
     def begin(self) -> Graph:
-        """Behind all that was launched before."""
+        """Waits for what was launched before."""
         torch.cuda.current_stream(self._device).synchronize()
         graph = torch.cuda.CUDAGraph()
         graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
@@ -117,7 +117,7 @@ class CudaRecorder:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """On a stream of its own: the one that everything else uses can't be recorded."""
+        """A stream of its own: the default one can't be captured."""
         usual = torch.cuda.current_stream(self._device)
         self._stream.wait_stream(usual)
         with torch.cuda.stream(self._stream):
@@ -126,7 +126,7 @@ class CudaRecorder:
 
 
 class Parts:
-    """A step that was recorded: graphs, and between them attention."""
+    """A captured step: graphs, with attention between them if it can't be captured."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -134,7 +134,7 @@ class Parts:
         self._plays: list[Callable[[], object]] = []
 
     def record(self, run: Callable[[], Tensor]) -> Tensor:
-        """Records what `run` launches; returns its tensor, whose address stays. RuntimeError if it can't be."""
+        """Captures what `run` launches; returns its tensor, whose address stays. RuntimeError if that can't be done."""
         self._begin()
         try:
             return run()
@@ -142,7 +142,7 @@ class Parts:
             self._end()
 
     def attend(self, attention: Attention) -> Tensor:
-        """Called inside `run`: ends a part, attends, begins another."""
+        """Called inside `run`: ends a graph, attends, begins another."""
         self._end()
         seen = attention()
         self._plays.append(lambda: seen.copy_(attention()))
@@ -150,7 +150,7 @@ class Parts:
         return seen
 
     def replay(self) -> None:
-        """The same again, of what stands in memory now."""
+        """Runs the step again on what is in memory now."""
         for play in self._plays:
             play()
 
@@ -165,33 +165,31 @@ class Parts:
 
 
 def recorder_for(device: torch.device) -> Recorder | None:
-    """What records steps on a device; nothing does on a CPU."""
+    """What captures steps on a device; None on a CPU."""
     return CudaRecorder(device) if device.type == "cuda" else None
 
 
 def current(device: torch.device) -> AbstractContextManager[object]:
-    """Inside it Triton launches there."""
+    """A context in which Triton launches on this device."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 class SharedLogits:
-    """Where the logits of the step that ran last stand, of up to `rows` rows. Graphs that each kept their own would
-    take that memory as often as there are graphs.
-    """
+    """Memory for the logits of the last step, of up to `rows` rows: one for all graphs instead of one for each."""
 
     def __init__(self, rows: int) -> None:
         self._rows = rows
         self._memory: Tensor | None = None  # [rows, vocabulary]
 
     def put(self, logits: Tensor) -> Tensor:
-        """Copies a step's logits in; returns them where they are now."""
+        """Copies a step's logits in and returns the copy."""
         if self._memory is None:
             self._memory = logits.new_empty(self._rows, logits.shape[1])
         return self._memory[: len(logits)].copy_(logits)
 
 
 class BucketStep:
-    """The step of one bucket: its rows, and logits that stand at the same address after each run."""
+    """The step of one bucket: its rows, and logits at the same address after each run."""
 
     def __init__(self, buffer: RowBuffer, compute: Compute, shared: SharedLogits) -> None:
         self.buffer = buffer
@@ -201,13 +199,13 @@ class BucketStep:
         self._logits: Tensor | None = None
 
     def capture(self, recorder: Recorder, whole: bool) -> None:
-        """Records the step, of nothing but padding; all of it, or what lies between calls of attention. Raises
-        RuntimeError where a layer can't be recorded.
+        """Captures a step of nothing but padding: all of it, or the parts between calls of attention. RuntimeError
+        where a layer can't be captured.
         """
         parts, rows = Parts(recorder), self.buffer.rows
         with recorder.aside():
             self.buffer.fill((), 1)
-            self._run()  # kernels are compiled and workspaces made outside of the recording
+            self._run()  # compiles kernels and makes workspaces before the capture
             rows.attend = None if whole else parts.attend
             try:
                 self._logits = parts.record(self._run)
@@ -230,7 +228,7 @@ class BucketStep:
 
 class StepRunner:
     """Runs batches over one cache, in tiles of `tile` positions. Buckets have up to `graph_rows` rows; `graphs` says
-    how their steps are captured.
+    how their steps were captured.
     """
 
     def __init__(self, compute: Compute, cache: KVCache, tile: int, device: torch.device, graph_rows: int) -> None:
@@ -245,8 +243,8 @@ class StepRunner:
         self._steps: dict[Bucket, BucketStep] = {}
 
     def capture(self, no_parts: str, progress: Progress) -> str:
-        """Records each bucket's step, whole or, unless `no_parts` says why not, at least around attention; returns ""
-        or what is launched instead, and why. Beside a CPU there is nothing to do.
+        """Captures each bucket's step, whole or, unless `no_parts` says why not, in parts around attention; returns ""
+        or what is launched instead, and why. On a CPU there is nothing to do.
         """
         problem = self._capture(True, progress)
         if not problem:
@@ -258,7 +256,7 @@ class StepRunner:
         return f"can't be captured as graphs ({problem}): its steps are launched piece by piece"
 
     def _capture(self, whole: bool, progress: Progress) -> str:
-        """Records all or nothing; returns why nothing."""
+        """Captures all steps or none; returns why none."""
         recorder, wanted = recorder_for(self.device), self.buckets.largest_first()
         if recorder is None or not wanted:
             return ""
@@ -276,7 +274,7 @@ class StepRunner:
         return ""
 
     def run(self, batch: Sequence[Rows]) -> Tensor:
-        """Float32 logits [sum of keep, vocabulary] of the caller's own."""
+        """Float32 logits [sum of keep, vocabulary], which belong to the caller."""
         count, keys = sum(len(rows.ids) for rows in batch), max(rows.end for rows in batch)
         kept = sum(rows.keep for rows in batch)
         assert keys <= self.buckets.reaches[-1], "a row beyond the slot's end would be written over another's"
@@ -294,7 +292,7 @@ class StepRunner:
         return self._compute(buffer.rows, buffer.kept[: max(1, kept)])[:kept].float()
 
     def _step(self, bucket: Bucket | None) -> BucketStep | None:
-        """The step of a bucket. Beside a GPU those that were captured; they are made as needed where none can be."""
+        """The step of a bucket: on a GPU if it was captured, elsewhere made as needed."""
         if bucket is not None and bucket not in self._steps and self.device.type != "cuda":
             self._steps[bucket] = self._make(bucket)
         return self._steps.get(bucket) if bucket is not None else None
@@ -306,6 +304,6 @@ class StepRunner:
 
 
 def _reason(error: RuntimeError) -> str:
-    """Why a capture failed, as a line: what failed inside it, where its end complains of that too."""
+    """Why a capture failed, as one line: the error inside it, where the end of the capture fails for that."""
     cause = error.__context__ if isinstance(error.__context__, RuntimeError) else error
     return str(cause).partition("\n")[0] or type(cause).__name__

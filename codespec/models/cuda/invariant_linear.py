@@ -35,7 +35,7 @@ class InvariantLinear(nn.Module):
 
 
 def multiply(rows: Tensor, weight: Tensor, bias: Tensor | None, plan: Plan) -> Tensor:
-    """rows [M, in] · weight [out, in]ᵀ + bias -> [M, out], split by split."""
+    """rows [M, in] · weight [out, in]ᵀ + bias [out] -> [M, out], split by split."""
     if rows.device.type == "cuda":
         from codespec.models.cuda import product_kernels  # Triton is there on machines with a GPU only
 
@@ -44,7 +44,7 @@ def multiply(rows: Tensor, weight: Tensor, bias: Tensor | None, plan: Plan) -> T
 
 
 def reference(rows: Tensor, weight: Tensor, bias: Tensor | None, plan: Plan) -> Tensor:
-    """The same in torch and float32."""
+    """`multiply` in torch and float32."""
     total = rows.new_zeros(rows.shape[0], weight.shape[0], dtype=torch.float32)
     span = plan.span(rows.shape[1])
     for start in range(0, rows.shape[1], span):
@@ -56,7 +56,7 @@ def reference(rows: Tensor, weight: Tensor, bias: Tensor | None, plan: Plan) -> 
 
 
 def find_variance(device: torch.device, dtype: torch.dtype, columns: int = PROBE_COLUMNS) -> str:
-    """Tries the product on a device: "" if it is right and a row's bits are its own, else what is wrong."""
+    """Tries the product on a device: "" if it is right and batch-invariant, else what is wrong."""
     generator = torch.Generator().manual_seed(0)
     weight, rows = (torch.randn(n, 1000, generator=generator).to(device, dtype) for n in (columns, max(PROBE_ROWS)))
     near = 1e-5 if dtype == torch.float32 else 1e-2
@@ -72,9 +72,7 @@ def find_variance(device: torch.device, dtype: torch.dtype, columns: int = PROBE
 
 
 def replace_linears(model: nn.Module) -> int:
-    """Replaces every linear layer of the model in place; returns how many. Weights stay where they are, tied ones
-    tied.
-    """
+    """Replaces every linear layer of the model in place; returns how many. Tied weights stay tied."""
     made: dict[int, InvariantLinear] = {}
     for parent in [module for module in model.modules() if module._modules]:
         for name, child in list(parent._modules.items()):  # named_children leaves out a second name of a layer

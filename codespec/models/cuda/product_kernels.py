@@ -73,7 +73,7 @@ def product(
     there = (row < rows)[:, None]
     split = tl.program_id(1)
     total = stretch(inputs, weight, there, split * SPAN, DEPTH, SPAN, BLOCK_ROWS, BLOCK_COLUMNS, BLOCK_DEPTH)
-    place = row.to(tl.int64)[:, None] * COLUMNS + column[None, :]
+    offset = row.to(tl.int64)[:, None] * COLUMNS + column[None, :]
     held = there & (column < COLUMNS)[None, :]
     if APART:
         out += split.to(tl.int64) * rows * COLUMNS
@@ -85,7 +85,7 @@ def product(
                 )
         if BIASED:
             total += tl.load(bias + column, column < COLUMNS, 0.0).to(tl.float32)[None, :]
-    tl.store(out + place, total, held)
+    tl.store(out + offset, total, held)
 
 
 @triton.jit

@@ -17,9 +17,7 @@ FEW_ROWS = 64  # up to here the splits run side by side
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a matrix is summed, and what a program of few rows takes at once: `columns` of the result, `depth` of the
-    inputs.
-    """
+    """How a matrix is summed, and the tile of a program with few rows: `columns` of the result, `depth` of inputs."""
 
     splits: int
     columns: int
@@ -37,7 +35,7 @@ TUNED: dict[tuple[int, int, int], Plan] = {}
 
 
 def plan_of(columns: int, depth: int, dtype: torch.dtype) -> Plan:
-    """The plan for a weight [columns, depth]: enough programs to keep every processor reading."""
+    """The plan for a weight [columns, depth], with enough programs to keep every processor reading."""
     found = TUNED.get((columns, depth, dtype.itemsize))
     if found is not None:
         return found
@@ -45,13 +43,13 @@ def plan_of(columns: int, depth: int, dtype: torch.dtype) -> Plan:
     splits = 1
     while splits < 8 and -(-columns // width) * splits < ENOUGH_PROGRAMS and depth >= 4 * splits * SPAN_UNIT:
         splits *= 2
-    splits = -(-depth // Plan(splits, width).span(depth))  # none is empty
-    return Plan(splits, width, stages=6 if width == 32 else 4)  # 60 KiB under way for each program
+    splits = -(-depth // Plan(splits, width).span(depth))  # without empty ones
+    return Plan(splits, width, stages=6 if width == 32 else 4)  # each program has 60 KiB in flight
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A program's part of the result, the depth it takes at once, and how Triton runs it."""
+    """A program's part of the result, the depth of one turn of its loop, and how Triton runs it."""
 
     rows: int
     columns: int

@@ -101,14 +101,14 @@ def normalize(
     column = tl.arange(0, BLOCK)
     held = column < SIZE
     row = tl.load(rows + index // HEADS * outer + index % HEADS * inner + column, held, 0.0).to(tl.float32)
-    place = index * SIZE + column
+    offset = index * SIZE + column
     if ADDED:
-        row = row + tl.load(added + place, held, 0.0).to(tl.float32)
+        row = row + tl.load(added + offset, held, 0.0).to(tl.float32)
         row = row.to(summed.dtype.element_ty)
-        tl.store(summed + place, row, held)
+        tl.store(summed + offset, row, held)
         row = row.to(tl.float32)
     scale = tl.rsqrt(tl.sum(row * row, 0) / SIZE + eps)
-    tl.store(out + place, row * scale * tl.load(weight + column, held, 0.0).to(tl.float32), held)
+    tl.store(out + offset, row * scale * tl.load(weight + column, held, 0.0).to(tl.float32), held)
 
 
 @triton.jit
@@ -122,8 +122,8 @@ def turn(
     column = tl.arange(0, BLOCK_HALF)
     there = column < HALF
     held = (head < HEADS)[:, None] & there[None, :]
-    place = heads + row * row_apart + head[:, None] * head_apart + column[None, :]
-    first, second = tl.load(place, held, 0.0).to(tl.float32), tl.load(place + HALF, held, 0.0).to(tl.float32)
+    pointer = heads + row * row_apart + head[:, None] * head_apart + column[None, :]
+    first, second = tl.load(pointer, held, 0.0).to(tl.float32), tl.load(pointer + HALF, held, 0.0).to(tl.float32)
     cosine += row * angle_apart + column
     sine += row * angle_apart + column
     here = tl.load(cosine, there, 0.0).to(tl.float32)[None, :], tl.load(sine, there, 0.0).to(tl.float32)[None, :]
@@ -131,9 +131,9 @@ def turn(
         tl.load(cosine + HALF, there, 0.0).to(tl.float32)[None, :],
         tl.load(sine + HALF, there, 0.0).to(tl.float32)[None, :],
     )
-    place = out + (row * HEADS + head[:, None]) * (2 * HALF) + column[None, :]
-    tl.store(place, first * here[0] - second * here[1], held)
-    tl.store(place + HALF, second * beyond[0] + first * beyond[1], held)
+    pointer = out + (row * HEADS + head[:, None]) * (2 * HALF) + column[None, :]
+    tl.store(pointer, first * here[0] - second * here[1], held)
+    tl.store(pointer + HALF, second * beyond[0] + first * beyond[1], held)
 
 
 @triton.jit
@@ -157,8 +157,8 @@ def keep(
     row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     slot, position = tl.load(slots + row), tl.load(positions + row)
     column = tl.arange(0, BLOCK_SIZE)
-    place = cached_keys + slot * to_key_slot + head * to_key_head + position * SIZE + column
-    tl.store(place, tl.load(keys + row * key_row + head * key_head + column, column < SIZE), column < SIZE)
+    pointer = cached_keys + slot * to_key_slot + head * to_key_head + position * SIZE + column
+    tl.store(pointer, tl.load(keys + row * key_row + head * key_head + column, column < SIZE), column < SIZE)
     column = tl.arange(0, BLOCK_VALUE)
-    place = cached_values + slot * to_value_slot + head * to_value_head + position * VALUE + column
-    tl.store(place, tl.load(values + row * value_row + head * value_head + column, column < VALUE), column < VALUE)
+    pointer = cached_values + slot * to_value_slot + head * to_value_head + position * VALUE + column
+    tl.store(pointer, tl.load(values + row * value_row + head * value_head + column, column < VALUE), column < VALUE)

@@ -1,11 +1,10 @@
-"""Attention over the cache's slots for the rows of one device step: one contract, a reference in torch and the choice
-of the kernel.
+"""Attention over the cache's slots for the rows of one device step: by the Triton kernel, or by a reference in torch.
 
-Every row sees the keys of its own slot from its window's start up to its own position; rows in no tile are padding and
-come out as zeros. On a CUDA device the Triton kernel does it and reads all lengths on the device; anywhere else the
-reference does, which reads the tiles on the host. The reference computes in float32, query rows in multiples of
-`QUERY_ROWS` and keys block by block, so that a row's bits don't depend on its neighbours or on what follows it
-(measured on a CPU, like models.attention). Knows slots, positions, windows, softcaps and sinks; knows no model.
+Every row sees the keys of its own slot from its window's start to its own position; rows in no tile are padding and
+become zeros. On a CUDA device the kernel reads all lengths on the device; anywhere else the reference reads the tiles
+on the host. The reference computes in float32, query rows in multiples of `QUERY_ROWS` and keys block by block, so that
+a row's bits don't depend on its neighbours or on what follows it (measured on a CPU, like `models.attention`). Knows
+slots, positions, windows, softcaps and sinks; knows no model.
 """
 
 from __future__ import annotations
@@ -18,11 +17,10 @@ import torch
 from torch import Tensor
 
 from codespec.errors import ModelError
-from codespec.models.cache import CAPACITY_UNIT
+from codespec.models.call_shape import KEY_BLOCK
 from codespec.models.cuda.device_rows import DeviceRows
 
 QUERY_ROWS = 16
-KEY_BLOCK = CAPACITY_UNIT
 NO_TRITON = "install Triton (pip install triton, it comes with torch's CUDA builds on Linux) or choose device cpu."
 
 
@@ -50,7 +48,7 @@ def slot_attention(
 
 
 def require_triton(what: str) -> None:
-    """Raises ModelError, with what `what` needs Triton for, where Triton is not installed."""
+    """Raises ModelError, which says that `what` needs Triton, where Triton is not installed."""
     if importlib.util.find_spec("triton") is None:
         raise ModelError(f"{what} needs Triton, which is not installed: {NO_TRITON}")
 
@@ -65,7 +63,7 @@ def reference(
     softcap: float | None = None,
     sinks: Tensor | None = None,
 ) -> Tensor:
-    """The same in torch, a stretch of neighbouring rows at a time."""
+    """`slot_attention` in torch, one stretch of neighbouring rows at a time."""
     out = query.new_zeros(query.shape[0], query.shape[1], values.shape[3])
     for slot, first, begin, count in stretches(rows.tiles):
         assert first + count <= min(rows.reach, keys.shape[2]), "a row lies beyond the step's reach"
@@ -78,7 +76,7 @@ def reference(
 
 
 def stretches(tiles: Tensor) -> Iterator[tuple[int, int, int, int]]:
-    """Tiles [T, 4] with neighbours of one sequence joined: slot, first position, first flat row, rows."""
+    """Tiles [T, 4] with those of one sequence joined: slot, first position, first flat row, rows."""
     held: tuple[int, int, int, int] | None = None
     for slot, first, begin, count in tiles.tolist():
         if not count:
@@ -126,7 +124,7 @@ def _stretch(
 
 
 def _hidden(first: int, count: int, length: int, window: int, device: torch.device) -> Tensor:
-    """Which of `length` keys rows at first, first + 1, … don't see: [count, length]. Every row sees one at least."""
+    """Which of `length` keys rows at first, first + 1, … don't see: [count, length]. Every row sees at least one."""
     row = torch.arange(first, first + count, device=device).clamp(max=length - 1)[:, None]
     column = torch.arange(length, device=device)
     hidden = column > row

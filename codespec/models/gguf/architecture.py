@@ -1,8 +1,8 @@
-"""The architectures that can be taken from a GGUF file: their config.json, and their tensors under other names.
+"""The architectures that can be converted from a GGUF file: their config.json, and their tensors' names in the model.
 
-Knows what each architecture's settings mean; reads no weights. Strict on purpose: a setting or a tensor that is not
-understood refuses the file, because one that is left out (a bias, a rotary scaling) changes every text and nothing
-would tell. Only settings that describe the making of the file are passed over.
+Knows what each architecture's settings mean; reads no weights. Strict on purpose: a file with an unknown setting or
+tensor is refused, because one that is left out (a bias, a rotary scaling) changes every text and nothing would show it.
+Only settings about the making of the file are ignored.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from codespec.models.gguf.header import Header, Tensor, broken
 Json = dict[str, Any]
 
 FACTORS = "rope_freqs.weight"
-# What says nothing of the arithmetic: sizes that the tensors tell too, and notes.
+# Settings without effect on the arithmetic: sizes that the tensors have too, and notes.
 _NOTES = ("vocab_size", "rope.scaling.finetuned", "tensor_data_layout", "rope.scaling.original_context_length")
 _WHOLE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 _QKV = ("attn_q", "attn_k", "attn_v")
@@ -39,7 +39,7 @@ _PLAIN = {**_NORMS, **_ATTENTION, "ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"
 
 
 class Settings:
-    """The settings of a file's architecture, which remember what has been read of them."""
+    """The settings of a file's architecture, which record what has been read of them."""
 
     def __init__(self, header: Header) -> None:
         self.header = header
@@ -47,7 +47,7 @@ class Settings:
         self._seen = {f"{self.name}.{note}" for note in _NOTES}
 
     def take(self, key: str, kinds: type | tuple[type, ...], default: Any = None) -> Any:
-        """One setting; broken where it has another type, or is missing without a default."""
+        """One setting; broken if it has another type, or is missing without a default."""
         full = f"{self.name}.{key}"
         self._seen.add(full)
         value = self.header.settings.get(full, default)
@@ -60,7 +60,7 @@ class Settings:
         return int(self.take(key, int, default))
 
     def real(self, key: str, default: float | None = None) -> float:
-        """A number, without the digits that its 32 bits do not hold."""
+        """A number, without the digits that 32 bits do not hold."""
         return float(str(np.float32(self.take(key, (float, int), default))))
 
     def has(self, key: str) -> bool:
@@ -68,7 +68,7 @@ class Settings:
         return f"{self.name}.{key}" in self.header.settings
 
     def refuse_rest(self) -> None:
-        """ModelError where the file sets something that nobody has read: it would be left out silently."""
+        """ModelError if the file has a setting that was not read: it would be left out silently."""
         prefix = f"{self.name}."
         for key in self.header.settings:
             if key.startswith(prefix) and key not in self._seen:
@@ -79,11 +79,11 @@ class Settings:
 class Architecture:
     """How one architecture is read.
 
-    config     its config.json but for what all have
+    config     its config.json without what all have in common
     layer      a layer's tensors: their names in the file → in the model, without `.weight` and `.bias`
-    biased     which of all tensors have a bias, by config.json
-    twisted    query and key rows stand in pairs that turn together, not in halves
-    norm_less  what norms hold too much
+    biased     which tensors have a bias, by config.json
+    twisted    query and key rows that rotate together are neighbours, not in two halves
+    norm_less  what the file adds to the weights of norms
     """
 
     class_name: str
@@ -97,7 +97,7 @@ class Architecture:
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """A tensor of the model: from which of the file, with rows in which order (None: as they are), less how much."""
+    """A tensor of the model: its source in the file, the order of its rows (None: unchanged), and what to subtract."""
 
     name: str
     source: Tensor
@@ -107,14 +107,14 @@ class Weight:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a file becomes: config.json without its tokens, and every weight."""
+    """The converted model: config.json without its tokens, and every weight."""
 
     config: Json
     weights: list[Weight] = field(default_factory=list)
 
 
 def unreadable(header: Header, what: str) -> ModelError:
-    """The sentence for a whole file that says something which is not understood."""
+    """The sentence for an undamaged file with something unknown in it."""
     return ModelError(
         f"{header.file} can't be converted without a change of the model, because {what} is not known here: take the "
         "model's folder in the Hugging Face layout."
@@ -122,7 +122,7 @@ def unreadable(header: Header, what: str) -> ModelError:
 
 
 def make_plan(header: Header) -> Plan:
-    """How the file's model is written down; ModelError for what would come out as another model."""
+    """How to convert the file's model; ModelError if the result would be another model."""
     settings = Settings(header)
     known = ARCHITECTURES.get(settings.name)
     if known is None:
@@ -166,9 +166,9 @@ def _common(settings: Settings) -> Json:
 
 
 def _check_sizes(header: Header, hidden: int, rows: Mapping[str, int]) -> None:
-    """Holds the sizes in the settings, which may say anything, against tensors that are in the file."""
-    for place, count in rows.items():
-        tensor = header.tensors.get(f"blk.0.{place}.weight")
+    """Compares the sizes in the settings, which may say anything, with the tensors in the file."""
+    for name, count in rows.items():
+        tensor = header.tensors.get(f"blk.0.{name}.weight")
         if tensor is not None and tensor.shape != (count, hidden):
             raise broken(header.file, f"{tensor.name} has not the size that its settings tell")
 
@@ -191,7 +191,7 @@ def _rotary(settings: Settings, head: int) -> Json:
 
 
 def _llama3(header: Header, base: float, head: int) -> Json:
-    """Llama 3's scaling, which the file holds as one factor a frequency: the published settings that give these."""
+    """The published settings of Llama 3's scaling that give the file's factors, one for each frequency."""
     stored = read_factors(header)
     if stored.size != -(-head // 2):
         raise unreadable(header, "its rotary factors")
@@ -208,7 +208,7 @@ def _llama3(header: Header, base: float, head: int) -> Json:
 
 
 def read_factors(header: Header) -> NDArray[np.float32]:
-    """The factors of the rotary frequencies; broken if they are no 32-bit numbers."""
+    """The factors of the rotary frequencies; broken if they are not 32-bit numbers."""
     tensor = header.tensors[FACTORS]
     if tensor.kind != 0 or len(tensor.shape) != 1 or tensor.start + 4 * tensor.shape[0] > header.size:
         raise broken(header.file, "its rotary factors can't be read")
@@ -226,29 +226,31 @@ def _weights(header: Header, known: Architecture, config: Json) -> list[Weight]:
     heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
     weights = []
     for name, target in wanted.items():
-        place, _, part = name.rpartition(".")
-        turning = heads.get(place.rpartition(".")[2]) if known.twisted else None
+        path, _, part = name.rpartition(".")
+        turning = heads.get(path.rpartition(".")[2]) if known.twisted else None
         rows = None if turning is None else _untwisted(header, header.tensors[name], turning)
-        less = known.norm_less if place.endswith("norm") and part == "weight" else 0.0
+        less = known.norm_less if path.endswith("norm") and part == "weight" else 0.0
         weights.append(Weight(target, header.tensors[name], rows, less))
     return weights
 
 
 def _wanted(known: Architecture, config: Json) -> dict[str, str]:
-    """Every tensor the file must hold, and no other: its name there → in the model."""
-    whole = {place: name for place, name in _WHOLE.items() if place != "output" or not config["tie_word_embeddings"]}
+    """Every tensor that the file must hold, and no other: its name there → in the model."""
+    whole = {theirs: ours for theirs, ours in _WHOLE.items() if theirs != "output" or not config["tie_word_embeddings"]}
     biased = set(known.biased(config))
-    wanted = {f"{place}.weight": f"{name}.weight" for place, name in whole.items()}
-    wanted |= {f"{place}.bias": f"{name}.bias" for place, name in whole.items() if place in biased}
+    wanted = {f"{theirs}.weight": f"{ours}.weight" for theirs, ours in whole.items()}
+    wanted |= {f"{theirs}.bias": f"{ours}.bias" for theirs, ours in whole.items() if theirs in biased}
     for number in range(config["num_hidden_layers"]):
-        for place, name in known.layer.items():
-            for part in ("weight", "bias") if place in biased else ("weight",):
-                wanted[f"blk.{number}.{place}.{part}"] = f"model.layers.{number}.{name}.{part}"
+        for theirs, ours in known.layer.items():
+            for part in ("weight", "bias") if theirs in biased else ("weight",):
+                wanted[f"blk.{number}.{theirs}.{part}"] = f"model.layers.{number}.{ours}.{part}"
     return wanted
 
 
 def _untwisted(header: Header, tensor: Tensor, heads: int) -> NDArray[np.int64]:
-    """The rows of [heads, half, 2], where each stands beside the one it turns with, as [heads, 2, half]."""
+    """The order of rows from [heads, half, 2], in which the two that rotate together are neighbours, to [heads, 2,
+    half].
+    """
     count = tensor.shape[0]
     if not heads or count % (2 * heads):
         raise broken(header.file, f"{tensor.name} does not hold {heads} heads")
@@ -275,7 +277,7 @@ def _qwen3(settings: Settings, config: Json) -> Json:
 
 
 def _starcoder2(settings: Settings, config: Json) -> Json:
-    """Without a window, as the file has none; the published models attend to 4,096 tokens."""
+    """Without a window, because the file has none; the published models attend to 4,096 tokens."""
     config["norm_epsilon"] = settings.real("attention.layer_norm_epsilon")
     return config | {"hidden_act": "gelu_pytorch_tanh", "use_bias": True, "sliding_window": None}
 

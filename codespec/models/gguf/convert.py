@@ -1,10 +1,10 @@
-"""Makes a folder in the Hugging Face layout of a GGUF file: `python -m codespec.models.gguf.convert FILE FOLDER
+"""Converts a GGUF file into a folder in the Hugging Face layout: `python -m codespec.models.gguf.convert FILE FOLDER
 SHA256`.
 
-Knows the files of such a folder, and what a GGUF file can be instead of a model; knows neither the cache nor who asks
-(`codespec.pair.gguf` does). Runs in a process of its own and loads neither torch nor transformers: transformers' own
-reader leaves out what it does not know (rotary scalings, biases, how digits are split), and takes ten times as long.
-Whatever fails is one sentence on stderr, and exit code 2.
+Knows the files of such a folder, and what a GGUF file can be instead of a model; the cache and the caller are
+`codespec.pair.gguf`'s. Runs in a process of its own and loads neither torch nor transformers: transformers' own reader
+leaves out what it does not know (rotary scalings, biases, how digits are split) and takes ten times as long. Every
+failure is one sentence on stderr, with exit code 2.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from codespec.models.gguf.tokenizer import Vocabulary, read_vocabulary
 from codespec.models.gguf.weights import check_whole, quantization, size_of, write_weights
 from codespec.pair.made import FORMAT, SOURCE
 
-ROOM = 1 << 25  # bytes that everything but the weights takes at most
+ROOM = 1 << 25  # the most bytes of everything but the weights
 
-# What a file holds, by general.type, if it is no model; and what to do about it.
+# What a file that is no model holds, by general.type, and the mend.
 _OTHERS = {
     "adapter": ("an adapter", "merge it into its model, and convert that"),
     "vocab": ("only a vocabulary", "take the file with the weights"),
@@ -35,10 +35,10 @@ _OTHERS = {
 
 
 def convert(file: Path, folder: Path, sha256: str) -> None:
-    """Writes the folder, which must exist; ModelError in one sentence for everything that stands against it."""
+    """Writes into the folder, which must exist; ModelError in one sentence if the file can't be converted."""
     header = read_header(file)
     _check_kind(header)
-    check_whole(header)  # first: from here on, a tensor's sizes are no larger than the file
+    check_whole(header)  # first: from here on no tensor is larger than the file
     plan = make_plan(header)
     vocabulary = read_vocabulary(header)
     _demand_disk(folder, size_of(plan.weights) + ROOM)

@@ -1,7 +1,7 @@
-"""What a GGUF file says of itself: its settings and the place of every tensor, read without trusting any size in it.
+"""A GGUF file's header: its settings and where each tensor lies, read without trusting any size in it.
 
-Knows the format (version 2 and 3, little-endian) and the file's length; knows no architecture and reads no weights.
-Every count and length is held against what is left of the file before anything is made from it, so a broken or hostile
+Knows the format (versions 2 and 3, little-endian) and the file's length; knows no architecture and reads no weights.
+Every count and length is compared with the rest of the file before anything is allocated for it, so a broken or hostile
 header ends in one sentence and not in gigabytes.
 """
 
@@ -33,7 +33,7 @@ _NUMPY = {0: "u1", 1: "i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7:
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """One tensor: its shape with rows first, the format's number, and where its bytes lie in the file."""
+    """One tensor: its shape with rows first, the format's number, and where its bytes begin in the file."""
 
     name: str
     shape: tuple[int, ...]
@@ -80,7 +80,7 @@ def broken(file: Path, why: str) -> ModelError:
 
 
 def read_header(file: Path) -> Header:
-    """Reads a file's header; ModelError in one sentence if it is no GGUF file, or none that can be whole."""
+    """Reads a file's header; ModelError in one sentence if it is no GGUF file or a damaged one."""
     try:
         with file.open("rb") as stream:
             start = stream.read(24)
@@ -103,7 +103,7 @@ def _check_start(file: Path, start: bytes) -> None:
 
 
 class _Reader:
-    """A place in the mapped file that only moves forwards and never beyond its end."""
+    """A cursor in the mapped file that only moves forwards and never beyond its end."""
 
     def __init__(self, file: Path, data: mmap.mmap) -> None:
         self._file, self._data, self._at = file, data, 8

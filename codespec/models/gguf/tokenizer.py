@@ -1,9 +1,9 @@
-"""A GGUF file's vocabulary as tokenizer.json and tokenizer_config.json, spelling text as `llama.cpp` would.
+"""A GGUF file's vocabulary as tokenizer.json and tokenizer_config.json, which split text as `llama.cpp` does.
 
 Knows how a file declares its vocabulary and how `llama.cpp` splits text for each declared kind; knows no weights.
-`tests/text/llama_cpp_ids.json` holds ids of its own tokenizer for every family below. A kind that stands in no family
-is refused, because nothing in the file tells a wrong split from a right one. Left different on purpose, so that text
-keeps its bytes: what reads like a control token stays text, whatever the file calls it, and a literal U+2581, which
+`tests/text/llama_cpp_ids.json` holds ids of its own tokenizer for every family below. A kind of no family is refused,
+because nothing in the file tells a wrong split from a right one. Two things differ on purpose, so that text keeps its
+bytes: text that looks like a control token stays text, whatever the file calls it; and so does a literal U+2581, which
 `llama.cpp` takes for a space.
 """
 
@@ -21,8 +21,8 @@ Json = dict[str, Any]
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 MARKER = "\u2581"  # SentencePiece's space
-MOST_CHARACTERS = 1024  # of a token: each of its cuts is tried
-# Control tokens that end a text by their names, as the field spells them; files declare one or two of them by id.
+MOST_CHARACTERS = 1024  # of a token, because every way to cut it is tried
+# Control tokens that end a text, by their usual names; files declare one or two of them by id.
 ENDS = frozenset(
     {
         *("<|endoftext|>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|end_of_text|>", "<end_of_turn>"),
@@ -37,13 +37,13 @@ _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)
 
 
 def _words(digits: str, marks: str = r" ?[^\s\p{L}\p{N}]+[\r\n]*") -> str:
-    """The split that Llama 3, Qwen 2 and their kin share, but for digits and punctuation."""
+    """The split that Llama 3, Qwen 2 and similar models share, except for digits and punctuation."""
     return _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|" + digits + "|" + marks + _BLANKS
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Byte-level vocabularies that split text alike: by these expressions, one after the other.
+    """Byte-level vocabularies that split text in the same way: by these expressions, one after the other.
 
     whole_words   a word that is a token is taken as it is, without its merges
     begins        a text begins with the BOS token unless the file says otherwise
@@ -81,7 +81,7 @@ FAMILIES = (
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """The two files of a tokenizer, and what the model's configuration must say of its control tokens."""
+    """The two files of a tokenizer, and its control tokens for the model's configuration."""
 
     document: Json
     settings: Json
@@ -92,7 +92,7 @@ class Vocabulary:
 
 
 def read_vocabulary(header: Header) -> Vocabulary:
-    """A file's tokenizer. ModelError where it has none, or one that would not be spelled as `llama.cpp` does."""
+    """A file's tokenizer. ModelError if it has none, or one that would split text differently from `llama.cpp`."""
     tokens, kinds = _tokens(header)
     model = header.text("tokenizer.ggml.model")
     if model == "gpt2":
@@ -217,7 +217,7 @@ def _sentencepiece(header: Header, tokens: Sequence[str], kinds: Sequence[int]) 
 def _scored_merges(
     header: Header, vocab: Mapping[str, int], kinds: Sequence[int], scores: Sequence[float]
 ) -> list[tuple[str, str]]:
-    """Every way to make a token of two others, the best score first: what a merge by score does, as a list."""
+    """Every way to make a token of two others, best score first: merging by score, as a list of merges."""
     by_score: dict[float, list[str]] = {}
     for token, number in vocab.items():
         if kinds[number] in (NORMAL, USER_DEFINED) and any(_ways(token, vocab)):
@@ -239,8 +239,8 @@ def _scored_merges(
 def _are_runs(tokens: Sequence[str]) -> bool:
     """Whether tokens of one score are runs of one character, of each length from two on.
 
-    Equal scores are merged from left to right. A list of merges can say that of runs only: each grows by one
-    character to its right as long as it can.
+    Equal scores are merged from left to right. A list of merges can express that for runs only: each grows to its
+    right, character by character, as long as it can.
     """
     lengths = sorted(len(token) for token in tokens)
     return len(set("".join(tokens))) == 1 and lengths == list(range(2, len(tokens) + 2))
@@ -253,7 +253,7 @@ def _ways(token: str, vocab: Mapping[str, int]) -> Iterator[tuple[str, str]]:
 
 
 def _added(tokens: Sequence[str], kinds: Sequence[int], vocab: Mapping[str, int]) -> list[Json]:
-    """Control tokens as special ones, those of the file's own making as plain ones."""
+    """Control tokens as special added tokens, user-defined ones as plain added tokens."""
     wanted = {CONTROL: True, UNKNOWN: True, USER_DEFINED: False}
     plain: Json = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
     return [

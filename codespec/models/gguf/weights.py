@@ -2,7 +2,7 @@
 
 Knows the blocks that quantized rows are made of (their sizes and values are the package `gguf`'s) and the layout of a
 safetensors file; knows no architecture. Never holds more than PIECE numbers, whatever the size of the model. float32
-holds every value of every format, so nothing is lost but what the quantization had lost before.
+holds every value of every format, so nothing is lost beyond what the quantization lost.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from codespec.models.gguf.header import Header, Tensor, broken
 
 PIECE = 1 << 22  # numbers at once
 WIDTH = 4  # bytes of a float32
-# The formats whose rows hold all that their values need.
+# The formats whose rows hold everything that their values need.
 READABLE = frozenset(
     {
         *("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"),
@@ -49,8 +49,8 @@ def size_of(weights: Sequence[Weight]) -> int:
 
 
 def check_whole(header: Header) -> None:
-    """ModelError unless every tensor can be read and lies within the file, on bytes of its own: what is written is then
-    no more than so many times the file.
+    """ModelError unless every tensor is readable and lies within the file on bytes of its own, which bounds what is
+    written to a multiple of the file.
     """
     at = 0
     for tensor in sorted(header.tensors.values(), key=lambda tensor: tensor.start):
@@ -63,7 +63,7 @@ def check_whole(header: Header) -> None:
 
 
 def write_weights(header: Header, weights: Sequence[Weight], file: Path) -> None:
-    """Writes them in their order; OSError where the disk does not take them."""
+    """Writes the weights in their order; OSError if the disk is full."""
     entries: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     at = 0
     for weight in weights:

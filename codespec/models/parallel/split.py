@@ -1,10 +1,10 @@
 """The layers of a model whose weights are split over processes, as plain layers over this process's share.
 
-transformers loads each process's share by the model's tensor-parallel plan. Here every split layer becomes what it
-computes: a smaller linear layer, and where the plan asks for it a sum or a joining over all processes; so lean blocks,
-packed products and the cache work on a share as they do on a whole model. In `exact` mode the shares of a sum are
-gathered and added in the order of the processes: the order of a ring depends on where in the forward a row stands.
-Knows layers and their group; knows no model.
+transformers loads each process's share by the model's tensor-parallel plan. Here every split layer becomes a smaller
+plain layer, with an all-reduce or all-gather where the plan asks for one; so lean blocks, packed products and the cache
+work on a share as on a whole model. In `exact` mode the parts of a sum are gathered and added in the order of the
+processes, because a ring's order depends on a row's position in the forward. Knows layers and their process group;
+knows no model.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ class SplitEmbedding(nn.Module):
         self.first = sum(shares(layer.num_embeddings)[: dist.get_rank()])
 
     def forward(self, ids: Tensor) -> Tensor:
-        """All rows but those of one process are zero, so their sum has no order."""
-        place = ids - self.first
-        elsewhere = (place < 0) | (place >= self.weight.shape[0])
-        rows = self.weight[place.masked_fill(elsewhere, 0)].masked_fill(elsewhere[..., None], 0.0)
+        """The rows of all processes but one are zero, so the sum has no order."""
+        index = ids - self.first
+        elsewhere = (index < 0) | (index >= self.weight.shape[0])
+        rows = self.weight[index.masked_fill(elsewhere, 0)].masked_fill(elsewhere[..., None], 0.0)
         dist.all_reduce(rows)
         return rows
 
@@ -87,24 +87,24 @@ def add_up(part: Tensor, exact: bool) -> Tensor:
 
 
 def localize(network: nn.Module, exact: bool) -> int:
-    """Replaces every split layer in place; returns how many. ModelError where the plan splits in another way."""
+    """Replaces every split layer in place; returns how many. ModelError if the plan splits one in another way."""
     whole: Any = network
     plan: dict[str, str] = whole._tp_plan
     replaced: dict[int, nn.Module] = {}
     for parent_name, parent in list(network.named_modules()):
         for name, child in list(parent.named_children()):
-            place = f"{parent_name}.{name}" if parent_name else name
-            style = plan.get(re.sub(r"\.\d+(?=\.|$)", ".*", place))
+            path = f"{parent_name}.{name}" if parent_name else name
+            style = plan.get(re.sub(r"\.\d+(?=\.|$)", ".*", path))
             if style is None and not _is_split(child):
                 continue
             if id(child) not in replaced:
-                replaced[id(child)] = _local_layer(child, style, place, exact)
+                replaced[id(child)] = _local_layer(child, style, path, exact)
             setattr(parent, name, replaced[id(child)])
     _tie(whole)
     return len(replaced)
 
 
-def _local_layer(layer: nn.Module, style: str | None, place: str, exact: bool) -> nn.Module:
+def _local_layer(layer: nn.Module, style: str | None, path: str, exact: bool) -> nn.Module:
     if isinstance(layer, nn.Linear) and style == COLUMNS:
         return plain(layer)
     if isinstance(layer, nn.Linear) and style == ROWS:
@@ -114,13 +114,13 @@ def _local_layer(layer: nn.Module, style: str | None, place: str, exact: bool) -
     if isinstance(layer, nn.Embedding) and style == EMBEDDING:
         return SplitEmbedding(layer)
     raise ModelError(
-        f"transformers splits {place} over processes in a way ({style}) that codespec can't do yet: "
+        f"transformers splits {path} over processes in a way ({style}) that codespec can't do yet: "
         "use tensor_parallel = 1 or another target."
     )
 
 
 def _tie(network: Any) -> None:
-    """A tied head goes on sharing the embedding's share."""
+    """Keeps a tied head's weight the embedding's."""
     embedding, head = network.get_input_embeddings(), network.get_output_embeddings()
     if network.config.get_text_config().tie_word_embeddings and isinstance(head, Joined):
         head.inner.weight = embedding.weight
