@@ -93,7 +93,7 @@ class Recorder(Protocol):
         """Begins a graph, which captures what is launched from now on."""
         ...
 
-    def aside(self) -> AbstractContextManager[None]:
+    def side_stream(self) -> AbstractContextManager[None]:
         """A context in which graphs may be begun."""
         ...
 
@@ -116,7 +116,7 @@ class CudaRecorder:
         return graph
 
     @contextmanager
-    def aside(self) -> Iterator[None]:
+    def side_stream(self) -> Iterator[None]:
         """A stream of its own: the default one can't be captured."""
         usual = torch.cuda.current_stream(self._device)
         self._stream.wait_stream(usual)
@@ -125,13 +125,13 @@ class CudaRecorder:
         usual.wait_stream(self._stream)
 
 
-class Parts:
+class PiecewiseGraph:
     """A captured step: graphs, with attention between them if it can't be captured."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._graph: Graph | None = None  # under way
-        self._plays: list[Callable[[], object]] = []
+        self._pieces: list[Callable[[], object]] = []
 
     def record(self, run: Callable[[], Tensor]) -> Tensor:
         """Captures what `run` launches; returns its tensor, whose address stays. RuntimeError if that can't be done."""
@@ -145,14 +145,14 @@ class Parts:
         """Called inside `run`: ends a graph, attends, begins another."""
         self._end()
         seen = attention()
-        self._plays.append(lambda: seen.copy_(attention()))
+        self._pieces.append(lambda: seen.copy_(attention()))
         self._begin()
         return seen
 
     def replay(self) -> None:
         """Runs the step again on what is in memory now."""
-        for play in self._plays:
-            play()
+        for piece in self._pieces:
+            piece()
 
     def _begin(self) -> None:
         self._graph = self._recorder.begin()
@@ -161,7 +161,7 @@ class Parts:
         graph, self._graph = self._graph, None
         if graph is not None:  # none where attention itself has failed
             graph.capture_end()
-            self._plays.append(graph.replay)
+            self._pieces.append(graph.replay)
 
 
 def recorder_for(device: torch.device) -> Recorder | None:
@@ -169,7 +169,7 @@ def recorder_for(device: torch.device) -> Recorder | None:
     return CudaRecorder(device) if device.type == "cuda" else None
 
 
-def current(device: torch.device) -> AbstractContextManager[object]:
+def on_device(device: torch.device) -> AbstractContextManager[object]:
     """A context in which Triton launches on this device."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
@@ -195,28 +195,28 @@ class BucketStep:
         self.buffer = buffer
         self._compute = compute
         self._shared = shared
-        self._parts: Parts | None = None
+        self._graph: PiecewiseGraph | None = None
         self._logits: Tensor | None = None
 
     def capture(self, recorder: Recorder, whole: bool) -> None:
         """Captures a step of nothing but padding: all of it, or the parts between calls of attention. RuntimeError
         where a layer can't be captured.
         """
-        parts, rows = Parts(recorder), self.buffer.rows
-        with recorder.aside():
+        graph, rows = PiecewiseGraph(recorder), self.buffer.rows
+        with recorder.side_stream():
             self.buffer.fill((), 1)
             self._run()  # compiles kernels and makes workspaces before the capture
-            rows.attend = None if whole else parts.attend
+            rows.attend = None if whole else graph.attend
             try:
-                self._logits = parts.record(self._run)
+                self._logits = graph.record(self._run)
             finally:
                 rows.attend = None
-        self._parts = parts
+        self._graph = graph
 
     def replay(self) -> Tensor:
         """Runs what the buffer holds; the next step of any bucket overwrites the logits."""
-        if self._parts is not None:
-            self._parts.replay()
+        if self._graph is not None:
+            self._graph.replay()
         else:
             self._logits = self._run()
         assert self._logits is not None
@@ -260,7 +260,7 @@ class StepRunner:
         recorder, wanted = recorder_for(self.device), self.buckets.largest_first()
         if recorder is None or not wanted:
             return ""
-        with current(self.device):
+        with on_device(self.device):
             for done, bucket in enumerate(wanted):
                 progress(done, len(wanted))
                 step = self._make(bucket)
@@ -278,7 +278,7 @@ class StepRunner:
         count, keys = sum(len(rows.ids) for rows in batch), max(rows.end for rows in batch)
         kept = sum(rows.keep for rows in batch)
         assert keys <= self.buckets.reaches[-1], "a row beyond the slot's end would be written over another's"
-        with current(self.device):
+        with on_device(self.device):
             step = self._step(self.buckets.fit(count, keys))
             if step is None:
                 return self._run_as_is(batch, count, keys, kept)

@@ -57,7 +57,7 @@ class FakeRecorder:
         self.made[-1].__enter__()
         return self.made[-1]
 
-    def aside(self) -> AbstractContextManager[None]:
+    def side_stream(self) -> AbstractContextManager[None]:
         return nullcontext()
 
     @property

@@ -64,7 +64,7 @@ class Blank:
     def replay(self) -> None:
         """Launches nothing."""
 
-    def aside(self) -> AbstractContextManager[None]:
+    def side_stream(self) -> AbstractContextManager[None]:
         return nullcontext()
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from torch import Tensor
 
 from codespec.models import attention, memory_plan
-from codespec.models.cuda.graphs import Graph, Parts
+from codespec.models.cuda.graphs import Graph, PiecewiseGraph
 from codespec.models.language_model import LanguageModel
 from codespec.models.memory_plan import Need, make_room, parts_claim, step_claims
 from tests.models.cuda.fake_graphs import FakeGraph, FakeRecorder, recorder
@@ -64,15 +64,15 @@ def test_parts_give_what_a_whole_step_gives(architecture: str, recorder: FakeRec
 def test_attention_that_was_recorded_once_is_not_attended_again(recorder: FakeRecorder) -> None:
     """The fake graphs show a fault: parts that are played without attention between them are wrong."""
     replay = Replay(recording(tiny_model("llama", steps="device"), []), LENGTH)
-    whole = Parts.attend
+    whole = PiecewiseGraph.attend
 
-    def forget(parts: Parts, call: Callable[[], Tensor]) -> Tensor:
+    def forget(parts: PiecewiseGraph, call: Callable[[], Tensor]) -> Tensor:
         seen = whole(parts, call)
-        del parts._plays[-1]
+        del parts._pieces[-1]
         return seen
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Parts, "attend", forget)
+        patch.setattr(PiecewiseGraph, "attend", forget)
         assert replay.play(covering(LENGTH)) > 0.01
 
 
