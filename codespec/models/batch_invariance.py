@@ -18,7 +18,7 @@ from codespec.models.rows import Rows
 
 LENGTH, SAMPLED, LEAST_LENGTH = 640, 96, 64  # tokens of a text: on a first start, on a later one, and at least
 SAMPLED_LAYERS = 2
-CHUNK = 256  # rows of a prompt that are computed at once, unless told otherwise
+CHUNK = 256  # rows of a prompt that are computed at once, by default
 OPERATIONS = 4e10  # of multiplication and addition: about half a second
 
 
@@ -37,8 +37,8 @@ def find_variance(model: LanguageModel, chunk: int = CHUNK, length: int = LENGTH
             model.admit(slot, length)
         whole = torch.cat([_read(model, 0, ids, start, chunk, keep) for start in range(0, length, chunk)])
         cached = {layer: [part.clone() for part in model.cache.read(layer, 0, length)] for layer in model.shapes}
-        said = _read_in_pieces(model, ids, other, keep, chunk, random)
-        differing = "" if torch.equal(said, whole) else "the logits"
+        logits = _read_in_pieces(model, ids, other, keep, chunk, random)
+        differing = "" if torch.equal(logits, whole) else "the logits"
         for layer, parts in cached.items():
             if not all(torch.equal(a, b) for a, b in zip(model.cache.read(layer, 0, length), parts, strict=True)):
                 differing = differing or "the cache"

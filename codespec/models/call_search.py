@@ -317,7 +317,7 @@ class _Attended:
         heads, rows = self.heads, max(count for _, _, count in parts)
         group = Group.of(*(Span(slot, start, 0, count) for slot, start, count in parts))
         drawn = [self.queries[slot, :, :, start : start + rows] for slot, start, _ in parts]
-        for number, (_, _, count) in enumerate(parts):  # the last row stands for those that a text lacks
+        for number, (_, _, count) in enumerate(parts):  # the last row fills up those that a text lacks
             drawn[number] = torch.cat([drawn[number][:, :, :count], drawn[number][:, :, count - 1 : count].expand(
                 -1, -1, rows - count, -1
             )], dim=2)  # fmt: skip

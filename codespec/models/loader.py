@@ -108,7 +108,7 @@ def load_drafter(name: str, device: str, dtype: str) -> LanguageModel:
 def _quantize(model: LanguageModel) -> LanguageModel:
     problem = can_quantize() if model.device.type == "cpu" else "int8 products are for the CPU"
     if problem:
-        raise ModelError(f"int8 can't be had here: {problem}; use drafter dtype bfloat16.")
+        raise ModelError(f"int8 is not available here: {problem}; use drafter dtype bfloat16.")
     quantize_linears(model.network)
     model.spec = replace(model.spec, dtype="int8", packed=True)
     return model
@@ -197,7 +197,7 @@ def find_device(device: str) -> torch.device:
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device.startswith("cuda") and not torch.cuda.is_available():
-        raise ModelError("No CUDA device is at hand: use --device cpu.")
+        raise ModelError("There is no CUDA device: use --device cpu.")
     if device.startswith("cuda"):
         require_triton("A GPU")
     if device.partition(":")[0] not in ("cpu", "cuda"):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 GRAPH_LAYER = 256 << 10  # bytes of a graph for each layer that it holds
 RUNTIME = 256 << 20  # workspaces of the matrix library, compiled kernels
 FLOAT = torch.float32.itemsize
-WIDTHS = 6  # activations as wide as the model that stand in memory at once
+WIDTHS = 6  # activations as wide as the model in memory at once
 INNER = 3  # and as wide as its feed-forward: the gate, its input, their product
 ROUNDED = 512  # torch allocates a GPU's memory in multiples of so many bytes
 
@@ -146,8 +146,8 @@ def parts_bytes(model: LanguageModel, rows: int) -> int:
     found = _rounded(rows * angles * FLOAT) + _rounded(rows * FLOAT)
     for kv_heads, key_size, value_size in model.shapes.values():
         heads = model.groups * kv_heads
-        asked, known = heads * key_size, kv_heads * key_size
-        widths = (asked, known, asked + known + kv_heads * value_size, heads * value_size)
+        queries, keys = heads * key_size, kv_heads * key_size
+        widths = (queries, keys, queries + keys + kv_heads * value_size, heads * value_size)
         found += sum(_rounded(rows * width * size) for width in widths)
     return found
 

@@ -5,8 +5,8 @@ transformers makes up what the files lack, at the size that config.json claims; 
 would make, without memory for it.
 
 Three things are compared at start. Before anything of the model is replaced: the logits of its own eager attention on a
-short text; and how far back each layer's own mask looks, against the window that the layer tells its attention (some
-architectures put it in the mask alone, and a window of 4096 would not show in a short text). Afterwards: several
+short text; and how far back each layer's own mask looks, against the window that the layer passes to its attention
+(some architectures put it in the mask alone, and a window of 4096 would not show in a short text). Afterwards: several
 sequences in one forward, continued from the cache, must give what each gives alone.
 """
 
@@ -128,9 +128,10 @@ def check_windows(network: Any, max_length: int) -> None:
     AttentionInterface.register(PROBE, probe.attend)
     AttentionMaskInterface.register(PROBE, probe.mask)
     _run(network, PROBE, [0, 1])
-    for layer, masked, told in probe.seen:
-        if masked != told and min(w for w in (masked, told) if w) < max_length:
-            raise ModelError(refusal(type(network).__name__, f"layer {layer} looks {masked} back and tells it {told}"))
+    for layer, masked, attended in probe.seen:
+        if masked != attended and min(w for w in (masked, attended) if w) < max_length:
+            why = f"layer {layer} has a window of {masked} in its mask and of {attended} in its attention"
+            raise ModelError(refusal(type(network).__name__, why))
 
 
 def reference_logits(network: Any) -> Tensor:

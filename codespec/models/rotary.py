@@ -52,8 +52,8 @@ class RequestRotary(nn.Module):
     def frequencies(self, length: int) -> Frequencies:
         """The frequencies of a request that may grow to `length` tokens."""
         key = max(length, self.limit) if self.variant == "dynamic" else int(length > self.limit)
-        asked = key if self.variant == "dynamic" else self.limit + key
-        inverse, scale = ROPE_INIT_FUNCTIONS[self.variant](self.config, torch.device("cpu"), seq_len=asked)
+        length = key if self.variant == "dynamic" else self.limit + key
+        inverse, scale = ROPE_INIT_FUNCTIONS[self.variant](self.config, torch.device("cpu"), seq_len=length)
         return Frequencies(inverse.float(), float(scale), key)
 
     def forward(self, inputs: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:

@@ -131,7 +131,7 @@ class Sizes:
 def enlarge(network: Any, shape: Shape) -> Any:
     """A new transformers model of that shape, in the network's dtype, with the network's function and rotary.
 
-    Ids beyond the network's own vocabulary get meaningless logits: whoever chooses must leave them out. Raises
+    Ids beyond the network's own vocabulary get meaningless logits, so they must never be chosen. Raises
     ModelError if the architecture is not Llama's, or the shape or the memory is too small.
     """
     if type(network).__name__ not in ARCHITECTURES:

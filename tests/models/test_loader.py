@@ -181,7 +181,7 @@ def test_unknown_devices(device: str, saved: Path) -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
 def test_no_cuda_here(saved: Path) -> None:
-    assert refusal_of(str(saved), device="cuda") == "No CUDA device is at hand: use --device cpu."
+    assert refusal_of(str(saved), device="cuda") == "There is no CUDA device: use --device cpu."
     assert load_model(str(saved), device="auto").device.type == "cpu"
 
 

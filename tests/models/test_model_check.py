@@ -33,20 +33,20 @@ SMALL: dict[str, Any] = {
 GROUPED = {**SMALL, "num_key_value_heads": 2}
 EXPERTS = {"num_local_experts": 2, "num_experts": 2, "num_experts_per_tok": 1}
 REFUSED: dict[str, tuple[str, str, dict[str, Any], str]] = {
-    "a window that only the mask knows": ("Phimoe", "ForCausalLM", {**GROUPED, **EXPERTS}, "looks 16 back"),
+    "a window that only the mask knows": ("Phimoe", "ForCausalLM", {**GROUPED, **EXPERTS}, "window of 16 in its mask"),
     "a window on some layers": (
         "Qwen2Moe",
         "ForCausalLM",
         {**GROUPED, **EXPERTS, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 32,
          "use_sliding_window": True, "layer_types": ["full_attention", "sliding_attention"]},
-        "layer 1 looks 16 back",
+        "layer 1 has a window of 16 in its mask",
     ),
     "chunks": (
         "Llama4",
         "ForCausalLM",
         {**GROUPED, **EXPERTS, "head_dim": 16, "intermediate_size_mlp": 96, "attention_chunk_size": WINDOW,
          "layer_types": ["chunked_attention", "full_attention"]},
-        "looks 16 back",
+        "has a window of 16 in its mask",
     ),
     "positions of its own": ("Roberta", "ForCausalLM", {**SMALL, "is_decoder": True}, "its own attention by"),
     "it sees what follows": ("Llama", "ForCausalLM", {**GROUPED, "is_causal": False}, "its own attention by"),

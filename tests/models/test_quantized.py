@@ -52,7 +52,9 @@ def test_where_it_is_wrong_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(QuantizedLinear, "forward", lambda self, inputs: 0.9 * plain(self, inputs))
     assert "wrong on this processor" in can_quantize()
     monkeypatch.setattr(loader, "can_quantize", lambda: "it is an old machine")
-    with pytest.raises(ModelError, match="int8 can't be had here: it is an old machine; use drafter dtype bfloat16"):
+    with pytest.raises(
+        ModelError, match="int8 is not available here: it is an old machine; use drafter dtype bfloat16"
+    ):
         load_model(str(STARTER / "drafter"), dtype="int8")
 
 

@@ -30,7 +30,7 @@ from codespec.models.rows import Rows
 ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 FIRST_REACH = 512
 
-Attention = Callable[[], Tensor]  # attends over what stands at fixed addresses now
+Attention = Callable[[], Tensor]  # attends over what is at fixed addresses now
 Compute = Callable[[DeviceRows, Tensor], Tensor]  # rows and which are kept -> logits [kept, vocabulary]
 Progress = Callable[[int, int], None]  # how many graphs are captured, and of how many
 Graphs = Literal["none", "whole", "parts"]

@@ -170,7 +170,7 @@ def _check_sizes(header: Header, hidden: int, rows: Mapping[str, int]) -> None:
     for name, count in rows.items():
         tensor = header.tensors.get(f"blk.0.{name}.weight")
         if tensor is not None and tensor.shape != (count, hidden):
-            raise broken(header.file, f"{tensor.name} has not the size that its settings tell")
+            raise broken(header.file, f"{tensor.name} does not have the size in its settings")
 
 
 def _rotary(settings: Settings, head: int) -> Json:

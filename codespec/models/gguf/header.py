@@ -98,8 +98,8 @@ def _check_start(file: Path, start: bytes) -> None:
         raise broken(file, "it ends within its header")
     (version,) = struct.unpack_from("<I", start, 4)
     if version not in VERSIONS:
-        said = "big-endian" if version & 0xFFFF == 0 else f"of version {version}"
-        raise ModelError(f"{file} is a GGUF file {said}, which can't be read: take one of version 3, little-endian.")
+        form = "big-endian" if version & 0xFFFF == 0 else f"of version {version}"
+        raise ModelError(f"{file} is a GGUF file {form}, which can't be read: take one of version 3, little-endian.")
 
 
 class _Reader:
@@ -116,7 +116,7 @@ class _Reader:
         for _ in range(settings):
             key = self._string()
             if key in values:
-                raise broken(self._file, f"{key!r} stands in it twice")
+                raise broken(self._file, f"{key!r} is in it twice")
             values[key] = self._value(self._number("<I"))
         table = [self._tensor() for _ in range(tensors)]
         start = self._data_start(values.get("general.alignment", 32))

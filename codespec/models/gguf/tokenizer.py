@@ -131,7 +131,7 @@ def _tokens(header: Header) -> tuple[list[str], list[int]]:
     if len(kinds) != len(tokens) or not all(isinstance(token, str) for token in tokens):
         raise broken(header.file, "its vocabulary does not fit together")
     if len(set(tokens)) != len(tokens):
-        raise broken(header.file, "two of its tokens are alike")
+        raise broken(header.file, "two of its tokens are equal")
     if max(map(len, tokens)) > MOST_CHARACTERS:
         raise broken(header.file, "one of its tokens is longer than any is")
     return tokens, kinds

@@ -81,7 +81,7 @@ def write_weights(header: Header, weights: Sequence[Weight], file: Path) -> None
 def _write(header: Header, weight: Weight, data: mmap.mmap, stream: BinaryIO) -> None:
     for values in _values(header, weight, data):
         if not np.isfinite(values).all():
-            raise broken(header.file, f"{weight.source.name} holds a value that is no number")
+            raise broken(header.file, f"{weight.source.name} holds a value that is not a number")
         stream.write((values - np.float32(weight.less) if weight.less else values).astype("<f4", copy=False).data)
 
 

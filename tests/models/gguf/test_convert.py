@@ -96,7 +96,7 @@ def test_the_folder_says_how_texts_begin_and_end(tmp_path: Path) -> None:
         ({}, {"blk.0.attn_v.bias": np.ones(HIDDEN // HEADS * GROUPS, np.float32)}, r"its tensor blk\.0\.attn_v\.bias"),
         ({}, {"blk.0.attn_sinks.weight": np.ones(4, np.float32)}, r"its tensor blk\.0\.attn_sinks"),
         ({}, {"rope_freqs.weight": np.full(8, 3, np.float32)}, "its rotary factors"),
-        ({}, {"output_norm.weight": np.full(HIDDEN, np.nan, np.float32)}, "holds a value that is no number"),
+        ({}, {"output_norm.weight": np.full(HIDDEN, np.nan, np.float32)}, "holds a value that is not a number"),
         ({"split.count": 3}, {}, "one of 3 parts: join them"),
         ({"general.type": "adapter"}, {}, "holds an adapter and no whole model: merge it"),
         ({"general.type": "mmproj"}, {}, "the image part of a model"),
@@ -226,7 +226,7 @@ MANY = 1 << 22
     ("change", "sentence"),
     [
         (widen_query, "it ends within blk.0.attn_q.weight"),
-        (widen_heads, "blk.0.attn_q.weight has not the size that its settings tell"),
+        (widen_heads, "blk.0.attn_q.weight does not have the size in its settings"),
     ],
 )
 def test_sizes_that_are_not_in_the_file_take_no_memory(
