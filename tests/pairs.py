@@ -18,7 +18,7 @@ from codespec.config import EngineConfig
 from codespec.engine.calls import choose_calls
 from codespec.engine.engine import Engine
 from codespec.engine.load import assemble
-from codespec.models.invariance import Finding
+from codespec.models.call_search import Finding
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import wrap
 from codespec.proposers.base import NOTHING, Proposer

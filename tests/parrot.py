@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from codespec.engine.engine import Engine
-from codespec.models.language_model import LanguageModel, ModelSpec, Rows
+from codespec.models.language_model import LanguageModel, ModelSpec
+from codespec.models.rows import Rows
 from codespec.proposers.base import Proposer
 from codespec.sequence import Cap, Draft
 from codespec.sequence import Sequence as Text
@@ -47,7 +48,7 @@ class Parrot(LanguageModel):
         self.device = torch.device("cpu")
         self.spec = ModelSpec("parrot", "Parrot", 0, len(self.token_bytes), CONTEXT, "float32")
         self.exact = True
-        self.steps, self.team = "spans", None
+        self.steps, self.tp_group = "spans", None
         self._rotary = None
         self.cache = Slots(slots)  # type: ignore[assignment]
         self.forwards = 0

@@ -11,7 +11,8 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from codespec.models.language_model import LanguageModel, Rows
+from codespec.models.language_model import LanguageModel
+from codespec.models.rows import Rows
 from codespec.text.fim import build_prompt
 from codespec.types import CompletionRequest
 from codespec.verify.noise import Hashes, gumbel, row_key, token_hashes

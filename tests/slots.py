@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
-from codespec.models.language_model import LanguageModel, Rows
+from codespec.models.language_model import LanguageModel
+from codespec.models.rows import Rows
 
 
 def gap_to_prefill(model: LanguageModel, slot: int, ids: Sequence[int], twin: LanguageModel, limit: int) -> float:

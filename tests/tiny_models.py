@@ -18,8 +18,8 @@ import transformers
 from torch import nn
 
 from codespec.models.attention import register
+from codespec.models.call_search import find_calls
 from codespec.models.call_shape import CallShape
-from codespec.models.invariance import find_calls
 from codespec.models.language_model import LanguageModel, Steps
 from codespec.models.linear import tiled_linears
 from codespec.models.loader import wrap

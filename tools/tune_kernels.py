@@ -1,4 +1,4 @@
-"""Times candidates for the row-invariant kernels on a GPU and prints the table for `models.invariant_linear.TUNED`.
+"""Times candidates for the row-invariant kernels on a GPU and prints the table for `models.cuda.product_plan.TUNED`.
 
 For every matrix of the shapes in `models.shapes`: how its sum is split and what a program takes at once, by the time
 of one and of sixteen rows against the bytes of the weight; beside it the library's product. Then how attention walks
@@ -20,8 +20,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from codespec.models.device_rows import DeviceRows, tile_positions
-from codespec.models.invariant_linear import ENOUGH_PROGRAMS, SPAN_UNIT, Plan, multiply, plan_of
+from codespec.models.cuda.device_rows import DeviceRows, tile_positions
+from codespec.models.cuda.invariant_linear import multiply
+from codespec.models.cuda.product_plan import ENOUGH_PROGRAMS, SPAN_UNIT, Plan, plan_of
 from codespec.models.processor import processor
 from codespec.models.shapes import SHAPES
 
@@ -122,14 +123,14 @@ def always(answer: Any) -> Callable[..., Any]:
 
 def walks() -> list[dict[str, Any]]:
     """Microseconds of attention in the 7B shape, one row and nine, by split, block of keys and warps."""
-    from codespec.models import triton_attention
+    from codespec.models.cuda import attention_kernels
 
     found = []
     for split in (256, 512):
         for block, warps, stages in ((32, 4, 4), (64, 4, 3), (64, 2, 3), (128, 4, 2), (128, 8, 2)):
-            walk = triton_attention.Walk(block, warps, stages)
-            triton_attention.SPLIT = split
-            triton_attention.walk_of = always(walk)
+            walk = attention_kernels.Walk(block, warps, stages)
+            attention_kernels.SPLIT = split
+            attention_kernels.walk_of = always(walk)
             taken = {f"{count} of {reach}": _attention(count, reach) for count in (1, 9) for reach in (512, 2048, 8192)}
             found.append({"split": split, **asdict(walk), "microseconds": taken})
             print(f"attention split {split:4} keys {block:4} warps {warps} stages {stages}: {taken}", flush=True)
@@ -137,7 +138,7 @@ def walks() -> list[dict[str, Any]]:
 
 
 def _attention(count: int, reach: int, groups: int = 7, kv_heads: int = 4, size: int = 128) -> float:
-    from codespec.models.triton_attention import attend_tiles
+    from codespec.models.cuda.attention_kernels import attend_tiles
 
     layers = max(2, BEYOND_CACHE // (2 * kv_heads * reach * size * DTYPE.itemsize))
     caches = torch.randn(layers, 2, 2, kv_heads, reach, size, device="cuda", dtype=DTYPE)

@@ -16,7 +16,7 @@ from codespec.bench.decode_prediction import predicted_seconds
 from codespec.bench.peers.contest import DTYPES, Answer, Contestant, Family, PeerError, Task, Variant, Work
 from codespec.bench.peers.ours import FAMILY, OFF, OwnModels
 from codespec.corpus.infilling import is_loop
-from codespec.models.language_model import Rows
+from codespec.models.rows import Rows
 
 MANY = 4  # prompts that stand for every concurrency above one when variants are compared
 HOPELESS = 1.5  # times the fastest: not tried again

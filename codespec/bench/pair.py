@@ -14,11 +14,11 @@ from codespec.config import EngineConfig
 from codespec.engine.calls import choose_calls
 from codespec.engine.load import DEFAULT_CONTEXT
 from codespec.errors import ConfigError
+from codespec.models.batch_invariance import LEAST_LENGTH
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_drafter, load_model
 from codespec.models.memory_plan import Need, make_room
 from codespec.models.shapes import SHAPES
-from codespec.models.variance import LEAST_LENGTH
 from codespec.proposers.base import Proposer
 from codespec.proposers.draft_model import DraftModel
 from codespec.proposers.suffix import SuffixProposer

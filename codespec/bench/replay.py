@@ -19,7 +19,8 @@ from codespec.bench.recording import Recording, cut_lookup
 from codespec.bench.tape import Step, Tape, Watched
 from codespec.engine.engine import Engine
 from codespec.engine.tuning import USUAL_CHUNK
-from codespec.models.language_model import LanguageModel, Rows
+from codespec.models.language_model import LanguageModel
+from codespec.models.rows import Rows
 from codespec.proposers.base import NOTHING, Proposer, budget_bytes
 from codespec.proposers.chain import ChainProposer
 from codespec.proposers.draft_model import MAX_UNITS_A_TOKEN, DraftModel
@@ -39,7 +40,7 @@ class ReplayTarget(LanguageModel):
         self.device = torch.device("cpu")
         self.exact = True
         self.steps = "spans"
-        self.team = None
+        self.tp_group = None
         self.cache = None
         self._rotary = None
         self._tape = tape

@@ -20,15 +20,14 @@ import torch
 from codespec.bench.step_calls import MeasuredCalls, find_measured_calls
 from codespec.bench.step_network import random_model, step_bytes
 from codespec.config import EngineConfig
-from codespec.models.exact_cost import time_prompt
+from codespec.models.batch_invariance import CHUNK, LENGTH
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import find_device, load_drafter
 from codespec.models.memory_plan import Need, make_room
 from codespec.models.processor import processor
 from codespec.models.shapes import SHAPES
 from codespec.models.timing import Shape as Rows
-from codespec.models.timing import time_forward
-from codespec.models.variance import CHUNK, LENGTH
+from codespec.models.timing import time_forward, time_prompt
 
 BUFFER = {"cpu": 512 * 2**20, "cuda": 4 * 2**30}  # bytes: several times the caches
 MODES = ("exact", "fast")

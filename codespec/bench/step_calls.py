@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from codespec.engine.calls import fast_calls
+from codespec.models.batch_invariance import SAMPLED, find_variance
+from codespec.models.call_search import settle
 from codespec.models.call_shape import CallShape
-from codespec.models.invariance import settle
 from codespec.models.language_model import LanguageModel
-from codespec.models.variance import SAMPLED, find_variance
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """A model of a given shape with random weights: what a step costs depends on sizes, not on what was learned.
 
-Zeros would do for the time on a CPU (models/enlarge), but a graphics processor draws less power on them and runs at
+Zeros would do for the time on a CPU (models/shapes), but a graphics processor draws less power on them and runs at
 other clocks. Knows shapes and transformers' Llama; knows no text but the tokenizer it is given.
 """
 

@@ -1,5 +1,5 @@
 """The shape of call that a model goes by on this machine: found once, then read from the user's cache folder. Knows
-models and files; what is tried is `codespec.models.invariance`' business.
+models and files; what is tried is `codespec.models.call_search`' business.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from codespec import json_store
 from codespec.bounded_json import parse_json
 from codespec.engine.fingerprint import fingerprint
 from codespec.errors import ConfigError
+from codespec.models.batch_invariance import CHUNK, SAMPLED, find_variance
+from codespec.models.call_search import Finding, settle
 from codespec.models.call_shape import FAST, CallShape
-from codespec.models.invariance import Finding, settle
 from codespec.models.language_model import LanguageModel
 from codespec.models.linear import large_kinds, measure_least_rows, tiled_linears
-from codespec.models.variance import CHUNK, SAMPLED, find_variance
 from codespec.user_folders import cache_folder
 
 KIND = 2  # how shapes are found: one of another kind is not read

@@ -97,10 +97,10 @@ def _file(config: EngineConfig) -> Path:
 
 def main(arguments: list[str]) -> int:
     """Target, number format and shape; 0 if it is exact with the instructions of this process."""
-    from codespec.models.invariance import settle
+    from codespec.models.batch_invariance import LENGTH
+    from codespec.models.call_search import settle
     from codespec.models.loader import load_model
     from codespec.models.shapes import SHAPES
-    from codespec.models.variance import LENGTH
 
     target, dtype, shape = arguments
     model = load_model(target, dtype=dtype, shape=SHAPES.get(shape))

@@ -20,12 +20,12 @@ from codespec.engine.tuning import MOST_CHUNK, USUAL_CHUNK, find_threads, larges
 from codespec.errors import ConfigError
 from codespec.model_folders.choice import offer_note, resolve
 from codespec.model_folders.machine import USUAL_CONTEXT, choose_context, context_room, machine_memory
+from codespec.models.batch_invariance import LEAST_LENGTH
 from codespec.models.cache import CAPACITY_UNIT, cache_bytes
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_drafter, load_model
 from codespec.models.memory_plan import Need, make_room
 from codespec.models.shapes import SHAPES
-from codespec.models.variance import LEAST_LENGTH
 from codespec.proposers.base import Proposer
 from codespec.proposers.chain import ChainProposer
 from codespec.proposers.draft_model import DraftModel
@@ -60,7 +60,7 @@ def build_engine(config: EngineConfig, tell: Callable[[str], None] = lambda phas
     exact = config.mode == "exact"
     shape = SHAPES.get(config.target_shape)
     if config.tensor_parallel > 1:
-        from codespec.models.follower import load_split  # with what torch needs for it, a third of a second
+        from codespec.models.parallel.worker import load_split  # with what torch needs for it, a third of a second
 
         target = load_split(config)
     else:

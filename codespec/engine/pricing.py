@@ -15,8 +15,9 @@ from statistics import median
 import torch
 
 from codespec import __version__, json_store
-from codespec.models.language_model import LanguageModel, Rows
+from codespec.models.language_model import LanguageModel
 from codespec.models.processor import processor
+from codespec.models.rows import Rows
 from codespec.models.timing import SHORT, Shape, measure, time_rows
 from codespec.speculation.cost_model import CostTable, Curve, ForwardCost, Point
 from codespec.text.align import retokenize_batch

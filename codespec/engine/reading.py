@@ -19,7 +19,8 @@ import torch
 
 from codespec import json_store
 from codespec.engine.fingerprint import fingerprint
-from codespec.models.language_model import LanguageModel, Rows
+from codespec.models.language_model import LanguageModel
+from codespec.models.rows import Rows
 from codespec.user_folders import cache_folder
 
 KIND = 1  # how it is measured: what was measured in another way is not read

@@ -18,7 +18,7 @@ from codespec.catalogue.store import MANIFEST
 from codespec.errors import ModelError
 from codespec.text.control_tokens import read_json
 
-GGUF_CONVERTER, ADAPTER_MERGER = "codespec.models.convert_gguf", "codespec.models.merge_adapter"
+GGUF_CONVERTER, ADAPTER_MERGER = "codespec.models.gguf.convert", "codespec.models.merge_adapter"
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
 

@@ -2,7 +2,7 @@
 
 An architecture is refused by name, before anything is loaded; the loader's own ragged check decides in the end. The
 sizes are compared with the headers of the weight files before anything of that size is allocated. Sizes that are each
-plausible but multiply to more than the files hold are left to the loader (`models.checked_config`).
+plausible but multiply to more than the files hold are left to the loader (`models.model_check`).
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""The one attention function under every model. Knows slots, positions, windows, softcaps and sinks; knows no layer's
-weights, no tokens and no requests.
+"""The one attention function under every model. Knows slots, positions, windows, softcaps and sinks; knows no weights,
+no tokens and no requests.
 
-A forward is flat: all rows (tokens) of all sequences lie behind one another in a batch of one, so no row is padding.
-`Step` says which rows belong to which slot: as spans, which the host walks through group by group (`span_groups`), or
-as `DeviceRows`, which one kernel reads on the device (`slot_attention`). Grouped heads are folded into query rows
+A forward is flat: all rows (tokens) of all sequences lie one after another in a batch of one, so no row is padding.
+`ForwardContext` says which rows belong to which slot: as spans, which the host computes group by group (`span_groups`),
+or as `DeviceRows`, which one kernel reads on the device (`slot_attention`). Grouped heads are folded into query rows
 instead of expanding K and V.
 
-Its calls have the model's shape (`call_shape`): query rows by the number that leaves a row's bits alone on this
-processor, and keys in whole blocks, for a product over more than 192 keys splits its sum by the number of keys, so a
+Calls have the model's shape (`call_shape`): query rows in a number that keeps a row's bits the same on this processor,
+and keys in whole blocks. A product over more than 192 keys splits its sum by the number of keys, so without blocks a
 row's bits would depend on how much text follows it in the same forward (with 256 keys 1 of 1,700 bfloat16 rows did).
 """
 
@@ -23,8 +23,8 @@ from transformers import AttentionInterface
 
 from codespec.models.cache import KVCache, LayerShape
 from codespec.models.call_shape import KEY_BLOCK, UNTRIED, CallShape
-from codespec.models.device_rows import DeviceRows
-from codespec.models.slot_attention import slot_attention
+from codespec.models.cuda.device_rows import DeviceRows
+from codespec.models.cuda.slot_attention import slot_attention
 from codespec.models.span_groups import Group, Grouping, Span
 
 NAME = "codespec"
@@ -32,8 +32,8 @@ NAME = "codespec"
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """What a layer's attention is, beside its weights: query heads that share a head of keys, sizes of a head, the
-    window (0: none), the bound of its scores, whether it has sinks.
+    """A layer's attention without its weights: `groups` query heads share a key head; sizes of a head; the window
+    (0: none), the bound of its scores, whether it has sinks.
     """
 
     groups: int
@@ -47,15 +47,15 @@ class Heads:
 
     @property
     def eager(self) -> bool:
-        """Whether no kernel of torch's does it."""
+        """Whether no kernel of torch computes it."""
         return self.softcap is not None or self.sinks
 
 
 @dataclass(slots=True)
-class Step:
-    """One forward: its spans (or `rows` instead, on a device), the cache they write to (None while shapes are probed),
-    and masks made once for all layers. `groups` is how many query heads share a head of keys, at most; `heads` is what
-    each layer's attention is.
+class ForwardContext:
+    """What attention needs to know of one forward: its spans (on a device `rows` instead), the cache that they write to
+    (None while shapes are probed), and what is made once for all layers. While shapes are probed it collects `shapes`,
+    `heads` and `groups`, the most query heads that share a key head.
     """
 
     spans: list[Span]
@@ -69,24 +69,24 @@ class Step:
     rotary_scale: Tensor | None = None  # [rows, 1]
     masks: dict[tuple[int, ...], Tensor] = field(default_factory=dict)
     groupings: dict[tuple[int, bool], Grouping] = field(default_factory=dict)
-    places: tuple[Tensor, Tensor] | None = None  # slots and positions of all rows, made once for all layers
+    targets: tuple[Tensor, Tensor] | None = None  # slots and positions of all rows
 
     def write(self, layer: int, keys: Tensor, values: Tensor) -> None:
-        """Puts keys [kv_heads, N, size] and values of all rows where they belong: one call for many spans."""
+        """Writes keys [kv_heads, N, size] and values of all rows to their slots: one call for many spans."""
         cache = self.cache
         assert cache is not None
         if len(self.spans) == 1:
             cache.write(layer, self.spans[0].slot, self.spans[0].start, keys, values)
             return
-        if self.places is None:
+        if self.targets is None:
             slots = torch.tensor([span.slot for span in self.spans for _ in range(span.rows)], device=keys.device)
             starts = [torch.arange(span.start, span.start + span.rows, device=keys.device) for span in self.spans]
-            self.places = slots, torch.cat(starts)
-        slots, positions = self.places
+            self.targets = slots, torch.cat(starts)
+        slots, positions = self.targets
         cache.scatter(layer, slots, positions, keys.transpose(0, 1), values.transpose(0, 1))
 
     def group(self, folded: int, alone: bool) -> Grouping:
-        """The spans in groups, made once for all layers in which a row is `folded` query rows of a head of keys."""
+        """The spans in groups, made once for all layers that fold a row into `folded` query rows of a key head."""
         key = folded, alone
         if key not in self.groupings:
             self.groupings[key] = Grouping.of(self.spans, folded, alone=alone, unit=self.calls.queries)
@@ -99,7 +99,7 @@ class Step:
         return self.cache.read_slots(layer, group.spans[0].slot, len(group.spans), end)
 
     def mask(self, group: Group, queries: Tensor, folded: int, keys: int, window: int) -> Tensor:
-        """The mask of a group whose rows stand `folded` times behind one another, made once for all layers."""
+        """The mask of a group whose rows are repeated `folded` times, made once for all layers."""
         key = (id(group), folded, queries.shape[2], keys, window)
         if key not in self.masks:
             row = group.positions().to(queries.device).repeat(1, folded)
@@ -108,8 +108,8 @@ class Step:
 
 
 def make_mask(row: Tensor, queries: Tensor, keys: int, window: int) -> Tensor:
-    """Additive mask [spans, 1, query rows, keys] for rows at these places in their texts [spans, R]; query rows beyond
-    them see what the last one sees. Finite, so that a wholly masked block can't give NaN.
+    """Additive mask [spans, 1, query rows, keys] for rows at these positions [spans, R]; query rows beyond them see
+    what the last one sees. Finite, so that a wholly masked block can't give NaN.
     """
     row = torch.cat([row, row[:, -1:].expand(-1, queries.shape[2] - row.shape[1])], dim=1)[..., None]
     column = torch.arange(keys, device=queries.device)
@@ -121,13 +121,13 @@ def make_mask(row: Tensor, queries: Tensor, keys: int, window: int) -> Tensor:
 
 
 class Seam:
-    """What every attention module of one model holds: the step under way."""
+    """Hands the context of the forward under way to every attention module of one model."""
 
     def __init__(self) -> None:
-        self.step: Step | None = None
+        self.context: ForwardContext | None = None
 
     def attach(self, model: nn.Module) -> int:
-        """Gives itself to every attention module; returns how many there are."""
+        """Attaches itself to every attention module; returns how many there are."""
         modules = [m for m in model.modules() if isinstance(getattr(m, "layer_idx", None), int)]
         for module in modules:
             module.codespec_seam = self  # type: ignore[assignment]
@@ -151,39 +151,39 @@ def attend(
     """
     assert attention_mask is None, "transformers built a mask although none is registered"
     seam: Seam = module.codespec_seam  # type: ignore[assignment]
-    step = seam.step
-    assert step is not None
+    context = seam.context
+    assert context is not None
     layer: int = module.layer_idx  # type: ignore[assignment]
     heads, kv_heads = query.shape[1], key.shape[1]
     scale = scaling if scaling is not None else query.shape[3] ** -0.5
-    if step.rows is not None:
-        call = partial(_on_device, step, layer, query, key, value, scale, sliding_window or 0, softcap, s_aux)
-        return call() if step.rows.attend is None else step.rows.attend(call), None
+    if context.rows is not None:
+        call = partial(_on_device, context, layer, query, key, value, scale, sliding_window or 0, softcap, s_aux)
+        return call() if context.rows.attend is None else context.rows.attend(call), None
     groups, window = heads // kv_heads, sliding_window or 0
-    if step.cache is None:
-        step.shapes[layer] = (kv_heads, key.shape[3], value.shape[3])
-        step.heads[layer] = Heads(
+    if context.cache is None:
+        context.shapes[layer] = (kv_heads, key.shape[3], value.shape[3])
+        context.heads[layer] = Heads(
             groups, kv_heads, key.shape[3], value.shape[3], scale, window, softcap, s_aux is not None
         )
-        step.groups = max(step.groups, groups)
+        context.groups = max(context.groups, groups)
     else:
-        step.write(layer, key[0], value[0])
-    grouping = step.group(groups, alone=step.cache is None or softcap is not None or s_aux is not None)
+        context.write(layer, key[0], value[0])
+    grouping = context.group(groups, alone=context.cache is None or softcap is not None or s_aux is not None)
     parts = []
     for group, taken in zip(grouping.groups, grouping.taken, strict=True):
-        keys, values = (key[:, :, taken], value[:, :, taken]) if step.cache is None else step.read(layer, group)
+        keys, values = (key[:, :, taken], value[:, :, taken]) if context.cache is None else context.read(layer, group)
         count, queries = len(group.spans), query[0, :, taken]
         if count > 1:
             queries = queries.reshape(heads, count, group.rows, -1).transpose(0, 1)
         queries = queries.reshape(count, kv_heads, groups * group.rows, -1)
-        attended = attend_group(step, group, queries, keys, values, scale, window, softcap, s_aux)
+        attended = attend_group(context, group, queries, keys, values, scale, window, softcap, s_aux)
         parts.append(attended.reshape(count, heads, group.rows, -1).transpose(1, 2).flatten(0, 1))
     out = parts[0] if len(parts) == 1 else torch.cat(parts)
     return (out if grouping.order is None else out[grouping.order])[None], None
 
 
 def _on_device(
-    step: Step,
+    context: ForwardContext,
     layer: int,
     query: Tensor,
     key: Tensor,
@@ -193,8 +193,8 @@ def _on_device(
     softcap: float | None,
     sinks: Tensor | None,
 ) -> Tensor:
-    """All rows at once, each told by `step.rows` where it stands; nothing of the step is known to the host."""
-    rows, cache = step.rows, step.cache
+    """All rows at once; slots and positions come from `rows`, so the host need not know them."""
+    rows, cache = context.rows, context.cache
     assert rows is not None and cache is not None
     cache.scatter(layer, rows.slots, rows.positions, key[0].transpose(0, 1), value[0].transpose(0, 1))
     keys, values = cache.keys[layer], cache.values[layer]
@@ -202,7 +202,7 @@ def _on_device(
 
 
 def attend_group(
-    step: Step,
+    context: ForwardContext,
     group: Group,
     query: Tensor,
     keys: Tensor,
@@ -212,10 +212,10 @@ def attend_group(
     softcap: float | None,
     sinks: Tensor | None,
 ) -> Tensor:
-    """One group: query [spans, kv_heads, folded * rows, size], a folded head's rows behind one another, over keys
-    [spans, kv_heads, L, size] -> [spans, kv_heads, folded * rows, value_size].
+    """One group: query [spans, kv_heads, folded * rows, size], head by head, over keys [spans, kv_heads, L, size] ->
+    [spans, kv_heads, folded * rows, value_size].
     """
-    count, length, calls = query.shape[2], keys.shape[2], step.calls
+    count, length, calls = query.shape[2], keys.shape[2], context.calls
     value_size = values.shape[3]
     folded, eager = count // group.rows, softcap is not None or sinks is not None
     tiles, each = calls.query_tiles(count)
@@ -226,7 +226,7 @@ def attend_group(
         keys, values = pad(keys, (0, wider, 0, more)), pad(values, (0, wider, 0, more))
     only = len(group.spans) == 1 and group.rows == 1
     sees_all = only and calls.keys == 1 and not (window or eager)  # and no block of keys has rows beyond it
-    mask = None if sees_all else step.mask(group, query, folded, keys.shape[2], window)
+    mask = None if sees_all else context.mask(group, query, folded, keys.shape[2], window)
     of_rows = None if sinks is None else sinks.reshape(query.shape[1], -1).repeat_interleave(group.rows, dim=1)
     return attend_tiles(query, keys, values, mask, scale, softcap, of_rows, tiles)[:, :, :count, :value_size]
 
@@ -261,7 +261,7 @@ def attend_tiles(
         return scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=scale)
     spans, kv_heads, count, size = query.shape
     each = count // tiles
-    if spans > 1:  # keys that serve many tiles are one batch only where they need not be copied for it
+    if spans > 1:  # one batch of all tiles would copy the keys of several spans
         rows = [slice(tile * each, (tile + 1) * each) for tile in range(tiles)]
         masks = [None if mask is None else mask[:, :, part] for part in rows]
         found = [
@@ -285,8 +285,8 @@ def _eager(
     softcap: float | None,
     sinks: Tensor | None,
 ) -> Tensor:
-    """Attention by hand, for soft-capped scores (Gemma 2) and for sinks (gpt-oss): [kv_heads, R, size] -> the same.
-    Sinks are the rows' own, [kv_heads, R].
+    """Attention in plain torch, for soft-capped scores (Gemma 2) and sinks (gpt-oss): [kv_heads, R, size] -> the same.
+    `sinks` [kv_heads, R] holds one for each row.
     """
     blocks = [slice(start, start + KEY_BLOCK) for start in range(0, keys.shape[1], KEY_BLOCK)]
     parts = [torch.matmul(query, keys[:, block].transpose(1, 2)) for block in blocks]  # so the sums' order is fixed
@@ -307,5 +307,5 @@ def _eager(
 
 
 def register() -> None:
-    """Makes the seam known to transformers. No mask function is registered, so that it builds no mask of its own."""
+    """Registers `attend` with transformers, and no mask function, so that transformers builds no mask of its own."""
     AttentionInterface.register(NAME, attend)

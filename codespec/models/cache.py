@@ -1,9 +1,9 @@
 """Key/value slots of one model. Knows positions and lengths; knows nothing of tokens, requests or attention.
 
 A slot holds one sequence's keys and values at their own positions, so rolling back is setting a length: what lies
-beyond it is overwritten before it is ever read. Buffers begin as zeros (a masked NaN would still poison a product) and
-are sized by the token budget, not by the model's maximum. On a CPU they are pages that the system gives, zeroed, when
-they are first written: what no text ever reaches takes no memory and no time.
+beyond it is overwritten before it is read. Buffers begin as zeros (a masked NaN would still poison a product) and are
+sized by the token budget, not by the model's maximum. On a CPU the system provides zeroed pages when they are first
+written, so positions that no text reaches take no memory and no time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from codespec.errors import ModelError
 from codespec.models.call_shape import KEY_BLOCK
-from codespec.models.fused import scatter
+from codespec.models.rowwise import scatter
 
 CAPACITY_UNIT = KEY_BLOCK  # exact attention reads whole blocks
 LayerShape = tuple[int, int, int]  # kv heads, key size, value size
@@ -25,7 +25,7 @@ LayerShape = tuple[int, int, int]  # kv heads, key size, value size
 class KVCache:
     """`slots` sequences of up to `capacity` positions, for every layer. Capacity is rounded up to whole key blocks.
 
-    With `scratch` there is one slot more behind the others, for rows that are padding: it is written and never read.
+    With `scratch` there is one more slot at the end, for rows that are padding: it is written and never read.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class KVCache:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all slots together, but for the one of padding."""
+        """Bytes of all slots together, without the scratch slot."""
         tensors = [t[: self.slots] for part in (self.keys, self.values) for t in part.values()]
         return sum(t.numel() * t.element_size() for t in tensors)
 

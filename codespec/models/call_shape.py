@@ -1,9 +1,9 @@
-"""With how many rows a model calls its kernels. Knows numbers; knows no kernel, no model and how to find none of them.
+"""With how many rows a model calls its kernels. Knows numbers; knows no kernel and no model.
 
 Kernels choose their tiles and the order of their sums by the number of rows, so a row's bits may depend on how many
-others are computed with it. What cannot change them on any processor is one shape of call: as many rows in every
-product, as many query rows over whole blocks of keys in every call of attention. `models.invariance` finds the cheapest
-shape that holds here.
+others are computed with it. One shape of call keeps them the same on any processor: as many rows in every product, as
+many query rows over whole blocks of keys in every call of attention. `models.call_search` finds the cheapest shape that
+does so on this machine.
 """
 
 from __future__ import annotations
@@ -18,9 +18,13 @@ FEW_ROWS = 16  # up to here every number of rows has its own kernel
 
 @dataclass(frozen=True, slots=True)
 class CallShape:
-    """`rows` of a product's call; 0: any number from `least` on. `queries`: a call of attention has a multiple of so
-    many query rows, and at most `most_queries` (0: no limit; equal to `queries`: always just as many). `sizes`: heads
-    are padded to a multiple of so many features. `keys`: keys come in blocks of so many.
+    """How many rows a call has.
+
+    rows          of a product; 0: any number from `least` on
+    queries       query rows of attention come in multiples of this
+    most_queries  the most query rows of a call; 0: no limit; equal to `queries`: always as many
+    sizes         heads are padded to a multiple of so many features
+    keys          keys come in blocks of so many
     """
 
     rows: int = 0
@@ -31,9 +35,9 @@ class CallShape:
     keys: int = KEY_BLOCK
 
     def computed(self, count: int) -> int:
-        """How many rows are computed for `count` in all: whole calls, or few different numbers. oneDNN compiles and
-        keeps a kernel for each number and matrix (0.2-0.6 MB, half a millisecond), so above FEW_ROWS there are eight an
-        octave.
+        """How many rows are computed for `count`: whole calls, or few different numbers. oneDNN compiles and keeps a
+        kernel for each number and matrix (0.2-0.6 MB, half a millisecond), so above FEW_ROWS there are only eight
+        numbers between a power of two and the next.
         """
         if not count:
             return 0
@@ -46,20 +50,20 @@ class CallShape:
         return -(-count // step) * step
 
     def most_rows(self, huge: bool = False) -> int:
-        """How many rows a product's call has at most, 0: no bound. With no number of rows more than were tried; of an
-        output head (`huge`) fewer are.
+        """The most rows of a product's call; 0: no limit. Where any number is allowed, no more than were tried, which
+        are fewer for an output head (`huge`).
         """
         return self.rows or (0 if self.keys == 1 else HUGE_ROWS if huge else MOST_ROWS)
 
     def query_tiles(self, count: int) -> tuple[int, int]:
-        """In how many calls `count` query rows are attended, and how many rows each has."""
+        """In how many calls `count` query rows are attended, and the rows of each."""
         tiles = -(-count // self.most_queries) if self.most_queries else 1
         each = -(-count // tiles)
         return tiles, each + -each % self.queries
 
     @property
     def label(self) -> str:
-        """What a report says of it."""
+        """One line for a report."""
         products = f"{self.rows} rows a product" if self.rows else f"{self.least} or more rows a product"
         if self.most_queries == self.queries:
             attention = f"{self.queries} query rows a call of attention"
@@ -85,5 +89,5 @@ class CallShape:
         return shape
 
 
-FAST = CallShape(keys=1)  # nothing is padded: near-ties may go another way
+FAST = CallShape(keys=1)  # nothing is padded: near-ties may be decided differently
 UNTRIED = CallShape(least=2, queries=4)  # until the model's own has been found

@@ -1,8 +1,8 @@
-"""A causal language model as the engine sees it: ids in, logits out, a length to set. The only caller of a transformers
-forward. Knows no text, no requests and no sampling.
+"""A causal language model as the engine sees it: ids in, logits out, and a cache length to set. The only caller of a
+transformers forward. Knows no text, no requests and no sampling.
 
-A step is laid out in one of two ways: on a CPU the host walks through it sequence by sequence; on a device (`steps` is
-"device") all rows go into tensors there and the host is done, so that steps can be recorded and replayed as graphs.
+A step is laid out in one of two ways: on a CPU the host computes attention span by span; on a device (`steps` is
+"device") all rows go into tensors there, so that steps can be captured and replayed as graphs.
 """
 
 from __future__ import annotations
@@ -14,36 +14,25 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor, nn
 
-from codespec.models.attention import Heads, Seam, Step
+from codespec.models.attention import ForwardContext, Heads, Seam
 from codespec.models.cache import KVCache, LayerShape
 from codespec.models.call_shape import FAST, UNTRIED, CallShape
-from codespec.models.device_rows import DeviceRows, tile_positions
-from codespec.models.graphs import Graphs, Progress, StepRunner
+from codespec.models.cuda.device_rows import DeviceRows, tile_positions
+from codespec.models.cuda.graphs import Graphs, Progress, StepRunner
 from codespec.models.linear import tiled_linears
 from codespec.models.rotary import RequestRotary, SlotFrequencies
+from codespec.models.rows import Rows, kept_rows
 from codespec.models.span_groups import Span
 from codespec.text.tokenizer import TextTokenizer
 
 if TYPE_CHECKING:
-    from codespec.models.team import Team
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """What one sequence brings to a forward: ids for positions start, start+1, … of its slot; logits of the last
-    `keep`.
-    """
-
-    slot: int
-    start: int
-    ids: Sequence[int]
-    keep: int = 1
+    from codespec.models.parallel.group import TensorParallelGroup
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
     """Facts about a loaded model, for reports. `parameters` counts tied weights once; `max_length` is in tokens;
-    `simulated` names the shape that the model was padded to.
+    `simulated` names the shape to which the model was padded.
     """
 
     name: str
@@ -84,88 +73,88 @@ class LanguageModel:
         self.token_bytes = padded_bytes(tokenizer, spec.vocab_size)
         self.device = device
         self.dtype = dtype
-        self.exact = exact  # whether rows are promised to be their own, bit for bit
+        self.exact = exact  # whether it must be batch-invariant, bit for bit
         self.calls = UNTRIED if exact else FAST
-        self.threads: int | None = None  # for which the shape of call was found; None: whatever the process has
+        self.threads: int | None = None  # with which the shape of call was found; None: as many as the process uses
         self.steps: Steps = steps or ("spans" if device.type == "cpu" else "device")
-        self.choosable = spec.vocab_size  # ids from here on only pad the vocabulary: they are never chosen
+        self.choosable = spec.vocab_size  # ids from here on are padding of the vocabulary and never chosen
         self.shapes: dict[int, LayerShape] = {}
-        self.heads: frozenset[Heads] = frozenset()  # the different kinds of attention that its layers have
-        self.groups = 1  # query heads that share a head of keys, at most
+        self.heads: frozenset[Heads] = frozenset()  # the kinds of attention of its layers
+        self.groups = 1  # the most query heads that share a key head
         self.cache: KVCache | None = None
         self._seam = seam
         self._rotary = rotary
         self._frequencies = SlotFrequencies(rotary, 1, device) if rotary else None
         self._runner: StepRunner | None = None
-        self.team: Team | None = None  # others that hold a share of the model and repeat what is done with it
+        self.tp_group: TensorParallelGroup | None = None  # whose workers repeat what is done with the model
 
     def use(self, calls: CallShape) -> None:
-        """From now on products and attention are called in this shape, where the host walks through a step."""
-        self._tell("use", calls)
+        """From now on products, and attention over spans, are called in this shape."""
+        self._broadcast("use", calls)
         self.calls = calls
         for layer in tiled_linears(self.network):
             layer.calls = calls
 
     def allocate(self, slots: int, capacity: int, graph_rows: int = GRAPH_ROWS) -> None:
-        """Makes `slots` cache slots of `capacity` positions; whatever was cached is gone. On a device, steps of up to
-        `graph_rows` rows come in buckets.
+        """Makes `slots` cache slots of `capacity` positions; what was cached before is gone. On a device, steps of up
+        to `graph_rows` rows come in buckets.
         """
-        self._tell("allocate", slots, capacity, graph_rows)
-        self._runner = self.cache = None  # freed before there is anything new
+        self._broadcast("allocate", slots, capacity, graph_rows)
+        self._runner = self.cache = None  # freed before anything new is made
         on_device = self.steps == "device"
         self.cache = KVCache(self.shapes, slots, capacity, self.dtype, self.device, scratch=on_device)
         if self._rotary is not None:
             self._frequencies = SlotFrequencies(self._rotary, slots + 1, self.device)
         if on_device:
             tile = tile_positions(self.groups)
-            self._runner = StepRunner(self._compute, self.cache, tile, self.device, graph_rows)
+            self._runner = StepRunner(self._run_on_device, self.cache, tile, self.device, graph_rows)
 
     @torch.inference_mode()
     def capture(self, no_parts: str = "", progress: Progress = lambda done, of: None) -> str:
-        """Records the graphs that steps will replay, on a GPU; returns "" or what can't be and what is done instead.
-        `no_parts` says why graphs in parts may not be made, if so.
+        """Captures the graphs that steps replay on a GPU; returns "" or what can't be captured and what is done
+        instead. `no_parts` says why graphs in parts may not be made, if so.
         """
-        self._tell("capture", no_parts)
+        self._broadcast("capture", no_parts)
         return self._runner.capture(no_parts, progress) if self._runner is not None else ""
 
     @property
     def graphs(self) -> Graphs:
-        """Whether steps in buckets are graphs, whole or in parts."""
+        """How steps in buckets were captured."""
         return self._runner.graphs if self._runner is not None else "none"
 
     @property
     def bucket_rows(self) -> tuple[int, ...]:
-        """The rows of steps that come in buckets: what `graph_rows` allows on a device, none in spans."""
+        """The sizes of buckets in rows: up to `graph_rows` on a device, none for spans."""
         return self._runner.buckets.rows if self._runner is not None else ()
 
     def rotary_key(self, length: int) -> int:
-        """Names the rotation of a sequence that may grow to `length`; prefixes are shared under equal keys only."""
+        """Identifies the rotation of a sequence that may grow to `length`; only equal keys may share a prefix."""
         return 0 if self._rotary is None else self._rotary.frequencies(length).key
 
     def admit(self, slot: int, length: int, cached: int = 0) -> None:
-        """Begins a sequence that may grow to `length` in `slot`, of which `cached` positions are there already."""
+        """Begins a sequence in `slot` that may grow to `length`; its first `cached` positions are there already."""
         assert self.cache is not None
-        self._tell("admit", slot, length, cached)
+        self._broadcast("admit", slot, length, cached)
         self.cache.rollback(slot, cached)
         if self._rotary is not None and self._frequencies is not None:
             self._frequencies.put(slot, self._rotary.frequencies(length))
 
     @torch.inference_mode()
     def forward(self, batch: Sequence[Rows], cached: bool = True) -> Tensor:
-        """Runs all rows at once and sets each slot's length behind its last row.
+        """Runs all rows at once and sets each slot's length to the end of its rows.
 
-        Returns float32 logits [sum of keep, vocabulary], sequence by sequence; those of ids that only pad are minus
-        infinity. `cached=False` probes shapes and writes nothing.
+        Returns float32 logits [sum of keep, vocabulary], sequence by sequence; those of padding ids are minus infinity.
+        `cached=False` probes shapes and writes nothing.
         """
-        self._tell("forward", batch, cached)
+        self._broadcast("forward", batch, cached)
         if self.threads not in (None, torch.get_num_threads()):  # another engine of this process has its own
             torch.set_num_threads(self.threads)
         cache = self.cache if cached else None
         runner = self._runner if cached else None
-        logits = runner.run(batch) if runner is not None else self._walk(batch, cache)
+        logits = runner.run(batch) if runner is not None else self._run_spans(batch, cache)
         if cache is not None:
             for rows in batch:
-                cache.lengths[rows.slot] = rows.start + len(rows.ids)
+                cache.lengths[rows.slot] = rows.end
         logits[:, self.choosable :] = -torch.inf
         return logits
 
@@ -177,62 +166,60 @@ class LanguageModel:
     def fork(self, source: int, target: int, length: int) -> None:
         """Copies the first `length` positions of one slot to another."""
         assert self.cache is not None
-        self._tell("fork", source, target, length)
+        self._broadcast("fork", source, target, length)
         self.cache.fork(source, target, length)
 
-    def _tell(self, name: str, *arguments: object) -> None:
-        if self.team is not None:
-            self.team.call(name, *arguments)
+    def _broadcast(self, name: str, *arguments: object) -> None:
+        if self.tp_group is not None:
+            self.tp_group.call(name, *arguments)
 
-    def _walk(self, batch: Sequence[Rows], cache: KVCache | None) -> Tensor:
-        """A step in spans."""
-        step, ids, positions, kept = self._lay_out(batch, cache)
-        logits = self._call(step, ids, positions, kept)
+    def _run_spans(self, batch: Sequence[Rows], cache: KVCache | None) -> Tensor:
+        """A step over spans: float32 logits [sum of keep, vocabulary]."""
+        context, ids, positions, kept = self._lay_out(batch, cache)
+        logits = self._call(context, ids, positions, kept)
         if not self.shapes:
-            self.shapes, self.groups, self.heads = step.shapes, step.groups, frozenset(step.heads.values())
+            self.shapes, self.groups, self.heads = context.shapes, context.groups, frozenset(context.heads.values())
         return logits[: sum(rows.keep for rows in batch)].float()
 
-    def _compute(self, rows: DeviceRows, kept: Tensor) -> Tensor:
+    def _run_on_device(self, rows: DeviceRows, kept: Tensor) -> Tensor:
         """Logits [kept, vocabulary] of a step on the device: what a graph records."""
-        step = Step([], self.cache, self.calls, rows)
+        context = ForwardContext([], self.cache, self.calls, rows)
         if self._frequencies is not None:
-            step.inverse_frequencies, step.rotary_scale = self._frequencies.of(rows.slots)
-        return self._call(step, rows.ids, rows.positions, kept)
+            context.inverse_frequencies, context.rotary_scale = self._frequencies.of(rows.slots)
+        return self._call(context, rows.ids, rows.positions, kept)
 
-    def _call(self, step: Step, ids: Tensor, positions: Tensor, kept: Tensor) -> Tensor:
+    def _call(self, context: ForwardContext, ids: Tensor, positions: Tensor, kept: Tensor) -> Tensor:
         """The network's logits [kept, vocabulary], in its own dtype, for flat ids and positions [N]."""
-        self._seam.step = step
+        self._seam.context = context
         try:
             logits: Tensor = self.network(
                 input_ids=ids[None], position_ids=positions[None], use_cache=False, logits_to_keep=kept
             ).logits[0]
         finally:
-            self._seam.step = None
+            self._seam.context = None
         assert len(logits) == len(kept), "the model ignores logits_to_keep"
         return logits
 
-    def _lay_out(self, batch: Sequence[Rows], cache: KVCache | None) -> tuple[Step, Tensor, Tensor, Tensor]:
+    def _lay_out(self, batch: Sequence[Rows], cache: KVCache | None) -> tuple[ForwardContext, Tensor, Tensor, Tensor]:
         ids: list[int] = []
         positions: list[int] = []
-        kept: list[int] = []
         spans: list[Span] = []
         for rows in batch:
-            begin, end = len(ids), len(ids) + len(rows.ids)
-            spans.append(Span(rows.slot, rows.start, begin, end))
+            spans.append(Span(rows.slot, rows.start, len(ids), len(ids) + len(rows.ids)))
             ids.extend(rows.ids)
-            positions.extend(range(rows.start, rows.start + len(rows.ids)))
-            kept.extend(range(end - rows.keep, end))
-        step = Step(spans, cache, self.calls)
+            positions.extend(range(rows.start, rows.end))
+        kept = list(kept_rows(batch))
+        context = ForwardContext(spans, cache, self.calls)
         if self._frequencies is not None:
             slots = [span.slot for span in spans for _ in range(span.rows)]
-            step.inverse_frequencies, step.rotary_scale = self._frequencies.of(self._tensor(slots))
-        return step, self._tensor(ids), self._tensor(positions), self._tensor(kept or [0])
+            context.inverse_frequencies, context.rotary_scale = self._frequencies.of(self._tensor(slots))
+        return context, self._tensor(ids), self._tensor(positions), self._tensor(kept or [0])
 
     def _tensor(self, values: list[int]) -> Tensor:
         return torch.tensor(values, dtype=torch.long, device=self.device)
 
 
 def padded_bytes(tokenizer: TextTokenizer | None, vocab_size: int) -> list[bytes]:
-    """The bytes of every id the model can choose; models often have more rows than their tokenizer has ids."""
+    """The bytes of every id in the model's vocabulary, which is often larger than its tokenizer's."""
     spelled = tokenizer.token_bytes if tokenizer is not None else []
     return (spelled + [b""] * (vocab_size - len(spelled)))[:vocab_size]

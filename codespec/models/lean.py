@@ -1,8 +1,8 @@
-"""The Llama-shaped block without the ceremony: the same weights, fused projections, the same attention seam and cache.
+"""The Llama-shaped block with little Python: the same weights, fused projections, the same attention seam and cache.
 
-transformers spends 0.2-0.3 ms of Python a layer and token, more than a small model's arithmetic (DEPS.md §2). Here a
-layer is four products, two norms and one attention. Chosen by itself where the architecture is known and a probe
-agrees with transformers' layers; everything else runs on transformers. Knows weights and shapes, no requests.
+transformers spends 0.2-0.3 ms of Python a layer and token, more than a small model's arithmetic. Here a layer is four
+products, two norms and one attention. It is chosen automatically where the architecture is known and a probe agrees
+with transformers' layers; everything else runs on transformers. Knows weights and shapes, no requests.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from codespec.models.attention import Seam, Step, attend
-from codespec.models.fused import add_rms_norm, make_angles, rms_norm, rotate, silu_mul
+from codespec.models.attention import ForwardContext, Seam, attend
+from codespec.models.rowwise import add_rms_norm, make_angles, rms_norm, rotate, silu_mul
 from codespec.models.span_groups import Span
 
 ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 HEAD_NORMS = ("q_norm", "k_norm")  # Qwen3's
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj")
-KNOWN = {  # a block with any other part is not this block
+KNOWN = {  # a block with any other part is another block
     "": {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"},
     "self_attn": {*PROJECTIONS, *HEAD_NORMS},
     "mlp": {"gate_proj", "up_proj", "down_proj", "act_fn"},
@@ -37,7 +37,7 @@ class Output:
 
 
 class LeanBlock(nn.Module):
-    """One layer. `attention` is transformers' module: the seam hangs on it, and its numbers are read from it."""
+    """One layer. `attention` is transformers' module, which holds the seam and the layer's settings."""
 
     def __init__(self, layer: Any) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class LeanBlock(nn.Module):
         self.window = _window(self.attention)
 
     def forward(self, rows: Tensor, fed: Tensor | None, cosine: Tensor, sine: Tensor) -> tuple[Tensor, Tensor]:
-        """Rows [N, hidden] and what is still to be added to them, in and out: the sum is taken with the next norm.
+        """Takes and returns rows [N, hidden] and what is still to be added to them: the next norm takes the sum too.
         cosine and sine are [N, 1, size].
         """
         count, q, k = rows.shape[0], self.heads, self.kv_heads
@@ -86,12 +86,12 @@ class LeanNetwork(nn.Module):
         self.blocks = nn.ModuleList()
         for layer in network.model.layers:
             self.blocks.append(LeanBlock(layer))
-            for name in PROJECTIONS:  # the fused copies are the only ones kept
+            for name in PROJECTIONS:  # only the fused copies are kept
                 delattr(layer.self_attn, name)
             delattr(layer, "mlp")
         self.norm = Norm(network.model.norm)
         self.head = network.lm_head
-        self.angles: tuple[Tensor, ...] = ()  # by position: two look-ups instead of ten small operations
+        self.angles: tuple[Tensor, ...] = ()  # by position: two lookups instead of ten small operations
 
     def forward(self, input_ids: Tensor, position_ids: Tensor, logits_to_keep: Tensor, use_cache: bool) -> Output:
         """ids and positions [1, N] -> logits of the kept rows."""
@@ -106,9 +106,9 @@ class LeanNetwork(nn.Module):
         return Output(self.head(self.norm.of_sum(rows[logits_to_keep], fed[logits_to_keep])[1])[None])
 
     def _angles_at(self, rows: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """What `rotate` takes for positions [1, N], in the rows' numbers: looked up where the host knows them."""
-        assert self.seam.step is not None
-        if self.seam.step.rows is not None:
+        """What `rotate` takes for positions [1, N], in the rows' dtype: looked up where the host knows them."""
+        assert self.seam.context is not None
+        if self.seam.context.rows is not None:
             return make_angles(*(part[0, :, None] for part in self.rotary(rows, positions)))
         needed = int(positions.max()) + 1
         if not self.angles or len(self.angles[0]) < needed:
@@ -119,7 +119,7 @@ class LeanNetwork(nn.Module):
 
 
 class Norm(nn.Module):
-    """Root-mean-square norm with transformers' weight and eps (Zhang and Sennrich 2019), in the weight's numbers."""
+    """Root-mean-square norm with transformers' weight and eps (Zhang and Sennrich 2019), in the weight's dtype."""
 
     def __init__(self, norm: Any) -> None:
         super().__init__()
@@ -136,7 +136,7 @@ class Norm(nn.Module):
 
 
 def make_lean(network: nn.Module, seam: Seam) -> LeanNetwork | None:
-    """The lean form of a model, which takes its weights over; None where the block is another one or disagrees."""
+    """The lean form of a model, which takes over its weights; None where the block is another one or disagrees."""
     whole: Any = network
     if type(network).__name__ not in ARCHITECTURES or whole.config.hidden_act not in ("silu", "swish"):
         return None
@@ -147,14 +147,14 @@ def make_lean(network: nn.Module, seam: Seam) -> LeanNetwork | None:
 
 
 def _is_known(layer: nn.Module) -> bool:
-    parts = {place: layer.get_submodule(place) for place in KNOWN}
-    return all({name for name, _ in part.named_children()} <= KNOWN[place] for place, part in parts.items())
+    parts = {path: layer.get_submodule(path) for path in KNOWN}
+    return all({name for name, _ in part.named_children()} <= KNOWN[path] for path, part in parts.items())
 
 
 def _window(attention: Any) -> int | None:
     """The layer's window: Qwen's attention keeps it, Mistral's reads it from the configuration, Llama's has none."""
-    place = attention.config if type(attention).__name__ == "MistralAttention" else attention
-    window: int | None = getattr(place, "sliding_window", None)
+    holder = attention.config if type(attention).__name__ == "MistralAttention" else attention
+    window: int | None = getattr(holder, "sliding_window", None)
     return window
 
 
@@ -164,9 +164,9 @@ def _agrees(network: Any, layer: Any, seam: Seam) -> bool:
     weight = network.model.embed_tokens.weight
     rows = weight[:PROBE_ROWS].clone()
     positions = torch.arange(PROBE_ROWS, device=rows.device)[None]
-    step = Step([Span(0, 0, 0, PROBE_ROWS)], None)
-    step.inverse_frequencies = step.rotary_scale = None
-    seam.step = step
+    context = ForwardContext([Span(0, 0, 0, PROBE_ROWS)], None)
+    context.inverse_frequencies = context.rotary_scale = None
+    seam.context = context
     try:
         cosine, sine = network.model.rotary_emb(rows, positions)
         if cosine.shape[-1] != layer.self_attn.head_dim:  # rotates a part of each head only
@@ -174,7 +174,7 @@ def _agrees(network: Any, layer: Any, seam: Seam) -> bool:
         theirs = layer(rows[None], position_embeddings=(cosine, sine))
         ours = torch.add(*LeanBlock(layer)(rows, None, *make_angles(cosine[0, :, None], sine[0, :, None])))
     finally:
-        seam.step = None
+        seam.context = None
     gap = (theirs[0] - ours).abs().max() / theirs.abs().max().clamp(min=1.0)
     return bool(gap <= TOLERANCE[weight.dtype])
 

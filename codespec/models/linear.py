@@ -1,14 +1,23 @@
-"""Linear layers for a CPU: weights packed once for its matrix kernels, called with the model's shape of call. Knows
-shapes and dtypes, nothing of models.
+"""Linear layers for a CPU: weights packed once for its matrix kernels, or rounded to 8 bits for a drafter. Knows shapes
+and dtypes, no models.
 
-torch's plain bfloat16 product repacks the weight at every call. The packed one (the op that Inductor's freezing emits)
-does not: measured 1.5-1.8 x faster. Where a processor has none for a dtype, the plain product is called in the same
-shape, so that `exact` holds there too.
+`TiledLinear` is called with the model's shape of call. torch's plain bfloat16 product repacks the weight at every call;
+the packed one (the op that Inductor's freezing emits) does not, and was measured 1.5-1.8 x faster. Where a processor
+has no packed product for a dtype, the plain one is called in the same shape, so that `exact` holds there too. A step
+reads every weight once, and with pages of 4 KB the processor looks up the address of each page anew, in a virtual
+machine twice over: matrices of a 0.5B model were read 4-10 % faster from pages of 2 MB (bench/LOG.md).
+
+`QuantizedLinear` rounds weights once, with a scale for each output, and inputs at every product, with one scale for all
+rows together. So a row's result depends on its neighbours (measured: by 8.6 %): a drafter may guess with that, a target
+must not choose with it. The product needs a processor that sums bytes without overflow (VNNI); `can_quantize` tries.
 """
 
 from __future__ import annotations
 
+import ctypes
+import sys
 import time
+import warnings
 from collections.abc import Collection, Sequence
 from statistics import median
 
@@ -18,20 +27,22 @@ from torch.nn.functional import linear, pad
 from transformers.pytorch_utils import Conv1D
 
 from codespec.models.call_shape import FAST, UNTRIED, CallShape
-from codespec.models.huge_pages import ask_huge_pages
 
-UNCACHED = 64 << 20  # bytes of a model: beyond that each step reads its weights from memory
+UNCACHED = 64 << 20  # bytes of a model from which each step reads its weights from memory
 LARGE = 1 << 20  # bytes of a matrix that is worth measuring
-HUGE = 64_000_000  # values of one that is tried with few rows, as few go through it
-PADDED = (4, 5, 6)  # rows that may be computed sooner than one or two
+HUGE = 64_000_000  # values of a matrix that is tried with few rows only, because few go through it
+PADDED = (4, 5, 6)  # rows that may be computed faster than one or two
 TURNS = 5
-CLEARLY = 0.95  # of the time: what pads for less would follow the noise
+CLEARLY = 0.95  # of the time: less would follow the noise
 # With AMX a NaN in one row reaches other rows where the depth is no multiple of this (oneDNN issue 5717).
 DEPTH_UNIT = 32
+PAGE = 2 << 20
+ADVICE = (14, 25)  # MADV_HUGEPAGE: from now on; MADV_COLLAPSE (Linux 6.1): and what is there already, at once
+QUANTIZED_TOLERANCE = 0.02  # of the largest result
 
 
 class TiledLinear(nn.Module):
-    """`nn.Linear` in calls of one shape; [*, in] -> [*, out]. `packed` keeps the weight in the kernel's own layout."""
+    """`nn.Linear` in calls of one shape; [*, in] -> [*, out]. `packed` is the weight in the kernel's own layout."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None, calls: CallShape, packed: bool = True) -> None:
         super().__init__()
@@ -90,8 +101,8 @@ class TiledLinear(nn.Module):
 
 
 def measure_least_rows(kinds: Sequence[Sequence[TiledLinear]], least: int) -> int:
-    """The one of PADDED at which a step's products are computed soonest together, if clearly sooner than `least` rows;
-    else that. `kinds` are the layers of a step, alike ones together: each call takes another one, so that its weight
+    """The one of PADDED at which a step's products are fastest together, if clearly faster than `least` rows; else
+    `least`. `kinds` are the layers of a step, equal ones together: each call takes another one, so that its weight
     comes from memory as in a step.
     """
     total = dict.fromkeys((least, *(rows for rows in PADDED if rows > least)), 0.0)
@@ -112,8 +123,8 @@ def measure_least_rows(kinds: Sequence[Sequence[TiledLinear]], least: int) -> in
 
 
 def can_pack(dtype: torch.dtype) -> str:
-    """Checks on a small product that the packed op is there and right; returns "" or what is wrong. Whether its rows
-    are their own is tried on the model itself (`models.invariance`).
+    """Checks on a small product that the packed op is there and right; returns "" or what is wrong. Whether it is
+    batch-invariant is tried on the model itself (`models.call_search`).
     """
     if not torch.backends.mkldnn.is_available():
         return "this torch build has no oneDNN"
@@ -131,8 +142,8 @@ def can_pack(dtype: torch.dtype) -> str:
 
 
 def tile_linears(model: nn.Module, calls: CallShape, packed: bool) -> int:
-    """Replaces every linear layer of the model in place, but for small ones that are computed sooner as they are where
-    rows need not be their own (FAST); returns how many it tried. Plain weights are freed unless tied.
+    """Replaces every linear layer of the model in place; in FAST, small ones that are faster as they are stay. Returns
+    how many it tried. Plain weights are freed unless tied.
     """
     made: dict[int, TiledLinear] = {}
     uncached = sum(weight.numel() * weight.element_size() for weight in model.parameters()) >= UNCACHED
@@ -149,13 +160,13 @@ def tile_linears(model: nn.Module, calls: CallShape, packed: bool) -> int:
 
 
 def tiled_linears(model: nn.Module) -> list[TiledLinear]:
-    """The layers of the model that are called so, each once."""
+    """The tiled layers of the model, each once."""
     return [module for module in model.modules() if isinstance(module, TiledLinear)]
 
 
 def large_kinds(layers: Collection[TiledLinear]) -> list[list[TiledLinear]]:
-    """The layers that are worth measuring, alike ones together, but for a head that takes as long as all others; none
-    of a model that caches may hold.
+    """The layers that are worth measuring, equal ones together, without a huge head; none of a model that fits into the
+    processor's caches.
     """
     if sum(layer.nbytes for layer in layers) < UNCACHED:
         return []
@@ -176,8 +187,8 @@ def _take_over(layer: nn.Module, calls: CallShape, packed: bool) -> TiledLinear:
 
 
 def _is_soonest_plain(layer: nn.Module, tiled: TiledLinear, repeats: int = 20) -> bool:
-    """Whether one row by a small matrix is computed sooner by torch's own product: what a call of the packed one costs
-    is more than all the sums.
+    """Whether torch's own product of one row by a small matrix is faster: a call of the packed one may cost more than
+    all the sums.
     """
     if not isinstance(layer, nn.Linear) or layer.weight.numel() * layer.weight.element_size() >= LARGE:
         return False
@@ -192,8 +203,67 @@ def _is_soonest_plain(layer: nn.Module, tiled: TiledLinear, repeats: int = 20) -
 
 
 def _ask_pages(layers: Collection[TiledLinear]) -> None:
-    """Large pages for the weights of a model that no cache holds."""
+    """Large pages for the packed weights of a model that no cache holds."""
     for layer in layers:
         nbytes = torch.ops.mkldnn._nbytes(layer.packed)
         if nbytes >= LARGE:
             ask_huge_pages(torch.ops.mkldnn.data_ptr(layer.packed), nbytes)
+
+
+def ask_huge_pages(address: int, size: int) -> None:
+    """Asks for pages of 2 MB within `size` bytes from `address`, whose content stays. A hint: a system that has none to
+    give leaves the memory as it is.
+    """
+    begin, end = -(-address // PAGE) * PAGE, (address + size) // PAGE * PAGE
+    if sys.platform == "linux" and begin < end:
+        library = ctypes.CDLL(None)
+        for advice in ADVICE:
+            library.madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), advice)
+
+
+class QuantizedLinear(nn.Module):
+    """`nn.Linear` in 8 bits; float32 [*, in] -> [*, out]."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__()
+        self.out_features, self.in_features = weight.shape
+        scales = (weight.abs().amax(dim=1) / 127.0).clamp(min=1e-9).double()
+        zeros = torch.zeros(self.out_features, dtype=torch.long)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # it is going to be removed; then `can_quantize` says so
+            rounded = torch.quantize_per_channel(weight.detach().contiguous(), scales, zeros, 0, torch.qint8)
+        self.packed = torch.ops.quantized.linear_prepack(rounded, bias)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Products of every row with the rounded weight."""
+        rows = inputs.reshape(-1, self.in_features)
+        out: Tensor = torch.ops.quantized.linear_dynamic(rows, self.packed, False)
+        return out.reshape(*inputs.shape[:-1], self.out_features)
+
+
+def can_quantize() -> str:
+    """Tries a product whose sums overflow where bytes are summed in pairs; returns "" or what is wrong."""
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.rand(32, 64, generator=generator) + 0.5
+    rows = torch.rand(3, 64, generator=generator) + 0.5
+    try:
+        got = QuantizedLinear(weight, None)(rows)
+    except (RuntimeError, AttributeError) as error:
+        return f"torch's 8-bit product is not usable ({str(error).splitlines()[0]})"
+    wanted = rows @ weight.T
+    if (got - wanted).abs().max() > QUANTIZED_TOLERANCE * wanted.abs().max():
+        return "torch's 8-bit product is wrong on this processor"
+    return ""
+
+
+def quantize_linears(model: nn.Module) -> int:
+    """Replaces every linear layer of a float32 model in place; returns how many."""
+    made: dict[int, QuantizedLinear] = {}
+    for parent in [module for module in model.modules() if module._modules]:
+        for name, child in list(parent._modules.items()):
+            if type(child) is nn.Linear or type(child) is Conv1D:
+                if id(child) not in made:
+                    weight = child.weight.t() if isinstance(child, Conv1D) else child.weight
+                    made[id(child)] = QuantizedLinear(weight, child.bias)
+                setattr(parent, name, made[id(child)])
+    return len(made)

@@ -1,8 +1,8 @@
 """Loads a model folder (or hub id) behind the seam, and refuses what would be silently wrong. Knows transformers'
-loading; knows nothing of requests.
+loading; knows no requests.
 
-Safetensors only, no remote code. An architecture that ignores the attention interface would run with its own, unrolled
-cache; so the model must first give through the seam what it gives on its own (`seam_check`).
+Safetensors only, no remote code. An architecture that ignores the attention interface would run with a cache of its own
+that is never rolled back; so the model must first compute through the seam what it computes on its own (`model_check`).
 """
 
 from __future__ import annotations
@@ -22,26 +22,32 @@ from codespec.errors import ModelError, TokenizerError
 from codespec.model_folders.find import find_folder
 from codespec.model_folders.model_config import architecture
 from codespec.model_folders.weights import read_header, read_weights
-from codespec.models import invariant_linear
 from codespec.models.attention import NAME, Seam, register
 from codespec.models.call_shape import FAST, UNTRIED
-from codespec.models.checked_config import read_config
-from codespec.models.elementwise import replace_activations
-from codespec.models.enlarge import enlarge
+from codespec.models.cuda import invariant_linear
+from codespec.models.cuda.slot_attention import require_triton
 from codespec.models.language_model import LanguageModel, ModelSpec, Steps
 from codespec.models.lean import make_lean
-from codespec.models.linear import can_pack, tile_linears
+from codespec.models.linear import can_pack, can_quantize, quantize_linears, tile_linears
 from codespec.models.memory_plan import demand_room, free_memory, weights_claim
-from codespec.models.quantized import can_quantize, quantize_linears
+from codespec.models.model_check import (
+    FAILURES,
+    check_seam,
+    check_windows,
+    one_line,
+    quiet,
+    read_config,
+    reference_logits,
+    refusal,
+)
 from codespec.models.rotary import replace_rotary
-from codespec.models.seam_check import FAILURES, check_seam, check_windows, one_line, quiet, reference_logits, refusal
-from codespec.models.shapes import Shape
-from codespec.models.slot_attention import require_triton
+from codespec.models.rowwise import replace_activations
+from codespec.models.shapes import Shape, enlarge
 from codespec.text.control_tokens import declared_eos_ids, read_json
 from codespec.text.tokenizer import TextTokenizer
 
 if TYPE_CHECKING:
-    from codespec.models.team import Team
+    from codespec.models.parallel.group import TensorParallelGroup
 
 SIMULATED = "{name} is padded to the size of {shape}: speeds are those of that size, texts are its own up to rounding"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "int8": torch.float32}
@@ -54,13 +60,13 @@ def load_model(
     dtype: str = "float32",
     exact: bool = True,
     shape: Shape | None = None,
-    team: Team | None = None,
+    tp_group: TensorParallelGroup | None = None,
 ) -> LanguageModel:
     """Loads `name` (a local folder in the Hugging Face layout, or a hub id), enlarged if a shape is given; slots are
-    allocated later. `int8` is for drafters: float32 but for its products. With a `team` it is this process's share.
+    allocated later. `int8` is for drafters: float32 but for its products. With a `tp_group` it is this process's share.
 
-    Raises ModelError with one sentence for everything a user can meet: a missing or truncated folder, an architecture
-    that does not pass the seam's check, an unknown dtype or device.
+    Raises ModelError in one sentence for everything a user can meet: a missing or truncated folder, an architecture
+    that fails the seam's check, an unknown dtype or device.
     """
     if dtype not in DTYPES:
         raise ModelError(f"dtype {dtype!r} is not known: use one of {', '.join(DTYPES)}.")
@@ -72,11 +78,11 @@ def load_model(
     free = free_memory(where)
     if free is not None:
         count = shape.parameters if shape else _parameters(folder, config)
-        demand_room([weights_claim(name, count, DTYPES[dtype], team.size if team else 1)], free)
-    network = _network(folder, config, DTYPES[dtype], team)
+        demand_room([weights_claim(name, count, DTYPES[dtype], tp_group.size if tp_group else 1)], free)
+    network = _network(folder, config, DTYPES[dtype], tp_group)
     whole = sum(p.numel() for p in network.parameters())
-    if team is not None:
-        from codespec.models.split import localize  # with what torch needs for it, a third of a second
+    if tp_group is not None:
+        from codespec.models.parallel.split import localize  # with what torch needs for it, a third of a second
 
         localize(network, exact)
     tokenizer = _tokenizer(folder)
@@ -89,21 +95,21 @@ def load_model(
     model = wrap(
         network, tokenizer, name, device=where, dtype=DTYPES[dtype], exact=exact, shape=shape, pack=dtype != "int8"
     )
-    if team is not None:
+    if tp_group is not None:
         model.spec = replace(model.spec, parameters=whole)
-        model.team = team if team.rank == 0 else None
+        model.tp_group = tp_group if tp_group.rank == 0 else None
     return model if dtype != "int8" else _quantize(model)
 
 
 def load_drafter(name: str, device: str, dtype: str) -> LanguageModel:
-    """`load_model` for one whose guesses another model checks: nobody needs its rows bit for bit, so they are fast."""
+    """`load_model` in fast mode: another model verifies a drafter's tokens, so they need not be batch-invariant."""
     return load_model(name, device=device, dtype=dtype, exact=False)
 
 
 def _quantize(model: LanguageModel) -> LanguageModel:
     problem = can_quantize() if model.device.type == "cpu" else "int8 products are for the CPU"
     if problem:
-        raise ModelError(f"int8 can't be had here: {problem}; use drafter dtype bfloat16.")
+        raise ModelError(f"int8 is not available here: {problem}; use drafter dtype bfloat16.")
     quantize_linears(model.network)
     model.spec = replace(model.spec, dtype="int8", packed=True)
     return model
@@ -166,8 +172,8 @@ def _describe(network: nn.Module, name: str, dtype: torch.dtype) -> ModelSpec:
 
 
 def _pack(network: nn.Module, device: torch.device, dtype: torch.dtype, exact: bool) -> tuple[bool, tuple[str, ...]]:
-    """Packs a CPU model's products, or makes a GPU's row-invariant if they must be; says whether it did, and why
-    not.
+    """Packs a CPU model's products; makes a GPU model's row-invariant in exact mode. Returns whether they are packed,
+    and notes on what could not be done.
     """
     if device.type != "cpu":
         return _fix_order(network, device, dtype) if exact else (False, ())
@@ -188,11 +194,11 @@ def _fix_order(network: nn.Module, device: torch.device, dtype: torch.dtype) -> 
 
 
 def find_device(device: str) -> torch.device:
-    """The device of that name; `auto` is CUDA where there is one. ModelError if it is not at hand."""
+    """The device of that name; `auto` is CUDA where there is one. ModelError if it is not available."""
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device.startswith("cuda") and not torch.cuda.is_available():
-        raise ModelError("No CUDA device is at hand: use --device cpu.")
+        raise ModelError("There is no CUDA device: use --device cpu.")
     if device.startswith("cuda"):
         require_triton("A GPU")
     if device.partition(":")[0] not in ("cpu", "cuda"):
@@ -236,10 +242,10 @@ def _check_folder(folder: Path) -> None:
             raise ModelError(f"{file} is truncated or corrupt ({error}): fetch or export the model again.") from error
 
 
-def _network(folder: Path, config: Any, dtype: torch.dtype, team: Team | None) -> Any:
+def _network(folder: Path, config: Any, dtype: torch.dtype, tp_group: TensorParallelGroup | None) -> Any:
     transformers_logging.disable_progress_bar()
     loader: Any = AutoModelForCausalLM
-    split = {} if team is None else _split(team)
+    split = {} if tp_group is None else _split(tp_group)
     try:
         with quiet():
             network, report = loader.from_pretrained(
@@ -274,10 +280,10 @@ def _network(folder: Path, config: Any, dtype: torch.dtype, team: Team | None) -
     return network
 
 
-def _split(team: Team) -> dict[str, Any]:
+def _split(tp_group: TensorParallelGroup) -> dict[str, Any]:
     from transformers.distributed.configuration_utils import DistributedConfig  # younger than the rest
 
-    return {"distributed_config": DistributedConfig(tp_plan="auto", tp_size=team.size)}
+    return {"distributed_config": DistributedConfig(tp_plan="auto", tp_size=tp_group.size)}
 
 
 def _tokenizer(folder: Path) -> TextTokenizer:

@@ -1,9 +1,9 @@
-"""Whether what is about to be made fits into a device's memory: asked before it is made, answered in one sentence with
-the numbers and the setting to change. Knows sizes and models; knows no settings but the names it says.
+"""Whether weights, caches, steps and graphs fit into a device's memory: checked before they are made, and refused in
+one sentence with the numbers and the setting to change. Knows sizes and models; knows settings by name only.
 
 Caches and weights are exact. What a step needs while it runs is a bound, and so is what graphs in parts keep between
-them; what the driver takes is an allowance (GRAPH_LAYER, RUNTIME): it does not say beforehand. On a CPU nothing is
-planned: what does not fit is told when it is allocated.
+them; for the driver, which does not say beforehand, there is an allowance (GRAPH_LAYER, RUNTIME). On a CPU nothing is
+planned: an allocation that does not fit fails with its own sentence.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from codespec.errors import ModelError
-from codespec.models.buckets import Buckets
 from codespec.models.cache import CAPACITY_UNIT, cache_bytes
+from codespec.models.cuda.graphs import Buckets
 
 if TYPE_CHECKING:
     from codespec.models.language_model import LanguageModel
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 GRAPH_LAYER = 256 << 10  # bytes of a graph for each layer that it holds
 RUNTIME = 256 << 20  # workspaces of the matrix library, compiled kernels
 FLOAT = torch.float32.itemsize
-WIDTHS = 6  # activations as wide as the model that stand in memory at once
-INNER = 3  # and as wide as its feed-forward: what gates, what is gated, their product
-ROUNDED = 512  # bytes in whose multiples torch hands out a GPU's memory
+WIDTHS = 6  # activations as wide as the model in memory at once
+INNER = 3  # and as wide as its feed-forward: the gate, its input, their product
+ROUNDED = 512  # torch allocates a GPU's memory in multiples of so many bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Memory that something will take, and what makes it less."""
+    """Memory that something will take, and the setting that makes it less."""
 
     what: str
     nbytes: int
@@ -40,8 +40,8 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a loaded model is to have: cache slots of `capacity` positions, and steps of up to `rows` rows of which
-    `kept` have logits.
+    """What a loaded model needs: cache slots of `capacity` positions, and steps of up to `rows` rows of which `kept`
+    have logits.
     """
 
     model: LanguageModel
@@ -52,11 +52,11 @@ class Need:
 
 
 def make_room(needs: Sequence[Need], graph_rows: int, tell: Callable[[str], None], notes: MutableSequence[str]) -> None:
-    """Allocates the models' slots and captures their graphs, if all that fits; ModelError if not. `tell` hears how far
-    it is, `notes` what could not be captured.
+    """Allocates the models' slots and captures their graphs if all that fits; ModelError if not. `tell` receives the
+    progress, `notes` what could not be captured.
 
-    Whether graphs have to be in parts is known only when capturing them whole has failed. So room for parts is not
-    demanded, and where it is missing they are not tried.
+    Whether graphs have to be in parts is known only after capturing them whole has failed. So room for parts is not
+    demanded; where it is missing, parts are not tried.
     """
     left: dict[torch.device, int | None] = {}
     for device in dict.fromkeys(need.model.device for need in needs):
@@ -82,7 +82,7 @@ def _capture(model: LanguageModel, no_parts: str, tell: Callable[[str], None]) -
 
 
 def free_memory(device: torch.device) -> int | None:
-    """Bytes that can still be had on a device; None for a CPU."""
+    """Bytes that are free on a device; None for a CPU."""
     if device.type != "cuda":
         return None
     kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
@@ -90,7 +90,7 @@ def free_memory(device: torch.device) -> int | None:
 
 
 def demand_room(claims: Sequence[Claim], free: int | None) -> int | None:
-    """What the claims leave of what is free; ModelError if they are more, of which the largest says what to change."""
+    """What the claims leave of `free` bytes; ModelError if they are more, with the largest claim's mend."""
     needed = sum(claim.nbytes for claim in claims)
     if free is None or needed <= free:
         return None if free is None else free - needed
@@ -102,7 +102,7 @@ def demand_room(claims: Sequence[Claim], free: int | None) -> int | None:
 
 
 def lack(claim: Claim, left: int | None) -> str:
-    """ "" if a claim that can be done without fits into what is left, else what is missing and the mend."""
+    """ "" if an optional claim fits into what is left, else what is missing and the mend."""
     if left is None or claim.nbytes <= left:
         return ""
     return f"{claim.what} need {_gb(claim.nbytes)} more where {_gb(left)} are left ({claim.mend})"
@@ -131,23 +131,23 @@ def step_claims(need: Need, graph_rows: int) -> list[Claim]:
 
 
 def parts_claim(need: Need, graph_rows: int) -> Claim:
-    """What graphs in parts take beside what whole ones do."""
+    """What graphs in parts take beyond whole ones."""
     _, buckets = _buckets(need, graph_rows)
     nbytes = sum(parts_bytes(need.model, bucket.rows) for bucket in buckets.largest_first())
     return Claim("graphs in parts", nbytes, f"lower graph_rows ({graph_rows})")
 
 
 def parts_bytes(model: LanguageModel, rows: int) -> int:
-    """A bound for what one bucket keeps between its parts: for each layer the queries and keys, the product that they
-    and the values were cut from (values stay a piece of it), and what was seen; and the rows' frequencies.
+    """A bound for what one bucket keeps between its parts: the rows' frequencies, and for each layer the queries and
+    keys, the product of which they and the values are slices, and attention's result.
     """
     size = model.dtype.itemsize
     angles = max(key_size for _, key_size, _ in model.shapes.values()) // 2
     found = _rounded(rows * angles * FLOAT) + _rounded(rows * FLOAT)
     for kv_heads, key_size, value_size in model.shapes.values():
         heads = model.groups * kv_heads
-        asked, known = heads * key_size, kv_heads * key_size
-        widths = (asked, known, asked + known + kv_heads * value_size, heads * value_size)
+        queries, keys = heads * key_size, kv_heads * key_size
+        widths = (queries, keys, queries + keys + kv_heads * value_size, heads * value_size)
         found += sum(_rounded(rows * width * size) for width in widths)
     return found
 
@@ -158,14 +158,14 @@ def graph_bytes(model: LanguageModel, rows: int, capacity: int) -> int:
 
 
 def step_bytes(model: LanguageModel, rows: int, kept: int, capacity: int) -> int:
-    """A bound for what stands in memory at once while a step runs: its rows', and logits in the model's numbers and
-    twice in float32.
+    """A bound for what is in memory at once while a step runs: its rows' activations, and logits in the model's dtype
+    and twice in float32.
     """
     return rows * _row_bytes(model, capacity) + kept * model.spec.vocab_size * (model.dtype.itemsize + 2 * FLOAT)
 
 
 def _row_bytes(model: LanguageModel, capacity: int) -> int:
-    """A row's activations, and attention's partial sums, one for each block of keys."""
+    """A row's activations, and attention's partial sums for each block of keys."""
     config: Any = model.network.config
     text = config.get_text_config()
     inner: int = getattr(text, "intermediate_size", None) or 4 * text.hidden_size
@@ -176,7 +176,7 @@ def _row_bytes(model: LanguageModel, capacity: int) -> int:
 
 
 def _buckets(need: Need, graph_rows: int) -> tuple[int, Buckets]:
-    """The capacity that a cache has when it is made, and the buckets over it."""
+    """The capacity that the cache will have, and the buckets over it."""
     capacity = need.capacity + -need.capacity % CAPACITY_UNIT
     return capacity, Buckets(graph_rows, capacity)
 

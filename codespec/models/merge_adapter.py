@@ -1,8 +1,8 @@
-"""Makes a folder in the Hugging Face layout of a model and an adapter: `python -m codespec.models.merge_adapter BASE
-ADAPTER FOLDER SHA256`.
+"""Merges an adapter into its model, as a folder in the Hugging Face layout: `python -m codespec.models.merge_adapter
+BASE ADAPTER FOLDER SHA256`.
 
-Knows peft's layout; knows neither the cache nor its caller (`model_folders.conversions`). Runs in a process of its
-own, so that a broken adapter ends in one sentence there: on stderr, with exit code 2.
+Knows peft's layout; the cache and the caller are `model_folders.conversions`'s. Runs in a process of its own, so that
+whatever a broken adapter does ends there as one sentence on stderr, with exit code 2.
 """
 
 from __future__ import annotations
@@ -24,16 +24,15 @@ from codespec.catalogue.conversion_cache import FORMAT, SOURCE
 from codespec.errors import CodespecError, ModelError
 from codespec.model_folders.conversions import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from codespec.model_folders.weights import read_header
-from codespec.models.checked_config import read_config
-from codespec.models.seam_check import FAILURES, one_line
+from codespec.models.model_check import FAILURES, one_line, read_config
 from codespec.text.control_tokens import read_json
 
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "special_tokens_map.json")
-ROOM = 1 << 25  # bytes that everything but the weights takes at most
+ROOM = 1 << 25  # the most bytes of everything but the weights
 
 
 def merge(base: Path, adapter: Path, folder: Path, sha256: str) -> None:
-    """Writes the folder, which must exist, in float32; ModelError in one sentence for what stands against it."""
+    """Writes into the folder, which must exist, in float32; ModelError in one sentence if that can't be done."""
     _demand_disk(folder, sum(file.stat().st_size for file in base.glob("*.safetensors")) * 2 + ROOM)
     read_config(base)
     _check_adapter(adapter)
@@ -52,13 +51,13 @@ def merge(base: Path, adapter: Path, folder: Path, sha256: str) -> None:
         if found is not None:
             shutil.copyfile(found, folder / name)
     config = read_json(folder / "config.json")
-    of = {"base_sha256": source.get("sha256", "")} if source else {}  # whoever removes the base finds this by it
+    of = {"base_sha256": source.get("sha256", "")} if source else {}  # removing the base removes this too
     config[SOURCE] = {**(source or {}), **of, "format": FORMAT, "sha256": sha256, "adapter": adapter.name}
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
 
 
 def _check_adapter(adapter: Path) -> None:
-    """ModelError for one that is no LoRA, or whose settings claim more than its weights hold."""
+    """ModelError if it is no LoRA, or its settings claim more than its weights hold."""
     settings, tensors = read_json(adapter / ADAPTER_CONFIG), read_header(adapter / ADAPTER_WEIGHTS)
     if settings.get("peft_type") != "LORA" or settings.get("layer_replication"):
         raise ModelError(f"The adapter {adapter} is no LoRA of its model's own layers: take another one.")
@@ -80,7 +79,7 @@ def _check_adapter(adapter: Path) -> None:
 
 
 def _size(value: Any) -> float:
-    """A size as a number; what is none is larger than any."""
+    """A size as a number; infinite if it is none."""
     return value if isinstance(value, int) else inf
 
 

@@ -1,7 +1,7 @@
-"""The processor that this process runs on: its name, what it can do, and how many cores. Knows the operating system's
+"""The processor that this process runs on: its name, its instruction sets and its cores. Knows the operating system's
 answers and the variables that hide instruction sets; loads no torch.
 
-A promise that was kept on one processor says nothing about another, so every measurement names its own.
+What holds on one processor may not hold on another, so every measurement names its own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 
 CPUINFO = Path("/proc/cpuinfo")
-# From the widest down: what decides which kernels a matrix product takes.
+# From the widest down: they decide which kernels a matrix product takes.
 FEATURES = ("amx_bf16", "amx_tile", "avx512_fp16", "avx512_bf16", "avx512f", "avx_vnni", "avx2", "asimd")
 # Read by torch's libraries before their first use.
 HIDING = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY", "MKL_ENABLE_INSTRUCTIONS", "MKL_CBWR")
@@ -25,7 +25,7 @@ HIDING = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY", "MKL_
 @dataclass(frozen=True, slots=True)
 class Processor:
     """`features` are those of FEATURES that it has, `hidden` the variables that keep torch from using them all, `cores`
-    the physical ones that this process may use.
+    the physical cores that this process may use.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Processor:
 
 
 def processor() -> Processor:
-    """This machine's; the variables are read anew each time."""
+    """This machine's processor; the variables are read anew each time."""
     name, features, cores = _machine()
     hidden = tuple(f"{variable}={os.environ[variable]}" for variable in HIDING if os.environ.get(variable))
     return Processor(name, features, hidden, cores)
@@ -58,14 +58,14 @@ def _machine() -> tuple[str, tuple[str, ...], int]:
 
 
 def read_cpuinfo(text: str, usable: int) -> tuple[str, tuple[str, ...], int]:
-    """Name, features and physical cores by Linux's list, of which `usable` logical ones may be used."""
+    """Name, features and physical cores by Linux's list, where `usable` logical cores may be used."""
     blocks = [_fields(block) for block in text.split("\n\n") if block.strip()]
     if not blocks:
         return _name_elsewhere(), (), usable
     first = blocks[0]
     flags = set((first.get("flags") or first.get("Features") or "").split())
-    places = [(block["physical id"], block["core id"]) for block in blocks if "core id" in block]
-    siblings = max(1, round(len(places) / len(set(places)))) if places else 1
+    cores = [(block["physical id"], block["core id"]) for block in blocks if "core id" in block]
+    siblings = max(1, round(len(cores) / len(set(cores)))) if cores else 1
     numbers = [first[key] for key in ("cpu family", "model", "stepping") if key in first]
     name = first.get("model name") or _name_elsewhere()
     full = f"{name} ({'/'.join(numbers)})" if numbers else name
@@ -80,8 +80,8 @@ def _fields(block: str) -> Mapping[str, str]:
 def _name_elsewhere() -> str:
     if sys.platform == "darwin":
         try:
-            asked = ["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"]
-            return subprocess.run(asked, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
+            command = ["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"]
+            return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
         except (OSError, subprocess.SubprocessError):
             return platform.machine()
     return platform.processor() or platform.machine()

@@ -1,8 +1,8 @@
-"""Rotary variants that depend on a sequence's length, chosen per request. Knows frequencies, nothing of attention.
+"""Rotary variants that depend on a sequence's length, chosen per request. Knows frequencies, no attention.
 
-transformers picks `longrope` and `dynamic` frequencies from the longest row of the *batch*, so a long neighbour
-changes a short row (measured: by 92 % on Phi-3). Here each request gets its frequencies at admission, for the length
-it may grow to, and keeps them: rolling back or a neighbour can't change them.
+transformers picks `longrope` and `dynamic` frequencies by the longest row of the *batch*, so a long neighbour changes a
+short row (measured: by 92 % on Phi-3). Here each request gets its frequencies at admission, for the length to which it
+may grow, and keeps them: neither a rollback nor a neighbour can change them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from codespec.errors import ModelError
 from codespec.models.attention import Seam
 
 VARIANTS = ("longrope", "dynamic")
-LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {  # how a model lays out the angles of its pairs
+LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {  # how a model orders the angles of its pairs
     "halves": lambda angles: torch.cat([angles, angles], dim=-1),
     "neighbours": lambda angles: angles.repeat_interleave(2, dim=-1),
     "once": lambda angles: angles,
@@ -38,7 +38,7 @@ class Frequencies:
 
 
 class RequestRotary(nn.Module):
-    """Takes the place of a model's rotary embedding; reads each row's frequencies from the step under way."""
+    """Replaces a model's rotary embedding; reads each row's frequencies from the context of the forward."""
 
     def __init__(self, replaced: Any, seam: Seam) -> None:
         super().__init__()
@@ -52,20 +52,20 @@ class RequestRotary(nn.Module):
     def frequencies(self, length: int) -> Frequencies:
         """The frequencies of a request that may grow to `length` tokens."""
         key = max(length, self.limit) if self.variant == "dynamic" else int(length > self.limit)
-        asked = key if self.variant == "dynamic" else self.limit + key
-        inverse, scale = ROPE_INIT_FUNCTIONS[self.variant](self.config, torch.device("cpu"), seq_len=asked)
+        length = key if self.variant == "dynamic" else self.limit + key
+        inverse, scale = ROPE_INIT_FUNCTIONS[self.variant](self.config, torch.device("cpu"), seq_len=length)
         return Frequencies(inverse.float(), float(scale), key)
 
     def forward(self, inputs: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
         """cos and sin [1, N, rotary_dim] for positions [1, N]."""
-        step = self.seam.step
-        assert step is not None and step.inverse_frequencies is not None and step.rotary_scale is not None
-        angles = LAYOUTS[self.layout](position_ids[0, :, None].float() * step.inverse_frequencies)[None]
-        cosine, sine = angles.cos() * step.rotary_scale, angles.sin() * step.rotary_scale
+        context = self.seam.context
+        assert context is not None and context.inverse_frequencies is not None and context.rotary_scale is not None
+        angles = LAYOUTS[self.layout](position_ids[0, :, None].float() * context.inverse_frequencies)[None]
+        cosine, sine = angles.cos() * context.rotary_scale, angles.sin() * context.rotary_scale
         return cosine.to(inputs.dtype), sine.to(inputs.dtype)
 
     def _find_layout(self, replaced: Any) -> str:
-        """Which of LAYOUTS the model's own rotary has, by trying."""
+        """Which of LAYOUTS the model's own rotary embedding has, by trying."""
         positions = torch.arange(4, device=replaced.inv_freq.device)
         wanted = replaced(torch.zeros(1), positions[None])
         chosen = self.frequencies(1)
@@ -82,7 +82,7 @@ class RequestRotary(nn.Module):
 
 
 class SlotFrequencies:
-    """The frequencies of what is in each slot, where the model runs; until a slot is given some, a short request's."""
+    """Each slot's frequencies, on the model's device; a short request's until `put` is called."""
 
     def __init__(self, rotary: RequestRotary, slots: int, device: torch.device) -> None:
         usual = rotary.frequencies(1)
@@ -90,7 +90,7 @@ class SlotFrequencies:
         self._scale = torch.full((slots, 1), usual.scale, device=device)
 
     def put(self, slot: int, frequencies: Frequencies) -> None:
-        """What rotates the rows of a slot from now on."""
+        """Sets the frequencies of a slot."""
         self._inverse[slot] = frequencies.inverse.to(self._inverse.device)
         self._scale[slot] = frequencies.scale
 
@@ -100,7 +100,7 @@ class SlotFrequencies:
 
 
 def replace_rotary(model: nn.Module, seam: Seam) -> RequestRotary | None:
-    """Puts a `RequestRotary` where the model's own rotary depends on lengths; None where it does not."""
+    """Puts a `RequestRotary` where the model's own rotary depends on lengths; None where none does."""
     found: RequestRotary | None = None
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):

@@ -1,21 +1,51 @@
-"""The sizes of real models that a small target can be given, for benchmarks. Knows numbers; knows no weights.
+"""Gives a small target the sizes of a real model and keeps its function, so that a benchmark costs what it claims.
 
-A shape is what a step costs: how many bytes of weights it reads and how many bytes of keys and values a token leaves.
-Heads are given by their width together, because an enlarged model keeps its own head size and has more of them.
+A shape decides what a step costs: how many bytes of weights it reads, and how many bytes of keys and values a token
+leaves. Heads are given by their joint width, because an enlarged model keeps its own head size and has more of them.
+
+Wider rows are zero behind the model's own features, every added weight is zero, and added layers add nothing. A
+root-mean-square norm over h features padded to H sees h / H of the mean, so its eps shrinks by h / H and its weight by
+the root of it. Each of the model's heads keeps its key head. Zeros cost what numbers cost: products of Qwen2.5-0.5B's
+sizes took the same time within 3 % (CPU, float32 and bfloat16, 1 to 16 rows). In bfloat16 the scaled norms round anew:
+the enlarged starter is as far from its float32 self as the small one (0.0001 nat). Knows weights, no text.
 """
 
 from __future__ import annotations
 
+import copy
+import os
 from dataclasses import dataclass, fields
+from math import prod
 from typing import Any
 
+import torch
+from torch import Tensor, nn
+
 from codespec.errors import ModelError
+from codespec.models.attention import NAME
+from codespec.models.lean import ARCHITECTURES
+
+NORMS = ("input_layernorm", "post_attention_layernorm", "norm")  # of whole rows; Qwen3's others are of heads
+AXES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # of the output, of the input
+    "embed_tokens": (("vocabulary",), ("hidden",)),
+    "lm_head": (("vocabulary",), ("hidden",)),
+    "q_proj": (("kv_heads", "groups", "head"), ("hidden",)),
+    "k_proj": (("kv_heads", "head"), ("hidden",)),
+    "v_proj": (("kv_heads", "head"), ("hidden",)),
+    "o_proj": (("hidden",), ("kv_heads", "groups", "head")),
+    "gate_proj": (("inner",), ("hidden",)),
+    "up_proj": (("inner",), ("hidden",)),
+    "down_proj": (("hidden",), ("inner",)),
+    "q_norm": (("head",), ()),
+    "k_norm": (("head",), ()),
+    **{name: (("hidden",), ()) for name in NORMS},
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Sizes of a model by its own config.json; `query` and `keys` are the widths of all its heads together, `head` of
-    each.
+    """A model's sizes by its config.json; `query` and `keys` are the widths of all its heads together, `head` that of
+    one.
     """
 
     name: str
@@ -30,7 +60,7 @@ class Shape:
 
     @property
     def parameters(self) -> int:
-        """Weights of a model of this shape, but for norms and biases."""
+        """Weights of a model of this shape, without norms and biases."""
         layer = self.hidden * (2 * self.query + 2 * self.keys + 3 * self.inner)
         return self.layers * layer + (2 - self.tied) * self.vocabulary * self.hidden
 
@@ -73,7 +103,7 @@ class Sizes:
         )
 
     def grown(self, shape: Shape) -> Sizes:
-        """These sizes brought to a shape, heads as long as they are; ModelError where that would lose something."""
+        """These sizes grown to a shape, with the same head size; ModelError where something would have to shrink."""
         if shape.keys % self.head:
             raise ModelError(
                 f"{shape.name} has {shape.keys} key features a token, which heads of {self.head} can't fill: choose "
@@ -96,3 +126,80 @@ class Sizes:
                     "target_shape, or own."
                 )
         return grown
+
+
+def enlarge(network: Any, shape: Shape) -> Any:
+    """A new transformers model of that shape, in the network's dtype, with the network's function and rotary.
+
+    Ids beyond the network's own vocabulary get meaningless logits, so they must never be chosen. Raises
+    ModelError if the architecture is not Llama's, or the shape or the memory is too small.
+    """
+    if type(network).__name__ not in ARCHITECTURES:
+        raise ModelError(
+            f"A {type(network).__name__} can't be enlarged to {shape.name}: choose a Llama, Mistral, Qwen2 or Qwen3 "
+            "target, or target_shape own."
+        )
+    own = Sizes.of(network.config)
+    grown = own.grown(shape)
+    large = hollow(network, grown, shape)
+    _check_memory(large, shape)
+    large.model.rotary_emb = network.model.rotary_emb
+    parameters = dict(network.named_parameters(remove_duplicate=False))
+    for name, empty in list(large.named_parameters()):
+        place, _, leaf = name.rpartition(".")
+        weight = _padded(name, parameters.get(name), empty, own, grown)
+        setattr(large.get_submodule(place), leaf, nn.Parameter(weight, requires_grad=False))
+    if large.config.tie_word_embeddings:
+        large.lm_head.weight = large.model.embed_tokens.weight
+    _shrink_eps(large, own.hidden / grown.hidden)
+    return large
+
+
+def hollow(network: Any, grown: Sizes, shape: Shape) -> Any:
+    """The large model without memory for its weights. Its head is tied only where the network's is."""
+    config = copy.deepcopy(network.config)
+    config.vocab_size = grown.vocabulary
+    config.hidden_size = grown.hidden
+    config.intermediate_size = grown.inner
+    config.num_key_value_heads = grown.kv_heads
+    config.num_attention_heads = grown.kv_heads * grown.groups
+    config.head_dim = grown.head
+    config.tie_word_embeddings = bool(config.tie_word_embeddings and shape.tied)
+    added = grown.layers - config.num_hidden_layers
+    config.num_hidden_layers = grown.layers
+    if getattr(config, "layer_types", None):
+        config.layer_types = [*config.layer_types, *["full_attention"] * added]
+    with torch.device("meta"):
+        return type(network)._from_config(config, attn_implementation=NAME, dtype=network.dtype)
+
+
+def _padded(name: str, small: Tensor | None, empty: Tensor, own: Sizes, grown: Sizes) -> Tensor:
+    """One weight of the large model: the network's in the first corner of every axis, zeros elsewhere."""
+    # Written, because the system backs untouched zeros by one page, and reading that costs nothing.
+    large = torch.empty(empty.shape, dtype=empty.dtype).zero_()
+    if small is None:  # an added layer
+        return large
+    module, leaf = name.split(".")[-2:]
+    out, into = AXES[module]
+    axes = out if leaf == "bias" else (*out, *into)
+    inner, outer = ([getattr(sizes, axis) for axis in axes] for sizes in (own, grown))
+    scale = (own.hidden / grown.hidden) ** 0.5 if module in NORMS else 1.0
+    large.view(outer)[tuple(slice(size) for size in inner)] = small.detach().view(inner).float() * scale
+    return large
+
+
+def _shrink_eps(large: Any, share: float) -> None:
+    for name, module in large.named_modules():
+        if name.rpartition(".")[2] in NORMS:
+            module.variance_epsilon *= share
+
+
+def _check_memory(large: nn.Module, shape: Shape) -> None:
+    """ModelError before the system kills the process for its memory."""
+    needed = sum(prod(p.shape) * p.element_size() for p in large.parameters())
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > there:
+        raise ModelError(
+            f"{shape.name} takes {needed / 2**30:.0f} GiB and this machine has {there / 2**30:.0f}: choose dtype "
+            "bfloat16 or a smaller target_shape."
+        )

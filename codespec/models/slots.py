@@ -1,10 +1,10 @@
-"""Which cache slots are free, what a free one still holds, and which one is given up next. Knows ids and whose they
-are; knows no tensors.
+"""Prefix caching: which cache slots are free, what a free one still holds, and which is evicted next. Knows ids and
+their owners; knows no tensors.
 
 A released slot keeps its keys and values, so a prompt that begins like an earlier one of the same scope (the next
-keystroke of the same document) computes only what is new. Of another scope's slots only room is taken, never what they
-hold. There may be more slots than requests at once: then documents that nobody types in
-right now stay warm. A document that comes back no more needs no word of farewell: its slot is the least recently used.
+keystroke of the same document) computes only what is new. A slot of another scope may be evicted, but its content is
+never used. There may be more slots than requests at once; then documents that nobody types in right now stay warm. A
+document that is closed needs no call: its slot becomes the least recently used.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ NOBODY = Owner()
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A slot that was taken. The keys and values of the first `shared` ids stand in `source`: the slot itself, or a
-    free one to copy them from before anything else is taken.
+    """A slot that was taken. The keys and values of the first `shared` ids are in `source`: the slot itself, or a free
+    one to copy them from before any other slot is taken.
     """
 
     slot: int
@@ -35,7 +35,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a free slot holds: ids, under which rotary key, and whose they are."""
+    """What a free slot holds: ids, their rotary key and their owner."""
 
     ids: list[int]
     rotary_key: int = 0
@@ -44,8 +44,8 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class CacheUse:
-    """How full a cache is: its slots, how many of them somebody holds, and what the others keep warm in tokens and in
-    bytes, of `most_bytes` that all take.
+    """How full a cache is: its slots, how many are taken, and what the others keep warm in tokens and in bytes, out of
+    `most_bytes` for all.
     """
 
     slots: int
@@ -56,14 +56,14 @@ class CacheUse:
 
     @classmethod
     def of(cls, pool: SlotPool, cache: KVCache | None) -> CacheUse:
-        """Looks into a pool and its cache."""
+        """The use of a pool and its cache."""
         assert cache is not None
         held = cache.nbytes * pool.num_tokens // (cache.slots * cache.capacity)
         return cls(pool.count, pool.num_taken, pool.num_tokens, held, cache.nbytes)
 
 
 class SlotPool:
-    """`count` slots. Who holds one keeps it; free ones are given up in the order of `_victim`."""
+    """`count` slots. A taken slot stays taken until it is released; free ones are evicted in the order of `_victim`."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -74,7 +74,7 @@ class SlotPool:
 
     @property
     def num_taken(self) -> int:
-        """Slots that somebody holds."""
+        """How many slots are taken."""
         return len(self._taken)
 
     def holds(self, owner: Owner) -> bool:
@@ -84,8 +84,8 @@ class SlotPool:
     def acquire(self, ids: Sequence[int], rotary_key: int = 0, owner: Owner = NOBODY) -> Lease:
         """Takes a free slot for a prompt.
 
-        It goes on in the slot that holds the longest beginning of it, if that is of the same document and loses no
-        more than half of what it holds; else in a victim, with the beginning to be copied.
+        This is the slot with the longest common prefix, if it is of the same document and loses no more than half of
+        what it holds; else a victim, to which the prefix is to be copied.
         """
         assert self._free, "no slot is free"
         source, shared = self._longest(ids, rotary_key, owner)
@@ -97,13 +97,13 @@ class SlotPool:
         return Lease(slot, source if shared else slot, shared)
 
     def release(self, slot: int, ids: Sequence[int], rotary_key: int = 0) -> None:
-        """Gives a slot back; `ids` are those whose keys and values stay in it."""
-        assert slot in self._taken, "a slot that nobody holds"
+        """Gives a slot back; it keeps the keys and values of `ids`."""
+        assert slot in self._taken, "a slot that is not taken"
         self._free[slot] = Held(list(ids), rotary_key, self._taken.pop(slot))
         self.num_tokens += len(ids)
 
     def _longest(self, ids: Sequence[int], rotary_key: int, owner: Owner) -> tuple[int, int]:
-        """The free slot that shares most with `ids`; of several the same document's, and of those who loses least."""
+        """The free slot with the longest prefix of `ids`; of several the same document's, then the shortest."""
 
         def rank(slot: int) -> tuple[int, bool, int]:
             held = self._free[slot]
@@ -115,16 +115,16 @@ class SlotPool:
         return best, rank(best)[0]
 
     def _victim(self, owner: Owner) -> int:
-        """An empty slot; else one whose document has a newer one, or gets it now; else the least recently used."""
+        """An empty slot; else one whose document has or gets a newer one; else the least recently used."""
 
-        def worth(slot: int) -> int:
+        def value(slot: int) -> int:
             held = self._free[slot]
             if not held.ids:
                 return 0
             newest = self._newest.get(held.owner, slot)  # the newest may be gone already, if it was empty
             return 1 if held.owner.document and (held.owner == owner or newest != slot) else 2
 
-        return min(self._free, key=worth)
+        return min(self._free, key=value)
 
     def _take(self, slot: int, owner: Owner) -> None:
         held = self._free.pop(slot)
@@ -139,7 +139,7 @@ class SlotPool:
 def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
     """How many leading ids are equal."""
     same, length = 0, min(len(first), len(second))
-    while same < length:  # by halves, so that lists are compared in C
+    while same < length:  # by bisection, so that lists are compared in C
         middle = (same + length + 1) // 2
         if list(first[same:middle]) == list(second[same:middle]):
             same = middle

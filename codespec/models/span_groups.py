@@ -1,8 +1,8 @@
-"""Which rows are attended in one call: the first of spans in neighbouring slots whose texts fill as many key blocks.
-What a span has more is attended by itself.
+"""Which rows are attended in one call: the first rows of spans in neighbouring slots whose texts fill as many key
+blocks. The remaining rows of a longer span get a call of their own.
 
-A row does not care in which call it is. Keys of slots that are no neighbours would have to be copied, and a span with
-fewer rows than the call is padded. Knows slots, rows and lengths; knows no attention.
+A row's result does not depend on its call. Keys of slots that are no neighbours would have to be copied, and a span
+with fewer rows than the call is padded. Knows slots, rows and lengths; knows no attention.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from codespec.models.cache import CAPACITY_UNIT
+from codespec.models.call_shape import KEY_BLOCK
 
-CALL = 10  # query rows over a block of keys that take as long as a call, measured on a CPU (25 µs, and 2.8 a row);
-PASS = 6  # as another look at a block's keys;
-GATHERING = 10  # and as laying rows together and apart again
+# Costs in query rows over a block of keys, measured on a CPU (a call takes 25 µs, a row 2.8).
+CALL = 10  # of a call
+PASS = 6  # of reading a block's keys once more
+GATHERING = 10  # of gathering rows and scattering them again
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Spans of neighbouring slots, as if each had as many rows as the longest: its last stands for those it lacks."""
+    """Spans of neighbouring slots, padded to the rows of the longest by repeating each span's last row."""
 
     spans: tuple[Span, ...]
     rows: int
@@ -61,20 +62,20 @@ class Group:
         return cls(spans, max(span.rows for span in spans), max(span.length for span in spans))
 
     def flat(self) -> list[int]:
-        """The rows' places in the forward, span by span."""
+        """The rows' flat indices in the forward, span by span."""
         rows = range(self.rows)
         return [span.begin + min(row, span.rows - 1) for span in self.spans for row in rows]
 
     def positions(self) -> Tensor:
-        """The rows' places in their texts [spans, rows]."""
+        """The rows' positions in their sequences [spans, rows]."""
         rows = range(self.rows)
         return torch.tensor([[span.start + min(row, span.rows - 1) for row in rows] for span in self.spans])
 
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
-    """All rows of a forward. `taken` are each group's; `order` [rows] is where each lies when those lie behind one
-    another, None where that is its own place.
+    """All rows of a forward. `taken` are each group's flat rows; `order` [rows] is each row's index in the groups' rows
+    one after another, None where that is the flat index itself.
     """
 
     groups: tuple[Group, ...]
@@ -83,16 +84,16 @@ class Grouping:
 
     @classmethod
     def of(cls, spans: Sequence[Span], folded: int, *, alone: bool = False, unit: int = 1) -> Grouping:
-        """The calls that are cheapest where a row is `folded` query rows, which come by `unit`; or one for each
-        span.
+        """The cheapest calls where a row is `folded` query rows, in multiples of `unit`; or one call for each span
+        (`alone`).
         """
         if alone or len(spans) == 1:
             return cls(tuple(Group.of(s) for s in spans), tuple(slice(s.begin, s.end) for s in spans), None)
         groups = [group for run in _runs(spans) for group in _split(run, folded, unit)]
         laid = [row for group in groups for row in group.flat()]
-        places = {row: place for place, row in reversed(list(enumerate(laid)))}
-        order = torch.tensor([places[row] for row in range(len(places))])
-        return cls(tuple(groups), tuple(_take(group) for group in groups), None if laid == sorted(places) else order)
+        index = {row: i for i, row in reversed(list(enumerate(laid)))}
+        order = torch.tensor([index[row] for row in range(len(index))])
+        return cls(tuple(groups), tuple(_take(group) for group in groups), None if laid == sorted(index) else order)
 
 
 def _runs(spans: Sequence[Span]) -> list[list[Span]]:
@@ -108,7 +109,7 @@ def _runs(spans: Sequence[Span]) -> list[list[Span]]:
 
 
 def _split(run: Sequence[Span], folded: int, unit: int) -> list[Group]:
-    """The rows that are attended together, and the others; all apart where that costs less."""
+    """The rows that are attended together, and the rest; each span alone if that costs less."""
     blocks = _blocks(run[0])
 
     def cost(rows: int) -> int:
@@ -129,7 +130,7 @@ def _take(group: Group) -> slice | Tensor:
 
 
 def _blocks(span: Span) -> int:
-    return -(-span.length // CAPACITY_UNIT)
+    return -(-span.length // KEY_BLOCK)
 
 
 def _padded(rows: int, unit: int) -> int:

@@ -1,21 +1,25 @@
-"""How long a model's forward takes here, by rows, context and batch: measured at start, within a budget of seconds.
+"""How long a model's forwards take here: by rows, context and batch, by threads, and in one shape of call against
+another. Measured at start, within a budget of seconds.
 
-Points are visited in turn, again and again, and each keeps its median, so that a moment in which the machine was busy
-does not fall on one point alone. The shortest times would tell of the machine's best moments, in which more rows cost
-less beside the first than they do later. Knows models whose slots are free; knows no requests.
+Points are visited in turn, again and again, and each keeps its median, so that a busy moment does not fall on one point
+alone. The shortest times would show the machine's best moments, when more rows cost less beside the first than they do
+later. Knows models whose slots are free; knows no requests.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from statistics import median_low  # of two visits the second: kernels are compiled in the first
+from collections.abc import Callable, Sequence
+from statistics import median, median_low
 
 import torch
 
-from codespec.models.language_model import LanguageModel, Rows
+from codespec.models.call_shape import CallShape
+from codespec.models.language_model import LanguageModel
+from codespec.models.rows import Rows
 
 Shape = tuple[int, int, int]  # rows, batch, context
+Timer = Callable[[LanguageModel], float]
 
 SHORT, LONG = 64, 1024  # tokens of context
 GRIDS = (  # rows at the short context, rows at the long one; the finest that the budget lets visit twice
@@ -26,6 +30,7 @@ GRIDS = (  # rows at the short context, rows at the long one; the finest that th
 MOST_SWEEPS = 12
 TURN = 5  # forwards with one number of threads before the other's turn
 CLEARLY = 0.9
+LEAST_TURNS, MOST_TURNS = 3, 15  # of a comparison of two shapes of call
 
 
 def measure(models: Sequence[LanguageModel], budget: float) -> list[dict[Shape, float]]:
@@ -38,12 +43,13 @@ def measure(models: Sequence[LanguageModel], budget: float) -> list[dict[Shape, 
     began, sweeps = time.perf_counter(), 0
     while not sweeps or (sweeps < MOST_SWEEPS and (time.perf_counter() - began) * (1 + 0.5 / sweeps) < budget):
         for model, grid, found in zip(models, shapes, taken, strict=True):
-            time_forward(model, grid[0])  # what a larger step left in the caches is no cost of the smallest
+            time_forward(model, grid[0])  # a larger step before it leaves other caches behind
             for shape in grid:
                 found[shape].append(time_forward(model, shape))
         sweeps += 1
     for model in models:
         _empty(model)
+    # Of two visits the second: kernels are compiled in the first.
     return [{shape: median_low(times) for shape, times in found.items()} for found in taken]
 
 
@@ -64,10 +70,10 @@ def _empty(model: LanguageModel) -> None:
 
 
 def choose_threads(model: LanguageModel, most: int, budget: float = 1.0) -> int:
-    """From 1 to `most`, doubling, the least number that no larger one clearly beats in a small verify's 95th
-    percentile: on shared cores several often stall.
+    """The least number of threads, doubling from 1 to `most`, that no larger one clearly beats in the 95th percentile
+    of a small verification: on shared cores several threads often stall.
 
-    Takes about `budget` seconds, in turns of a few forwards each, and at least one turn of all; slots are empty then.
+    Takes about `budget` seconds in turns of a few forwards, and at least one turn of each; slots are empty afterwards.
     """
     counts = sorted({*(1 << power for power in range(most.bit_length())), most})
     times: dict[int, list[float]] = {count: [] for count in counts}
@@ -103,7 +109,7 @@ def time_forward(model: LanguageModel, shape: Shape) -> float:
 
 
 def time_rows(model: LanguageModel, counts: Sequence[int], context: int) -> float:
-    """The same where each sequence has rows of its own."""
+    """The seconds of a forward in which slot i computes `counts[i]` rows behind `context` positions."""
     parts = [Rows(slot, context, [slot + 1] * rows, keep=rows) for slot, rows in enumerate(counts)]
     for part in parts:
         model.admit(part.slot, context + len(part.ids), context)
@@ -117,3 +123,38 @@ def time_rows(model: LanguageModel, counts: Sequence[int], context: int) -> floa
 def _finish(model: LanguageModel) -> None:
     if model.device.type == "cuda":
         torch.cuda.synchronize(model.device)
+
+
+def time_prompt(model: LanguageModel, length: int, chunk: int) -> float:
+    """The seconds of a prompt of `length` tokens in slot 0, `chunk` rows at once, up to the last one's logits."""
+    model.admit(0, length)
+    began = time.perf_counter()
+    for start in range(0, length, chunk):
+        end = min(start + chunk, length)
+        model.forward([Rows(0, start, [1] * (end - start), keep=int(end == length))])
+    return time.perf_counter() - began
+
+
+def cost_over_fast(
+    model: LanguageModel, calls: CallShape, fast: CallShape, timers: Sequence[Timer], seconds: float
+) -> list[float]:
+    """For each timer its time in `calls` over that in `fast`: the median of turns, for about `seconds`. The model is in
+    `calls` and its slots are empty afterwards.
+    """
+    for shape in (fast, calls):  # kernels are compiled before anything counts
+        model.use(shape)
+        for timer in timers:
+            timer(model)
+    ratios: list[list[float]] = [[] for _ in timers]
+    began, turn = time.perf_counter(), 0
+    while turn < LEAST_TURNS or (turn < MOST_TURNS and time.perf_counter() - began < seconds):
+        for timer, found in zip(timers, ratios, strict=True):
+            taken = {}
+            for shape in (calls, fast) if turn % 2 else (fast, calls):
+                model.use(shape)
+                taken[shape] = timer(model)
+            found.append(taken[calls] / taken[fast])
+        turn += 1
+    model.use(calls)
+    _empty(model)
+    return [median(found) for found in ratios]

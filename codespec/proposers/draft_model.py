@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from codespec.errors import TokenizerError
-from codespec.models.language_model import LanguageModel, Rows
+from codespec.models.language_model import LanguageModel
+from codespec.models.rows import Rows
 from codespec.models.slots import SlotPool
 from codespec.proposers.base import NOTHING, budget_bytes
 from codespec.proposers.drafter_text import REFILL, DrafterText, open_text

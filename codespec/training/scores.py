@@ -17,7 +17,8 @@ from codespec_grammars import ContextTracker
 from codespec.corpus.gaps import Excerpt, Gap
 from codespec.corpus.infilling import BATCH, Complete, begins_right, infill_request, is_exact, is_loop
 from codespec.engine.engine import Engine
-from codespec.models.language_model import LanguageModel, Rows
+from codespec.models.language_model import LanguageModel
+from codespec.models.rows import Rows
 from codespec.models.slots import common_prefix
 from codespec.progress import ProgressBar
 from codespec.speculation.policy import FixedLength

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from codespec.models.language_model import LanguageModel, Rows
+from codespec.models.language_model import LanguageModel
+from codespec.models.rows import Rows
 from codespec.sequence import Candidates, Sequence, Verdict
 from codespec.text.heal import held_vocabulary
 from codespec.verify.acceptance import AcceptanceRule, RejectionRule, View

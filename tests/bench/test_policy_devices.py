@@ -1,4 +1,4 @@
-"""What `codespec bench policy` does on a GPU, asked without one: steps are recorded on tapes."""
+"""What `codespec bench policy` does on a GPU, asked without one: steps are recorded as fake graphs."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from codespec.bench.policy import PolicyBench, run_policy_bench
 from codespec.config import EngineConfig
 from codespec.errors import ModelError
 from codespec.models.language_model import LanguageModel
-from tests.models.tapes import Tapes, tapes
+from tests.models.cuda.fake_graphs import FakeRecorder, recorder
 from tests.tiny_models import tiny_model
 from tests.toy_tokenizers import toy_tokenizer
 
-__all__ = ["tapes"]
+__all__ = ["recorder"]
 
 GPU = EngineConfig(device="cuda", graph_rows=12, context=600)
 BATCH, LONGEST = 3, 4
@@ -38,7 +38,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return found
 
 
-def test_a_pair_has_slots_and_graphs_as_in_an_engine(asked: dict[str, str], tapes: Tapes) -> None:
+def test_a_pair_has_slots_and_graphs_as_in_an_engine(asked: dict[str, str], recorder: FakeRecorder) -> None:
     """What can't be captured whole is in parts, is told, and is replayed."""
     pair = load_pair(GPU, BATCH, LONGEST)
     assert pair.drafter is not None and asked == {GPU.target: "cuda", GPU.drafter: "cuda"}
@@ -46,15 +46,17 @@ def test_a_pair_has_slots_and_graphs_as_in_an_engine(asked: dict[str, str], tape
         assert model.graphs == "parts" and max(model.bucket_rows) == GPU.graph_rows
         assert model.cache is not None and model.cache.slots == BATCH
     assert len(pair.notes) == 2 and all("between graphs" in note for note in pair.notes)
-    assert "graph" in tapes.heard  # the look for variance took them
+    assert "graph" in recorder.heard  # the look for variance took them
 
 
-def test_a_drafter_may_stand_beside_the_gpu(asked: dict[str, str], tapes: Tapes) -> None:
+def test_a_drafter_may_stand_beside_the_gpu(asked: dict[str, str], recorder: FakeRecorder) -> None:
     load_pair(replace(GPU, drafter_device="cpu", graph_rows=0), BATCH, LONGEST)
     assert asked == {GPU.target: "cuda", GPU.drafter: "cpu"}
 
 
-def test_what_does_not_fit_is_told(asked: dict[str, str], tapes: Tapes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_does_not_fit_is_told(
+    asked: dict[str, str], recorder: FakeRecorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The memory is planned as it is for an engine."""
     monkeypatch.setattr("codespec.models.memory_plan.free_memory", lambda device: 1 << 20)
     with pytest.raises(ModelError, match=r"^0.0 GB of device memory are free .*: lower .*\.$"):

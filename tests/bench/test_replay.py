@@ -13,7 +13,8 @@ from codespec.bench.recording import BATCH, Spot, record
 from codespec.bench.replay import ReplayTarget, replay
 from codespec.bench.tape import Step
 from codespec.errors import MismatchError
-from codespec.models.language_model import LanguageModel, Rows
+from codespec.models.language_model import LanguageModel
+from codespec.models.rows import Rows
 from codespec.speculation.cost_policy import CostPolicy
 from codespec.speculation.policy import ConfidenceStopped, DraftLengthPolicy, Ds4Table, FixedLength, PlusTwoMinusOne
 from tests.bench.tiny import KINDS, allocate, pair, real_rounds, recordings, replayed, rounds_of, spots

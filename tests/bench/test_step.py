@@ -15,12 +15,12 @@ from codespec.bench.step import Key, StepBench, Sweeps, run_step_bench
 from codespec.bench.step_network import random_model, step_bytes
 from codespec.bench.step_report import charts, report
 from codespec.model_folders.choice import resolve
+from codespec.models.call_search import Finding
 from codespec.models.call_shape import FAST
-from codespec.models.exact_cost import cost_over_fast, time_prompt
-from codespec.models.invariance import Finding
 from codespec.models.language_model import LanguageModel
 from codespec.models.processor import processor
 from codespec.models.shapes import SHAPES, Shape
+from codespec.models.timing import cost_over_fast, time_prompt
 from codespec.text.tokenizer import TextTokenizer
 from tests.pairs import model
 

@@ -17,8 +17,8 @@ import pytest
 import torch
 
 from codespec.cli import main
+from codespec.models.call_search import Finding
 from codespec.models.call_shape import FAST
-from codespec.models.invariance import Finding
 from tests.tiny_models import tiny_network
 from tests.toy_tokenizers import MARKERS, toy_backend
 

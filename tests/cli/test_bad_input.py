@@ -187,4 +187,4 @@ def test_what_only_the_model_can_judge(words: list[str], sentence: str, models: 
 @pytest.mark.parametrize("flag", [["--device", "cuda"], ["--device", "cuda:1"]])
 def test_cuda_without_cuda(flag: list[str], models: Models, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    command("complete", PLACE, *models.flags, *flag).check_mistake("No CUDA device is at hand: use --device cpu.")
+    command("complete", PLACE, *models.flags, *flag).check_mistake("There is no CUDA device: use --device cpu.")

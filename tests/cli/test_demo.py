@@ -16,8 +16,8 @@ from codespec.catalogue.store import Pulled, folder_of
 from codespec.cli import demo
 from codespec.cli.demo_race import GENERATE, Prompt, Run, Theirs
 from codespec.model_folders.choice import REFERENCE
+from codespec.models.call_search import Finding
 from codespec.models.call_shape import FAST
-from codespec.models.invariance import Finding
 from tests.cli.conftest import Models
 from tests.engine.test_planted_faults import correction_dropped
 

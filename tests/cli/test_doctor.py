@@ -14,8 +14,8 @@ from codespec.cli.checks import machine
 from codespec.cli.checks import models as models_check
 from codespec.cli.checks.models import IDLE_FACTOR, cache_size, slot_size, weight_size
 from codespec.config import EngineConfig
+from codespec.models.call_search import Finding
 from codespec.models.call_shape import CallShape
-from codespec.models.invariance import Finding
 from codespec.models.linear import TiledLinear
 from codespec.models.loader import load_model
 from codespec.models.processor import processor
@@ -176,7 +176,7 @@ def arithmetic(command: Command, models: Models, *words: str) -> str:
 
 
 def test_fast_mode_is_said_and_nothing_is_tried(command: Command, models: Models, monkeypatch: Patch) -> None:
-    monkeypatch.setattr("codespec.models.invariance.settle", None)
+    monkeypatch.setattr("codespec.models.call_search.settle", None)
     said = arithmetic(command, models, "--mode", "fast")
     assert said == "ok: fast mode is set: texts may differ at near-ties, and nothing was tried"
 
@@ -217,7 +217,7 @@ def test_the_kept_shape_is_compared_with_the_one_found_now(
     monkeypatch.setattr("codespec.engine.calls._kept", lambda model, *_: model.use(other) or Finding(other))
     said = arithmetic(command, models)
     assert said.startswith("ok: exact: ") and said.endswith(f"an earlier search chose, which holds too: {other.label}")
-    monkeypatch.setattr("codespec.models.variance.find_variance", lambda *_: "the cache differs")
+    monkeypatch.setattr("codespec.models.batch_invariance.find_variance", lambda *_: "the cache differs")
     said = arithmetic(command, models)
     assert said.startswith("warning: exact: ") and f"({other.label}) no longer holds (the cache differs): " in said
     assert "codespec/calls" in said.rpartition(": remove ")[2]

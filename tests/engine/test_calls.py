@@ -13,10 +13,11 @@ import torch
 from codespec.engine import calls
 from codespec.engine.calls import FORCED, choose_calls
 from codespec.errors import ConfigError
+from codespec.models.call_search import Finding
 from codespec.models.call_shape import FAST, CallShape
-from codespec.models.invariance import Finding
-from codespec.models.language_model import LanguageModel, Rows
+from codespec.models.language_model import LanguageModel
 from codespec.models.linear import tiled_linears
+from codespec.models.rows import Rows
 from tests.tiny_models import tiny_model
 
 Patch = pytest.MonkeyPatch

@@ -11,8 +11,8 @@ from codespec.config import EngineConfig
 from codespec.engine import instructions
 from codespec.engine.engine import Engine
 from codespec.engine.instructions import VARIABLE, holds, look_lower, take_kept
+from codespec.models.call_search import Finding
 from codespec.models.call_shape import FAST
-from codespec.models.invariance import Finding
 from tests.cli.conftest import varies, write_model
 
 Patch = pytest.MonkeyPatch

@@ -12,7 +12,7 @@ import pytest
 
 from codespec.engine.commit import completion_of
 from codespec.engine.engine import Engine
-from codespec.models.language_model import Rows
+from codespec.models.rows import Rows
 from codespec.models.slots import SlotPool
 from codespec.sequence import Sequence
 from codespec.types import CompletionRequest

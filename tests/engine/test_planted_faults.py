@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from codespec.models.attention import Step
+from codespec.models.attention import ForwardContext
 from codespec.models.cache import KVCache
-from codespec.models.language_model import Rows
+from codespec.models.rows import Rows
 from codespec.sequence import Sequence, Verdict
 from codespec.types import Completion
 from codespec.verify.acceptance import View
@@ -85,12 +85,12 @@ def correction_dropped(patch: Patch) -> None:
 def write_spans(patch: Patch, write: Callable[..., None]) -> None:
     """Each span's keys and values are put into the cache apart, by `write` as if it were the cache's."""
 
-    def apart(self: Step, layer: int, keys: Tensor, values: Tensor) -> None:
+    def apart(self: ForwardContext, layer: int, keys: Tensor, values: Tensor) -> None:
         for span in self.spans:
             rows = slice(span.begin, span.end)
             write(self.cache, layer, span.slot, span.start, keys[:, rows], values[:, rows])
 
-    patch.setattr(Step, "write", apart)
+    patch.setattr(ForwardContext, "write", apart)
 
 
 def rejected_rows_stay(patch: Patch) -> None:

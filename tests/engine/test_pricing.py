@@ -12,14 +12,14 @@ import torch
 from codespec.engine import pricing
 from codespec.engine.pricing import fingerprint, measure_table, price
 from codespec.models import attention, timing
+from codespec.models.cuda.graphs import Graph
 from codespec.models.language_model import LanguageModel
-from codespec.models.piecewise import Graph
 from codespec.models.span_groups import Grouping
-from tests.models.tapes import Tapes, tapes
+from tests.models.cuda.fake_graphs import FakeRecorder, recorder
 from tests.pairs import model
 from tests.tiny_models import tiny_model
 
-__all__ = ["tapes"]
+__all__ = ["recorder"]
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +63,9 @@ def test_a_table_is_of_one_device_mode_and_set_of_graphs(monkeypatch: pytest.Mon
     assert len(set(names)) == len(names) and fingerprint(target) == names[-1]
 
 
-def test_a_table_of_whole_graphs_is_not_for_parts_or_none(tapes: Tapes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_of_whole_graphs_is_not_for_parts_or_none(
+    recorder: FakeRecorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The same model and slots; only how its steps could be captured differs."""
     target, names = tiny_model("llama", steps="device"), dict[str, str]()
 
@@ -75,12 +77,12 @@ def test_a_table_of_whole_graphs_is_not_for_parts_or_none(tapes: Tapes, monkeypa
     capture()
     monkeypatch.setattr(attention, "slot_attention", lambda query, *_: query.clone())
     capture()
-    monkeypatch.setattr(Tapes, "begin", refuse)
+    monkeypatch.setattr(FakeRecorder, "begin", refuse)
     capture()
     assert set(names) == {"parts", "whole", "none"} and len(set(names.values())) == 3
 
 
-def refuse(tapes: Tapes) -> Graph:
+def refuse(recorder: FakeRecorder) -> Graph:
     raise RuntimeError("nothing can be recorded")
 
 

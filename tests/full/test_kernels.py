@@ -6,7 +6,7 @@ import importlib.util
 
 import pytest
 
-from tests.models.test_kernels import interpret
+from tests.models.cuda.test_kernels import interpret
 
 pytestmark = pytest.mark.full
 

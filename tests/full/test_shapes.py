@@ -14,8 +14,9 @@ import torch
 
 from codespec.config import STARTER
 from codespec.corpus.sources import held_out_files
-from codespec.models.language_model import LanguageModel, Rows
+from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_model
+from codespec.models.rows import Rows
 from codespec.models.shapes import SHAPES
 from tests.full.report import write_report
 

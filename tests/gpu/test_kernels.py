@@ -10,12 +10,14 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from codespec.models import fused, invariant_linear
+from codespec.models import rowwise
 from codespec.models.cache import KVCache
-from codespec.models.invariant_linear import find_variance, plan_of
-from codespec.models.slot_attention import reference, slot_attention
+from codespec.models.cuda import invariant_linear
+from codespec.models.cuda.invariant_linear import find_variance
+from codespec.models.cuda.product_plan import plan_of
+from codespec.models.cuda.slot_attention import reference, slot_attention
 from tests.gpu.models import gpu
-from tests.models.attention_cases import Case, Shape, Stretch, draw_case, error, lay_out, part
+from tests.models.cuda.attention_cases import Case, Shape, Stretch, draw_case, error, lay_out, part
 
 # Deterministic products are asked for by `poisoned`, and torch's own are not.
 pytestmark = [*gpu, pytest.mark.filterwarnings("ignore:.*eterministic")]
@@ -126,14 +128,14 @@ def test_the_probe_at_loading_finds_nothing(dtype: torch.dtype) -> None:
 def test_rowwise_kernels(size: int, dtype: torch.dtype) -> None:
     rows, added, weight = (draw(40, size, dtype=dtype, seed=seed) for seed in range(3))
     weight, near = weight[0].clone(), NEAR[dtype]
-    summed, normed = fused.add_rms_norm(rows, added, weight, 1e-6)
+    summed, normed = rowwise.add_rms_norm(rows, added, weight, 1e-6)
     assert torch.equal(summed, rows + added)
     wanted = torch.nn.functional.rms_norm(summed.float(), (size,), weight.float(), 1e-6)
-    assert error(normed, wanted) <= near and torch.equal(normed, fused.rms_norm(summed, weight, 1e-6))
-    assert torch.equal(fused.rms_norm(summed[7:9], weight, 1e-6), normed[7:9])
-    gated = fused.silu_mul(torch.cat([rows, added], dim=1))
+    assert error(normed, wanted) <= near and torch.equal(normed, rowwise.rms_norm(summed, weight, 1e-6))
+    assert torch.equal(rowwise.rms_norm(summed[7:9], weight, 1e-6), normed[7:9])
+    gated = rowwise.silu_mul(torch.cat([rows, added], dim=1))
     assert error(gated, torch.nn.functional.silu(rows.double()) * added.double()) <= near
-    assert torch.equal(fused.silu_mul(torch.cat([rows[5:6], added[5:6]], dim=1)), gated[5:6])
+    assert torch.equal(rowwise.silu_mul(torch.cat([rows[5:6], added[5:6]], dim=1)), gated[5:6])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, *HALVES])
@@ -141,10 +143,10 @@ def test_rowwise_kernels(size: int, dtype: torch.dtype) -> None:
 def test_rotary_and_scatter(size: int, dtype: torch.dtype) -> None:
     mixed = draw(20, 9, size, dtype=dtype)
     cosine, sine = (draw(20, 1, size, dtype=dtype, seed=seed) for seed in (1, 2))
-    turned = fused.rotate(mixed[:, :7], cosine, sine)
+    turned = rowwise.rotate(mixed[:, :7], cosine, sine)
     heads, *angles = [tensor.cpu().double() for tensor in (mixed[:, :7], cosine, sine)]
-    assert error(turned.cpu(), fused.rotate(heads, *fused.make_angles(*angles))) <= NEAR[dtype]
-    assert torch.equal(fused.rotate(mixed[3:4, :7], cosine[3:4], sine[3:4]), turned[3:4])
+    assert error(turned.cpu(), rowwise.rotate(heads, *rowwise.make_angles(*angles))) <= NEAR[dtype]
+    assert torch.equal(rowwise.rotate(mixed[3:4, :7], cosine[3:4], sine[3:4]), turned[3:4])
     slots, positions = torch.arange(20, device="cuda") % 3, torch.arange(20, device="cuda") * 5
     caches = [KVCache({0: (7, size, size)}, 2, 100, dtype, torch.device(d), True) for d in ("cuda", "cpu")]
     for cache in caches:

@@ -22,7 +22,7 @@ from codespec.model_folders.conversions import is_adapter, merge_adapter
 from codespec.model_folders.find import find_base_folder, find_folder
 from codespec.models.loader import load_model
 from codespec.pair.facts import read_facts
-from tests.models.gguf_files import write_model
+from tests.models.gguf.files import write_model
 
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # peft's own
 

@@ -22,7 +22,7 @@ from codespec.model_folders.find import find_folder
 from codespec.models.loader import load_model
 from codespec.pair.facts import read_facts
 from codespec.pair.rows import stored_as
-from tests.models.gguf_files import write_model
+from tests.models.gguf.files import write_model
 
 
 @pytest.fixture(autouse=True)

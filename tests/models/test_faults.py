@@ -10,12 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from codespec.models import attention
+from codespec.models.batch_invariance import find_variance
 from codespec.models.cache import KVCache
 from codespec.models.call_shape import CallShape
-from codespec.models.language_model import LanguageModel, Rows
+from codespec.models.language_model import LanguageModel
 from codespec.models.linear import TiledLinear
+from codespec.models.rows import Rows
 from codespec.models.span_groups import Group
-from codespec.models.variance import find_variance
 from tests.models.rounds import Replay, covering
 from tests.models.test_seam import eager_logits
 from tests.tiny_models import tiny_model

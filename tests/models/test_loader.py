@@ -15,9 +15,10 @@ from safetensors.torch import load_file, save_file
 
 from codespec.errors import ModelError
 from codespec.models.attention import NAME
-from codespec.models.language_model import LanguageModel, Rows
+from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_model
-from codespec.models.seam_check import quiet
+from codespec.models.model_check import quiet
+from codespec.models.rows import Rows
 from tests.tiny_models import sample_ids, tiny_model, tiny_network
 from tests.toy_tokenizers import toy_backend, toy_tokenizer
 
@@ -180,7 +181,7 @@ def test_unknown_devices(device: str, saved: Path) -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
 def test_no_cuda_here(saved: Path) -> None:
-    assert refusal_of(str(saved), device="cuda") == "No CUDA device is at hand: use --device cpu."
+    assert refusal_of(str(saved), device="cuda") == "There is no CUDA device: use --device cpu."
     assert load_model(str(saved), device="auto").device.type == "cpu"
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from codespec.config import STARTER
 from codespec.errors import ModelError
 from codespec.models import loader, memory_plan
-from codespec.models.graphs import Progress
+from codespec.models.cuda.graphs import Progress
 from codespec.models.language_model import LanguageModel
 from codespec.models.memory_plan import Claim, Need, demand_room, free_memory, make_room, step_claims, weights_claim
 from codespec.models.shapes import SHAPES, Shape

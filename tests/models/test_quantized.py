@@ -10,10 +10,10 @@ from torch import nn
 
 from codespec.config import STARTER, EngineConfig
 from codespec.errors import ConfigError, ModelError
-from codespec.models import loader, quantized
-from codespec.models.language_model import Rows
+from codespec.models import linear, loader
+from codespec.models.linear import QuantizedLinear, can_quantize
 from codespec.models.loader import load_model
-from codespec.models.quantized import QuantizedLinear, can_quantize
+from codespec.models.rows import Rows
 from codespec.types import CompletionRequest
 from tests.pairs import build, model, prompts, total
 
@@ -52,7 +52,9 @@ def test_where_it_is_wrong_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(QuantizedLinear, "forward", lambda self, inputs: 0.9 * plain(self, inputs))
     assert "wrong on this processor" in can_quantize()
     monkeypatch.setattr(loader, "can_quantize", lambda: "it is an old machine")
-    with pytest.raises(ModelError, match="int8 can't be had here: it is an old machine; use drafter dtype bfloat16"):
+    with pytest.raises(
+        ModelError, match="int8 is not available here: it is an old machine; use drafter dtype bfloat16"
+    ):
         load_model(str(STARTER / "drafter"), dtype="int8")
 
 
@@ -60,7 +62,7 @@ def test_a_torch_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def gone(*_: object) -> None:
         raise RuntimeError("no kernel\nand more")
 
-    monkeypatch.setattr(quantized.torch, "quantize_per_channel", gone)
+    monkeypatch.setattr(linear.torch, "quantize_per_channel", gone)
     assert can_quantize() == "torch's 8-bit product is not usable (no kernel)"
 
 

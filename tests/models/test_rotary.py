@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from codespec.errors import ModelError
-from codespec.models.language_model import LanguageModel, Rows
+from codespec.models.language_model import LanguageModel
 from codespec.models.rotary import RequestRotary
+from codespec.models.rows import Rows
 from tests.models.rounds import Replay, covering
 from tests.tiny_models import LONGROPE_LIMIT, sample_ids, tiny_model, tiny_network
 

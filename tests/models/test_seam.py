@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from torch import Tensor
 
-from codespec.models.language_model import Rows
+from codespec.models.rows import Rows
 from tests.models.rounds import Replay, Round, covering, rounds, scripts
 from tests.tiny_models import ARCHITECTURES, WINDOW, tiny_model, tiny_network
 

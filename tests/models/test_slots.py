@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from codespec.errors import ModelError
 from codespec.models.cache import CAPACITY_UNIT, KVCache, cache_bytes
-from codespec.models.language_model import Rows
+from codespec.models.rows import Rows
 from codespec.models.slots import NOBODY, Lease, SlotPool, common_prefix
 from codespec.types import Owner
 from tests.models.rounds import fresh_prefill

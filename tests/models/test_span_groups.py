@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codespec.models.cache import CAPACITY_UNIT
-from codespec.models.language_model import Rows
+from codespec.models.rows import Rows
 from codespec.models.span_groups import Grouping, Span
 from tests.tiny_models import sample_ids, tiny_model
 

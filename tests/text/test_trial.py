@@ -9,7 +9,7 @@ import pytest
 
 from codespec.config import STARTER
 from codespec.errors import TokenizerError
-from codespec.models.gguf_tokenizer import FAMILIES
+from codespec.models.gguf.tokenizer import FAMILIES
 from codespec.text.trial import KNOWN, try_out
 
 

@@ -18,7 +18,8 @@ from torch import Tensor
 from codespec.engine import engine as engine_module
 from codespec.engine.engine import Engine
 from codespec.errors import RequestError
-from codespec.models.language_model import LanguageModel, Rows
+from codespec.models.language_model import LanguageModel
+from codespec.models.rows import Rows
 from codespec.proposers.chain import ChainProposer
 from codespec.proposers.draft_model import DraftModel
 from codespec.proposers.suffix import SuffixProposer

@@ -40,10 +40,9 @@ from codespec.bench.peers.meters import Clock, Meter, OnlyReal, time_when_done
 from codespec.bench.peers.ours import FAMILY as OWN
 from codespec.config import EngineConfig
 from codespec.model_folders.find import find_folder
-from codespec.models.enlarge import enlarge
 from codespec.models.loader import DTYPES as TORCH_DTYPES
-from codespec.models.seam_check import FAILURES, one_line, quiet
-from codespec.models.shapes import SHAPES
+from codespec.models.model_check import FAILURES, one_line, quiet
+from codespec.models.shapes import SHAPES, enlarge
 
 FAMILY = "transformers"
 PLAIN, ASSISTED, LOOKUP = FAMILY, f"{FAMILY} assisted", f"{FAMILY} prompt lookup"

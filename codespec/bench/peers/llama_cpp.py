@@ -40,9 +40,8 @@ from codespec.bench.peers.original import Original, find_original
 from codespec.bench.peers.ours import FAMILY as OWN
 from codespec.config import EngineConfig
 from codespec.model_folders.find import find_folder
-from codespec.models.enlarge import enlarge
 from codespec.models.processor import processor
-from codespec.models.shapes import SHAPES
+from codespec.models.shapes import SHAPES, enlarge
 from codespec.text.tokenizer import TextTokenizer
 
 FAMILY = "llama.cpp"

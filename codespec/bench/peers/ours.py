@@ -37,12 +37,12 @@ from codespec.engine.policies import choose_policy
 from codespec.engine.pricing import measure_table
 from codespec.engine.tuning import longest_draft
 from codespec.errors import ConfigError
+from codespec.models.batch_invariance import LEAST_LENGTH
 from codespec.models.call_shape import CallShape
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_drafter, load_model
 from codespec.models.memory_plan import Need, make_room
 from codespec.models.shapes import SHAPES
-from codespec.models.variance import LEAST_LENGTH
 from codespec.proposers.base import Proposer
 from codespec.proposers.chain import ChainProposer
 from codespec.proposers.draft_model import DraftModel

@@ -44,8 +44,8 @@ def check_arithmetic(engine: Engine, config: EngineConfig) -> Finding:
     if engine.mode == "fast":  # its start has just tried everything
         return _varying(_variance(engine.notes))
     from codespec.engine.tuning import MOST_CHUNK
-    from codespec.models.invariance import settle
-    from codespec.models.variance import find_variance, tried_length
+    from codespec.models.batch_invariance import find_variance, tried_length
+    from codespec.models.call_search import settle
 
     model, used, chunk = engine.target, engine.target.calls, config.prefill_chunk or MOST_CHUNK
     if model.device.type != "cpu":  # no other shape is there, and each start tries all of this
@@ -66,8 +66,7 @@ def check_arithmetic(engine: Engine, config: EngineConfig) -> Finding:
 
 def _cost(model: LanguageModel, calls: CallShape, chunk: int) -> str:
     from codespec.engine.calls import fast_calls
-    from codespec.models.exact_cost import cost_over_fast, time_prompt
-    from codespec.models.timing import time_forward
+    from codespec.models.timing import cost_over_fast, time_forward, time_prompt
 
     assert model.cache is not None
     context, prompt = min(CONTEXT, model.cache.capacity - VERIFY), min(PROMPT, model.cache.capacity)

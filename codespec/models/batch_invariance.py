@@ -1,0 +1,139 @@
+"""Whether whole forwards of a model are batch-invariant: a text's logits, keys and values, computed in random chunks
+beside random neighbours, must equal those of the same text alone. Knows one model whose slots are free; keeps nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from random import Random
+
+import torch
+from torch import Tensor, nn
+
+from codespec.models.language_model import LanguageModel
+from codespec.models.lean import LeanNetwork
+from codespec.models.linear import tiled_linears
+from codespec.models.rows import Rows
+
+LENGTH, SAMPLED, LEAST_LENGTH = 640, 96, 64  # tokens of a text: on a first start, on a later one, and at least
+SAMPLED_LAYERS = 2
+CHUNK = 256  # rows of a prompt that are computed at once, by default
+OPERATIONS = 4e10  # of multiplication and addition: about half a second
+
+
+def find_variance(model: LanguageModel, chunk: int = CHUNK, length: int = LENGTH) -> str:
+    """Returns "" if a text's logits, keys and values are the same in random chunks beside random neighbours as chunk by
+    chunk alone, else what differs. Uses slots 0 to 2, which must be free, and of a large model some layers.
+    """
+    assert model.cache is not None and model.cache.slots >= 2
+    length, layers = _affordable(model, length)
+    random = Random(0)
+    ids, other = ([random.randrange(min(model.spec.vocab_size, 900)) for _ in range(length)] for _ in range(2))
+    keep = max(4, min(length, 1_000_000 // model.spec.vocab_size))
+    slots = range(min(3, model.cache.slots))
+    with _shortened(model, layers):
+        for slot in slots:
+            model.admit(slot, length)
+        whole = torch.cat([_read(model, 0, ids, start, chunk, keep) for start in range(0, length, chunk)])
+        cached = {layer: [part.clone() for part in model.cache.read(layer, 0, length)] for layer in model.shapes}
+        logits = _read_in_pieces(model, ids, other, keep, chunk, random)
+        differing = "" if torch.equal(logits, whole) else "the logits"
+        for layer, parts in cached.items():
+            if not all(torch.equal(a, b) for a, b in zip(model.cache.read(layer, 0, length), parts, strict=True)):
+                differing = differing or "the cache"
+        if not differing and not _same_together(model, ids, cached, slots):
+            differing = "the cache of several texts"
+        for slot in slots:
+            model.rollback(slot, 0)
+    if not differing:
+        return ""
+    verb = "depend" if differing == "the logits" else "depends"
+    return f"{differing} of {model.spec.architecture} {verb} on how rows are batched ({model.spec.dtype})"
+
+
+def tried_length(model: LanguageModel) -> int:
+    """Tokens of the text that `find_variance` tries on a first start."""
+    return _affordable(model, LENGTH)[0]
+
+
+def _affordable(model: LanguageModel, length: int) -> tuple[int, int]:
+    """Tokens and layers that are tried: of a large model one text through its first layers, if they can run alone, else
+    through all of them as far as time allows.
+    """
+    assert model.cache is not None
+    length = min(length, model.spec.max_length, model.cache.capacity)
+    if model.device.type != "cpu":
+        return length, 0
+    layers = [layer for layer in tiled_linears(model.network) if layer.out_features != model.spec.vocab_size]
+    weights = sum(layer.nbytes // layer.dtype.itemsize for layer in layers)  # few rows go through the head
+    if isinstance(model.network, LeanNetwork) and model.tp_group is None:
+        blocks = len(model.network.blocks)
+        most = blocks if length > SAMPLED else SAMPLED_LAYERS
+        return length, max(1, min(most, int(OPERATIONS * blocks / (4 * LENGTH * max(1, weights)))))
+    return max(min(length, LEAST_LENGTH), min(length, int(OPERATIONS / (4 * max(1, weights))))), 0
+
+
+@contextmanager
+def _shortened(model: LanguageModel, layers: int) -> Iterator[None]:
+    """The model with its first layers only and without its head, whose product is tried by itself; 0: unchanged."""
+    network, shapes = model.network, model.shapes
+    if not isinstance(network, LeanNetwork) or not 0 < layers < len(network.blocks):
+        yield
+        return
+    blocks, head = network.blocks, network.head
+    network.blocks, network.head = blocks[:layers], nn.Identity()
+    model.shapes = {layer: shape for layer, shape in shapes.items() if layer < layers}
+    try:
+        yield
+    finally:
+        network.blocks, network.head, model.shapes = blocks, head, shapes
+
+
+def _read(model: LanguageModel, slot: int, ids: Sequence[int], start: int, rows: int, keep: int) -> Tensor:
+    """Computes one chunk; returns the logits of those of the text's last `keep` rows that are in it."""
+    end = min(start + rows, len(ids))
+    wanted = max(0, end - max(start, len(ids) - keep))
+    return model.forward([Rows(slot, start, ids[start:end], keep=wanted)])[:wanted]
+
+
+def _read_in_pieces(
+    model: LanguageModel, ids: Sequence[int], other: Sequence[int], keep: int, chunk: int, random: Random
+) -> Tensor:
+    """The same in random chunks beside other texts: mostly the few rows of a verification, sometimes more."""
+    assert model.cache is not None
+    found, start, length = [], 0, len(ids)
+    while start < length:
+        rows = random.choice((1, 1, 2, 3, 4, 5, 8, 9, 17, 33, 40, 64, 100, chunk))
+        end = min(start + rows, length)
+        wanted = max(0, end - max(start, length - keep))
+        own = Rows(0, start, ids[start:end], keep=wanted)
+        beside = [Rows(1, 0, other[: random.randint(1, 40)], keep=0)] if random.random() < 0.6 else []
+        if beside and model.cache.slots > 2 and random.random() < 0.5:
+            beside.append(Rows(2, 0, other[: random.randint(1, 9)], keep=0))
+        batch = [own, *beside] if random.random() < 0.5 else [*beside, own]
+        found.append(model.forward(batch)[:wanted])
+        start = end
+    return torch.cat(found)
+
+
+def _same_together(
+    model: LanguageModel, ids: Sequence[int], cached: dict[int, list[Tensor]], slots: Collection[int]
+) -> bool:
+    """Whether the same text in several slots at once, attended in one call, leaves the same keys and values."""
+    assert model.cache is not None
+    before = min(len(ids) // 2, 40)
+    for slot in slots:
+        model.admit(slot, len(ids))
+    model.forward([Rows(slot, 0, ids[:before], keep=0) for slot in slots])
+    starts = dict.fromkeys(slots, before)
+    for counts in ((1, 1, 1), (2, 2, 2), (1, 4, 1)):
+        spans = [(slot, starts[slot], min(starts[slot] + rows, len(ids))) for slot, rows in zip(slots, counts)]  # noqa: B905
+        model.forward([Rows(slot, start, ids[start:end], keep=0) for slot, start, end in spans])
+        starts = {slot: end for slot, _, end in spans}
+    return all(
+        torch.equal(now, part[:, : starts[slot]])
+        for layer, parts in cached.items()
+        for slot in slots
+        for now, part in zip(model.cache.read(layer, slot, starts[slot]), parts, strict=True)
+    )

@@ -1,0 +1,91 @@
+"""Linear layers whose rows do not depend on how many there are, for `exact` on a GPU. Knows shapes and
+dtypes, no models.
+
+A library's product changes kernels, tiles and the order of its sums with the number of rows. Here a matrix is always
+summed in the same order (`Plan`, by its shape and dtype alone): by a Triton kernel on a CUDA device, and in float32 by
+torch anywhere else. On a CPU `models.linear` does the same faster.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
+
+from codespec.models.cuda.product_plan import Plan, plan_of
+
+PROBE_ROWS = (1, 2, 5, 16, 17, 33, 64, 65, 130)
+PROBE_COLUMNS = 12_300  # so that 65 rows are enough for the widest tile
+
+
+class InvariantLinear(nn.Module):
+    """`nn.Linear` over the same weight; [*, in] -> [*, out]."""
+
+    def __init__(self, weight: nn.Parameter, bias: nn.Parameter | None) -> None:
+        super().__init__()
+        self.out_features, self.in_features = weight.shape
+        self.weight = weight
+        self.bias = bias
+        self.plan = plan_of(self.out_features, self.in_features, weight.dtype)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Products of every row with the weight."""
+        rows = inputs.reshape(-1, self.in_features)
+        return multiply(rows, self.weight, self.bias, self.plan).view(*inputs.shape[:-1], self.out_features)
+
+
+def multiply(rows: Tensor, weight: Tensor, bias: Tensor | None, plan: Plan) -> Tensor:
+    """rows [M, in] · weight [out, in]ᵀ + bias [out] -> [M, out], split by split."""
+    if rows.device.type == "cuda":
+        from codespec.models.cuda import product_kernels  # Triton is there on machines with a GPU only
+
+        return product_kernels.multiply(rows, weight, bias, plan)
+    return reference(rows, weight, bias, plan)
+
+
+def reference(rows: Tensor, weight: Tensor, bias: Tensor | None, plan: Plan) -> Tensor:
+    """`multiply` in torch and float32."""
+    total = rows.new_zeros(rows.shape[0], weight.shape[0], dtype=torch.float32)
+    span = plan.span(rows.shape[1])
+    for start in range(0, rows.shape[1], span):
+        part = slice(start, start + span)
+        total += rows[:, part].float() @ weight[:, part].float().T
+    if bias is not None:
+        total += bias.float()
+    return total.to(rows.dtype)
+
+
+def find_variance(device: torch.device, dtype: torch.dtype, columns: int = PROBE_COLUMNS) -> str:
+    """Tries the product on a device: "" if it is right and batch-invariant, else what is wrong."""
+    generator = torch.Generator().manual_seed(0)
+    weight, rows = (torch.randn(n, 1000, generator=generator).to(device, dtype) for n in (columns, max(PROBE_ROWS)))
+    near = 1e-5 if dtype == torch.float32 else 1e-2
+    for splits in (1, 2):
+        plan = Plan(splits, 32)
+        whole = multiply(rows, weight, None, plan)
+        wanted = reference(rows, weight, None, plan)
+        if (whole.float() - wanted.float()).abs().max() > near * wanted.float().abs().max():
+            return f"the row-invariant product is wrong on {device.type} ({dtype})"
+        if any(not torch.equal(multiply(rows[:count], weight, None, plan), whole[:count]) for count in PROBE_ROWS):
+            return f"the row-invariant product depends on the number of rows on {device.type} ({dtype})"
+    return ""
+
+
+def replace_linears(model: nn.Module) -> int:
+    """Replaces every linear layer of the model in place; returns how many. Tied weights stay tied."""
+    made: dict[int, InvariantLinear] = {}
+    for parent in [module for module in model.modules() if module._modules]:
+        for name, child in list(parent._modules.items()):  # named_children leaves out a second name of a layer
+            if type(child) is nn.Linear or type(child) is Conv1D:
+                if id(child) not in made:
+                    made[id(child)] = _take_over(child)
+                setattr(parent, name, made[id(child)])
+    return len(made)
+
+
+def _take_over(layer: nn.Module) -> InvariantLinear:
+    weight, bias = layer.weight, layer.bias
+    assert isinstance(weight, nn.Parameter) and (bias is None or isinstance(bias, nn.Parameter))
+    if isinstance(layer, Conv1D):  # GPT-2 keeps its weights the other way round
+        weight = nn.Parameter(weight.detach().t().contiguous(), requires_grad=False)
+    return InvariantLinear(weight, bias)

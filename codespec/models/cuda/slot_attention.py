@@ -1,0 +1,140 @@
+"""Attention over the cache's slots for the rows of one device step: by the Triton kernel, or by a reference in torch.
+
+Every row sees the keys of its own slot from its window's start to its own position; rows in no tile are padding and
+become zeros. On a CUDA device the kernel reads all lengths on the device; anywhere else the reference reads the tiles
+on the host. The reference computes in float32, query rows in multiples of `QUERY_ROWS` and keys block by block, so that
+a row's bits don't depend on its neighbours or on what follows it (measured on a CPU, like `models.attention`). Knows
+slots, positions, windows, softcaps and sinks; knows no model.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from math import gcd
+
+import torch
+from torch import Tensor
+
+from codespec.errors import ModelError
+from codespec.models.call_shape import KEY_BLOCK
+from codespec.models.cuda.device_rows import DeviceRows
+
+QUERY_ROWS = 16
+NO_TRITON = "install Triton (pip install triton, it comes with torch's CUDA builds on Linux) or choose device cpu."
+
+
+def slot_attention(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    rows: DeviceRows,
+    scale: float,
+    window: int = 0,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
+) -> Tensor:
+    """Attends query [N, heads, size] over keys [slots + 1, kv_heads, C, size] and values [slots + 1, kv_heads, C,
+    value_size], whose last slot is scratch -> [N, heads, value_size].
+
+    A row at position p sees the keys max(0, p - window + 1)…p, or 0…p without a window. `softcap` bounds the scores
+    (Gemma 2); `sinks` [heads] take a share of every row's weight (gpt-oss). Softmax and sums are float32.
+    """
+    if query.device.type == "cuda":
+        from codespec.models.cuda.attention_kernels import attend_tiles  # Triton is there on machines with a GPU only
+
+        return attend_tiles(query, keys, values, rows, scale, window, softcap, sinks)
+    return reference(query, keys, values, rows, scale, window, softcap, sinks)
+
+
+def require_triton(what: str) -> None:
+    """Raises ModelError, which says that `what` needs Triton, where Triton is not installed."""
+    if importlib.util.find_spec("triton") is None:
+        raise ModelError(f"{what} needs Triton, which is not installed: {NO_TRITON}")
+
+
+def reference(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    rows: DeviceRows,
+    scale: float,
+    window: int = 0,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
+) -> Tensor:
+    """`slot_attention` in torch, one stretch of neighbouring rows at a time."""
+    out = query.new_zeros(query.shape[0], query.shape[1], values.shape[3])
+    for slot, first, begin, count in stretches(rows.tiles):
+        assert first + count <= min(rows.reach, keys.shape[2]), "a row lies beyond the step's reach"
+        end = begin + count
+        stop = first + count + -(first + count) % KEY_BLOCK
+        out[begin:end] = _stretch(
+            query[begin:end], keys[slot, :, :stop], values[slot, :, :stop], first, scale, window, softcap, sinks
+        )
+    return out
+
+
+def stretches(tiles: Tensor) -> Iterator[tuple[int, int, int, int]]:
+    """Tiles [T, 4] with those of one sequence joined: slot, first position, first flat row, rows."""
+    held: tuple[int, int, int, int] | None = None
+    for slot, first, begin, count in tiles.tolist():
+        if not count:
+            continue
+        if held is not None and (slot, first, begin) == (held[0], held[1] + held[3], held[2] + held[3]):
+            held = (*held[:3], held[3] + count)
+            continue
+        if held is not None:
+            yield held
+        held = (slot, first, begin, count)
+    if held is not None:
+        yield held
+
+
+def _stretch(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    first: int,
+    scale: float,
+    window: int,
+    softcap: float | None,
+    sinks: Tensor | None,
+) -> Tensor:
+    """Rows [T, heads, size] at positions first, first + 1, … over keys [kv_heads, L, size] of whole blocks, which may
+    be cut short by the slot's end -> [T, heads, value_size].
+    """
+    count, heads, size = query.shape
+    kv_heads, length, value_size = values.shape
+    groups = heads // kv_heads
+    padded = count + -count % (QUERY_ROWS // gcd(groups, QUERY_ROWS))
+    folded = query.new_zeros(padded, kv_heads, groups, size, dtype=torch.float32)
+    folded[:count] = query.view(count, kv_heads, groups, size)
+    scores = torch.matmul(folded.permute(1, 2, 0, 3).reshape(kv_heads, -1, size), keys.float().transpose(1, 2)) * scale
+    if softcap is not None:
+        scores = torch.tanh(scores / softcap) * softcap
+    hidden = _hidden(first, padded, length, window, query.device)
+    scores = scores.view(kv_heads, groups, padded, length).masked_fill_(hidden, -torch.inf)
+    weights = _softmax(scores, sinks).view(kv_heads, -1, length)
+    out = query.new_zeros(kv_heads, groups * padded, value_size, dtype=torch.float32)
+    for start in range(0, length, KEY_BLOCK):  # block by block: the sum's order is fixed
+        block = slice(start, start + KEY_BLOCK)
+        out += torch.matmul(weights[:, :, block], values[:, block].float())
+    return out.view(heads, padded, value_size)[:, :count].transpose(0, 1).to(query.dtype)
+
+
+def _hidden(first: int, count: int, length: int, window: int, device: torch.device) -> Tensor:
+    """Which of `length` keys rows at first, first + 1, … don't see: [count, length]. Every row sees at least one."""
+    row = torch.arange(first, first + count, device=device).clamp(max=length - 1)[:, None]
+    column = torch.arange(length, device=device)
+    hidden = column > row
+    return hidden | (column <= row - window) if window else hidden
+
+
+def _softmax(scores: Tensor, sinks: Tensor | None) -> Tensor:
+    """Weights of scores [kv_heads, groups, T, L]; a sink is one more score of every row, whose weight is dropped."""
+    if sinks is None:
+        return torch.softmax(scores, dim=3)
+    kv_heads, groups, count, _ = scores.shape
+    sink = sinks.float().view(kv_heads, groups, 1, 1).expand(-1, -1, count, -1)
+    return torch.softmax(torch.cat([sink, scores], dim=3), dim=3)[..., 1:]

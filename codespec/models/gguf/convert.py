@@ -1,0 +1,108 @@
+"""Converts a GGUF file into a folder in the Hugging Face layout: `python -m codespec.models.gguf.convert FILE FOLDER
+SHA256`.
+
+Knows the files of such a folder, and what a GGUF file can be instead of a model; the cache and the caller are
+`model_folders.conversions`'s. Runs in a process of its own and loads neither torch nor transformers: transformers' own
+reader leaves out what it does not know (rotary scalings, biases, how digits are split) and takes ten times as long.
+Every failure is one sentence on stderr, with exit code 2.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from codespec.catalogue.conversion_cache import FORMAT, SOURCE
+from codespec.errors import CodespecError, ModelError
+from codespec.models.gguf.architecture import make_plan
+from codespec.models.gguf.header import Header, read_header
+from codespec.models.gguf.tokenizer import Vocabulary, read_vocabulary
+from codespec.models.gguf.weights import check_whole, quantization, size_of, write_weights
+
+ROOM = 1 << 25  # the most bytes of everything but the weights
+
+# What a file that is no model holds, by general.type, and the mend.
+_OTHERS = {
+    "adapter": ("an adapter", "merge it into its model, and convert that"),
+    "vocab": ("only a vocabulary", "take the file with the weights"),
+    "mmproj": ("the image part of a model", "take the model's own file"),
+    "imatrix": ("only statistics for quantizing", "take the model's own file"),
+}
+
+
+def convert(file: Path, folder: Path, sha256: str) -> None:
+    """Writes into the folder, which must exist; ModelError in one sentence if the file can't be converted."""
+    header = read_header(file)
+    _check_kind(header)
+    check_whole(header)  # first: from here on no tensor is larger than the file
+    plan = make_plan(header)
+    vocabulary = read_vocabulary(header)
+    _demand_disk(folder, size_of(plan.weights) + ROOM)
+    source = {
+        "format": FORMAT,
+        "file": file.name,
+        "sha256": sha256,
+        "quantization": quantization(header),
+        "architecture": header.text("general.architecture"),
+    }
+    ends = list(vocabulary.eos_ids) or None
+    tokens = {"bos_token_id": vocabulary.bos_id, "eos_token_id": ends, "pad_token_id": vocabulary.pad_id}
+    _write_json(folder / "config.json", {**plan.config, **tokens, SOURCE: source})
+    _write_json(folder / "generation_config.json", {key: value for key, value in tokens.items() if value is not None})
+    _write_tokenizer(folder, vocabulary, plan.config["max_position_embeddings"])
+    write_weights(header, plan.weights, folder / "model.safetensors")
+
+
+def _check_kind(header: Header) -> None:
+    parts = header.settings.get("split.count", 1)
+    if isinstance(parts, int) and parts > 1:
+        raise ModelError(
+            f"{header.file} is one of {parts} parts: join them with `llama-gguf-split --merge FIRST_PART WHOLE.gguf`."
+        )
+    kind = "mmproj" if header.text("general.architecture") == "clip" else header.text("general.type")
+    if kind in _OTHERS or not header.tensors:
+        what, mend = _OTHERS.get(kind, _OTHERS["vocab"])
+        raise ModelError(f"{header.file} holds {what} and no whole model: {mend}.")
+
+
+def _demand_disk(folder: Path, needed: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise ModelError(
+            f"The converted model needs {needed / 1e9:.1f} GB in {folder.parent}, where {free / 1e9:.1f} GB are free: "
+            "make room, or set XDG_CACHE_HOME to a larger disk."
+        )
+
+
+def _write_tokenizer(folder: Path, vocabulary: Vocabulary, length: int) -> None:
+    _write_json(folder / "tokenizer.json", vocabulary.document)
+    _write_json(folder / "tokenizer_config.json", {**vocabulary.settings, "model_max_length": length})
+
+
+def _write_json(file: Path, values: Any) -> None:
+    file.write_text(json.dumps(values, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """FILE FOLDER SHA256: the exit code is 0, or 2 with one sentence on stderr."""
+    file, folder, digest = sys.argv[1:] if arguments is None else arguments
+    try:
+        convert(Path(file), Path(folder), digest)
+    except CodespecError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"{file} can't be converted into {folder} ({error.strerror}): make room there.", file=sys.stderr)
+        return 2
+    except MemoryError:
+        print(f"There is not enough memory to convert {file}: close other programs.", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

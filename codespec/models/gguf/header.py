@@ -1,0 +1,177 @@
+"""A GGUF file's header: its settings and where each tensor lies, read without trusting any size in it.
+
+Knows the format (versions 2 and 3, little-endian) and the file's length; knows no architecture and reads no weights.
+Every count and length is compared with the rest of the file before anything is allocated for it, so a broken or hostile
+header ends in one sentence and not in gigabytes.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from codespec.errors import ModelError
+
+MAGIC = b"GGUF"
+VERSIONS = (2, 3)
+MOST_ENTRIES = 100_000  # settings, and tensors: the largest models have some thousands
+MOST_ELEMENTS = 1 << 24  # of one array: the largest vocabularies have some 300,000 tokens
+MOST_DIMENSIONS = 4
+AGAIN = "fetch or export the file again"
+
+_STRING, _ARRAY = 8, 9
+_FORMATS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
+_NUMPY = {0: "u1", 1: "i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "?", 10: "<u8", 11: "<i8", 12: "<f8"}
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """One tensor: its shape with rows first, the format's number, and where its bytes begin in the file."""
+
+    name: str
+    shape: tuple[int, ...]
+    kind: int
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """A file's settings by key (strings, numbers, lists of them) and its tensors by name."""
+
+    file: Path
+    size: int
+    settings: Mapping[str, Any]
+    tensors: Mapping[str, Tensor]
+
+    def text(self, key: str) -> str:
+        """A setting that must be a string; "" if it is absent."""
+        return str(self._typed(key, str, ""))
+
+    def whole(self, key: str) -> int | None:
+        """A setting that must be a whole number; None if it is absent."""
+        value = self._typed(key, int, None)
+        return None if value is None else int(value)
+
+    def flag(self, key: str, default: bool) -> bool:
+        """A setting that must be true or false."""
+        return bool(self._typed(key, bool, default))
+
+    def items(self, key: str) -> list[Any]:
+        """A setting that must be a list; [] if it is absent."""
+        return list(self._typed(key, list, []))
+
+    def _typed(self, key: str, kind: type, default: Any) -> Any:
+        value = self.settings.get(key, default)
+        if value is not default and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
+            raise broken(self.file, f"{key} is of the wrong type")
+        return value
+
+
+def broken(file: Path, why: str) -> ModelError:
+    """The sentence for a file that is damaged or made wrongly."""
+    return ModelError(f"{file} is truncated or corrupt ({why}): {AGAIN}.")
+
+
+def read_header(file: Path) -> Header:
+    """Reads a file's header; ModelError in one sentence if it is no GGUF file or a damaged one."""
+    try:
+        with file.open("rb") as stream:
+            start = stream.read(24)
+            _check_start(file, start)
+            with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                return _Reader(file, data).read()
+    except OSError as error:
+        raise ModelError(f"{file} can't be read ({error.strerror}): check the path and its permissions.") from error
+
+
+def _check_start(file: Path, start: bytes) -> None:
+    if start[:4] != MAGIC:
+        raise ModelError(f"{file} is no GGUF file: give one, a folder in the Hugging Face layout or a hub id.")
+    if len(start) < 24:
+        raise broken(file, "it ends within its header")
+    (version,) = struct.unpack_from("<I", start, 4)
+    if version not in VERSIONS:
+        form = "big-endian" if version & 0xFFFF == 0 else f"of version {version}"
+        raise ModelError(f"{file} is a GGUF file {form}, which can't be read: take one of version 3, little-endian.")
+
+
+class _Reader:
+    """A cursor in the mapped file that only moves forwards and never beyond its end."""
+
+    def __init__(self, file: Path, data: mmap.mmap) -> None:
+        self._file, self._data, self._at = file, data, 8
+
+    def read(self) -> Header:
+        tensors, settings = self._number("<Q"), self._number("<Q")
+        if max(tensors, settings) > MOST_ENTRIES:
+            raise broken(self._file, "its header counts too many entries")
+        values: dict[str, Any] = {}
+        for _ in range(settings):
+            key = self._string()
+            if key in values:
+                raise broken(self._file, f"{key!r} is in it twice")
+            values[key] = self._value(self._number("<I"))
+        table = [self._tensor() for _ in range(tensors)]
+        start = self._data_start(values.get("general.alignment", 32))
+        found = {name: Tensor(name, shape, kind, start + offset) for name, shape, kind, offset in table}
+        if len(found) != tensors:
+            raise broken(self._file, "two of its tensors have one name")
+        return Header(self._file, len(self._data), values, found)
+
+    def _data_start(self, alignment: Any) -> int:
+        if not isinstance(alignment, int) or not 0 < alignment <= 1 << 20 or alignment & (alignment - 1):
+            raise broken(self._file, "its alignment is no power of two")
+        return -(-self._at // alignment) * alignment
+
+    def _tensor(self) -> tuple[str, tuple[int, ...], int, int]:
+        name, count = self._string(), self._number("<I")
+        if not 0 < count <= MOST_DIMENSIONS:
+            raise broken(self._file, f"{name!r} has {count} dimensions")
+        shape = tuple(self._number("<Q") for _ in range(count))[::-1]
+        kind, offset = self._number("<I"), self._number("<Q")
+        if not 0 < prod(shape) < 1 << 48 or offset > len(self._data):
+            raise broken(self._file, f"{name!r} is larger than the file")
+        return name, shape, kind, offset
+
+    def _value(self, kind: int) -> Any:
+        if kind in _FORMATS:
+            return self._number(_FORMATS[kind])
+        if kind == _STRING:
+            return self._string()
+        if kind != _ARRAY:
+            raise broken(self._file, f"a setting has the unknown type {kind}")
+        inside, count = self._number("<I"), self._number("<Q")
+        if inside == _STRING:
+            self._demand(8 * count, count)
+            return [self._string() for _ in range(count)]
+        if inside not in _NUMPY:
+            raise broken(self._file, f"a list holds the type {inside}")
+        form = np.dtype(_NUMPY[inside])
+        self._demand(form.itemsize * count, count)
+        return np.frombuffer(self._take(form.itemsize * count), dtype=form).tolist()
+
+    def _string(self) -> str:
+        length = self._number("<Q")
+        try:
+            return self._take(length).decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise broken(self._file, "a string in its header is no UTF-8") from error
+
+    def _number(self, form: str) -> Any:
+        return struct.unpack(form, self._take(struct.calcsize(form)))[0]
+
+    def _take(self, length: int) -> bytes:
+        self._demand(length)
+        self._at += length
+        return self._data[self._at - length : self._at]
+
+    def _demand(self, length: int, count: int = 0) -> None:
+        if length > len(self._data) - self._at or count > MOST_ELEMENTS:
+            raise broken(self._file, "it ends within its header")

@@ -1,0 +1,285 @@
+"""A GGUF file's vocabulary as tokenizer.json and tokenizer_config.json, which split text as `llama.cpp` does.
+
+Knows how a file declares its vocabulary and how `llama.cpp` splits text for each declared kind; knows no weights.
+`tests/text/llama_cpp_ids.json` holds ids of its own tokenizer for every family below. A kind of no family is refused,
+because nothing in the file tells a wrong split from a right one. Two things differ on purpose, so that text keeps its
+bytes: text that looks like a control token stays text, whatever the file calls it; and so does a literal U+2581, which
+`llama.cpp` takes for a space.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from codespec.errors import ModelError
+from codespec.models.gguf.header import Header, broken
+from codespec.text.control_tokens import is_marker
+
+Json = dict[str, Any]
+
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
+MARKER = "\u2581"  # SentencePiece's space
+MOST_CHARACTERS = 1024  # of a token, because every way to cut it is tried
+# Control tokens that end a text, by their usual names; files declare one or two of them by id.
+ENDS = frozenset(
+    {
+        *("<|endoftext|>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|end_of_text|>", "<end_of_turn>"),
+        *("</s>", "<eos>", "<EOT>", "<|EOT|>", "<\uff5cend\u2581of\u2581sentence\uff5c>"),
+    }
+)
+DECLARED_ENDS = ("eos", "eot", "eom")
+
+_CONTRACTIONS = r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
+_BLANKS = r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+
+
+def _words(digits: str, marks: str = r" ?[^\s\p{L}\p{N}]+[\r\n]*") -> str:
+    """The split that Llama 3, Qwen 2 and similar models share, except for digits and punctuation."""
+    return _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|" + digits + "|" + marks + _BLANKS
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Byte-level vocabularies that split text in the same way: by these expressions, one after the other.
+
+    whole_words   a word that is a token is taken as it is, without its merges
+    begins        a text begins with the BOS token unless the file says otherwise
+    """
+
+    splits: tuple[str, ...]
+    names: tuple[str, ...]
+    whole_words: bool = False
+    begins: bool = False
+
+
+_TEKKEN = (
+    r"[^\r\n\p{L}\p{N}]?((?=[\p{L}])([^a-z]))*((?=[\p{L}])([^A-Z]))+|[^\r\n\p{L}\p{N}]?((?=[\p{L}])([^a-z]))+"
+    r"((?=[\p{L}])([^A-Z]))*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+FAMILIES = (
+    Family((_GPT2,), ("gpt-2", "phi-2", "mpt", "olmo", "mellum", "exaone4", "granite-docling")),
+    Family(
+        (r"\p{N}", _GPT2),
+        ("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"),
+    ),
+    Family((_words(r"\p{N}"),), ("qwen2", "deepseek-r1-qwen", "stablelm2", "megrez")),
+    Family((_words(r"\p{N}{1,3}"),), ("llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral"), True, True),
+    Family((_words(r"\p{N}{1,3}"),), ("dbrx", "smaug-bpe")),
+    Family((_words(r"\p{N}", r" ?[^\s\p{L}\p{N}\r\n]+"),), ("seed-coder",)),
+    Family((_TEKKEN,), ("tekken",), True, True),
+    Family(
+        # The range of scripts holds white space too, which stays outside it.
+        (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥\u0800-一가-\ud7ff&&[^\\s]]+", r"\p{N}"),
+        ("deepseek-coder",),
+    ),
+    Family((r"[\p{P}$+<=>^~|]+", _GPT2, r"\p{N}+", "[0-9][0-9][0-9]"), ("default",)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """The two files of a tokenizer, and its control tokens for the model's configuration."""
+
+    document: Json
+    settings: Json
+    eos_ids: tuple[int, ...]
+    bos_id: int | None
+    pad_id: int | None
+    size: int
+
+
+def read_vocabulary(header: Header) -> Vocabulary:
+    """A file's tokenizer. ModelError if it has none, or one that would split text differently from `llama.cpp`."""
+    tokens, kinds = _tokens(header)
+    model = header.text("tokenizer.ggml.model")
+    if model == "gpt2":
+        document, begins = _byte_level(header, tokens, kinds)
+    elif model == "llama":
+        document, begins = _sentencepiece(header, tokens, kinds), True
+    else:
+        raise ModelError(
+            f"{header.file} has a {model or 'missing'} tokenizer, which can't be converted: take the model's folder in "
+            "the Hugging Face layout."
+        )
+    ids = {name: _token_id(header, name, len(tokens)) for name in ("bos", "unknown", "padding", *DECLARED_ENDS)}
+    begins = header.flag("tokenizer.ggml.add_bos_token", begins)
+    if begins and ids["bos"] is None:
+        raise ModelError(f"{header.file} asks for a token at each text's beginning and names none: export it again.")
+    named = (("bos_token", "bos"), ("eos_token", "eos"), ("unk_token", "unknown"), ("pad_token", "padding"))
+    settings: Json = {key: tokens[number] for key, name in named if (number := ids[name]) is not None}
+    settings |= {"tokenizer_class": "PreTrainedTokenizerFast", "add_bos_token": begins, "add_eos_token": False}
+    settings["clean_up_tokenization_spaces"] = False
+    template = header.text("tokenizer.chat_template")
+    if template:
+        settings["chat_template"] = template
+    if begins and ids["bos"] is not None:
+        document["post_processor"] = _begin_with(tokens[ids["bos"]], ids["bos"])
+    ends = {ids[name] for name in DECLARED_ENDS}
+    ends |= {number for number, token in enumerate(tokens) if kinds[number] == CONTROL and token in ENDS}
+    eos = tuple(sorted(number for number in ends if number is not None))
+    return Vocabulary(document, settings, eos, ids["bos"], ids["padding"], len(tokens))
+
+
+def _tokens(header: Header) -> tuple[list[str], list[int]]:
+    tokens, kinds = header.items("tokenizer.ggml.tokens"), header.items("tokenizer.ggml.token_type")
+    if not tokens:
+        raise ModelError(f"{header.file} has no vocabulary: take a file that holds the whole model.")
+    kinds = kinds or [NORMAL] * len(tokens)
+    if len(kinds) != len(tokens) or not all(isinstance(token, str) for token in tokens):
+        raise broken(header.file, "its vocabulary does not fit together")
+    if len(set(tokens)) != len(tokens):
+        raise broken(header.file, "two of its tokens are equal")
+    if max(map(len, tokens)) > MOST_CHARACTERS:
+        raise broken(header.file, "one of its tokens is longer than any is")
+    return tokens, kinds
+
+
+def _token_id(header: Header, name: str, size: int) -> int | None:
+    key = f"tokenizer.ggml.{name}_token_id"
+    number = header.whole(key)
+    if number is not None and number >= size:
+        raise broken(header.file, f"{key} is beyond its vocabulary")
+    return number
+
+
+def _byte_level(header: Header, tokens: Sequence[str], kinds: Sequence[int]) -> tuple[Json, bool]:
+    family = _family(header)
+    listed = header.items("tokenizer.ggml.merges")
+    if not all(isinstance(merge, str) for merge in listed):
+        raise broken(header.file, "its merges are no texts")
+    merges = [_halves(merge) for merge in listed]
+    made = {left + right for left, right in merges}
+    vocab = {
+        token: number
+        for number, (token, kind) in enumerate(zip(tokens, kinds, strict=True))
+        if kind != UNUSED or token in made
+    }
+    if not all(left in vocab and right in vocab for left, right in merges) or not made <= vocab.keys():
+        raise broken(header.file, "its merges do not fit its vocabulary")
+    splits = [
+        {"type": "Split", "pattern": {"Regex": one}, "behavior": "Isolated", "invert": False} for one in family.splits
+    ]
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
+    document = _document(_bpe(vocab, merges, ignore_merges=family.whole_words), _added(tokens, kinds, vocab))
+    document["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [*splits, level]}
+    document["decoder"] = {**level, "use_regex": True}
+    return document, family.begins
+
+
+def _family(header: Header) -> Family:
+    name = header.text("tokenizer.ggml.pre")
+    for family in FAMILIES:
+        if name in family.names:
+            return family
+    if not name:
+        raise ModelError(
+            f"{header.file} does not say how its tokenizer splits text (tokenizer.ggml.pre), as files of before May "
+            "2024 don't: take a newer conversion of the model."
+        )
+    raise ModelError(
+        f"{header.file} splits text as {name!r}, which can't be reproduced exactly: take the model's folder in the "
+        "Hugging Face layout."
+    )
+
+
+def _halves(merge: str) -> tuple[str, str]:
+    at = merge.find(" ", 1)
+    return merge[:at], merge[at + 1 :]
+
+
+def _sentencepiece(header: Header, tokens: Sequence[str], kinds: Sequence[int]) -> Json:
+    prefix = header.flag("tokenizer.ggml.add_space_prefix", True)
+    scores = header.items("tokenizer.ggml.scores")
+    if len(scores) != len(tokens):
+        raise broken(header.file, "its vocabulary has no scores")
+    kept = {token: n for n, (token, kind) in enumerate(zip(tokens, kinds, strict=True)) if kind != UNUSED}
+    added = _added(tokens, kinds, kept)
+    if prefix and any(not token["special"] and not is_marker(token["content"]) for token in added):
+        raise ModelError(
+            f"{header.file} has a tokenizer that puts spaces which are not in the text behind its added tokens: take "
+            "the model's folder in the Hugging Face layout."
+        )
+    merges = _scored_merges(header, kept, kinds, scores)
+    unknown = next((token for token, kind in zip(tokens, kinds, strict=True) if kind == UNKNOWN), None)
+    document = _document(_bpe(kept, merges, byte_fallback=True, fuse_unk=True, unk_token=unknown), added)
+    spaces = {"type": "Replace", "pattern": {"String": " "}, "content": MARKER}
+    first = [{"type": "Prepend", "prepend": MARKER}] if prefix else []
+    document["normalizer"] = {"type": "Sequence", "normalizers": [*first, spaces]}
+    back: list[Json] = [{"type": "Replace", "pattern": {"String": MARKER}, "content": " "}, {"type": "ByteFallback"}]
+    strip = [{"type": "Strip", "content": " ", "start": 1, "stop": 0}] if prefix else []
+    document["decoder"] = {"type": "Sequence", "decoders": [*back, {"type": "Fuse"}, *strip]}
+    return document
+
+
+def _scored_merges(
+    header: Header, vocab: Mapping[str, int], kinds: Sequence[int], scores: Sequence[float]
+) -> list[tuple[str, str]]:
+    """Every way to make a token of two others, best score first: merging by score, as a list of merges."""
+    by_score: dict[float, list[str]] = {}
+    for token, number in vocab.items():
+        if kinds[number] in (NORMAL, USER_DEFINED) and any(_ways(token, vocab)):
+            by_score.setdefault(scores[number], []).append(token)
+    merges: list[tuple[str, str]] = []
+    for _, tokens in sorted(by_score.items(), reverse=True):
+        if len(tokens) == 1:
+            merges += _ways(tokens[0], vocab)
+        elif _are_runs(tokens):
+            merges += [(token[1:], token[0]) for token in sorted(tokens, key=len, reverse=True)]
+        else:
+            raise ModelError(
+                f"{header.file} gives several tokens one score, so its tokenizer can't be reproduced exactly: take the "
+                "model's folder in the Hugging Face layout."
+            )
+    return merges
+
+
+def _are_runs(tokens: Sequence[str]) -> bool:
+    """Whether tokens of one score are runs of one character, of each length from two on.
+
+    Equal scores are merged from left to right. A list of merges can express that for runs only: each grows to its
+    right, character by character, as long as it can.
+    """
+    lengths = sorted(len(token) for token in tokens)
+    return len(set("".join(tokens))) == 1 and lengths == list(range(2, len(tokens) + 2))
+
+
+def _ways(token: str, vocab: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+    for at in range(1, len(token)):
+        if token[:at] in vocab and token[at:] in vocab:
+            yield token[:at], token[at:]
+
+
+def _added(tokens: Sequence[str], kinds: Sequence[int], vocab: Mapping[str, int]) -> list[Json]:
+    """Control tokens as special added tokens, user-defined ones as plain added tokens."""
+    wanted = {CONTROL: True, UNKNOWN: True, USER_DEFINED: False}
+    plain: Json = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    return [
+        {"id": number, "content": token, **plain, "special": wanted[kind]}
+        for number, (token, kind) in enumerate(zip(tokens, kinds, strict=True))
+        if kind in wanted and vocab.get(token) == number and token
+    ]
+
+
+def _bpe(vocab: Mapping[str, int], merges: Sequence[tuple[str, str]], **settings: Any) -> Json:
+    plain: Json = {"dropout": None, "unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None}
+    plain |= {"fuse_unk": False, "byte_fallback": False, "ignore_merges": False}
+    return {"type": "BPE", **plain, **settings, "vocab": dict(vocab), "merges": [list(pair) for pair in merges]}
+
+
+def _document(model: Json, added: list[Json]) -> Json:
+    plain: Json = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": None}
+    return {**plain, "pre_tokenizer": None, "post_processor": None, "decoder": None, "model": model}
+
+
+def _begin_with(token: str, number: int) -> Json:
+    first = {"SpecialToken": {"id": token, "type_id": 0}}
+    single = [first, {"Sequence": {"id": "A", "type_id": 0}}]
+    return {
+        "type": "TemplateProcessing",
+        "single": single,
+        "pair": [*single, {"Sequence": {"id": "B", "type_id": 0}}],
+        "special_tokens": {token: {"id": token, "ids": [number], "tokens": [token]}},
+    }

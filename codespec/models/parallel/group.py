@@ -1,0 +1,159 @@
+"""A tensor-parallel group: several processes that hold one model together, how they find each other, and how the first
+tells the workers what to do. Knows processes and their messages; knows no model.
+
+The first process runs the engine. It starts the workers; each loads its share and repeats every call that the first
+makes on its model, so that all take part in each sum over the shares. They end when it ends.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib.util
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import FileStore, Store
+
+from codespec.errors import ModelError, install_mend
+
+LOOPBACK = "lo"  # nothing listens outside this machine; processes meet in a file, not at a port
+PATIENCE = timedelta(seconds=120)  # for a process to start, and for each of its answers
+IDLE = timedelta(days=365)  # between two calls; a process that is gone shows at once by its closed connection
+STOP = "stop"
+GONE = "A process that holds a part of the model has ended ({reason}): see what it said above and start again."
+Call = tuple[str, tuple[Any, ...]]
+
+
+@dataclass(slots=True)
+class TensorParallelGroup:
+    """One process's rank among `size`. `control` carries calls, the default group the numbers of a forward; `folder` is
+    where the processes meet.
+    """
+
+    rank: int
+    size: int
+    control: dist.ProcessGroup | None = None
+    workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    folder: tempfile.TemporaryDirectory[str] | None = None
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Tells the workers to do what this process is about to do. ModelError if one of them is gone."""
+        try:
+            dist.broadcast_object_list([(name, arguments)], src=0, group=self.control)
+        except RuntimeError as error:
+            raise ModelError(GONE.format(reason=str(error).splitlines()[0])) from error
+
+    def listen(self) -> Call:
+        """The next call; STOP when the first process is gone."""
+        received: list[Any] = [None]
+        try:
+            dist.broadcast_object_list(received, src=0, group=self.control)
+        except (RuntimeError, pickle.UnpicklingError):
+            return STOP, ()
+        call: Call = received[0]
+        return call
+
+    def close(self) -> None:
+        """Ends the workers and waits for them; a second time does nothing."""
+        if self.control is None:
+            return
+        if self.rank == 0:
+            with suppress(ModelError):  # a worker that is gone needs no call
+                self.call(STOP)
+        for worker in self.workers:
+            _end(worker)
+        self.control = None
+        dist.destroy_process_group()
+        if self.folder is not None:
+            self.folder.cleanup()
+
+
+@contextmanager
+def closed_on_failure(group: TensorParallelGroup) -> Iterator[None]:
+    """Ends the group if the body fails."""
+    with ExitStack() as stack:
+        stack.callback(group.close)
+        yield
+        stack.pop_all()
+
+
+def start_group(size: int, device: str, command: Sequence[str], settings: bytes) -> TensorParallelGroup:
+    """Starts `size - 1` workers and waits until they have joined. ModelError if one does not.
+
+    A worker runs `command` behind this Python, with its rank, the size, the meeting place and the device added, and
+    reads `settings` as a line from its input.
+    """
+    if dist.is_initialized():
+        raise ModelError("This process holds a part of another model already: start another process for this one.")
+    if device == "cuda" and torch.cuda.device_count() < size:
+        raise ModelError(
+            f"{size} GPUs are needed and {torch.cuda.device_count()} are available: lower tensor_parallel."
+        )
+    if importlib.util.find_spec("accelerate") is None:
+        raise ModelError(f"tensor_parallel needs the package accelerate: {install_mend('engine,parallel')}.")
+    folder = tempfile.TemporaryDirectory(prefix="codespec-tensor-parallel-")
+    meeting = str(Path(folder.name) / "store")
+    store, workers = FileStore(meeting, size), []
+    for rank in range(1, size):
+        added = [str(rank), str(size), meeting, device]
+        workers.append(subprocess.Popen([sys.executable, "-P", *command, *added], stdin=subprocess.PIPE))
+        stdin = workers[-1].stdin
+        assert stdin is not None
+        stdin.write(settings + b"\n")
+        stdin.flush()
+    _wait(store, workers)
+    group = _join(store, 0, size, device)
+    group.workers, group.folder = workers, folder
+    atexit.register(group.close)
+    return group
+
+
+def join_group(rank: int, size: int, meeting: str, device: str) -> TensorParallelGroup:
+    """The worker's side of `start_group`."""
+    store = FileStore(meeting, size)
+    store.set(_key(rank), "here")
+    return _join(store, rank, size, device)
+
+
+def _end(worker: subprocess.Popen[bytes]) -> None:
+    assert worker.stdin is not None
+    worker.stdin.close()
+    worker.wait(PATIENCE.total_seconds())
+
+
+def _wait(store: Store, workers: Sequence[subprocess.Popen[bytes]]) -> None:
+    ends = time.monotonic() + PATIENCE.total_seconds()
+    while not store.check([_key(rank) for rank in range(1, len(workers) + 1)]):
+        if any(worker.poll() is not None for worker in workers) or time.monotonic() > ends:
+            for worker in workers:
+                worker.kill()
+                _end(worker)
+            raise ModelError(GONE.format(reason="it did not start"))
+        time.sleep(0.02)
+
+
+def _join(store: Store, rank: int, size: int, device: str) -> TensorParallelGroup:
+    os.environ["LOCAL_RANK"] = str(rank)  # where transformers looks for it
+    for library in ("GLOO", "NCCL"):
+        os.environ.setdefault(f"{library}_SOCKET_IFNAME", LOOPBACK)
+    on_cuda = device.startswith("cuda")
+    if on_cuda:
+        torch.cuda.set_device(rank)
+    dist.init_process_group("nccl" if on_cuda else "gloo", store=store, rank=rank, world_size=size, timeout=PATIENCE)
+    return TensorParallelGroup(rank, size, dist.new_group(backend="gloo", timeout=IDLE))
+
+
+def _key(rank: int) -> str:
+    return f"codespec/{rank}"

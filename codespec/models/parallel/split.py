@@ -1,0 +1,151 @@
+"""The layers of a model whose weights are split over processes, as plain layers over this process's share.
+
+transformers loads each process's share by the model's tensor-parallel plan. Here every split layer becomes a smaller
+plain layer, with an all-reduce or all-gather where the plan asks for one; so lean blocks, packed products and the cache
+work on a share as on a whole model. In `exact` mode the parts of a sum are gathered and added in the order of the
+processes, because a ring's order depends on a row's position in the forward. Knows layers and their process group;
+knows no model.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from codespec.errors import ModelError
+
+COLUMNS, ROWS, JOINED, EMBEDDING = "colwise", "rowwise", ("colwise_gather_output", "colwise_rep"), "embedding_rowwise"
+
+
+class Summed(nn.Module):
+    """A linear layer over a share of its inputs: [*, in / processes] -> [*, out], the sum over all processes."""
+
+    def __init__(self, layer: nn.Linear, exact: bool) -> None:
+        super().__init__()
+        self.inner = plain(layer, biased=False)
+        self.bias = None if layer.bias is None else local(layer.bias)
+        self.exact = exact
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """The same on every process."""
+        total = add_up(self.inner(inputs), self.exact)
+        return total if self.bias is None else total + self.bias
+
+
+class Joined(nn.Module):
+    """A linear layer that computes a share of its outputs: [*, in] -> [*, out], the shares side by side."""
+
+    def __init__(self, layer: nn.Linear) -> None:
+        super().__init__()
+        self.inner = plain(layer)
+        self.widths = [int(width) for width in shares(layer.out_features)]
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """The same on every process."""
+        own = self.inner(inputs)
+        missing = max(self.widths) - own.shape[-1]
+        padded = nn.functional.pad(own, (0, missing)).contiguous()
+        parts = [torch.empty_like(padded) for _ in self.widths]
+        dist.all_gather(parts, padded)
+        return torch.cat([part[..., :width] for part, width in zip(parts, self.widths, strict=True)], dim=-1)
+
+
+class SplitEmbedding(nn.Module):
+    """An embedding of a share of the vocabulary: ids [*] -> [*, hidden], the same on every process."""
+
+    def __init__(self, layer: nn.Embedding) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(local(layer.weight), requires_grad=False)
+        self.first = sum(shares(layer.num_embeddings)[: dist.get_rank()])
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """The rows of all processes but one are zero, so the sum has no order."""
+        index = ids - self.first
+        elsewhere = (index < 0) | (index >= self.weight.shape[0])
+        rows = self.weight[index.masked_fill(elsewhere, 0)].masked_fill(elsewhere[..., None], 0.0)
+        dist.all_reduce(rows)
+        return rows
+
+
+def add_up(part: Tensor, exact: bool) -> Tensor:
+    """The sum of all processes' parts; `exact`: in float32 and in their order."""
+    part = part.contiguous()
+    if not exact:
+        dist.all_reduce(part)
+        return part
+    parts = [torch.empty_like(part) for _ in range(dist.get_world_size())]
+    dist.all_gather(parts, part)
+    total = parts[0].float()
+    for other in parts[1:]:
+        total += other
+    return total.to(part.dtype)
+
+
+def localize(network: nn.Module, exact: bool) -> int:
+    """Replaces every split layer in place; returns how many. ModelError if the plan splits one in another way."""
+    whole: Any = network
+    plan: dict[str, str] = whole._tp_plan
+    replaced: dict[int, nn.Module] = {}
+    for parent_name, parent in list(network.named_modules()):
+        for name, child in list(parent.named_children()):
+            path = f"{parent_name}.{name}" if parent_name else name
+            style = plan.get(re.sub(r"\.\d+(?=\.|$)", ".*", path))
+            if style is None and not _is_split(child):
+                continue
+            if id(child) not in replaced:
+                replaced[id(child)] = _local_layer(child, style, path, exact)
+            setattr(parent, name, replaced[id(child)])
+    _tie(whole)
+    return len(replaced)
+
+
+def _local_layer(layer: nn.Module, style: str | None, path: str, exact: bool) -> nn.Module:
+    if isinstance(layer, nn.Linear) and style == COLUMNS:
+        return plain(layer)
+    if isinstance(layer, nn.Linear) and style == ROWS:
+        return Summed(layer, exact)
+    if isinstance(layer, nn.Linear) and style in JOINED:
+        return Joined(layer)
+    if isinstance(layer, nn.Embedding) and style == EMBEDDING:
+        return SplitEmbedding(layer)
+    raise ModelError(
+        f"transformers splits {path} over processes in a way ({style}) that codespec can't do yet: "
+        "use tensor_parallel = 1 or another target."
+    )
+
+
+def _tie(network: Any) -> None:
+    """Keeps a tied head's weight the embedding's."""
+    embedding, head = network.get_input_embeddings(), network.get_output_embeddings()
+    if network.config.get_text_config().tie_word_embeddings and isinstance(head, Joined):
+        head.inner.weight = embedding.weight
+
+
+def plain(layer: nn.Linear, biased: bool = True) -> nn.Linear:
+    """A linear layer over the local share of another's weight."""
+    weight = local(layer.weight)
+    found = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
+    found.weight = nn.Parameter(weight, requires_grad=False)
+    if biased and layer.bias is not None:
+        found.bias = nn.Parameter(local(layer.bias), requires_grad=False)
+    return found
+
+
+def local(weight: Tensor) -> Tensor:
+    """This process's part of a weight."""
+    return weight.to_local().detach() if isinstance(weight, DTensor) else weight.detach()
+
+
+def shares(size: int) -> list[int]:
+    """How torch splits an axis: even parts, rounded up, the last ones shorter."""
+    each = -(-size // dist.get_world_size())
+    return [max(0, min(each, size - rank * each)) for rank in range(dist.get_world_size())]
+
+
+def _is_split(module: nn.Module) -> bool:
+    return any(isinstance(parameter, DTensor) for parameter in module.parameters(recurse=False))

@@ -1,0 +1,57 @@
+"""A worker of a tensor-parallel group: loads its share of a model and repeats what the first process does with its own.
+Knows no engine; writes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from codespec.bounded_json import parse_json
+from codespec.config import EngineConfig
+from codespec.errors import CodespecError, ConfigError
+from codespec.models.language_model import LanguageModel
+from codespec.models.loader import find_device, load_model
+from codespec.models.parallel.group import STOP, TensorParallelGroup, closed_on_failure, join_group, start_group
+
+COMMAND = ("-m", "codespec.models.parallel.worker")
+CALLS = ("forward", "allocate", "admit", "fork", "capture", "use")  # of LanguageModel
+
+
+def load_split(config: EngineConfig) -> LanguageModel:
+    """Starts the workers and loads this process's share of the target; the workers end with this process. ConfigError
+    for a target that is to be padded.
+    """
+    if config.target_shape != "own":
+        raise ConfigError("A target that several processes hold can't be padded: leave out target_shape.")
+    device, exact = find_device(config.device).type, config.mode == "exact"
+    settings = {"name": config.target, "dtype": config.dtype, "exact": exact}
+    group = start_group(config.tensor_parallel, device, COMMAND, json.dumps(settings).encode())
+    with closed_on_failure(group):
+        return load_model(config.target, device=device, dtype=config.dtype, exact=exact, tp_group=group)
+
+
+def serve(group: TensorParallelGroup, name: str, device: str, dtype: str, exact: bool) -> None:
+    """Loads a share and repeats calls until the first process stops."""
+    model = load_model(name, device=device, dtype=dtype, exact=exact, tp_group=group)
+    while True:
+        call, arguments = group.listen()
+        if call == STOP:
+            break
+        assert call in CALLS, call
+        getattr(model, call)(*arguments)
+    group.close()
+
+
+def main(arguments: list[str]) -> None:
+    """Rank, size, meeting place and device as arguments; the model's settings as a line of JSON on the input."""
+    rank, size, meeting, device = arguments
+    settings = parse_json(sys.stdin.readline().encode())
+    try:
+        serve(join_group(int(rank), int(size), meeting, device), device=device, **settings)
+    except CodespecError as error:
+        raise SystemExit(f"codespec, process {rank} of {size}: {error}") from error
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,83 @@
+"""Stand-ins for a GPU's graphs: each notes every operation with its tensors and plays them again into the same memory.
+Like a graph it can't answer the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from codespec.models import attention
+from codespec.models.cuda import graphs
+from codespec.models.cuda.graphs import Graph
+
+
+class FakeGraph(TorchDispatchMode):
+    """Operations in order, with the tensors that they read and made."""
+
+    def __init__(self, heard: list[str]) -> None:
+        super().__init__()
+        self._heard = heard
+        self._calls: list[tuple[Any, Any, Any, Any]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten._local_scalar_dense.default:
+            raise RuntimeError("a number is asked for by the host")
+        made = func(*args, **(kwargs or {}))
+        self._calls.append((func, args, kwargs or {}, made))
+        return made
+
+    def capture_end(self) -> None:
+        self.__exit__(None, None, None)
+
+    def replay(self) -> None:
+        self._heard.append("graph")
+        for func, args, kwargs, made in self._calls:
+            for new, old in zip(tree_leaves(func(*args, **kwargs)), tree_leaves(made), strict=True):
+                if isinstance(old, Tensor) and new.data_ptr() != old.data_ptr():
+                    old.copy_(new)
+
+
+class FakeRecorder:
+    """Records fake graphs; `going` while it does. `heard` are the parts that were played."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+        self.made: list[FakeGraph] = []
+
+    def begin(self) -> Graph:
+        self.made.append(FakeGraph(self.heard))
+        self.made[-1].__enter__()
+        return self.made[-1]
+
+    def side_stream(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    @property
+    def going(self) -> bool:
+        return torch.utils._python_dispatch._get_current_dispatch_mode() is not None
+
+
+@pytest.fixture
+def recorder(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRecorder]:
+    """Steps are recorded as fake graphs here, and attention fails inside one."""
+    found = FakeRecorder()
+    plain = attention.slot_attention
+
+    def attend(*given: Any) -> Tensor:
+        if found.going:
+            raise RuntimeError("attention waits for the host\nand more lines")
+        found.heard.append("attention")
+        return plain(*given)
+
+    monkeypatch.setattr(graphs, "recorder_for", lambda device: found)
+    monkeypatch.setattr(attention, "slot_attention", attend)
+    yield found
+    assert not found.going, "a recording was left running"

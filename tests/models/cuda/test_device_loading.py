@@ -1,0 +1,78 @@
+"""What is loaded differently for a device: products that keep their order, and a drafter on a device of its own."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from codespec.config import EngineConfig
+from codespec.engine import load
+from codespec.errors import ModelError
+from codespec.models import loader
+from codespec.models.cuda import invariant_linear
+from codespec.models.cuda.invariant_linear import InvariantLinear
+from codespec.models.language_model import LanguageModel
+from codespec.models.rows import Rows
+from tests.tiny_models import sample_ids, tiny_model
+
+CUDA = torch.device("cuda")  # named, never used
+PACK = loader._pack
+
+
+def logits(model: LanguageModel) -> torch.Tensor:
+    model.allocate(1, 64)
+    return model.forward([Rows(0, 0, sample_ids(40), keep=40)])
+
+
+def as_on_cuda(monkeypatch: pytest.MonkeyPatch, exact: bool, problem: str = "") -> LanguageModel:
+    """A model whose products are made as beside a GPU, though they run here."""
+    monkeypatch.setattr(invariant_linear, "find_variance", lambda device, dtype: problem)
+    monkeypatch.setattr(loader, "_pack", lambda network, device, dtype, exact: PACK(network, CUDA, dtype, exact))
+    return tiny_model("llama", exact=exact, steps="device")
+
+
+def test_exact_products_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = logits(tiny_model("llama"))
+    model = as_on_cuda(monkeypatch, exact=True)
+    kinds = {type(m) for m in model.network.modules() if hasattr(m, "in_features")}
+    assert kinds == {InvariantLinear} and not model.spec.notes and not model.spec.packed
+    assert torch.allclose(logits(model), wanted, atol=1e-4)
+
+
+def test_fast_products_are_the_librarys(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = as_on_cuda(monkeypatch, exact=False)
+    assert not [m for m in model.network.modules() if isinstance(m, InvariantLinear)]
+
+
+def test_products_that_do_not_keep_their_order_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = as_on_cuda(monkeypatch, exact=True, problem="the product is wrong here")
+    assert not [m for m in model.network.modules() if isinstance(m, InvariantLinear)]
+    assert model.spec.notes == ("the product is wrong here: plain products are used, which are not row-invariant",)
+
+
+def test_a_gpu_needs_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ModelError, match="needs Triton"):
+        loader.find_device("cuda:1")
+    assert loader.find_device("cpu").type == "cpu"
+
+
+@pytest.mark.parametrize(
+    "device,asked,wanted", [("cuda", "same", "cuda"), ("cuda", "cpu", "cpu"), ("cuda", "cuda:1", "cuda:1")]
+)
+def test_the_drafter_goes_where_it_is_told(
+    device: str, asked: str, wanted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def loaded(name: str, *, device: str, exact: bool, **_: object) -> None:
+        seen.append((device, exact))
+
+    for module in (load, loader):  # the second is where drafters are loaded
+        monkeypatch.setattr(module, "load_model", loaded)
+    monkeypatch.setattr(load, "assemble", lambda *_: SimpleNamespace(notes=[]))
+    load.build_engine(EngineConfig(device=device, drafter_device=asked))
+    assert seen == [(device, True), (wanted, False)], "nobody needs a drafter's rows bit for bit"

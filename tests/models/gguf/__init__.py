@@ -1,0 +1,1 @@
+"""Tests of codespec/models/gguf: reading, refusing and converting GGUF files."""

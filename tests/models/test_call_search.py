@@ -1,0 +1,327 @@
+"""The search for a shape of call: each kind of variance, planted in a kernel, is mended by the next candidate or
+announced. What is planted stands in for processors that the tests do not run on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from codespec.models import attention, batch_invariance, call_search, linear, rowwise
+from codespec.models.batch_invariance import find_variance
+from codespec.models.call_search import COUNTS, find_calls, settle
+from codespec.models.call_shape import FAST, CallShape
+from codespec.models.language_model import LanguageModel
+from codespec.models.linear import TiledLinear, tiled_linears
+from codespec.models.rowwise import replace_activations, silu_mul, steady, steady_rows
+from tests.models.rounds import Replay, covering
+from tests.tiny_models import tiny_model
+
+Patch = pytest.MonkeyPatch
+OFF = {torch.float32: 1.0 + 2.0**-19, torch.bfloat16: 1.0 + 2.0**-7}  # far below what the seam's own check finds
+DTYPES = [torch.float32, torch.bfloat16]
+
+
+def product(patch: Patch, fault: Callable[[Tensor, Tensor, TiledLinear], Tensor]) -> None:
+    """Plants a fault in every product: it gets the result, the rows and the layer."""
+    plain = TiledLinear.multiply
+    patch.setattr(TiledLinear, "multiply", lambda self, rows: fault(plain(self, rows), rows, self))
+
+
+def queries(patch: Patch, fault: Callable[[Tensor, Tensor], Tensor]) -> None:
+    """Plants a fault in every call of attention: it gets the result and the query."""
+    plain = attention.scaled_dot_product_attention
+    patch.setattr(
+        attention,
+        "scaled_dot_product_attention",
+        lambda query, *rest, **how: fault(plain(query, *rest, **how), query),
+    )
+
+
+def scaled(out: Tensor, rows: slice, when: bool) -> Tensor:
+    if not when:
+        return out
+    out = out.clone()
+    out[..., rows, :] *= OFF[out.dtype]
+    return out
+
+
+def settled(
+    dtype: torch.dtype = torch.float32, architecture: str = "llama", **change: Any
+) -> tuple[LanguageModel, str]:
+    """A model whose shape was looked for, and what was found to vary."""
+    model = tiny_model(architecture, dtype=dtype, **change)
+    model.allocate(3, 640)
+    found = settle(model)
+    assert model.exact is not bool(found.variance) and model.calls == found.calls
+    return model, found.variance
+
+
+def plays_exactly(model: LanguageModel, length: int = 140) -> bool:
+    return Replay(model, length).play(covering(length)) == 0.0
+
+
+@pytest.fixture
+def model() -> LanguageModel:
+    """Made before anything is planted."""
+    return tiny_model("llama")
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("most", [32, 100, 511])
+def test_bits_that_change_above_some_number_of_rows(most: int, dtype: torch.dtype, monkeypatch: Patch) -> None:
+    """With AMX they change above 32 rows, or above 96, or from 100 to 128 only, matrix by matrix."""
+    tiny_model("llama", dtype=dtype)  # its shape is found before the fault is there
+    product(monkeypatch, lambda out, rows, layer: scaled(out, slice(None), len(rows) > most))
+    model, variance = settled(dtype)
+    assert variance == "" and model.calls.rows in (16, 32, 64, 128)
+    assert plays_exactly(model)
+    model.use(CallShape(queries=model.calls.queries))
+    assert find_variance(model, chunk=512), "the fault is there"
+
+
+def test_bits_of_one_matrix_alone(model: LanguageModel, monkeypatch: Patch) -> None:
+    """And at two numbers of rows alone."""
+    product(
+        monkeypatch,
+        lambda out, rows, layer: scaled(out, slice(None), layer.in_features == 256 and len(rows) in (104, 128)),
+    )
+    model, variance = settled()
+    assert variance == "" and model.calls.rows
+    assert plays_exactly(model)
+
+
+def test_bits_that_change_for_few_rows_are_padded_away(model: LanguageModel, monkeypatch: Patch) -> None:
+    product(monkeypatch, lambda out, rows, layer: scaled(out, slice(None), len(rows) < 5))
+    model, variance = settled()
+    assert variance == "" and (model.calls.rows, model.calls.least) == (0, 5)
+    assert plays_exactly(model)
+
+
+def test_bits_that_change_by_place_take_a_smaller_tile(model: LanguageModel, monkeypatch: Patch) -> None:
+    product(monkeypatch, lambda out, rows, layer: scaled(out, slice(20, None), len(rows) > 20))
+    model, variance = settled()
+    assert variance == "" and model.calls.rows == 16
+    assert plays_exactly(model)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        lambda out, rows, layer: scaled(out, slice(3, 4), len(rows) > 3),
+        lambda out, rows, layer: out + 1e-6 * rows.float().nan_to_num(0.0, 0.0).clamp(-1, 1).mean().to(out.dtype),
+        lambda out, rows, layer: out + 0.0 * rows.sum(dim=0).sum(),
+    ],
+    ids=["place", "neighbours", "not a number"],
+)
+def test_what_no_shape_mends_is_announced(fault: Any, model: LanguageModel, monkeypatch: Patch) -> None:
+    product(monkeypatch, fault)
+    model, variance = settled()
+    assert variance == "a row of the products of LlamaForCausalLM depends on the other rows (float32)"
+    assert model.calls is FAST
+
+
+def test_a_leak_where_the_depth_fills_no_tile_is_padded_away(monkeypatch: Patch) -> None:
+    """oneDNN issue 5717, in two-byte numbers: a NaN reaches other rows where the depth is no multiple of 32. Where a
+    processor packs none, nothing is padded and such a leak is announced.
+    """
+    sizes = {"hidden_size": 144, "head_dim": 32}
+    packed = tiny_model("llama", dtype=torch.bfloat16, **sizes).spec.packed
+    product(monkeypatch, lambda out, rows, layer: out + 0.0 * rows.sum() if rows.shape[1] % 32 else out)
+    model, variance = settled(torch.bfloat16, **sizes)
+    assert bool(variance) is not packed and (variance or plays_exactly(model))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_attention_that_changes_from_64_rows_on(dtype: torch.dtype, monkeypatch: Patch) -> None:
+    tiny_model("llama", dtype=dtype)
+    queries(monkeypatch, lambda out, query: scaled(out, slice(None), query.shape[2] >= 64))
+    model, variance = settled(dtype)
+    assert variance == "" and 0 < model.calls.most_queries <= 32
+    assert plays_exactly(model)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_attention_that_changes_below_some_rows(dtype: torch.dtype, monkeypatch: Patch) -> None:
+    """In float32 one processor wants 4, 6 or 12 by the size of a head."""
+    tiny_model("llama", dtype=dtype)
+    queries(monkeypatch, lambda out, query: scaled(out, slice(None), query.shape[2] % 32 in (1, 2, 3, 4)))
+    model, variance = settled(dtype)
+    assert variance == "" and model.calls.queries == 8
+    assert plays_exactly(model)
+
+
+def test_attention_whose_every_number_of_rows_differs(model: LanguageModel, monkeypatch: Patch) -> None:
+    queries(monkeypatch, lambda out, query: out * (1.0 + 2.0**-20 * query.shape[2]))
+    model, variance = settled()
+    assert variance == "" and model.calls.queries == model.calls.most_queries
+    assert plays_exactly(model)
+
+
+def test_a_leak_between_heads_that_fill_no_tile(monkeypatch: Patch) -> None:
+    sizes = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 80, "hidden_size": 128}
+    tiny_model("llama", **sizes)
+    queries(monkeypatch, lambda out, query: out + 0.0 * query.sum() if query.shape[3] % 32 else out)
+    model, variance = settled(**sizes)
+    assert variance == "" and model.calls.sizes == 32
+    assert plays_exactly(model)
+
+
+def test_attention_that_no_shape_mends_is_announced(model: LanguageModel, monkeypatch: Patch) -> None:
+    queries(monkeypatch, lambda out, query: scaled(out, slice(1, 2), query.shape[2] > 1))
+    assert settled()[1] == "a row of the attention of LlamaForCausalLM depends on the other rows (float32)"
+
+
+def test_what_only_a_whole_forward_shows_is_announced(model: LanguageModel, monkeypatch: Patch) -> None:
+    """Here what lies between the products: the norms."""
+    plain = rowwise.rms_norm
+    monkeypatch.setattr(rowwise, "rms_norm", lambda rows, *rest: plain(rows, *rest) * (1.0 + 1e-6 * (len(rows) == 9)))
+    variance = settled()[1]
+    assert variance == "the logits of LlamaForCausalLM depend on how rows are batched (float32)"
+
+
+def test_a_stricter_shape_mends_what_only_a_whole_forward_shows(model: LanguageModel, monkeypatch: Patch) -> None:
+    answers = iter(["it varies", "it varies", ""])
+    monkeypatch.setattr(call_search, "find_variance", lambda *_: next(answers))
+    model, varying = settled()
+    assert varying == "" and model.exact and model.calls.most_queries == 32 and model.calls.rows
+
+
+def test_no_call_has_more_rows_than_were_tried(model: LanguageModel, monkeypatch: Patch) -> None:
+    """A long prompt beside many verifies; and an output head, which is tried with fewer."""
+    product(monkeypatch, lambda out, rows, layer: scaled(out, slice(None), len(rows) > (32 if layer.is_huge else 512)))
+    monkeypatch.setattr(linear, "HUGE", 128 * 512 - 1)  # the head's values
+    model, varying = settled()
+    assert varying == "" and not model.calls.rows
+    layers = list({layer.is_huge: layer for layer in tiled_linears(model.network)}.values())
+    assert len(layers) == 2
+    for layer in layers:
+        rows = torch.randn(1300, layer.in_features, generator=torch.Generator().manual_seed(0))
+        whole = layer(rows)
+        assert torch.equal(layer(rows[:7]), whole[:7]) and torch.equal(layer(rows[1290:]), whole[1290:])
+
+
+def test_bits_that_change_by_a_place_far_behind(model: LanguageModel, monkeypatch: Patch) -> None:
+    product(monkeypatch, lambda out, rows, layer: scaled(out, slice(64, None), len(rows) > 64))
+    model, varying = settled()
+    assert varying == "" and model.calls.rows in (16, 32, 64)
+    assert plays_exactly(model)
+
+
+def test_nothing_of_the_model_is_changed_by_looking(model: LanguageModel) -> None:
+    before = model.calls
+    found = find_calls(model)
+    assert model.calls == before and {
+        layer.calls for layer in model.network.modules() if isinstance(layer, TiledLinear)
+    } == {before}
+    tried = "whole tiles" if found.calls.rows else f"{len(COUNTS)} of {len(COUNTS)} numbers of rows"
+    assert f"kinds of products with {tried}, 1 of attention" in found.tried
+
+
+def test_a_search_that_has_no_time_says_how_much_it_tried(model: LanguageModel, monkeypatch: Patch) -> None:
+    """At one and two rows some processors vary, from the first numbers on; here none does."""
+    monkeypatch.setattr(
+        TiledLinear, "multiply", lambda self, rows: torch.stack([row[:1] for row in rows]).expand(-1, self.out_features)
+    )
+    found = find_calls(model, seconds=0.0)
+    assert found.variance == "" and f"with 6 of {len(COUNTS)} numbers of rows" in found.tried
+
+
+def test_a_large_model_is_tried_by_its_first_layers(model: LanguageModel, monkeypatch: Patch) -> None:
+    model.allocate(3, 640)
+    layers, shapes = model.network.blocks, model.shapes  # type: ignore[union-attr]
+    seen: set[int] = set()
+    plain = LanguageModel.forward
+
+    def watch(self: LanguageModel, *rest: Any) -> Tensor:
+        seen.add(len(self.network.blocks))  # type: ignore[arg-type]
+        return plain(self, *rest)
+
+    monkeypatch.setattr(LanguageModel, "forward", watch)
+    monkeypatch.setattr(batch_invariance, "OPERATIONS", 1.0)
+    assert find_variance(model) == "" and seen == {1}
+    assert model.network.blocks is layers and model.shapes is shapes
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 5])
+@pytest.mark.parametrize("size", [64, 333, 1000, 4864])
+def test_activations_do_not_see_how_many_rows_there_are(size: int, threads: int) -> None:
+    """torch's vector loops end where a thread's share does, and the rest is computed otherwise."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        values = torch.randn(130, 2 * size, generator=torch.Generator().manual_seed(0))
+        for function in (torch.nn.functional.silu, torch.nn.functional.gelu, torch.sigmoid):
+            whole = steady(function, values)
+            assert all(torch.equal(steady(function, values[:rows]), whole[:rows]) for rows in (1, 2, 3, 8, 16, 31, 64))
+        whole = silu_mul(values)
+        assert all(torch.equal(silu_mul(values[:rows]), whole[:rows]) for rows in (1, 2, 3, 8, 16, 31, 64))
+        if size % 64 == 0:
+            assert all(rows <= steady_rows(rows, size) < rows + 2 * threads for rows in (1, 7, 100))
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("threads", [16, 64])
+def test_many_threads_do_not_pad_few_rows_to_many(threads: int, monkeypatch: Patch) -> None:
+    computed: list[int] = []
+
+    def count(values: torch.Tensor) -> torch.Tensor:
+        computed.append(values.numel())
+        return values
+
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    values = torch.randn(8, 4864)
+    assert torch.equal(steady(count, values), values)
+    assert sum(computed) <= 2 * values.numel() and max(computed) <= 16384
+
+
+@pytest.mark.parametrize("architecture", ["gpt2", "gpt_neox", "starcoder2", "gemma3", "phi3"])
+def test_activations_of_transformers_layers_are_replaced(architecture: str) -> None:
+    model = tiny_model(architecture)
+    names = [type(module).__name__ for module in model.network.modules()]
+    assert "SteadyActivation" in names
+    assert replace_activations(model.network) == 0, "none is left, none is wrapped twice"
+
+
+@pytest.mark.parametrize("threads", [3, 4])
+def test_more_threads_than_one_are_exact(threads: int) -> None:
+    """Shares of a row's activations end elsewhere for each number of rows."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        for architecture in ("llama", "gpt2"):
+            change = {"intermediate_size": 4864} if architecture == "llama" else {"n_inner": 4864}
+            assert plays_exactly(tiny_model(architecture, **change), 60)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_shape_is_read_as_it_was_written() -> None:
+    shape = CallShape(rows=32, queries=8, most_queries=32, sizes=32)
+    assert CallShape.from_dict(shape.as_dict()) == shape
+    for wrong in ({"rows": -1}, {"queries": 0}, {"queries": 8, "most_queries": 4}, {"rows": 1.5}, {"keys": 10**9}):
+        with pytest.raises(ValueError):
+            CallShape.from_dict({**shape.as_dict(), **wrong})
+    with pytest.raises(TypeError):
+        CallShape.from_dict({"tiles": 3})
+    assert (
+        replace(shape, rows=0, least=2).label
+        == "2 or more rows a product, query rows by 8, at most 32, heads padded to 32"
+    )
+
+
+@pytest.mark.parametrize(("queries", "most"), call_search.QUERIES)
+def test_no_query_row_is_attended_alone(queries: int, most: int) -> None:
+    """torch's attention cuts a call's query rows by 32, 64 or 256, and one that is left over goes through another
+    product; in bfloat16 a trial sees that too seldom to rely on it.
+    """
+    calls = CallShape(queries=queries, most_queries=most)
+    for count in range(1, 2000):
+        _, each = calls.query_tiles(count)
+        assert each % 32 != 1, f"{count} rows"
