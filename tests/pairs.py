@@ -22,6 +22,8 @@ from codespec.models.call_search import Finding
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import wrap
 from codespec.proposers.base import NOTHING, Proposer
+from codespec.proposers.chain import ChainProposer
+from codespec.proposers.draft_model import DraftModel
 from codespec.sequence import Cap, Draft, Sequence
 from codespec.text.tokenizer import TextTokenizer
 from codespec.types import Completion, CompletionRequest, Stats
@@ -104,6 +106,12 @@ def build(
     return engine
 
 
+def drafters(engine: Engine) -> list[DraftModel]:
+    """The language models among an engine's proposers."""
+    parts = engine.proposer.proposers if isinstance(engine.proposer, ChainProposer) else (engine.proposer,)
+    return [part for part in parts if isinstance(part, DraftModel)]
+
+
 def _as_it_is(model: LanguageModel, *_: object) -> Finding:
     return Finding(model.calls)
 
@@ -155,7 +163,7 @@ def total(done: Several[Completion]) -> Stats:
     return stats
 
 
-class Scripted:
+class Scripted(Proposer):
     """A proposer that says what `draft` says. Notes every draft in `said`."""
 
     name = "scripted"
@@ -173,13 +181,6 @@ class Scripted:
     def draft(self, sequence: Sequence, cap: Cap) -> Draft:
         """Nothing, here."""
         return NOTHING
-
-    def read(self, sequence: Sequence) -> bool:
-        """There is nothing to read."""
-        return False
-
-    def commit(self, sequence: Sequence) -> None:
-        """Nothing is kept."""
 
     def release(self, sequence: Sequence) -> None:
         """Notes who is over."""

@@ -16,7 +16,7 @@ from codespec.bench.pair import Pair
 from codespec.engine.candidates import to_candidates
 from codespec.engine.engine import Engine
 from codespec.models.language_model import LanguageModel
-from codespec.proposers.base import NOTHING, budget_bytes
+from codespec.proposers.base import NOTHING, Proposer, budget_bytes
 from codespec.proposers.draft_model import DraftModel
 from codespec.proposers.suffix import SuffixProposer, end_after_spaces
 from codespec.sequence import Cap, Draft, Sequence
@@ -71,7 +71,7 @@ class Recording:
     read: list[int] = field(default_factory=list)
 
 
-class Listener:
+class Listener(Proposer):
     """Stands where the proposer stands, has every proposer draft at full length, and proposes nothing."""
 
     name = "listener"
@@ -98,10 +98,6 @@ class Listener:
                     guess = Guess(draft, self._spelled(sequence, cap, draft))
                     self.heard[sequence].guesses[sequence.num_generated][part.name] = guess
         return [NOTHING] * len(sequences)
-
-    def read(self, sequence: Sequence) -> bool:
-        """There are no warm-ups here."""
-        return False
 
     def commit(self, sequence: Sequence) -> None:
         """Tells the proposers."""

@@ -88,7 +88,7 @@ class ReplayTarget(LanguageModel):
         return [text[place] if place < len(text) else 0 for place in range(first, first + part.keep)]
 
 
-class ReplayLookup:
+class ReplayLookup(Proposer):
     """Drafts what the lookup drafted here, cut as it cuts."""
 
     name = SuffixProposer.name
@@ -104,16 +104,6 @@ class ReplayLookup:
         self._tape.open.drafts += sum(bool(draft.text) for draft in drafts)
         return drafts
 
-    def read(self, sequence: Sequence) -> bool:
-        """There are no warm-ups here."""
-        return False
-
-    def commit(self, sequence: Sequence) -> None:
-        """Nothing is kept."""
-
-    def release(self, sequence: Sequence) -> None:
-        """Nothing is kept."""
-
     def _draft(self, sequence: Sequence, cap: Cap) -> Draft:
         guess = self._tape.playing[sequence].guesses[sequence.num_generated].get(self.name)
         if guess is None or not cap.goes_on(guess.draft.confidences):
@@ -121,7 +111,7 @@ class ReplayLookup:
         return cut_lookup(guess.draft, sequence, cap)
 
 
-class ReplayDrafter:
+class ReplayDrafter(Proposer):
     """Drafts what the drafting model drafted here, unit by unit, and notes the forwards that this takes."""
 
     name = DraftModel.name
@@ -151,10 +141,6 @@ class ReplayDrafter:
             self._tape.open.forwards += [(unread, going[0]), *((count, count) for count in going[1:])]
         self._tape.open.drafts += sum(bool(draft.text) and draft.ids is None for draft in drafts)
         return drafts
-
-    def read(self, sequence: Sequence) -> bool:
-        """There are no warm-ups here."""
-        return False
 
     def commit(self, sequence: Sequence) -> None:
         """Nothing yet."""

@@ -24,7 +24,6 @@ from codespec.engine.policies import choose_policy
 from codespec.engine.tuning import MOST_CHUNK
 from codespec.models.model_check import quiet
 from codespec.proposers.chain import ChainProposer
-from codespec.proposers.draft_model import DraftModel
 from codespec.speculation.policy import DraftLengthPolicy, FixedLength
 from codespec.types import CompletionRequest, Stats
 
@@ -71,7 +70,9 @@ class Ours:
 
     def __init__(self, engine: Engine, config: EngineConfig, speculate: bool) -> None:
         self.name, self.dtype, self.exact = ON if speculate else OFF, config.dtype, engine.target.exact
-        self._pair = Pair(engine.target, _drafter(engine), engine.context, engine.warmup)
+        self._pair = Pair(
+            engine.target, next(iter(engine.proposer.models.values()), None), engine.context, engine.warmup
+        )
         self._wanted = (config.proposers,) if config.proposers != "chain" else self._pair.sources
         self._speculate = speculate
         self._policy = self._new_policy(config)
@@ -147,12 +148,6 @@ def read_prompts(engine: Engine, requests: Sequence[CompletionRequest]) -> list[
     admission = Admission(engine.target, engine.context)
     admitted = [admission.admit(request)[0] for request in requests]
     return [Prompt(one.request, tuple(one.prompt_ids), tuple(sorted(one.eos_ids))) for one in admitted]
-
-
-def _drafter(engine: Engine) -> Any:
-    """The model that guesses in an engine, if one does."""
-    parts = engine.proposer.proposers if isinstance(engine.proposer, ChainProposer) else (engine.proposer,)
-    return next((part.model for part in parts if isinstance(part, DraftModel)), None)
 
 
 Runs = Mapping[Racer, Sequence[Run]]

@@ -5,14 +5,12 @@ limits; knows no slots and no drafts.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import replace
 
 from codespec_grammars import find_language, read_surroundings
 
 from codespec.errors import RequestError
 from codespec.models.language_model import LanguageModel
-from codespec.proposers.draft_model import DraftModel
 from codespec.sequence import Sequence
 from codespec.text.ending import Ending
 from codespec.text.fim import FimMissing, FimTemplate, Prompt, build_prompt, find_template
@@ -180,14 +178,6 @@ def check_request(request: CompletionRequest, context: int) -> None:
     _demand(request.rule == "match" or not request.heal, "rule", "match where a word is healed")
     plain = not (request.suffix or request.snippets or request.heal) and request.shape == "raw"
     _demand(plain or not request.prompt_ids, "prompt_ids", "alone: raw, without suffix, snippets and healing")
-
-
-def demand_shared(drafters: Iterable[DraftModel], length: int) -> None:
-    """Raises RequestError where a drafter could not show the chances of what it draws, in a text of so many tokens."""
-    for drafter in drafters:
-        _demand(drafter.shared, "rule", "match: this drafter has a vocabulary of its own")
-        fits = f"match, or the text shorter: with the prompt {length} tokens, and the drafter reads {drafter.context}"
-        _demand(length <= drafter.context, "rule", fits)
 
 
 def _demand(holds: bool, field: str, range_: str) -> None:

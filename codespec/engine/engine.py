@@ -1,6 +1,6 @@
 """The engine: many requests, one target, a proposer, one step at a time.
 
-One step is schedule → caps → propose → retokenize → trim → verify → commit. Knows requests and the order of things; the
+One round is schedule, propose, retokenize, trim, verify, accept, commit. Knows requests and the order of things; the
 parts know how. Not thread-safe: one thread calls it.
 """
 
@@ -11,27 +11,28 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from codespec.engine.admission import Admission, demand_shared
+from codespec.engine.admission import Admission
 from codespec.engine.candidates import keep_drawn, to_candidates
 from codespec.engine.commit import commit, completion_of, conclude
-from codespec.engine.metrics import Laps, Metrics
+from codespec.engine.metrics import Metrics, RoundRecord
 from codespec.engine.scheduler import Scheduler
 from codespec.models.call_shape import FAST
 from codespec.models.language_model import LanguageModel
 from codespec.models.slots import CacheUse
 from codespec.proposers.base import NOTHING, Proposer
 from codespec.proposers.chain import ChainProposer
-from codespec.proposers.draft_model import DraftModel
-from codespec.sequence import Candidates, Draft, Sequence, Verdict
-from codespec.speculation.policy import DraftLengthPolicy
+from codespec.sequence import Candidates, Cap, Draft, Sequence, Verdict
+from codespec.speculation.policy import DraftLengthPolicy, FixedLength
 from codespec.types import Completion, CompletionRequest, Event, FinishReason, Mode
 from codespec.verify.acceptance import AcceptanceRule, MatchRule
 from codespec.verify.verifier import Turn, Verifier
 
+PLAIN = FixedLength(0)
+
 
 class Engine:
-    """Completes requests with a target and, if it has a proposer, sooner. The target has `slots` in its cache: as many
-    as requests run at once (0), or more, so that what was completed lately stays warm.
+    """Completes requests with a target and, by what a proposer drafts, sooner. The target has `slots` in its cache: as
+    many as requests run at once (0), or more, so that what was completed lately stays warm.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class Engine:
         notes: list[str] | None = None,
     ) -> None:
         self.target = target
-        self.proposer = proposer
+        self.proposer = proposer or ChainProposer(())
         self.policy = policy
         self.warmup = warmup
         self.speculate = speculate
@@ -91,15 +92,7 @@ class Engine:
     @property
     def caches(self) -> dict[str, CacheUse]:
         """What the caches of target and drafter hold; may be read from another thread."""
-        found = {"target": CacheUse.of(self._scheduler.pool, self.target.cache)}
-        for drafter in self._drafters:
-            found["drafter"] = CacheUse.of(drafter.slots, drafter.model.cache)
-        return found
-
-    @property
-    def _drafters(self) -> list[DraftModel]:
-        parts = self.proposer.proposers if isinstance(self.proposer, ChainProposer) else (self.proposer,)
-        return [part for part in parts if isinstance(part, DraftModel)]
+        return {"target": CacheUse.of(self._scheduler.pool, self.target.cache), **self.proposer.caches}
 
     @classmethod
     def load(cls, **settings: Any) -> Engine:
@@ -157,8 +150,7 @@ class Engine:
         sequences = self._admission.admit(request)
         for sequence in sequences:
             sequence.stats.admit_ms = (time.perf_counter() - began) * 1000
-        if request.rule == "rejection":
-            demand_shared(self._drafters, sequences[0].length_limit)
+        self.proposer.check(request, sequences[0].length_limit)
         return sequences
 
     def _queue(self, sequences: list[Sequence], request: CompletionRequest) -> None:
@@ -193,43 +185,59 @@ class Engine:
     def _pause(self, sequences: list[Sequence]) -> None:
         for sequence in sequences:
             self._scheduler.pause(sequence)
-            for drafter in self._drafters:
-                drafter.release(sequence)
+            self.proposer.pause(sequence)
 
     def _round(self, scheduled: list[tuple[Sequence, int]]) -> None:
-        """Prompts are read, and who has read writes."""
-        laps = Laps()
-        sequences = [sequence for sequence, _ in scheduled]
-        self._prepare(scheduled)
-        drafts, candidates = self._draft(sequences, laps)
-        turns = [Turn(s, feed, c) for (s, feed), c in zip(scheduled, candidates, strict=True)]
-        verdicts = self._verifier.verify(turns)
-        laps.verify = laps.split()
-        tokens = [self._commit(*turn) for turn in zip(turns, verdicts, drafts, strict=True)]
-        laps.rest += laps.split()
-        self._book(turns, tokens, laps)
-        for sequence in sequences:
-            if sequence.finish_reason:
-                self._finish(sequence, sequence.finish_reason)
-
-    def _draft(self, sequences: list[Sequence], laps: Laps) -> tuple[list[Draft], list[Candidates]]:
-        """What is guessed of each text, and what of it is verified. Among audits alone nobody is asked: being asked
-        is something that a policy learns from.
+        """Speculative decoding as of Leviathan et al. 2023, but drafts are text. Who still reads its prompt takes part
+        without a draft.
         """
-        if all(sequence.audit for sequence in sequences):
-            return [NOTHING] * len(sequences), [Candidates()] * len(sequences)
-        wanted = self.policy.caps(sequences)
-        caps = [
-            cap if cap.tokens <= s.room else replace(cap, tokens=s.room)
-            for s, cap in zip(sequences, wanted, strict=True)
+        record, sequences = RoundRecord(), [sequence for sequence, _ in scheduled]
+        with record.timed("schedule"):
+            caps = self._caps(scheduled)
+        with record.timed("propose"):
+            drafts = self._propose(sequences, caps)
+        with record.timed("retokenize"):
+            proposed = to_candidates(self.target.tokenizer, sequences, drafts, caps)
+            turns = self._trim(scheduled, proposed)
+        with record.timed("verify"):
+            verdicts = self._verifier.accept(turns, self._verifier.verify(turns))
+        with record.timed("commit"):
+            tokens = [self._commit(*turn) for turn in zip(turns, verdicts, drafts, strict=True)]
+        self._book(record, turns, tokens)
+
+    def _caps(self, scheduled: list[tuple[Sequence, int]]) -> list[Cap]:
+        """How many target tokens may be drafted for each: what the policy says, and never more than the request still
+        needs beside its bonus token. None while a prompt is read or has too little context.
+        """
+        for sequence, feed in scheduled:
+            speculates = self._speculates(sequence)
+            ready = speculates and feed == sequence.num_pending and len(sequence.ids) >= self.warmup
+            sequence.feed = feed
+            sequence.room = max(0, sequence.remaining - 1) if ready else 0
+            if speculates and not sequence.num_generated:
+                for source in self.proposer.warm_for(sequence.request.owner):
+                    sequence.outlook.read_by.setdefault(source, sequence.stats.cached_tokens)
+        sequences = [sequence for sequence, _ in scheduled]
+        wanted = self._policy_of(sequences).caps(sequences)
+        return [
+            cap if cap.tokens <= sequence.room else replace(cap, tokens=sequence.room)
+            for sequence, cap in zip(sequences, wanted, strict=True)
         ]
-        laps.rest += laps.split()
-        drafts = self.proposer.propose(sequences, caps) if self.proposer else [NOTHING] * len(sequences)
-        laps.draft = laps.split()
-        proposed = to_candidates(self.target.tokenizer, sequences, drafts, caps)
-        candidates = keep_drawn(proposed, self.policy.trim(sequences, proposed))
-        laps.retokenize = laps.split()
-        return drafts, candidates
+
+    def _policy_of(self, sequences: list[Sequence]) -> DraftLengthPolicy:
+        """The policy; but audits alone do not ask it: being asked is something that it learns from."""
+        return PLAIN if all(sequence.audit for sequence in sequences) else self.policy
+
+    def _propose(self, sequences: list[Sequence], caps: list[Cap]) -> list[Draft]:
+        if all(sequence.audit for sequence in sequences):
+            return [NOTHING] * len(sequences)
+        return self.proposer.propose(sequences, caps)
+
+    def _trim(self, scheduled: list[tuple[Sequence, int]], proposed: list[Candidates]) -> list[Turn]:
+        """What of the drafts is verified, behind what each sequence feeds."""
+        sequences = [sequence for sequence, _ in scheduled]
+        candidates = keep_drawn(proposed, self._policy_of(sequences).trim(sequences, proposed))
+        return [Turn(sequence, feed, own) for (sequence, feed), own in zip(scheduled, candidates, strict=True)]
 
     def _commit(self, turn: Turn, verdict: Verdict | None, draft: Draft) -> int:
         """Writes what the target chose and tells those who learn from it; returns how many tokens it was."""
@@ -240,30 +248,17 @@ class Engine:
             return 0
         self.metrics.count_round(turn.sequence, turn.candidates, taken)
         self.policy.observe(turn.sequence, turn.candidates, verdict)
-        if self.proposer:
-            self.proposer.commit(turn.sequence)
+        self.proposer.commit(turn.sequence)
         return len(taken.committed)
-
-    def _prepare(self, scheduled: list[tuple[Sequence, int]]) -> None:
-        """Tells each sequence what it feeds and how much may be drafted: nothing while it prefills or has too little
-        context, and never more than the request still needs beside its bonus token.
-        """
-        for sequence, feed in scheduled:
-            ready = self._speculates(sequence) and feed == sequence.num_pending and len(sequence.ids) >= self.warmup
-            sequence.feed = feed
-            sequence.room = max(0, sequence.remaining - 1) if ready else 0
-            for drafter in () if sequence.num_generated else self._drafters:
-                if drafter.slots.holds(sequence.request.owner):  # so it has read about as much as the target
-                    sequence.outlook.read_by.setdefault(drafter.name, sequence.stats.cached_tokens)
 
     def _speculates(self, sequence: Sequence) -> bool:
         asked = sequence.request.speculate
-        return bool(self.proposer) and (self.speculate if asked is None else asked)
+        return self.speculate if asked is None else asked
 
     def _read_ahead(self) -> None:
         """A warm-up that the target has read is read by the proposer too, a piece a step; then it is over."""
         for sequence in [s for s in self._scheduler.running if s.only_reads and not s.num_wanted]:
-            if self.proposer is None or not (self._speculates(sequence) and self.proposer.read(sequence)):
+            if not (self._speculates(sequence) and self.proposer.read(sequence)):
                 self._finish(sequence, "length")
 
     def _expire(self) -> None:
@@ -276,38 +271,35 @@ class Engine:
 
     def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
         self._scheduler.remove(sequence)
-        if self.proposer and not sequence.audit:
+        if not sequence.audit:
             self.proposer.release(sequence)
         sequence.stats.total_ms = (time.perf_counter() - sequence.started) * 1000
         conclude(sequence, reason)
         if not sequence.audit:
             self.metrics.count_end(sequence.stats)
 
-    def _book(self, turns: list[Turn], tokens: list[int], laps: Laps) -> None:
-        laps.context = sum(turn.sequence.outlook.seconds for turn in turns)
-        laps.tokens, laps.prefilled = sum(tokens), sum(turn.feed for turn in turns if turn.sequence.stats.rounds <= 1)
+    def _book(self, record: RoundRecord, turns: list[Turn], tokens: list[int]) -> None:
+        """Counts the round for the engine and for each sequence, and ends what has ended."""
+        record.tokens = sum(tokens)
+        record.prefilled = sum(turn.feed for turn in turns if turn.sequence.stats.rounds <= 1)
         reading = sum(turn.feed for turn in turns if turn.feed > 1)
-        laps.reading = reading / sum(turn.feed + len(turn.candidates.ids) for turn in turns)
+        record.prompt_share = reading / sum(turn.feed + len(turn.candidates.ids) for turn in turns)
+        record.context = sum(turn.sequence.outlook.seconds for turn in turns)
         plain = 0.0 if reading else self._plain_round(turns)
-        laps.plain = plain * laps.tokens / len(turns)
-        self.metrics.count_step(laps)
+        record.plain = plain * record.tokens / len(turns)
+        self.metrics.count_step(record)
         for turn, count in zip(turns, tokens, strict=True):
-            stats = turn.sequence.stats
-            if plain:
-                stats.decode_ms += laps.total * 1000
-                stats.plain_ms += plain * count * 1000
-            stats.draft_ms += laps.draft * 1000
-            stats.retokenize_ms += laps.retokenize * 1000
-            stats.context_ms += turn.sequence.outlook.seconds * 1000
+            record.add_to(turn.sequence.stats, prompt=turn.feed > 1)
+            turn.sequence.stats.context_ms += turn.sequence.outlook.seconds * 1000
             turn.sequence.outlook.seconds = 0.0
-            stats.other_ms += laps.rest * 1000
-            if turn.feed > 1:
-                stats.prefill_ms += laps.verify * 1000
-            else:
-                stats.verify_ms += laps.verify * 1000
+            if plain:
+                turn.sequence.stats.decode_ms += record.total * 1000
+                turn.sequence.stats.plain_ms += plain * count * 1000
+            if turn.sequence.finish_reason:
+                self._finish(turn.sequence, turn.sequence.finish_reason)
 
     def _plain_round(self, turns: list[Turn]) -> float:
         """Seconds in which plain decoding would have written one token of each; 0 where no cost table says."""
-        costs = self.policy.costs
+        costs = self._policy_of([turn.sequence for turn in turns]).costs
         length = sum(len(turn.sequence.ids) for turn in turns) / len(turns)
         return costs.plain(len(turns), length) if costs else 0.0

@@ -9,6 +9,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -58,21 +60,21 @@ class Metrics:
         """Seconds spent in steps."""
         return self.draft_s + self.retokenize_s + self.prefill_s + self.verify_s + self.rest_s
 
-    def count_step(self, laps: Laps) -> None:
+    def count_step(self, record: RoundRecord) -> None:
         """Adds one step."""
         with self.lock:
             self.steps += 1
-            self.context_s += laps.context
-            self.draft_s += laps.draft
-            self.retokenize_s += laps.retokenize
-            self.prefill_s += laps.verify * laps.reading
-            self.verify_s += laps.verify * (1.0 - laps.reading)
-            self.rest_s += laps.rest
-            self.prefilled += laps.prefilled
-            if laps.plain:
-                self.goodput_tokens += laps.tokens
-                self.goodput_s += laps.total
-                self.plain_s += laps.plain
+            self.context_s += record.context
+            self.draft_s += record.propose
+            self.retokenize_s += record.retokenize
+            self.prefill_s += record.verify * record.prompt_share
+            self.verify_s += record.verify * (1.0 - record.prompt_share)
+            self.rest_s += record.rest
+            self.prefilled += record.prefilled
+            if record.plain:
+                self.goodput_tokens += record.tokens
+                self.goodput_s += record.total
+                self.plain_s += record.plain
 
     def count_round(self, sequence: Sequence, candidates: Candidates, taken: Verdict) -> None:
         """Adds one sequence's verified round; `taken` is what of the verdict became text."""
@@ -122,26 +124,49 @@ def outcome(drafted: int, accepted: int) -> str:
     return "partial" if accepted else "none"
 
 
-class Laps:
-    """Stopwatch of one step: `split` returns the seconds since the last split.
+@dataclass(slots=True)
+class RoundRecord:
+    """One round: seconds by phase, and what it gave.
 
-    `reading` is the share of the forward's rows that prompts had, `prefilled` those rows; `tokens` were committed;
-    `plain` is what plain decoding would have taken for them, 0 where that is not known.
+    `context`, following the syntax, is part of the phases. `prompt_share` is the share of the forward's rows that
+    prompts had, `prefilled` those rows; `tokens` were committed; `plain` is what plain decoding would have taken for
+    them, 0 where that is not known.
     """
 
-    def __init__(self) -> None:
-        self._last = time.perf_counter()
-        self.context = self.draft = self.retokenize = self.verify = self.rest = 0.0
-        self.reading = self.plain = 0.0
-        self.prefilled = self.tokens = 0
+    schedule: float = 0.0
+    propose: float = 0.0
+    retokenize: float = 0.0
+    verify: float = 0.0
+    commit: float = 0.0
+    context: float = 0.0
+    prompt_share: float = 0.0
+    prefilled: int = 0
+    tokens: int = 0
+    plain: float = 0.0
+
+    @contextmanager
+    def timed(self, phase: str) -> Iterator[None]:
+        """Adds the time of the block to a phase."""
+        began = time.perf_counter()
+        yield
+        setattr(self, phase, getattr(self, phase) + time.perf_counter() - began)
+
+    @property
+    def rest(self) -> float:
+        """Seconds around drafts and forward."""
+        return self.schedule + self.commit
 
     @property
     def total(self) -> float:
-        """Seconds of the whole step."""
-        return self.draft + self.retokenize + self.verify + self.rest
+        """Seconds of the whole round."""
+        return self.propose + self.retokenize + self.verify + self.rest
 
-    def split(self) -> float:
-        """Seconds since the last split (or the start)."""
-        now = time.perf_counter()
-        lap, self._last = now - self._last, now
-        return lap
+    def add_to(self, stats: Stats, *, prompt: bool) -> None:
+        """Adds the phases to one sequence's stats; the forward as prefill where it read a `prompt`."""
+        stats.draft_ms += self.propose * 1000
+        stats.retokenize_ms += self.retokenize * 1000
+        stats.other_ms += self.rest * 1000
+        if prompt:
+            stats.prefill_ms += self.verify * 1000
+        else:
+            stats.verify_ms += self.verify * 1000

@@ -13,7 +13,6 @@ from codespec.engine.pricing import price
 from codespec.engine.tuning import longest_draft
 from codespec.models.language_model import LanguageModel
 from codespec.proposers.base import Proposer
-from codespec.proposers.chain import ChainProposer
 from codespec.speculation.cost_policy import CostPolicy
 from codespec.speculation.policy import (
     ConfidenceStopped,
@@ -57,13 +56,11 @@ def _cost_policy(
     drafter: LanguageModel | None,
     notes: MutableSequence[str],
 ) -> CostPolicy:
-    sources = [part.name for part in proposer.proposers] if isinstance(proposer, ChainProposer) else [proposer.name]
-    drafters = {} if drafter is None else {sources[-1]: drafter}
     learned = Learned(pair_fingerprint(target, drafter), notes) if config.learn else None
-    costs = price(target, drafters, notes)
+    costs = price(target, proposer.models, notes)
     return CostPolicy(
         costs,
-        sources,
+        proposer.names,
         tokens=longest_draft(config.draft_tokens, costs, target.calls.rows),
         syntax=config.policy == "cost+syntax",
         acceptance=learned.load() if learned else None,

@@ -1,37 +1,65 @@
-"""The seam behind which every guess is made. Knows drafts as text; knows nothing of how the target checks them."""
+"""The seam behind which every guess is made. Knows drafts as text; does not know how the target checks them."""
 
 from __future__ import annotations
 
 import collections.abc
-from typing import Protocol
+from collections.abc import Mapping
 
+from codespec.models.language_model import LanguageModel
+from codespec.models.slots import CacheUse
 from codespec.sequence import Cap, Draft, Sequence
+from codespec.types import CompletionRequest, Owner
 
 NOTHING = Draft()
 
 
-class Proposer(Protocol):
-    """Anything that guesses what comes next: a lookup, a small model, or several behind one another."""
+class Proposer:
+    """Guesses what comes next: a lookup, a small model, or several of them in a chain. All but `propose` has a default
+    for a proposer that keeps nothing of a sequence.
+    """
 
     name: str
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The sources that its drafts may have, cheapest first."""
+        return (self.name,)
+
+    @property
+    def models(self) -> Mapping[str, LanguageModel]:
+        """The language models that draft, by source."""
+        return {}
+
+    @property
+    def caches(self) -> Mapping[str, CacheUse]:
+        """What they hold, by the model's role; may be read from another thread."""
+        return {}
+
+    def check(self, request: CompletionRequest, length: int) -> None:
+        """Raises RequestError for a request whose text, of up to `length` target tokens, it can't draft as asked."""
+
+    def warm_for(self, owner: Owner) -> tuple[str, ...]:
+        """The sources that have read about as much of this owner's text as the target has."""
+        return ()
 
     def propose(
         self, sequences: collections.abc.Sequence[Sequence], caps: collections.abc.Sequence[Cap]
     ) -> list[Draft]:
-        """One draft a sequence, empty where it has nothing to say or the cap is 0. Does not change the sequences."""
-        ...
+        """One draft a sequence, empty where it has no guess or the cap is 0. Does not change the sequences."""
+        raise NotImplementedError
 
     def read(self, sequence: Sequence) -> bool:
         """Reads a piece of the sequence's text ahead of its first draft; whether there is more to read."""
-        ...
+        return False
 
     def commit(self, sequence: Sequence) -> None:
         """The sequence has grown by what the target chose."""
-        ...
+
+    def pause(self, sequence: Sequence) -> None:
+        """Others run for a while: its slots may go."""
 
     def release(self, sequence: Sequence) -> None:
-        """The sequence is over; whatever was kept for it may go."""
-        ...
+        """The sequence is over: whatever was kept for it may go."""
 
 
 def budget_bytes(sequence: Sequence, cap: Cap) -> int:

@@ -3,18 +3,39 @@
 from __future__ import annotations
 
 import collections.abc
+from collections.abc import Mapping
 
+from codespec.models.language_model import LanguageModel
+from codespec.models.slots import CacheUse
 from codespec.proposers.base import NOTHING, Proposer
 from codespec.sequence import Cap, Draft, Sequence
+from codespec.types import CompletionRequest, Owner
 
 
-class ChainProposer:
-    """Asks the proposers in turn; only sequences still without a draft go on to the next one."""
+class ChainProposer(Proposer):
+    """Asks the proposers in turn; only sequences still without a draft go on to the next one. An empty chain drafts
+    nothing.
+    """
 
     name = "chain"
 
     def __init__(self, proposers: collections.abc.Sequence[Proposer]) -> None:
         self.proposers = tuple(proposers)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Those of all proposers, in their order."""
+        return tuple(name for proposer in self.proposers for name in proposer.names)
+
+    @property
+    def models(self) -> Mapping[str, LanguageModel]:
+        """Those of all proposers."""
+        return {name: model for proposer in self.proposers for name, model in proposer.models.items()}
+
+    @property
+    def caches(self) -> Mapping[str, CacheUse]:
+        """Those of all proposers."""
+        return {name: use for proposer in self.proposers for name, use in proposer.caches.items()}
 
     def propose(
         self, sequences: collections.abc.Sequence[Sequence], caps: collections.abc.Sequence[Cap]
@@ -31,6 +52,15 @@ class ChainProposer:
                 drafts[i] = draft
         return drafts
 
+    def check(self, request: CompletionRequest, length: int) -> None:
+        """Each proposer must be able to."""
+        for proposer in self.proposers:
+            proposer.check(request, length)
+
+    def warm_for(self, owner: Owner) -> tuple[str, ...]:
+        """Those of all proposers."""
+        return tuple(name for proposer in self.proposers for name in proposer.warm_for(owner))
+
     def read(self, sequence: Sequence) -> bool:
         """Each proposer reads a piece."""
         return any([proposer.read(sequence) for proposer in self.proposers])
@@ -39,6 +69,11 @@ class ChainProposer:
         """Tells every proposer."""
         for proposer in self.proposers:
             proposer.commit(sequence)
+
+    def pause(self, sequence: Sequence) -> None:
+        """Tells every proposer."""
+        for proposer in self.proposers:
+            proposer.pause(sequence)
 
     def release(self, sequence: Sequence) -> None:
         """Tells every proposer."""

@@ -8,21 +8,23 @@ through. Knows nothing of how the target checks.
 from __future__ import annotations
 
 import collections.abc
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
-from codespec.errors import TokenizerError
+from codespec.errors import RequestError, TokenizerError
 from codespec.models.language_model import LanguageModel
 from codespec.models.rows import Rows
-from codespec.models.slots import SlotPool
-from codespec.proposers.base import NOTHING, budget_bytes
+from codespec.models.slots import CacheUse, SlotPool
+from codespec.proposers.base import NOTHING, Proposer, budget_bytes
 from codespec.proposers.drafter_text import REFILL, DrafterText, open_text
 from codespec.sequence import Cap, Draft, Sequence
 from codespec.text.fim import FimMissing, find_template
 from codespec.text.layout import Layouts
 from codespec.text.tokenizer import TextTokenizer
+from codespec.types import CompletionRequest, Owner
 from codespec.verify.device_sampling import Asked, DeviceSampler
 from codespec.verify.noise import row_key, uniform
 from codespec.verify.sampling import Place, Row, Sampler, chances, draw, prepare
@@ -68,7 +70,7 @@ class Guess:
         return Draft(text, source, tuple(self.ends), tuple(self.confidences), ids, chances)
 
 
-class DraftModel:
+class DraftModel(Proposer):
     """Any causal language model as a proposer, batched over sequences; `context` is in its own tokens, and so is
     `chunk`, what it reads at a time where others would have to wait.
     """
@@ -96,6 +98,35 @@ class DraftModel:
         self.slots = SlotPool(slots)
         self._layouts = Layouts()
         self._texts: dict[Sequence, DrafterText] = {}
+
+    @property
+    def models(self) -> Mapping[str, LanguageModel]:
+        """The drafter."""
+        return {self.name: self.model}
+
+    @property
+    def caches(self) -> Mapping[str, CacheUse]:
+        """The drafter's."""
+        return {"drafter": CacheUse.of(self.slots, self.model.cache)}
+
+    def check(self, request: CompletionRequest, length: int) -> None:
+        """Under rejection the target must see the chances of what is drawn: RequestError where the drafter can't show
+        them.
+        """
+        if request.rule != "rejection":
+            return
+        if not self.shared:
+            raise RequestError("rule must be match: this drafter has a vocabulary of its own.", "rule")
+        if length > self.context:
+            raise RequestError(
+                f"rule must be match, or the text shorter: with the prompt {length} tokens, and the drafter reads "
+                f"{self.context}.",
+                "rule",
+            )
+
+    def warm_for(self, owner: Owner) -> tuple[str, ...]:
+        """Itself, where a slot still holds what it read for the owner."""
+        return (self.name,) if self.slots.holds(owner) else ()
 
     @torch.inference_mode()
     def propose(
@@ -142,8 +173,9 @@ class DraftModel:
             text.cached += len(ids)
         return any(len(text.pending) > 1 for text in texts)
 
-    def commit(self, sequence: Sequence) -> None:
-        """Nothing yet: the next proposal reads what was committed."""
+    def pause(self, sequence: Sequence) -> None:
+        """Frees its slot, as at its end."""
+        self.release(sequence)
 
     def release(self, sequence: Sequence) -> None:
         """Frees the drafter's slot; what it holds may serve the next prompt that begins alike."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import collections.abc
 from collections import deque
 
-from codespec.proposers.base import NOTHING, budget_bytes
+from codespec.proposers.base import NOTHING, Proposer, budget_bytes
 from codespec.sequence import Cap, Draft, Sequence
 
 MIN_MATCH = 3  # bytes: right in a quarter of cases, eight in six of ten (bench/LOG.md); who weighs chances may use them
@@ -21,7 +21,7 @@ ROUND = 512  # bytes at least where a text goes round, so that a run of spaces e
 SPACE = b" \t"
 
 
-class SuffixProposer:
+class SuffixProposer(Proposer):
     """Longest-suffix lookup over what is at hand; `min_match` is in bytes."""
 
     name = "suffix"
@@ -36,13 +36,6 @@ class SuffixProposer:
         """What followed the longest match, up to each cap."""
         own = [cap.of(self.name) for cap in caps]
         return [self._draft(s, cap) if cap.tokens else NOTHING for s, cap in zip(sequences, own, strict=True)]
-
-    def read(self, sequence: Sequence) -> bool:
-        """There is nothing to prepare."""
-        return False
-
-    def commit(self, sequence: Sequence) -> None:
-        """Nothing is kept per sequence: its text is read afresh."""
 
     def release(self, sequence: Sequence) -> None:
         """Remembers the finished text as a source for others of its scope."""

@@ -53,10 +53,15 @@ class Verifier:
         self._held = held_vocabulary(target.tokenizer)
 
     @torch.inference_mode()
-    def verify(self, turns: collections.abc.Sequence[Turn]) -> list[Verdict | None]:
-        """Runs all turns in one forward, rolls rejected positions back, and returns a verdict for those that decide."""
-        logits = self.target.forward([self._rows(turn) for turn in turns])
-        views = self._views(turns, logits)
+    def verify(self, turns: collections.abc.Sequence[Turn]) -> list[View | None]:
+        """Runs all turns in one forward; returns what the target says to each that decides."""
+        return self._views(turns, self.target.forward([self._rows(turn) for turn in turns]))
+
+    @torch.inference_mode()
+    def accept(
+        self, turns: collections.abc.Sequence[Turn], views: collections.abc.Sequence[View | None]
+    ) -> list[Verdict | None]:
+        """Judges the candidates by the views, rolls rejected positions back, and returns a verdict for each view."""
         verdicts = [None if view is None else self._judge(turn, view) for turn, view in zip(turns, views, strict=True)]
         for turn, verdict in zip(turns, verdicts, strict=True):
             self._settle(turn, verdict)

@@ -109,7 +109,7 @@ def test_cancelling_between_rounds() -> None:
         ids = tuple(sequence.ids[len(sequence.prompt_ids) :])
         assert ids == done.token_ids or (sequence in gone and done.token_ids[: len(ids)] == ids)
         assert (sequence.finish_reason == "cancelled") == (sequence in gone)
-    assert engine.proposer is not None and set(engine.proposer.released) == set(running)  # type: ignore[attr-defined]
+    assert set(engine.proposer.released) == set(running)  # type: ignore[attr-defined]
 
 
 def test_cancelling_the_first_of_several_alternatives() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from codespec.engine.metrics import Laps, Metrics
+from codespec.engine.metrics import Metrics, RoundRecord
 from codespec.sequence import Candidates, Verdict
 from codespec.speculation.cost_policy import CostPolicy
 from codespec.speculation.policy import FixedLength, UserCapped
@@ -62,7 +62,7 @@ def test_a_snapshot_is_a_copy() -> None:
     metrics = Metrics()
     before = metrics.snapshot()
     metrics.count_round(sequence(), Candidates((1,), "suffix"), Verdict(1, (1, 2)))
-    metrics.count_step(Laps())
+    metrics.count_step(RoundRecord())
     assert (before.steps, before.committed, +before.tallies) == (0, 0, {}) and metrics.snapshot() == metrics != before
 
 

@@ -18,7 +18,7 @@ from codespec.sequence import Sequence
 from codespec.types import CompletionRequest
 from tests.engine.test_caches import target_gap
 from tests.engine.test_documents import counting_engine
-from tests.pairs import build, model, prompts, run, texts, varied_requests
+from tests.pairs import build, drafters, model, prompts, run, texts, varied_requests
 
 REQUESTS = [replace(request, max_tokens=30) for request in varied_requests(n=2)]
 
@@ -42,11 +42,11 @@ def test_a_pause_changes_no_text(has_room: bool) -> None:
     expected = run(build(model("llama", "gpt2")), REQUESTS, speculate=False)
     drafter = model("gpt_neox", "bytes", seed=1)
     engine = build(model("llama", "gpt2"), drafter=drafter, max_batch=8, prefill_chunk=16)
-    pools = [engine._scheduler.pool, engine._drafters[0].slots]
+    pools = [engine._scheduler.pool, drafters(engine)[0].slots]
     assert min(pool.count for pool in pools) >= 2 * len(REQUESTS)
     if not has_room:
         pools = [SlotPool(8), SlotPool(8)]
-        engine._scheduler.pool, engine._drafters[0].slots = pools
+        engine._scheduler.pool, drafters(engine)[0].slots = pools
     written = run_in_turns(engine, REQUESTS, seed=has_room)
     assert texts([completion_of(sequence) for sequence in written]) == texts(expected)
     assert engine._scheduler.idle and [pool.num_taken for pool in pools] == [0, 0]

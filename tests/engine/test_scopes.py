@@ -15,7 +15,6 @@ REQUEST = CompletionRequest(prefix=prompts()[3], max_tokens=40, document="a", sc
 
 def test_another_scope_begins_as_if_nothing_had_been_asked() -> None:
     engine = build(model("llama", "gpt2"), drafter=model("gpt_neox", "bytes", seed=1), draft_tokens=8)
-    assert engine.proposer is not None
     engine.proposer = ChainProposer([SuffixProposer(), engine.proposer])
     requests = [REQUEST, replace(REQUEST, scope="theirs"), replace(REQUEST, scope=""), REQUEST]
     done = [engine.complete([request])[0] for request in requests]

@@ -14,7 +14,7 @@ from codespec.errors import ConfigError
 from codespec.models.language_model import LanguageModel
 from codespec.types import CompletionRequest
 from tests.engine.test_documents import TEXT, counting_engine, editor, spelling
-from tests.pairs import build, network_for, wrapped
+from tests.pairs import build, drafters, network_for, wrapped
 
 
 @cache
@@ -56,7 +56,7 @@ class TestWarmUps:
     def test_without_speculation_the_drafter_reads_nothing(self) -> None:
         engine = counting_engine("spm")
         editor("mine").ask(engine, max_tokens=0, speculate=False)
-        assert [drafter.slots.num_tokens for drafter in engine._drafters] == [0]
+        assert [drafter.slots.num_tokens for drafter in drafters(engine)] == [0]
         assert engine._scheduler.pool.num_tokens > 100
 
     def test_it_reads_in_pieces(self) -> None:
@@ -83,7 +83,7 @@ def test_a_drafter_that_reads_for_long_holds_nobody_up() -> None:
     """Beside others it reads in pieces; alone at once."""
     for company, most in ((True, 50), (False, 400)):
         engine = counting_engine("spm", chunk=50)
-        (drafter,) = engine._drafters
+        (drafter,) = drafters(engine)
         read, forward = [], drafter.model.forward
         drafter.model.forward = lambda batch: read.append(sum(len(part.ids) for part in batch)) or forward(batch)  # type: ignore[method-assign,assignment,func-returns-value] # noqa: B023
         requests = [CompletionRequest(prefix=TEXT[:1200], max_tokens=20)]

@@ -29,7 +29,6 @@ def toy() -> Iterator[Served]:
     """Speculates with a drafter of another tokenizer; four slots."""
     target, drafter = model("llama", "gpt2", twin=next(TWINS)), model("gpt_neox", "bytes", seed=1, twin=next(TWINS))
     engine = build(target, drafter=drafter, max_batch=4, draft_tokens=3, prefill_chunk=64)
-    assert engine.proposer is not None
     engine.proposer = ChainProposer([SuffixProposer(), engine.proposer])
     with serving(engine, slots=4, queue=300) as served:
         yield served

@@ -72,7 +72,6 @@ def toy_engine(**settings: Any) -> Engine:
     twin = next(TWINS)
     target, drafter = model("llama", "gpt2", twin=twin), model("gpt_neox", "bytes", seed=1, twin=twin)
     engine = build(target, drafter=drafter, **{"max_batch": 4, "draft_tokens": 3, "prefill_chunk": 64, **settings})
-    assert engine.proposer is not None
     engine.proposer = ChainProposer([SuffixProposer(), engine.proposer])
     return engine
 

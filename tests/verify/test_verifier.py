@@ -38,7 +38,7 @@ def test_verdicts_and_lengths(plans: list[tuple[int, int, bool]]) -> None:
         sequence = sequence_of(parrot, slot)
         ids = (*said(parrot, right), *([0] * wrong)) if whole else ()
         turns.append(Turn(sequence, sequence.num_pending if whole else 4, Candidates(tuple(ids))))
-    verdicts = verifier.verify(turns)
+    verdicts = verifier.accept(turns, verifier.verify(turns))
     for turn, verdict, (right, _, whole) in zip(turns, verdicts, plans, strict=True):
         held = parrot.cache.ids[turn.sequence.slot]  # type: ignore[union-attr]
         if not whole:

@@ -10,37 +10,26 @@ from __future__ import annotations
 import collections.abc
 
 from codespec.proposers.base import Proposer
+from codespec.proposers.chain import ChainProposer
 from codespec.sequence import Cap, Draft, Sequence
 
 NEVER = b"\x01"  # one token of any byte-level vocabulary, and in no text
 
 
-class Spoiler:
+class Spoiler(ChainProposer):
     """Another proposer's drafts, spoilt."""
 
     name = "spoiler"
 
     def __init__(self, proposer: Proposer) -> None:
-        self._proposer = proposer
+        super().__init__([proposer])
 
     def propose(
         self, sequences: collections.abc.Sequence[Sequence], caps: collections.abc.Sequence[Cap]
     ) -> list[Draft]:
         """As many drafts of as many units."""
-        drafts = self._proposer.propose(sequences, caps)
+        drafts = super().propose(sequences, caps)
         return [spoil(draft, sequence.bytes_per_token()) for draft, sequence in zip(drafts, sequences, strict=True)]
-
-    def read(self, sequence: Sequence) -> bool:
-        """The proposer reads."""
-        return self._proposer.read(sequence)
-
-    def commit(self, sequence: Sequence) -> None:
-        """Tells the proposer."""
-        self._proposer.commit(sequence)
-
-    def release(self, sequence: Sequence) -> None:
-        """Tells the proposer."""
-        self._proposer.release(sequence)
 
 
 def spoil(draft: Draft, bytes_per_token: float) -> Draft:
