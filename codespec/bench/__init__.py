@@ -1,1 +1,1 @@
-"""."""
+"""Measurements: what makes them, and what they are written to."""

@@ -29,7 +29,7 @@ from codespec.verify.device_sampling import Asked, DeviceSampler
 from codespec.verify.noise import row_key, uniform
 from codespec.verify.sampling import Place, Row, Sampler, chances, draw, prepare
 
-DRAFTING = 3  # what luck is for (verify.acceptance)
+DRAFTING = 3  # what noise is for (verify.acceptance)
 MAX_UNITS_A_TOKEN = 3  # a drafter token may spell less than a target token
 
 
@@ -236,7 +236,7 @@ class DraftModel(Proposer):
         return text
 
     def _choose(self, guesses: list[Guess], logits: Tensor) -> Tensor:
-        """The drafter's next token for each guess: its best, or under sampling what the target's luck favours. Ids
+        """The drafter's next token for each guess: its best, or under sampling what the target's noise favours. Ids
         [guesses] where the logits are, which may be changed.
         """
         requests = [guess.sequence.request for guess in guesses]
@@ -260,7 +260,7 @@ class DraftModel(Proposer):
         return Place(offset, silent, guess.text.ids if penalized else ())
 
     def _draw(self, guess: Guess, logits: Tensor, place: Place) -> int:
-        """A token by chance, for a draft that is judged by rejection; no luck of the target's goes in."""
+        """A token by chance, for a draft that is judged by rejection; none of the target's noise goes in."""
         request, sequence = guess.sequence.request, guess.sequence
         row = logits.cpu().numpy().copy()
         prepare(row, request, replace(place, allowed=self._spelled))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 # Chosen on 78 recorded places of the reference pair (bench/LOG.md): 0.75 rounds and 0.003 a token keep a text whose
 # every draft is wrong at 0.98 of plain speed, and cost the others half a percent; no risk limit costs two.
-STAKE = 0.75  # rounds that a text's drafts may lose
+BUDGET = 0.75  # rounds that a text's drafts may lose
 SHARE = 0.003  # and of each token that was written
 RISK = 0.25  # of what is left, a draft
 EXPLORE = 0.003  # share of the time that may go into drafts which are not expected to pay
@@ -21,7 +21,7 @@ BEGIN = 16.0  # plain steps that the first steps are weighed against
 
 def loss_left(lost: float, written: int) -> float:
     """Rounds that may still be lost on a text of so many tokens whose drafts `lost` more than they saved."""
-    return STAKE + SHARE * written - lost
+    return BUDGET + SHARE * written - lost
 
 
 def risk(lost: float, written: int) -> float:

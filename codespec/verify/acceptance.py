@@ -1,5 +1,5 @@
-"""How far a draft is right: two rules, and the target's side of a round that both look at. Knows ids, chances and luck,
-no model and no text.
+"""How far a draft is right: two rules, and the target's side of a round that both look at. Knows ids,
+probabilities and noise; does not know models and texts.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from torch import Tensor
 
 from codespec.sequence import Candidates
 from codespec.types import CompletionRequest
-from codespec.verify.noise import row_key, uniform
+from codespec.verify import noise
 from codespec.verify.sampling import Place, Row, Sampler, chances, draw, prepare
 
-ACCEPTING, REDRAWING = 1, 2  # what luck is for: each purpose has its own
+ACCEPTING, REDRAWING = 1, 2  # what noise is for: each purpose has its own
 
 
 @dataclass(slots=True)
@@ -51,10 +51,10 @@ class View:
         prepare(found, self.request, self.places[row])
         return found
 
-    def luck(self, row: int, purpose: int) -> float:
+    def uniform(self, row: int, purpose: int) -> float:
         """A number in [0, 1) that nothing else in this text depends on."""
         place = self.places[row]
-        return uniform(row_key(self.request.seed, self.choice, place.offset, place.silent, purpose))
+        return noise.uniform(noise.row_key(self.request.seed, self.choice, place.offset, place.silent, purpose))
 
 
 class AcceptanceRule(Protocol):
@@ -93,11 +93,11 @@ class RejectionRule:
         """Up to the first candidate that does not stand; behind all of them the target's own choice."""
         for row, (candidate, theirs) in enumerate(zip(candidates.ids, candidates.chances, strict=True)):
             ours = view.chances(row)
-            if view.luck(row, ACCEPTING) * theirs[candidate] >= ours[candidate]:
+            if view.uniform(row, ACCEPTING) * theirs[candidate] >= ours[candidate]:
                 beyond = ours.copy()
                 both = min(ours.size, theirs.size)  # one model may have more rows for ids without text
                 beyond[:both] -= theirs[:both]
                 beyond.clip(0.0, out=beyond)
                 if beyond.any():  # else they are the same but for rounding, and it stands
-                    return row, draw(beyond, view.luck(row, REDRAWING))
+                    return row, draw(beyond, view.uniform(row, REDRAWING))
         return len(candidates.ids), view.chosen(len(candidates.ids))

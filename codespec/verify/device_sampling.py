@@ -49,10 +49,10 @@ class DeviceSampler:
         for start in range(0, len(sampled), AT_ONCE):
             some = sampled[start : start + AT_ONCE]
             place = torch.tensor(some, device=logits.device)
-            chosen[place] = self._lucky(logits[place], [asked[number] for number in some])
+            chosen[place] = self._noisy(logits[place], [asked[number] for number in some])
         return chosen
 
-    def _lucky(self, rows: Tensor, asked: collections.abc.Sequence[Asked]) -> Tensor:
+    def _noisy(self, rows: Tensor, asked: collections.abc.Sequence[Asked]) -> Tensor:
         requests = [one.request for one in asked]
         heat = torch.tensor([[request.temperature] for request in requests], dtype=torch.float64, device=rows.device)
         keys = [row_key(one.request.seed, one.choice, one.place.offset, one.place.silent) for one in asked]

@@ -1,11 +1,11 @@
-"""Seeded luck that depends on text only: noise keyed by (seed, choice, byte offset, the token's bytes).
+"""Seeded noise that depends on text only: its key is (seed, choice, byte offset, the token's bytes).
 
-Because bytes key it and not ids, batches or positions, one seed gives one text whatever is drafted, and a drafter with
-another vocabulary can use the same luck: tokens that spell the same bytes at the same offset get the same noise in both
-models (after drafter-invariant speculation, Daliri et al. 2024). Knows hashes, no logits.
+Bytes key it, not ids, batches or positions. So one seed gives one text whatever is drafted, and a drafter with another
+vocabulary can use the same noise: tokens that spell the same bytes at the same offset get the same noise in both models
+(after drafter-invariant speculation, Daliri et al. 2024). Knows hashes; does not know logits.
 
-A token's luck has 52 bits. The upper 32 come from two 32-bit products, cheap enough for a whole vocabulary at every
-row; they bound the noise, so that only the few tokens that may win need the rest.
+A token's noise comes from 52 bits. The upper 32 come from two 32-bit products, cheap enough for a whole vocabulary at
+every row; they bound the noise, so that only the few tokens that may win need the rest.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def halves(hashes: Hashes) -> Halves:
 
 
 def coarse(key: int, hashes: Halves) -> NDArray[np.uint32]:
-    """The upper 32 bits of each token's luck. Both halves of key and hash go in, so that no two tokens share theirs."""
+    """The upper 32 of each token's bits. Both halves of key and hash go in, so that no two tokens share theirs."""
     bits = hashes[0] ^ np.uint32(key & LOW)
     bits *= np.uint32(0x7FEB352D)
     bits ^= bits >> np.uint32(15)
@@ -77,7 +77,7 @@ def gumbel(key: int, hashes: Hashes) -> Floats:
 
 
 def least_coarse(noise: float) -> int:
-    """A token whose coarse luck is below this has less noise than that."""
+    """A token whose upper bits are below this has less noise than that."""
     return int(math.exp(-math.exp(-noise)) * 2.0**32)
 
 

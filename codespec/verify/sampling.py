@@ -66,9 +66,9 @@ class Sampler:
         ids = self._all[: row.size] if ids is None else ids
         if ids.size > FEW:
             ids = self._contenders(row, ids, request.temperature, key)
-        return int(ids[self._lucky(row, ids, request.temperature, key).argmax()])
+        return int(ids[self._noisy(row, ids, request.temperature, key).argmax()])
 
-    def _lucky(self, row: Row, ids: Ids, temperature: float, key: int) -> Floats:
+    def _noisy(self, row: Row, ids: Ids, temperature: float, key: int) -> Floats:
         scores: Floats = row[ids].astype(np.float64) / temperature
         return scores + gumbel(key, self._hashes[ids])
 
@@ -79,9 +79,9 @@ class Sampler:
         whole = ids.size == row.size
         scores = row if whole else row[ids]
         hashes = (self._halves[0][: row.size], self._halves[1][: row.size])
-        luck = coarse(key, hashes if whole else (hashes[0][ids], hashes[1][ids]))
-        first = np.append(np.flatnonzero(luck >= least_coarse(BOUND)), scores.argmax())
-        best = self._lucky(row, ids[first], temperature, key).max()
+        bits = coarse(key, hashes if whole else (hashes[0][ids], hashes[1][ids]))
+        first = np.append(np.flatnonzero(bits >= least_coarse(BOUND)), scores.argmax())
+        best = self._noisy(row, ids[first], temperature, key).max()
         near = np.flatnonzero(scores >= (best - BOUND - MARGIN) * temperature)
         contenders: Ids = ids[np.concatenate([first, near])]
         return contenders
@@ -125,10 +125,10 @@ def chances(row: Row, request: CompletionRequest) -> Row:
     return found
 
 
-def draw(weights: Row, luck: float) -> int:
-    """The id at this share (0 to 1) of the weights, laid end to end."""
+def draw(weights: Row, share: float) -> int:
+    """The id at `share` (0 to 1) of the weights, laid end to end."""
     ends = weights.cumsum(dtype=np.float64)
-    return int(np.searchsorted(ends, luck * ends[-1], side="right"))
+    return int(np.searchsorted(ends, share * ends[-1], side="right"))
 
 
 def survivors(row: Row, request: CompletionRequest) -> Ids | None:

@@ -62,7 +62,7 @@ def test_a_text_in_which_nothing_holds_loses_its_stake_and_no_more(
     rule = CostPolicy(costs, CHAIN, syntax=False, acceptance=confident() if learned else None)
     for _ in range(3):  # each text is believed afresh
         spent, _ = write(rule, costs, LENGTH, found)
-        allowed = (budget.STAKE + budget.SHARE * LENGTH) * 1.001
+        allowed = (budget.BUDGET + budget.SHARE * LENGTH) * 1.001
         assert spent <= allowed + spelling and allowed < 0.02 * LENGTH  # the last look may cost more than was left
 
 
@@ -86,11 +86,11 @@ def test_nor_do_many_at_once(row: float, batch: int, found: list[str]) -> None:
         for text, one in zip(texts, kept, strict=True):
             grow(text, verdict(one, 0))
             rule.observe(text, one, verdict(one, 0))
-    assert spent <= (budget.STAKE + budget.SHARE * LENGTH) * 1.001
+    assert spent <= (budget.BUDGET + budget.SHARE * LENGTH) * 1.001
 
 
 def test_a_rule_without_a_stake_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(budget, "STAKE", 1000.0)
+    monkeypatch.setattr(budget, "BUDGET", 1000.0)
     costs = table(0.1, 0.3)
     spent, _ = write(CostPolicy(costs, CHAIN, syntax=False, acceptance=confident()), costs, LENGTH, ["suffix"])
     assert spent > 0.02 * LENGTH
@@ -108,7 +108,7 @@ def test_what_holds_is_soon_as_free_as_ever(right: int) -> None:
 def test_a_text_that_lost_all_is_asked_again_later() -> None:
     """Not even a lookup is encoded meanwhile, for that costs too; each token written gives a little back."""
     rule, made = CostPolicy(table(0.1), ("suffix",), syntax=False), sequence(max_tokens=1000)
-    made.outlook.lost = budget.STAKE + 10.5 * budget.SHARE
+    made.outlook.lost = budget.BUDGET + 10.5 * budget.SHARE
     asked = []
     for _ in range(20):
         (cap,) = rule.caps([made])

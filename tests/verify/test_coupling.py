@@ -1,4 +1,4 @@
-"""One luck for two vocabularies: a drafter with other tokens for the same text guesses a sample better with it."""
+"""One noise for two vocabularies: a drafter with other tokens for the same text guesses a sample better with it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_other_tokens_for_the_same_text() -> None:
 
 
 def test_through_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A real drafter whose vocabulary is another: its own luck would cost most of the accepted tokens."""
+    """A real drafter whose vocabulary is another: its own noise would cost most of the accepted tokens."""
     target, drafter = model("llama", "bytes"), cousin("llama", noise=0.01)
     requests = [
         CompletionRequest(prefix=prefix, max_tokens=40, temperature=0.8, seed=seed)
@@ -49,7 +49,7 @@ def test_through_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     shared = run(build(target, drafter=drafter), requests)
     engine = build(target, drafter=drafter)
-    other = Sampler([b"another luck" + spelled for spelled in drafter.token_bytes])
+    other = Sampler([b"another noise" + spelled for spelled in drafter.token_bytes])
     monkeypatch.setattr(engine.proposer, "_sampler", other)
     apart = run(engine, requests)
     assert [done.token_ids for done in shared] == [done.token_ids for done in apart], "the text is the target's alone"

@@ -75,7 +75,7 @@ def test_the_distribution_over_seeds() -> None:
 
 
 def scaled(key: int, hashes: Hashes) -> Floats:
-    """A planted bias: a little too little luck."""
+    """A planted bias: a little too little noise."""
     return 0.9 * sampling_gumbel(key, hashes)
 
 
@@ -99,7 +99,7 @@ def test_a_planted_bias_is_caught(bias: object, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_two_ids_with_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each has its own luck; without the tag the likelier one would always win."""
+    """Each has its own noise; without the tag the likelier one would always win."""
     table = [*LETTERS[:6], *LETTERS[:6]]
     row = logits_of(3)
     assert chi_square(draw(table, row, request_of()), row.softmax(dim=1)[0]) < LIMIT
@@ -115,7 +115,7 @@ def test_ids_without_bytes() -> None:
 
 
 def test_silent_tokens_do_not_repeat_themselves() -> None:
-    """A token without bytes leaves the offset where it is; a counter in the key gives the next one new luck."""
+    """A token without bytes leaves the offset where it is; a counter in the key gives the next one new noise."""
     table = [*LETTERS[:11], b""]
     row = torch.zeros(1, 12)
     places = [Place(7, silent) for silent in range(DRAWS)]

@@ -45,11 +45,11 @@ def test_neighbours_are_independent(by: str) -> None:
     assert abs(np.corrcoef(first.ravel(), second.ravel())[0, 1]) < 4 / math.sqrt(first.size)
 
 
-def test_great_luck_is_independent_too() -> None:
-    """Which of many tokens wins depends on the top of their noise: pairs that are both among the luckiest 1 in 64."""
+def test_great_noise_is_independent_too() -> None:
+    """Which of many tokens wins depends on the top of their noise: pairs that are both among the noisiest 1 in 64."""
     tokens, rows = halves(token_hashes([b"%d" % number for number in range(300)])), 8000
-    lucky = np.stack([coarse(row_key(3, 0, offset, 0), tokens) for offset in range(rows)]) >= 63 << 26
-    pairs = lucky.T.astype(np.float32) @ lucky
+    noisy = np.stack([coarse(row_key(3, 0, offset, 0), tokens) for offset in range(rows)]) >= 63 << 26
+    pairs = noisy.T.astype(np.float32) @ noisy
     both = pairs[np.triu_indices(300, 1)]
     assert both.mean() == pytest.approx(rows / 64**2, rel=0.02)
     assert both.var() == pytest.approx(rows / 64**2, rel=0.06), "as many as chance gives, and no pair more often"
@@ -87,14 +87,14 @@ def test_each_part_of_the_key_counts(seed: int, choice: int, offset: int, silent
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_two_ids_share_their_luck(kind: str) -> None:
+def test_no_two_ids_share_their_noise(kind: str) -> None:
     """Ids that spell the same get a tag; so do ids without bytes."""
     table = [*toy_tokenizer(kind).token_bytes, b"", b"", b"x", b"x"]
     hashes = token_hashes(table)
     assert len(set(hashes.tolist())) == len(table)
 
 
-def test_the_same_bytes_have_the_same_luck_in_two_vocabularies() -> None:
+def test_the_same_bytes_have_the_same_noise_in_two_vocabularies() -> None:
     first, second = [b"a", b"ab", b"", b"b"], [b"b", b"", b"ab", b"c", b"a", b"a"]
     ours, theirs = token_hashes(first).tolist(), token_hashes(second).tolist()
     for number, spelled in enumerate(first):

@@ -115,14 +115,14 @@ class Plain(RejectionRule):
     def judge(self, candidates: Candidates, view: View) -> tuple[int, int]:
         accepted, last = super().judge(candidates, view)
         if accepted < len(candidates.ids):
-            last = draw(chances(view.logits[accepted].numpy(), view.request), view.luck(accepted, 9))
+            last = draw(chances(view.logits[accepted].numpy(), view.request), view.uniform(accepted, 9))
         return accepted, last
 
 
 def test_standing_too_often_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """A planted bias: each letter stands with probability min(1, p/q + 0.1)."""
-    luck = View.luck
-    monkeypatch.setattr(View, "luck", lambda self, row, purpose: luck(self, row, purpose) - 0.1 * (purpose == 1))
+    true = View.uniform
+    monkeypatch.setattr(View, "uniform", lambda self, row, purpose: true(self, row, purpose) - 0.1 * (purpose == 1))
     assert chi_square() > 2 * LIMIT
 
 
@@ -131,8 +131,8 @@ def test_a_planted_bias_is_caught(rule: RejectionRule) -> None:
     assert chi_square(rule=rule) > 2 * LIMIT
 
 
-def test_luck_for_one_thing_must_not_serve_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A planted bias: what accepts also draws the replacement, so only great luck ever draws."""
+def test_noise_for_one_thing_must_not_serve_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A planted bias: what accepts also draws the replacement, so only great noise ever draws."""
     monkeypatch.setitem(globals(), "TARGET", np.zeros_like(TARGET))
     monkeypatch.setitem(globals(), "DRAFTER", DRAFTER + np.array([6.0, 0.0, 0.0], np.float32))
     assert chi_square() < LIMIT

@@ -71,7 +71,7 @@ def test_a_planted_bias_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     assert chi_square(draws(REQUEST), LOGITS.softmax(0)) > 2.2
 
 
-def test_ids_that_spell_the_same_share_luck_fairly() -> None:
+def test_ids_that_spell_the_same_share_noise_fairly() -> None:
     """Two ids with equal bytes and equal logits must split their probability, not win and lose together."""
     words = [b"a", b"a", b"b"]
     logits = torch.tensor([0.0, 0.0, math.log(2.0)])
@@ -106,8 +106,8 @@ def test_a_choice_depends_on_its_row_and_place_alone(seed: int, offset: int, nei
 
 @given(st.integers(0, 2**63), st.integers(0, 500))
 @settings(max_examples=60, deadline=None)
-def test_luck_is_the_bytes_own_and_not_the_ids(seed: int, offset: int) -> None:
-    """The same spelled tokens in another order of ids win at the same place: luck crosses vocabularies."""
+def test_noise_is_the_bytes_own_and_not_the_ids(seed: int, offset: int) -> None:
+    """The same spelled tokens in another order of ids win at the same place: noise crosses vocabularies."""
     order = [5, 0, 11, 3, 8, 1, 10, 2, 7, 4, 9, 6]
     request = replace(REQUEST, seed=seed)
     here = Sampler(WORDS).choose(LOGITS[None].clone(), request, 0, [Place(offset)])[0]

@@ -54,7 +54,7 @@ def test_verdicts_and_lengths(plans: list[tuple[int, int, bool]]) -> None:
 
 @given(st.lists(st.integers(0, 260), max_size=12), st.integers(0, 12))
 def test_every_row_has_its_own_key(ids: list[int], committed: int) -> None:
-    """Offsets count bytes, tokens without any count themselves: no two places of a text share their luck."""
+    """Offsets count bytes, tokens without any count themselves: no two places of a text share their noise."""
     parrot = Parrot(toy_tokenizer("bytes"), PREFIX)
     verifier, sequence = Verifier(parrot, MatchRule()), sequence_of(parrot, 0, temperature=1.0)
     keys = []
