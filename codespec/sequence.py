@@ -1,7 +1,7 @@
-"""One text being written: the single mutable object that travels through a step, and the frozen values it is given.
+"""One text being written: the single mutable object that travels through a round, and the frozen values it is given.
 
-It lies below proposers, verifier and engine because all of them read it (the floor plan of DESIGN.md had it inside the
-engine, where proposers could not import it). Knows target ids, bytes and lengths; knows no model and no tokenizer.
+It lies below proposers, verifier and engine because all of them read it. Knows target ids, bytes and lengths; does not
+know models and tokenizers.
 """
 
 from __future__ import annotations
