@@ -25,9 +25,9 @@ from codespec.text.fim import FimMissing, find_template
 from codespec.text.layout import Layouts
 from codespec.text.tokenizer import TextTokenizer
 from codespec.types import CompletionRequest, Owner
-from codespec.verify.device_sampling import Asked, DeviceSampler
+from codespec.verify.device_sampling import DeviceSampler, SampledRow
 from codespec.verify.noise import row_key, uniform
-from codespec.verify.sampling import Place, Row, Sampler, chances, draw, prepare
+from codespec.verify.sampling import Position, Row, Sampler, chances, draw, prepare
 
 DRAFTING = 3  # what noise is for (verify.acceptance)
 MAX_UNITS_A_TOKEN = 3  # a drafter token may spell less than a target token
@@ -242,30 +242,30 @@ class DraftModel(Proposer):
         requests = [guess.sequence.request for guess in guesses]
         if all(request.temperature == 0.0 and request.repetition_penalty == 1.0 for request in requests):
             return logits.argmax(dim=1)
-        asked = [Asked(guess.sequence.request, guess.sequence.choice, self._place(guess)) for guess in guesses]
+        asked = [SampledRow(guess.sequence.request, guess.sequence.choice, self._position(guess)) for guess in guesses]
         if self._device_sampler is not None and not any(guess.drawn for guess in guesses):
             return self._device_sampler.choose(logits, asked)
         chosen = []
         for guess, one, row in zip(guesses, asked, logits, strict=True):
             if guess.drawn:
-                chosen.append(self._draw(guess, row, one.place))
+                chosen.append(self._draw(guess, row, one.position))
             else:
-                chosen += self._sampler.choose(row[None].clone(), one.request, one.choice, [one.place])
+                chosen += self._sampler.choose(row[None].clone(), one.request, one.choice, [one.position])
         return torch.tensor(chosen, device=logits.device)
 
-    def _place(self, guess: Guess) -> Place:
+    def _position(self, guess: Guess) -> Position:
         sequence, penalized = guess.sequence, guess.sequence.request.repetition_penalty != 1.0
         offset = len(sequence.generated) + len(guess.held) + len(guess.drafted)
         silent = sequence.silent if offset == len(sequence.generated) else 0
-        return Place(offset, silent, guess.text.ids if penalized else ())
+        return Position(offset, silent, guess.text.ids if penalized else ())
 
-    def _draw(self, guess: Guess, logits: Tensor, place: Place) -> int:
+    def _draw(self, guess: Guess, logits: Tensor, position: Position) -> int:
         """A token by chance, for a draft that is judged by rejection; none of the target's noise goes in."""
         request, sequence = guess.sequence.request, guess.sequence
         row = logits.cpu().numpy().copy()
-        prepare(row, request, replace(place, allowed=self._spelled))
+        prepare(row, request, replace(position, allowed=self._spelled))
         guess.chances.append(chances(row, request))
-        key = row_key(request.seed, sequence.choice, place.offset, place.silent, DRAFTING, len(sequence.ids))
+        key = row_key(request.seed, sequence.choice, position.offset, position.silent, DRAFTING, len(sequence.ids))
         return draw(guess.chances[-1], uniform(key))
 
     def _extend(self, guess: Guess, token: int, confidence: float) -> bool:

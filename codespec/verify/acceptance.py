@@ -13,7 +13,7 @@ from torch import Tensor
 from codespec.sequence import Candidates
 from codespec.types import CompletionRequest
 from codespec.verify import noise
-from codespec.verify.sampling import Place, Row, Sampler, chances, draw, prepare
+from codespec.verify.sampling import Position, Row, Sampler, chances, draw, prepare
 
 ACCEPTING, REDRAWING = 1, 2  # what noise is for: each purpose has its own
 
@@ -29,7 +29,7 @@ class View:
     request: CompletionRequest
     choice: int
     logits: Tensor
-    places: collections.abc.Sequence[Place]
+    positions: collections.abc.Sequence[Position]
     logprobs: list[Tensor] | None = None
     picked: collections.abc.Sequence[int] | None = None
     _rows: Row | None = None
@@ -38,7 +38,7 @@ class View:
         """The target's own choice, which depends on no draft."""
         if self.picked is not None:
             return self.picked[row]
-        return self.sampler.pick(self._prepared(row), self.request, self.choice, self.places[row])
+        return self.sampler.pick(self._prepared(row), self.request, self.choice, self.positions[row])
 
     def chances(self, row: int) -> Row:
         """The probabilities [vocabulary] of that choice."""
@@ -48,13 +48,13 @@ class View:
         if self._rows is None:
             self._rows = self.logits.cpu().numpy()
         found: Row = self._rows[row]
-        prepare(found, self.request, self.places[row])
+        prepare(found, self.request, self.positions[row])
         return found
 
     def uniform(self, row: int, purpose: int) -> float:
         """A number in [0, 1) that nothing else in this text depends on."""
-        place = self.places[row]
-        return noise.uniform(noise.row_key(self.request.seed, self.choice, place.offset, place.silent, purpose))
+        position = self.positions[row]
+        return noise.uniform(noise.row_key(self.request.seed, self.choice, position.offset, position.silent, purpose))
 
 
 class AcceptanceRule(Protocol):

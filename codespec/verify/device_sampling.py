@@ -17,19 +17,19 @@ from torch import Tensor
 
 from codespec.types import CompletionRequest
 from codespec.verify.noise import LOW, row_key, token_hashes
-from codespec.verify.sampling import Place
+from codespec.verify.sampling import Position
 
 AT_ONCE = 32  # rows whose noise is made together: 152,000 numbers of 8 bytes each, a few times over
 SIGN = 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SampledRow:
     """Whose row it is, and where it stands."""
 
     request: CompletionRequest
     choice: int
-    place: Place
+    position: Position
 
 
 class DeviceSampler:
@@ -40,7 +40,7 @@ class DeviceSampler:
         self._hashes = torch.from_numpy(hashes.view("int64").copy()).to(device)
         self._low, self._high = self._hashes & LOW, _shifted(self._hashes, 32)
 
-    def choose(self, logits: Tensor, asked: collections.abc.Sequence[Asked]) -> Tensor:
+    def choose(self, logits: Tensor, asked: collections.abc.Sequence[SampledRow]) -> Tensor:
         """One id [rows] for each row of logits [rows, vocabulary] (float32; changed in place), on their device."""
         for row, one in zip(logits, asked, strict=True):
             _prepare(row, one)
@@ -48,28 +48,28 @@ class DeviceSampler:
         sampled = [number for number, one in enumerate(asked) if one.request.temperature > 0.0]
         for start in range(0, len(sampled), AT_ONCE):
             some = sampled[start : start + AT_ONCE]
-            place = torch.tensor(some, device=logits.device)
-            chosen[place] = self._noisy(logits[place], [asked[number] for number in some])
+            numbers = torch.tensor(some, device=logits.device)
+            chosen[numbers] = self._noisy(logits[numbers], [asked[number] for number in some])
         return chosen
 
-    def _noisy(self, rows: Tensor, asked: collections.abc.Sequence[Asked]) -> Tensor:
+    def _noisy(self, rows: Tensor, asked: collections.abc.Sequence[SampledRow]) -> Tensor:
         requests = [one.request for one in asked]
         heat = torch.tensor([[request.temperature] for request in requests], dtype=torch.float64, device=rows.device)
-        keys = [row_key(one.request.seed, one.choice, one.place.offset, one.place.silent) for one in asked]
+        keys = [row_key(one.request.seed, one.choice, one.position.offset, one.position.silent) for one in asked]
         noise = gumbel(keys, self._hashes, self._low, self._high)
         scores = rows.double() / heat + noise[:, : rows.shape[1]]
         return scores.masked_fill_(~survivors(rows, requests), -torch.inf).argmax(dim=1)
 
 
-def _prepare(row: Tensor, one: Asked) -> None:
+def _prepare(row: Tensor, one: SampledRow) -> None:
     """Penalty and restriction, in place."""
-    penalty, place = one.request.repetition_penalty, one.place
-    if penalty != 1.0 and place.before:
-        seen = torch.tensor(sorted(set(place.before)), device=row.device)
+    penalty, position = one.request.repetition_penalty, one.position
+    if penalty != 1.0 and position.before:
+        seen = torch.tensor(sorted(set(position.before)), device=row.device)
         scores = row[seen]
         row[seen] = torch.where(scores < 0, scores * penalty, scores / penalty)
-    if place.allowed is not None:
-        kept = torch.tensor(place.allowed, dtype=torch.long, device=row.device)
+    if position.allowed is not None:
+        kept = torch.tensor(position.allowed, dtype=torch.long, device=row.device)
         scores = row[kept]
         row.fill_(-torch.inf)
         row[kept] = scores

@@ -1,7 +1,7 @@
 """The target's own choice for each row of logits. Knows logits and one request's settings; knows no drafts.
 
 Greedy is an argmax; sampling is the argmax of processed log-probabilities plus keyed noise, so that a row's choice is a
-function of its logits and its place in the text alone. Every row is worked on by itself, in the processor's memory:
+function of its logits and its position in the text alone. Every row is worked on by itself, in the processor's memory:
 neighbours can't change a choice. Filters run in the order of transformers: repetition penalty, temperature, top-k,
 top-p, min-p.
 """
@@ -30,7 +30,7 @@ REACHES = (1.0, 2.0, 4.0, 8.0, 16.0, math.inf)  # nats below the best within whi
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Position:
     """Where a row stands: bytes and silent tokens after the prompt, ids before it (for the penalty), ids allowed
     (None: all).
     """
@@ -50,19 +50,19 @@ class Sampler:
         self._all = np.arange(len(token_bytes))
 
     def choose(
-        self, logits: Tensor, request: CompletionRequest, choice: int, places: collections.abc.Sequence[Place]
+        self, logits: Tensor, request: CompletionRequest, choice: int, positions: collections.abc.Sequence[Position]
     ) -> list[int]:
         """One id a row of logits [rows, vocabulary] (float32; may be changed in place)."""
         rows = logits.cpu().numpy()
-        for row, place in zip(rows, places, strict=True):
-            prepare(row, request, place)
-        return [self.pick(row, request, choice, place) for row, place in zip(rows, places, strict=True)]
+        for row, position in zip(rows, positions, strict=True):
+            prepare(row, request, position)
+        return [self.pick(row, request, choice, position) for row, position in zip(rows, positions, strict=True)]
 
-    def pick(self, row: Row, request: CompletionRequest, choice: int, place: Place) -> int:
+    def pick(self, row: Row, request: CompletionRequest, choice: int, position: Position) -> int:
         """The choice in a row that was prepared."""
         if request.temperature == 0.0:
             return int(row.argmax())
-        ids, key = survivors(row, request), row_key(request.seed, choice, place.offset, place.silent)
+        ids, key = survivors(row, request), row_key(request.seed, choice, position.offset, position.silent)
         ids = self._all[: row.size] if ids is None else ids
         if ids.size > FEW:
             ids = self._contenders(row, ids, request.temperature, key)
@@ -87,12 +87,12 @@ class Sampler:
         return contenders
 
 
-def prepare(row: Row, request: CompletionRequest, place: Place) -> None:
+def prepare(row: Row, request: CompletionRequest, position: Position) -> None:
     """Penalty and restriction, in place; once a row."""
     if request.repetition_penalty != 1.0:
-        penalize(row, place.before, request.repetition_penalty)
-    if place.allowed is not None:
-        restrict(row, place.allowed)
+        penalize(row, position.before, request.repetition_penalty)
+    if position.allowed is not None:
+        restrict(row, position.allowed)
 
 
 def penalize(row: Row, before: collections.abc.Sequence[int], penalty: float) -> None:

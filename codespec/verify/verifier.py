@@ -17,9 +17,9 @@ from codespec.models.rows import Rows
 from codespec.sequence import Candidates, Sequence, Verdict
 from codespec.text.heal import held_vocabulary
 from codespec.verify.acceptance import AcceptanceRule, RejectionRule, View
-from codespec.verify.device_sampling import Asked, DeviceSampler
+from codespec.verify.device_sampling import DeviceSampler, SampledRow
 from codespec.verify.logprobs import own_logprobs, tell_logprobs
-from codespec.verify.sampling import Place, Sampler
+from codespec.verify.sampling import Position, Sampler
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +89,8 @@ class Verifier:
     def _view(self, turn: Turn, logits: Tensor) -> View:
         sequence = turn.sequence
         own = None if sequence.request.logprobs is None else own_logprobs(logits)  # before the sampler changes them
-        places = self._places(sequence, turn.candidates.ids)
-        return View(self.sampler, sequence.request, sequence.choice, logits, places, own)
+        positions = self._positions(sequence, turn.candidates.ids)
+        return View(self.sampler, sequence.request, sequence.choice, logits, positions, own)
 
     def _choose(
         self,
@@ -101,23 +101,23 @@ class Verifier:
     ) -> None:
         """All rows' choices where the logits lie, in one copy; whoever is judged by rejection needs its rows whole."""
         row = 0
-        places: list[int] = []
-        asked: list[Asked] = []
+        positions: list[int] = []
+        asked: list[SampledRow] = []
         waiting: list[View] = []
         for turn, view in zip(turns, views, strict=True):
             if view is None:
                 continue
-            count = len(view.places)
+            count = len(view.positions)
             if not turn.candidates.chances:
-                places += range(row, row + count)
-                asked += [Asked(view.request, view.choice, place) for place in view.places]
+                positions += range(row, row + count)
+                asked += [SampledRow(view.request, view.choice, position) for position in view.positions]
                 waiting.append(view)
             row += count
         if not asked:
             return
-        chosen = iter(sampler.choose(logits if len(asked) == len(logits) else logits[places], asked).tolist())
+        chosen = iter(sampler.choose(logits if len(asked) == len(logits) else logits[positions], asked).tolist())
         for view in waiting:
-            view.picked = [next(chosen) for _ in view.places]
+            view.picked = [next(chosen) for _ in view.positions]
 
     def _judge(self, turn: Turn, view: View) -> Verdict:
         sequence, candidates = turn.sequence, turn.candidates
@@ -135,21 +135,21 @@ class Verifier:
         sequence.cached += turn.feed + (verdict.accepted if verdict else 0)
         self.target.rollback(sequence.slot, sequence.cached)
 
-    def _places(self, sequence: Sequence, candidates: tuple[int, ...]) -> list[Place]:
+    def _positions(self, sequence: Sequence, candidates: tuple[int, ...]) -> list[Position]:
         token_bytes = self.target.token_bytes
         penalized = sequence.request.repetition_penalty != 1.0
         offset, silent = len(sequence.generated), sequence.silent
         before = list(sequence.ids) if penalized else []
-        places = []
+        positions = []
         for candidate in (*candidates, None):
-            places.append(Place(offset, silent, tuple(before), self._allowed(sequence.held[offset:])))
+            positions.append(Position(offset, silent, tuple(before), self._allowed(sequence.held[offset:])))
             if candidate is None:
                 break
             spelled = token_bytes[candidate]
             offset, silent = offset + len(spelled), 0 if spelled else silent + 1
             if penalized:
                 before.append(candidate)
-        return places
+        return positions
 
     def _allowed(self, held: bytes) -> list[int] | None:
         if not held:

@@ -15,7 +15,7 @@ from codespec.models.rows import Rows
 from codespec.sequence import Sequence, Verdict
 from codespec.types import Completion
 from codespec.verify.acceptance import View
-from codespec.verify.sampling import Place
+from codespec.verify.sampling import Position
 from codespec.verify.verifier import Turn, Verifier
 from tests.pairs import CAP, CONTEXT, Mixed, build, model, run, texts, total, varied_requests
 from tests.slots import gap_to_prefill
@@ -135,7 +135,7 @@ WRONG_TEXT = {
     "correction dropped": correction_dropped,
     "rejected rows stay": rejected_rows_stay,
     "a cache write is skipped": last_row_not_written,
-    "many are written to other places": other_place,
+    "many are written to other positions": other_place,
 }
 
 
@@ -168,16 +168,16 @@ def test_the_cache_shows_it(monkeypatch: Patch) -> None:
 
 def test_noise_keyed_by_the_place_in_the_draft(monkeypatch: Patch) -> None:
     """Where a draft begins would then decide what luck a token has."""
-    places = Verifier._places
+    positions = Verifier._positions
 
-    def wrong(self: Verifier, sequence: Sequence, ids: tuple[int, ...]) -> list[Place]:
-        return [replace(place, offset=index) for index, place in enumerate(places(self, sequence, ids))]
+    def wrong(self: Verifier, sequence: Sequence, ids: tuple[int, ...]) -> list[Position]:
+        return [replace(position, offset=index) for index, position in enumerate(positions(self, sequence, ids))]
 
     sampled = [replace(request, temperature=0.8, repetition_penalty=1.0) for request in REQUESTS]
     target = model("llama", "gpt2")
     for faulty in (False, True):
         if faulty:
-            monkeypatch.setattr(Verifier, "_places", wrong)
+            monkeypatch.setattr(Verifier, "_positions", wrong)
         expected = run(build(target), sampled, speculate=False)
         done = run(build(target, Mixed(target, sampled, expected, as_ids=True)), sampled)
         assert (texts(done) != texts(expected)) == faulty

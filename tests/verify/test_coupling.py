@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from codespec.types import CompletionRequest
-from codespec.verify.sampling import Place, Sampler
+from codespec.verify.sampling import Position, Sampler
 from tests.kin import cousin
 from tests.pairs import build, model, prompts, run, total
 
@@ -19,7 +19,7 @@ def agreement(target: list[bytes], drafter: list[bytes], seeds: tuple[int, int],
     for table, seed in zip((target, drafter), seeds, strict=True):
         request = CompletionRequest(prefix="x", temperature=1.0, seed=seed)
         logits = torch.tensor([chance[spelled] for spelled in table]).log().expand(ROWS, -1).clone()
-        chosen = Sampler(table).choose(logits, request, 0, [Place(offset) for offset in range(ROWS)])
+        chosen = Sampler(table).choose(logits, request, 0, [Position(offset) for offset in range(ROWS)])
         first.append([table[number][:1] for number in chosen])
     return sum(ours == theirs for ours, theirs in zip(*first, strict=True)) / ROWS
 

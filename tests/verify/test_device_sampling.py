@@ -12,8 +12,8 @@ from torch import Tensor
 
 from codespec.types import CompletionRequest
 from codespec.verify import device_sampling, noise
-from codespec.verify.device_sampling import Asked, DeviceSampler
-from codespec.verify.sampling import Place, Sampler, survivors
+from codespec.verify.device_sampling import DeviceSampler, SampledRow
+from codespec.verify.sampling import Position, Sampler, survivors
 
 SPELLED = [bytes([97 + number % 26]) * (number // 26 + 1) for number in range(300)] + [b"a", b"", b""]
 CPU = torch.device("cpu")
@@ -30,14 +30,14 @@ requests = st.builds(
     st.sampled_from([1.0, 0.7, 1.3]),
     st.integers(-(2**63), 2**63 - 1),
 )
-places = st.builds(
-    Place,
+positions = st.builds(
+    Position,
     st.integers(0, 10**6),
     st.integers(0, 3),
     st.lists(st.integers(0, len(SPELLED) - 1), max_size=6),
     st.none() | st.lists(st.integers(0, len(SPELLED) - 1), min_size=1, max_size=40, unique=True),
 )
-askeds = st.builds(Asked, requests, st.integers(0, 4), places)
+sampled_rows = st.builds(SampledRow, requests, st.integers(0, 4), positions)
 
 
 def rows_of(seed: int, count: int, ties: bool) -> Tensor:
@@ -54,12 +54,12 @@ def test_noise_has_the_hosts_bits(key: int) -> None:
     assert (ours == theirs).mean() > 0.5, "the bits that go in are the same, logarithms may round otherwise"
 
 
-@given(st.integers(0, 1000), st.lists(askeds, min_size=1, max_size=6))
+@given(st.integers(0, 1000), st.lists(sampled_rows, min_size=1, max_size=6))
 @settings(max_examples=150)
-def test_choices_are_the_hosts(seed: int, asked: list[Asked]) -> None:
+def test_choices_are_the_hosts(seed: int, asked: list[SampledRow]) -> None:
     rows = rows_of(seed, len(asked), ties=False)
     theirs = [
-        HOST.choose(row[None].clone(), one.request, one.choice, [one.place])[0]
+        HOST.choose(row[None].clone(), one.request, one.choice, [one.position])[0]
         for row, one in zip(rows, asked, strict=True)
     ]
     assert DEVICE.choose(rows, asked).tolist() == theirs
@@ -75,8 +75,8 @@ def test_ids_that_survive_are_the_hosts_even_where_scores_are_equal(seed: int, a
         assert kept.nonzero()[:, 0].tolist() == (list(range(row.size)) if theirs is None else sorted(theirs.tolist()))
 
 
-@given(st.integers(0, 1000), st.lists(askeds, min_size=2, max_size=5), st.data())
-def test_a_row_does_not_see_its_neighbours(seed: int, asked: list[Asked], data: st.DataObject) -> None:
+@given(st.integers(0, 1000), st.lists(sampled_rows, min_size=2, max_size=5), st.data())
+def test_a_row_does_not_see_its_neighbours(seed: int, asked: list[SampledRow], data: st.DataObject) -> None:
     rows, alone = rows_of(seed, len(asked), ties=False), data.draw(st.integers(0, len(asked) - 1))
     one = DEVICE.choose(rows[alone][None].clone(), [asked[alone]])
     assert DEVICE.choose(rows, asked)[alone] == one[0]
@@ -85,7 +85,7 @@ def test_a_row_does_not_see_its_neighbours(seed: int, asked: list[Asked], data: 
 def test_more_rows_than_are_worked_on_at_once() -> None:
     count = 2 * device_sampling.AT_ONCE + 3
     request = CompletionRequest(prefix="x", temperature=1.0, seed=5)
-    asked = [Asked(replace(request, temperature=number % 3 * 0.5), 0, Place(number)) for number in range(count)]
+    asked = [SampledRow(replace(request, temperature=number % 3 * 0.5), 0, Position(number)) for number in range(count)]
     rows = rows_of(1, count, ties=False)
-    theirs = [HOST.choose(r[None].clone(), a.request, 0, [a.place])[0] for r, a in zip(rows, asked, strict=True)]
+    theirs = [HOST.choose(r[None].clone(), a.request, 0, [a.position])[0] for r, a in zip(rows, asked, strict=True)]
     assert DEVICE.choose(rows, asked).tolist() == theirs

@@ -25,7 +25,7 @@ from transformers.generation.logits_process import (
 from codespec.types import CompletionRequest
 from codespec.verify import sampling
 from codespec.verify.noise import Floats, Hashes, token_hashes
-from codespec.verify.sampling import Place, Sampler, chances, penalize
+from codespec.verify.sampling import Position, Sampler, chances, penalize
 
 LETTERS = [bytes([97 + number]) for number in range(12)]
 DRAWS = 20_000
@@ -43,8 +43,8 @@ def request_of(**settings: object) -> CompletionRequest:
 def draw(table: Sequence[bytes], row: Tensor, request: CompletionRequest, draws: int = DRAWS) -> Tensor:
     """How often each id is chosen, over as many offsets."""
     sampler = Sampler(list(table))
-    places = [Place(offset) for offset in range(draws)]
-    chosen = sampler.choose(row.expand(draws, -1).clone(), request, 0, places)
+    positions = [Position(offset) for offset in range(draws)]
+    chosen = sampler.choose(row.expand(draws, -1).clone(), request, 0, positions)
     return torch.bincount(torch.tensor(chosen), minlength=len(table))
 
 
@@ -70,7 +70,7 @@ FILTERS = [
 def test_the_distribution_over_seeds() -> None:
     """What users vary is the seed."""
     row, sampler = logits_of(2), Sampler(LETTERS)
-    chosen = [sampler.choose(row.clone(), request_of(seed=seed), 0, [Place(0)])[0] for seed in range(3000)]
+    chosen = [sampler.choose(row.clone(), request_of(seed=seed), 0, [Position(0)])[0] for seed in range(3000)]
     assert chi_square(torch.bincount(torch.tensor(chosen), minlength=12), row.softmax(dim=1)[0]) < LIMIT
 
 
@@ -118,8 +118,8 @@ def test_silent_tokens_do_not_repeat_themselves() -> None:
     """A token without bytes leaves the offset where it is; a counter in the key gives the next one new noise."""
     table = [*LETTERS[:11], b""]
     row = torch.zeros(1, 12)
-    places = [Place(7, silent) for silent in range(DRAWS)]
-    chosen = Sampler(table).choose(row.expand(DRAWS, -1).clone(), request_of(), 0, places)
+    positions = [Position(7, silent) for silent in range(DRAWS)]
+    chosen = Sampler(table).choose(row.expand(DRAWS, -1).clone(), request_of(), 0, positions)
     assert chi_square(torch.bincount(torch.tensor(chosen), minlength=12), row.softmax(dim=1)[0]) < LIMIT
 
 
@@ -156,8 +156,10 @@ def test_filters_are_transformers(
 def test_greedy_is_the_best_after_the_penalty() -> None:
     row = torch.tensor([[1.0, 3.0, 2.9, -1.0]])
     sampler, request = Sampler([b"a", b"b", b"c", b"d"]), request_of(temperature=0.0, repetition_penalty=1.1)
-    assert sampler.choose(row.clone(), request, 0, [Place(0, before=(0,))]) == [1]
-    assert sampler.choose(row.clone(), request, 0, [Place(0, before=(1, 1))]) == [2], "once, however often it was said"
+    assert sampler.choose(row.clone(), request, 0, [Position(0, before=(0,))]) == [1]
+    assert sampler.choose(row.clone(), request, 0, [Position(0, before=(1, 1))]) == [2], (
+        "once, however often it was said"
+    )
 
 
 @given(st.integers(0, 10**6), st.integers(2, 7), st.sampled_from([0.0, 0.8]), st.sampled_from([1.0, 1.2]))
@@ -167,19 +169,21 @@ def test_rows_do_not_know_each_other(seed: int, rows: int, temperature: float, p
     request = request_of(temperature=temperature, top_p=0.9, repetition_penalty=penalty, seed=seed)
     logits = logits_of(seed, 12, rows).to(torch.bfloat16).float()  # bfloat16 has ties
     allowed = [1, 4, 5]
-    places = [Place(seed % 50 + n, n % 2, (n, n + 1), allowed if n == 1 else None) for n in range(rows)]
+    positions = [Position(seed % 50 + n, n % 2, (n, n + 1), allowed if n == 1 else None) for n in range(rows)]
     sampler = Sampler(LETTERS)
-    together = sampler.choose(logits.clone(), request, 1, places)
-    alone = [sampler.choose(logits[n : n + 1].clone(), request, 1, [place])[0] for n, place in enumerate(places)]
+    together = sampler.choose(logits.clone(), request, 1, positions)
+    alone = [
+        sampler.choose(logits[n : n + 1].clone(), request, 1, [position])[0] for n, position in enumerate(positions)
+    ]
     assert together == alone and together[1] in (1, 4, 5)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_only_allowed_ids(temperature: float) -> None:
     row, request = logits_of(5), request_of(temperature=temperature)
-    places = [Place(offset, allowed=[2, 9]) for offset in range(4000)]
+    positions = [Position(offset, allowed=[2, 9]) for offset in range(4000)]
     counts = torch.bincount(
-        torch.tensor(Sampler(LETTERS).choose(row.expand(4000, -1).clone(), request, 0, places)), minlength=12
+        torch.tensor(Sampler(LETTERS).choose(row.expand(4000, -1).clone(), request, 0, positions)), minlength=12
     )
     wanted = torch.zeros(12)
     wanted[[2, 9]] = row[0, [2, 9]].softmax(dim=0)

@@ -12,7 +12,7 @@ import torch
 from codespec.types import CompletionRequest
 from codespec.verify import sampling
 from codespec.verify.noise import gumbel, row_key
-from codespec.verify.sampling import Place, Row, Sampler, survivors
+from codespec.verify.sampling import Position, Row, Sampler, survivors
 
 SIZE = 152_064
 KINDS = {"peaked": 2.5, "spread": 3.0, "flat": 1.0, "even": 0.0}  # standard deviation of the logits
@@ -40,17 +40,17 @@ def hashed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     yield counts
 
 
-def choose(row: Row, place: int, **settings: object) -> int:
+def choose(row: Row, position: int, **settings: object) -> int:
     request = CompletionRequest(prefix="x", **{"temperature": 0.8, **settings})
-    return sampler().choose(torch.from_numpy(row.copy())[None], request, 0, [Place(place)])[0]
+    return sampler().choose(torch.from_numpy(row.copy())[None], request, 0, [Position(position)])[0]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_few_ids_are_hashed_and_the_noisiest_wins(kind: str, hashed: list[int]) -> None:
     row, rounds = row_of(kind), 12
-    for place in range(rounds):
-        chosen = choose(row, place)
-        noisy = row / np.float64(0.8) + gumbel(row_key(0, 0, place, 0), sampler()._hashes)
+    for position in range(rounds):
+        chosen = choose(row, position)
+        noisy = row / np.float64(0.8) + gumbel(row_key(0, 0, position, 0), sampler()._hashes)
         assert chosen == noisy.argmax()
     assert sum(hashed) < rounds * 4_000, "about a thousand a row, whatever the row looks like"
 
@@ -59,8 +59,8 @@ def test_a_bound_too_high_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The check above has teeth: taking two nats too few misses winners."""
     monkeypatch.setattr(sampling, "MARGIN", -4.0)
     row = row_of("spread")
-    best = [int((row / 0.8 + gumbel(row_key(0, 0, place, 0), sampler()._hashes)).argmax()) for place in range(40)]
-    assert [choose(row, place) for place in range(40)] != best
+    best = [int((row / 0.8 + gumbel(row_key(0, 0, position, 0), sampler()._hashes)).argmax()) for position in range(40)]
+    assert [choose(row, position) for position in range(40)] != best
 
 
 @pytest.mark.parametrize(

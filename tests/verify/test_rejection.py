@@ -21,7 +21,7 @@ from codespec.types import CompletionRequest
 from codespec.verify import acceptance
 from codespec.verify.acceptance import RejectionRule, View
 from codespec.verify.noise import row_key, uniform
-from codespec.verify.sampling import Place, Row, Sampler, chances, draw
+from codespec.verify.sampling import Position, Row, Sampler, chances, draw
 
 SIZE, SEEDS, DRAFTED = 3, 3000, 2
 LIMIT = 54.1  # chi-square of 26 degrees of freedom, 1 in 1,000
@@ -54,8 +54,8 @@ def drafted(request: CompletionRequest, stop: float = 0.0) -> Candidates:
 
 def view_of(request: CompletionRequest, before: Sequence[int], first: int = 0) -> View:
     """The target's rows behind each of these letters; -1 is the prompt."""
-    places = [Place(first + number) for number in range(len(before))]
-    return View(SAMPLER, request, 0, torch.from_numpy(TARGET[list(before)]), places)
+    positions = [Position(first + number) for number in range(len(before))]
+    return View(SAMPLER, request, 0, torch.from_numpy(TARGET[list(before)]), positions)
 
 
 def write(request: CompletionRequest, drafting: Drafting, rule: RejectionRule) -> list[int]:
@@ -161,7 +161,7 @@ def test_one_seed_and_one_draft_give_one_text(seed: int, more: int, fewer: int) 
     padded = tuple(np.append(row, np.zeros(more, np.float32)) for row in candidates.chances)
     assert RejectionRule().judge(Candidates(candidates.ids, chances=padded), view) == told
     wider = np.pad(TARGET[[-1, *candidates.ids]], ((0, 0), (0, fewer)), constant_values=-np.inf)
-    view = View(Sampler([*LETTERS, *[b""] * fewer]), request, 0, torch.from_numpy(wider), view.places)
+    view = View(Sampler([*LETTERS, *[b""] * fewer]), request, 0, torch.from_numpy(wider), view.positions)
     assert RejectionRule().judge(candidates, view) == told
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from codespec.types import CompletionRequest
 from codespec.verify import sampling
 from codespec.verify.noise import gumbel, row_key, token_hashes
-from codespec.verify.sampling import Place, Sampler
+from codespec.verify.sampling import Position, Sampler
 
 WORDS = [b"a", b"b", b"ab", b"c", b" ", b"\n", b"if", b"x", b"y", b"(", b")", b"return"]
 REQUEST = CompletionRequest(prefix="x", temperature=1.0)
@@ -27,12 +27,12 @@ LOGITS = torch.tensor([2.0, 1.5, 1.0, 0.5, 0.0, -0.5, -1.0, 0.2, 0.7, -2.0, 1.1,
 
 
 def draws(request: CompletionRequest, logits: Tensor = LOGITS, words: list[bytes] = WORDS) -> Counter[int]:
-    """What SEEDS seeds, in order from 0, choose at PLACES places each."""
+    """What SEEDS seeds, in order from 0, choose at PLACES positions each."""
     sampler = Sampler(words)
-    places = [Place(offset) for offset in range(PLACES)]
+    positions = [Position(offset) for offset in range(PLACES)]
     counts: Counter[int] = Counter()
     for seed in range(SEEDS):
-        counts.update(sampler.choose(logits.repeat(PLACES, 1), replace(request, seed=seed), 0, places))
+        counts.update(sampler.choose(logits.repeat(PLACES, 1), replace(request, seed=seed), 0, positions))
     return counts
 
 
@@ -64,7 +64,7 @@ def test_samples_follow_the_filtered_distribution(change: dict[str, Any], probab
 
 
 def test_a_planted_bias_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same check on noise that is a tenth too weak, and on noise that forgets seed and place."""
+    """The same check on noise that is a tenth too weak, and on noise that forgets seed and position."""
     monkeypatch.setattr(sampling, "gumbel", lambda key, hashes: 0.9 * gumbel(key, hashes))
     assert chi_square(draws(REQUEST), LOGITS.softmax(0)) > 2.2
     monkeypatch.setattr(sampling, "gumbel", lambda key, hashes: gumbel(1, hashes))
@@ -80,7 +80,7 @@ def test_ids_that_spell_the_same_share_noise_fairly() -> None:
 
 def test_successive_places_are_independent() -> None:
     sampler = Sampler(WORDS)
-    chosen = sampler.choose(LOGITS.repeat(3001, 1), REQUEST, 0, [Place(offset) for offset in range(3001)])
+    chosen = sampler.choose(LOGITS.repeat(3001, 1), REQUEST, 0, [Position(offset) for offset in range(3001)])
     equal = sum(first == second for first, second in pairwise(chosen))
     same = float((LOGITS.softmax(0) ** 2).sum())
     assert abs(equal / 3000 - same) < 4 * math.sqrt(same * (1 - same) / 3000)
@@ -97,32 +97,32 @@ def test_alternatives_and_silent_tokens_have_keys_of_their_own() -> None:
 def test_a_choice_depends_on_its_row_and_place_alone(seed: int, offset: int, neighbours: set[int]) -> None:
     sampler = Sampler(WORDS)
     request = replace(REQUEST, seed=seed, top_p=0.9)
-    alone = sampler.choose(LOGITS[None].clone(), request, 0, [Place(offset)])
+    alone = sampler.choose(LOGITS[None].clone(), request, 0, [Position(offset)])
     others = [torch.roll(LOGITS, shift) for shift in neighbours]
     rows = torch.stack([*others, LOGITS])
-    places = [Place(offset + 1 + i) for i in range(len(others))] + [Place(offset)]
-    assert sampler.choose(rows, request, 0, places)[-1] == alone[0]
+    positions = [Position(offset + 1 + i) for i in range(len(others))] + [Position(offset)]
+    assert sampler.choose(rows, request, 0, positions)[-1] == alone[0]
 
 
 @given(st.integers(0, 2**63), st.integers(0, 500))
 @settings(max_examples=60, deadline=None)
 def test_noise_is_the_bytes_own_and_not_the_ids(seed: int, offset: int) -> None:
-    """The same spelled tokens in another order of ids win at the same place: noise crosses vocabularies."""
+    """The same spelled tokens in another order of ids win at the same position: noise crosses vocabularies."""
     order = [5, 0, 11, 3, 8, 1, 10, 2, 7, 4, 9, 6]
     request = replace(REQUEST, seed=seed)
-    here = Sampler(WORDS).choose(LOGITS[None].clone(), request, 0, [Place(offset)])[0]
+    here = Sampler(WORDS).choose(LOGITS[None].clone(), request, 0, [Position(offset)])[0]
     there = Sampler([WORDS[i] for i in order])
-    chosen = there.choose(LOGITS[order][None].clone(), request, 0, [Place(offset)])[0]
+    chosen = there.choose(LOGITS[order][None].clone(), request, 0, [Position(offset)])[0]
     assert order[chosen] == here
 
 
 def test_repetition_penalty_and_allowed_ids() -> None:
     sampler = Sampler(WORDS)
     greedy = replace(REQUEST, temperature=0.0, repetition_penalty=10.0)
-    assert sampler.choose(LOGITS[None].clone(), greedy, 0, [Place(0, before=[0])]) == [1]
-    assert sampler.choose(LOGITS[None].clone(), greedy, 0, [Place(0, before=[0, 1, 0])]) == [10]
+    assert sampler.choose(LOGITS[None].clone(), greedy, 0, [Position(0, before=[0])]) == [1]
+    assert sampler.choose(LOGITS[None].clone(), greedy, 0, [Position(0, before=[0, 1, 0])]) == [10]
     plain = replace(REQUEST, temperature=0.0)
-    assert sampler.choose(LOGITS[None].clone(), plain, 0, [Place(0, allowed=[9, 4])]) == [4]
+    assert sampler.choose(LOGITS[None].clone(), plain, 0, [Position(0, allowed=[9, 4])]) == [4]
 
 
 def test_hashes_differ_for_every_id() -> None:

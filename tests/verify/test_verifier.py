@@ -1,4 +1,4 @@
-"""The verifier's bookkeeping of rows, places and lengths."""
+"""The verifier's bookkeeping of rows, positions and lengths."""
 
 from __future__ import annotations
 
@@ -54,31 +54,33 @@ def test_verdicts_and_lengths(plans: list[tuple[int, int, bool]]) -> None:
 
 @given(st.lists(st.integers(0, 260), max_size=12), st.integers(0, 12))
 def test_every_row_has_its_own_key(ids: list[int], committed: int) -> None:
-    """Offsets count bytes, tokens without any count themselves: no two places of a text share their noise."""
+    """Offsets count bytes, tokens without any count themselves: no two positions of a text share their noise."""
     parrot = Parrot(toy_tokenizer("bytes"), PREFIX)
     verifier, sequence = Verifier(parrot, MatchRule()), sequence_of(parrot, 0, temperature=1.0)
     keys = []
     for number in ids[:committed]:
-        (place,) = verifier._places(sequence, ())
-        keys.append((place.offset, place.silent))
+        (position,) = verifier._positions(sequence, ())
+        keys.append((position.offset, position.silent))
         spelled = parrot.token_bytes[number]
         sequence.ids.append(number)
         sequence.generated += spelled
         sequence.silent = 0 if spelled else sequence.silent + 1
-    drafted = [(place.offset, place.silent) for place in verifier._places(sequence, tuple(ids[committed:]))]
+    drafted = [(position.offset, position.silent) for position in verifier._positions(sequence, tuple(ids[committed:]))]
     assert len(set(keys + drafted)) == len(ids) + 1
-    whole = Verifier(parrot, MatchRule())._places(sequence_of(parrot, 0), tuple(ids))
-    assert [(place.offset, place.silent) for place in whole] == keys + drafted, "drafted or committed, the same"
+    whole = Verifier(parrot, MatchRule())._positions(sequence_of(parrot, 0), tuple(ids))
+    assert [(position.offset, position.silent) for position in whole] == keys + drafted, (
+        "drafted or committed, the same"
+    )
 
 
 def test_the_penalty_sees_each_rows_own_beginning() -> None:
     parrot = Parrot(toy_tokenizer("bytes"), PREFIX)
     verifier = Verifier(parrot, MatchRule())
     plain, penalized = sequence_of(parrot, 0), sequence_of(parrot, 0, repetition_penalty=1.2)
-    assert [place.before for place in verifier._places(plain, (7, 8))] == [(), (), ()]
+    assert [position.before for position in verifier._positions(plain, (7, 8))] == [(), (), ()]
     prompt = tuple(penalized.ids)
     wanted = [prompt, (*prompt, 7), (*prompt, 7, 8)]
-    assert [place.before for place in verifier._places(penalized, (7, 8))] == wanted
+    assert [position.before for position in verifier._positions(penalized, (7, 8))] == wanted
 
 
 def test_held_bytes_bind_each_row() -> None:
@@ -86,7 +88,7 @@ def test_held_bytes_bind_each_row() -> None:
     verifier, tokenizer = Verifier(parrot, MatchRule()), parrot.tokenizer
     sequence = sequence_of(parrot, 0)
     sequence.held = b"ab"
-    first, second, third, fourth = verifier._places(sequence, tuple(tokenizer.encode("abc")))
+    first, second, third, fourth = verifier._positions(sequence, tuple(tokenizer.encode("abc")))
     assert first.allowed is not None and second.allowed is not None
     assert [tokenizer.token_bytes[number] for number in first.allowed] == [b"a"]
     assert [tokenizer.token_bytes[number] for number in second.allowed] == [b"b"]
