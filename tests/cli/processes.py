@@ -40,8 +40,8 @@ def run(*words: str | Path, python: tuple[str, ...] = (), **environment: str) ->
 
 
 def user_environment(**more: str) -> dict[str, str]:
-    """The environment without what steers Python, and more variables. No bytecode is written: a process without room for
-    files would leave a part of it, which every later import trips over.
+    """The environment without what steers Python, and more variables. No bytecode is written: a process without room
+    for files would leave a part of it, which every later import trips over.
     """
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     return {**kept, "PYTHONDONTWRITEBYTECODE": "1", **more}
