@@ -30,7 +30,16 @@ def tree(tmp_path: Path) -> Path:
     ):
         (tmp_path / package).mkdir()
         (tmp_path / package / "__init__.py").touch()
-    light = ("regular_file", "bounded_json", "secret_files", "token_file", "proof", "progress", "user_folders", "json_store")
+    light = (
+        "regular_file",
+        "bounded_json",
+        "secret_files",
+        "token_file",
+        "proof",
+        "progress",
+        "user_folders",
+        "json_store",
+    )
     for module in ("types", "errors", "config", *light):
         (tmp_path / "codespec" / f"{module}.py").touch()
     (tmp_path / "pyproject.toml").write_bytes((ROOT / "pyproject.toml").read_bytes())
