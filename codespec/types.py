@@ -92,7 +92,7 @@ class Counts:
 
 @dataclass(slots=True)
 class Stats:
-    """What one completion (or a sum of them) cost. Counting is DESIGN.md's: drafted and accepted exclude the bonus
+    """What one completion (or a sum of them) cost. By convention drafted and accepted exclude the bonus
     token, committed includes it, rounds include those without a draft. Times are milliseconds of wall clock; a
     batched step's time is counted in full for each request in it. `total_ms`, `first_piece_ms` and `queue_ms` (up to
     its slot in the cache) begin when the request arrived. Cached tokens are those of a prompt that were computed

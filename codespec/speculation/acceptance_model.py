@@ -20,8 +20,8 @@ MEMORY, STEP = 0.97, 0.4  # of a request's own log-odds: what is kept a judgemen
 LEARNING_RATE = 0.02  # of the weights
 MOST_LOG_ODDS = 3.0  # in either direction, so that a text which changes is soon believed again
 
-# Share of first drafted tokens that the target chose too, by context. A drafter's: 62,000 positions of unseen Python
-# (DESIGN.md), drawn towards 1,300 rounds in which no lookup was at hand. A lookup's: 1,200 rounds on the same files.
+# Share of first drafted tokens that the target chose too, by context. A drafter's: 62,000 positions of unseen Python,
+# drawn towards 1,300 rounds in which no lookup was at hand. A lookup's: 1,200 rounds on the same files.
 DRAFTER = {
     "closing": 0.75, "block_start": 0.82, "operator": 0.62, "indent": 0.62, "signature": 0.57, "comment": 0.60,
     "import": 0.49, "statement": 0.55, "docstring": 0.48, "identifier": 0.46, "arguments": 0.44, "string": 0.40,

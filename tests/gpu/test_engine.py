@@ -1,5 +1,5 @@
 """Speculation on a GPU: on equals off bit for bit in `exact` mode, and in `fast` mode nothing is chosen that plain
-decoding of the same prefix would regret by more than 0.2 nat (GPU.md, item 2).
+decoding of the same prefix would regret by more than 0.2 nat.
 """
 
 from __future__ import annotations

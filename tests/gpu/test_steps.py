@@ -1,4 +1,4 @@
-"""Steps on a GPU: graphs give what the steps give that come as they are, and rolling back is exact (GPU.md, item 2).
+"""Steps on a GPU: graphs give what the steps give that come as they are, and rolling back is exact.
 
 In `exact` mode bit for bit, in float32 and bfloat16, on ragged schedules that cross from one bucket of keys into the
 next; against a CPU to rounding.

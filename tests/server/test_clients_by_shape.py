@@ -1,4 +1,4 @@
-"""Clients that live in editors, by shape: the body that each one sends (WIRE.md), and nothing but what it reads."""
+"""Clients that live in editors, by shape: the body that each one sends, and nothing but what it reads."""
 
 from __future__ import annotations
 
