@@ -100,7 +100,7 @@ def judge(command: Command, outcome: Outcome) -> str:
     said = [line for line in outcome.stderr.splitlines() if line.strip()]
     if command.exit_code and len(said) != 1:
         return f"{len(said)} lines on stderr, not one sentence"
-    words = shlex.split(command.line)
+    words = shlex.split(command.line, comments=True)
     if not command.exit_code and "complete" in words[1:2] and Path(words[0]).name == "codespec":
         return "" if _completed(words, outcome.stdout).strip() else "nothing was completed"
     return ""

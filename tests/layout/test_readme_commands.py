@@ -106,7 +106,7 @@ SUM = "1 tokens in 1 rounds, 0 of 7 drafted accepted, 5 ms"
     ],
 )
 def test_an_example_must_complete_something(flags: str, printed: str, completed: bool) -> None:
-    command = Command(f".venv/bin/codespec complete a.py:1:1 {flags}")
+    command = Command(f".venv/bin/codespec complete a.py:1:1 {flags}  # what's said")
     assert judge(command, Outcome(0, printed, "")) == ("" if completed else "nothing was completed")
 
 
