@@ -37,7 +37,7 @@ test-full: $(READY) ## the large runs: make test-full [PROMPTS=FILE.jsonl[.gz]];
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-input -c constraints.txt $(TRITON)
 	@RANDOM_EXAMPLES=1 CODESPEC_PROMPTS="$(PROMPTS)" $(BIN)/python -m pytest -q -m full
 
-e2e: check-python ## the README in a fresh clone of HEAD, the page in Chromium, other clients, Neovim, VS Code (installs what they need where it may)
+e2e: check-python ## the pages' commands in a fresh clone of HEAD, the page in Chromium, other clients, Neovim, VS Code (installs what they need where it may)
 	@tests/e2e/run.sh
 
 gpu: check-python ## the tests and tables that need a GPU, with PYTHON as it is (no .venv): make gpu [PYTHON=…] [ARGS=--list]

@@ -43,7 +43,7 @@ class Part:
 
 
 def parts() -> list[Part]:
-    """What a GPU has to run, in this order: tests, kernels, steps, benchmarks."""
+    """In the order in which they are run: tests, kernels, steps, whole texts."""
     return [
         Part("tests", ("-m", "pytest", "-q", "tests/gpu", "--confcutdir", "tests/gpu", "--junitxml", "{json}")),
         Part("kernels", ("-m", "tools.tune_kernels", "--json", "{json}"), ("--rehearse",)),

@@ -2,14 +2,17 @@
 
 A fenced `sh` block counts when the line before it is `<!-- e2e -->`, or `<!-- e2e exit=2 -->` for commands
 that must fail with one sentence. Each line is a command; a trailing backslash joins the next one; `#` lines
-and a leading `$ ` are for the reader. Knows Markdown fences and exit codes; not what the commands do.
+and a leading `$ ` are for the reader. A `codespec complete` that succeeds must have completed something. Knows Markdown
+fences, exit codes and how `complete` prints; not what other commands do.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -21,6 +24,9 @@ from pathlib import Path
 
 _MARK = re.compile(r"<!--\s*e2e(?:\s+exit=(\d+))?\s*-->")
 _FENCE = re.compile(r"(`{3,})\s*sh\s*")
+# Behind the text that `complete --show-draft` paints: a line for each round, then the sum.
+_ROUNDS = re.compile(r"^(?: *\d+  \d+/\d+  .*|\d+ tokens in \d+ rounds, .*)$", re.MULTILINE)
+_REJECTED = re.compile(r"-.*?-")
 COMMAND_SECONDS = 1800
 
 
@@ -94,7 +100,20 @@ def judge(command: Command, outcome: Outcome) -> str:
     said = [line for line in outcome.stderr.splitlines() if line.strip()]
     if command.exit_code and len(said) != 1:
         return f"{len(said)} lines on stderr, not one sentence"
+    words = shlex.split(command.line, comments=True)
+    if not command.exit_code and "complete" in words[1:2] and Path(words[0]).name == "codespec":
+        return "" if _completed(words, outcome.stdout).strip() else "nothing was completed"
     return ""
+
+
+def _completed(words: Sequence[str], stdout: str) -> str:
+    """The text that `codespec complete` wrote, as far as its output tells."""
+    if "--json" in words:
+        return str(json.loads(stdout or "{}").get("text", ""))
+    if "--show-draft" in words:
+        found = _ROUNDS.search(stdout)
+        return _REJECTED.sub("", stdout[: found.start()] if found else stdout).replace("[", "").replace("]", "")
+    return stdout
 
 
 def run(command: Command, folder: Path, seconds: float = COMMAND_SECONDS) -> Outcome:

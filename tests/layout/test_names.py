@@ -66,9 +66,3 @@ def test_vs_code_installs_what_it_carries_unless_told_otherwise() -> None:
 )
 def test_the_rule_itself(command: str, caught: bool) -> None:
     assert bool(by_name(command)) == caught
-
-
-def test_what_the_security_page_links_to_is_there() -> None:
-    page = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
-    linked = re.findall(r"\]\(([^)#]+)\)", page)
-    assert linked and all((ROOT / name).exists() for name in linked)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tools import readme_commands
-from tools.readme_commands import Command, PageError, commands, run, run_all, user_environment
+from tools.readme_commands import Command, Outcome, PageError, commands, judge, run, run_all, user_environment
 
 PAGE = """# Title
 ```sh
@@ -83,6 +83,36 @@ def test_faults(command: Command, fault: str, tmp_path: Path) -> None:
     (tmp_path / "here.txt").touch()
     found = run(command, tmp_path).fault
     assert found.startswith(fault) and bool(found) == bool(fault)
+
+
+SUM = "1 tokens in 1 rounds, 0 of 7 drafted accepted, 5 ms"
+
+
+@pytest.mark.parametrize(
+    ("flags", "printed", "completed"),
+    [
+        ("", "text\n", True),
+        ("", "\n", False),
+        ("", "", False),
+        ("--json", '{"text": "(name)", "finish_reason": "stop"}', True),
+        ("--json", '{"text": "", "finish_reason": "stop"}', False),
+        ("--json", '{"text": " \\n", "finish_reason": "length"}', False),
+        ("--json", "", False),
+        ("--show-draft", f" self[.items]-.get(-\n  1  1/7  identifier: why\n{SUM}\n", True),
+        ("--show-draft", f"[.items]\n  1  1/1  identifier: why\n{SUM}\n", True),
+        ("--show-draft", f"-.get(-\n  1  0/7  identifier: why\n{SUM}\n", False),
+        ("--show-draft", f"\n{SUM}\n", False),
+        ("--show-draft", "\n0 tokens in 0 rounds, 0 of 0 drafted accepted, 5 ms\n", False),
+    ],
+)
+def test_an_example_must_complete_something(flags: str, printed: str, completed: bool) -> None:
+    command = Command(f".venv/bin/codespec complete a.py:1:1 {flags}  # what's said")
+    assert judge(command, Outcome(0, printed, "")) == ("" if completed else "nothing was completed")
+
+
+def test_other_commands_and_refused_examples_may_print_nothing() -> None:
+    assert judge(Command("codespec doctor"), Outcome(0, "", "")) == ""
+    assert judge(Command("codespec complete no.py:1:1", 2), Outcome(2, "", "It can't be read.\n")) == ""
 
 
 def test_a_command_that_hangs_is_killed_with_its_children(tmp_path: Path) -> None:

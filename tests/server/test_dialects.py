@@ -1,4 +1,4 @@
-"""Each dialect by its shapes: what clients send, what they read, and the engine's own text in it."""
+"""Each dialect by shape: what clients send, what they read, and the engine's own text in it."""
 
 from __future__ import annotations
 
