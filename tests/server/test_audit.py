@@ -126,7 +126,7 @@ def test_nothing_learns_from_it_and_nothing_counts_it() -> None:
     harness.admit(replace(REQUEST, prefix=prompts()[3], shape="raw", n=2, temperature=0.7))
     harness.rounds()
     kept, before = engine.caches["target"].tokens, engine.metrics.snapshot()
-    engine.policy, engine.proposer = None, Mock()  # type: ignore[assignment]
+    engine.policy, engine.proposer = None, Mock(caches={})  # type: ignore[assignment]
     harness.idle()
     assert harness.results["same"] == 1 and not engine.proposer.method_calls
     after = engine.metrics.snapshot()

@@ -25,7 +25,7 @@ SAID = [{"role": "user", "content": "x"}]
 # What each endpoint that reads a body needs, and the fields that bring others with them.
 BODIES: dict[str, list[dict[str, Any]]] = {
     "/v1/codespec/proof": [{"nonce": "0" * 64}],
-    "/v1/codespec/complete": [{"prefix": "x"}, {"prefix": "x", "shape": "raw"}],
+    "/v1/codespec/complete": [{"prefix": "x", "cursor": {"indent": 4}}, {"prefix": "x", "shape": "raw"}],
     "/infill": [{"input_prefix": "x"}],
     "/completion": [{"prompt": "x"}],
     "/detokenize": [{"tokens": [1]}],
