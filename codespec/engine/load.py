@@ -15,7 +15,7 @@ from codespec.engine.calls import choose_calls
 from codespec.engine.engine import Engine
 from codespec.engine.instructions import look_lower, take_kept
 from codespec.engine.policies import choose_policy
-from codespec.engine.reading import find_reading, prompt_budget
+from codespec.engine.prompt_budget import find_reading, prompt_budget
 from codespec.engine.tuning import MOST_CHUNK, USUAL_CHUNK, find_threads, largest_batch, tune
 from codespec.errors import ConfigError
 from codespec.model_folders.choice import offer_note, resolve

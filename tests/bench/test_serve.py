@@ -69,7 +69,7 @@ def test_the_whole_bench(held_out: Path, models: Models, command: Command, tmp_p
         (["--held-out", "none.gz"], "There is no corpus at none.gz"),
         (["--prompts", "none.jsonl"], "none.jsonl can't be read"),
         (["--concurrency", "1,x"], "must be a whole number of 1 or more"),
-        (["--target", "./none"], "The daemon did not start: There is no model folder"),
+        (["--target", "./none"], "There is no model folder none"),
         (["--url", "http://127.0.0.1:1"], "No codespec daemon answers there"),
         (["--url", "nowhere"], "is no address"),
         (["--url", "http://127.0.0.1:1", "--shape", "qwen2.5-0.5b"], "leave out --shape"),

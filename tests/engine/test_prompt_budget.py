@@ -10,10 +10,18 @@ from pathlib import Path
 import pytest
 
 from codespec.config import EngineConfig
-from codespec.engine import reading as module
+from codespec.engine import prompt_budget as module
 from codespec.engine.engine import Engine
 from codespec.engine.load import slot_bytes, target_context
-from codespec.engine.reading import DRAFTER, LEAST_PROMPT, STEP, Reading, find_reading, measure_reading, prompt_budget
+from codespec.engine.prompt_budget import (
+    DRAFTER,
+    LEAST_PROMPT,
+    STEP,
+    Reading,
+    find_reading,
+    measure_reading,
+    prompt_budget,
+)
 from codespec.types import CompletionRequest
 from tests.engine.test_documents import TEXT
 from tests.engine.test_warm_ups import filling_model

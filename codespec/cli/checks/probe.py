@@ -104,7 +104,7 @@ def _ms(began: float) -> str:
 def check_prompts(engine: Engine, config: EngineConfig) -> Finding:
     """What the settings come to with the engine's target, whatever slots this engine has."""
     from codespec.engine.load import target_context
-    from codespec.engine.reading import measure_again, prompt_budget
+    from codespec.engine.prompt_budget import measure_again, prompt_budget
 
     context, longest = target_context(engine.target, config), engine.target.spec.max_length
     reading = measure_again(engine.target, [])
