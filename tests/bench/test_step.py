@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from codespec.bench import step_calls
-from codespec.bench.step import Key, StepBench, Sweeps, run_step_bench
-from codespec.bench.step_network import random_model, step_bytes
-from codespec.bench.step_report import charts, report
+from codespec.bench.step import models
+from codespec.bench.step.models import random_model, step_bytes
+from codespec.bench.step.report import charts, report
+from codespec.bench.step.run import Key, StepBench, Sweeps, run_step_bench
 from codespec.model_folders.choice import resolve
 from codespec.models.call_search import Finding
 from codespec.models.call_shape import FAST
@@ -110,7 +110,7 @@ def test_modes_are_compared_within_a_sweep(small: Shape, monkeypatch: pytest.Mon
         times, exact = (2.0, 1.1) if len(own) > 16 else (1.0, 1.5)
         return times * (1.0 if model.calls == FAST else exact)
 
-    monkeypatch.setattr("codespec.bench.step.time_forward", pretend)
+    monkeypatch.setattr("codespec.bench.step.run.time_forward", pretend)
     found = run_step_bench(small_bench(small), lambda phase: None)
     assert all(row["over_fast"] == 1.3 and row["over_fast_range"] == [1.1, 1.5] for row in found["rows"])
     assert found["rows"][0]["ms"] == 1850.0, "the ratio of the medians would be another"
@@ -120,12 +120,12 @@ def test_modes_are_compared_within_a_sweep(small: Shape, monkeypatch: pytest.Mon
 
 
 def test_a_model_that_varies_is_measured_in_fast_mode_alone(small: Shape, monkeypatch: pytest.MonkeyPatch) -> None:
-    settle = step_calls.settle
+    settle = models.settle
 
     def vary(model: LanguageModel, chunk: int) -> Finding:
         return Finding(FAST, "it varies") if model.spec.dtype == "bfloat16" else settle(model, chunk)
 
-    monkeypatch.setattr(step_calls, "settle", vary)
+    monkeypatch.setattr(models, "settle", vary)
     found = run_step_bench(small_bench(small), lambda phase: None)
     assert found["notes"][-1] == "bfloat16: exact mode does not hold here (it varies), so only fast is measured"
     for row in (*found["rows"], *found["prompts"]):
@@ -133,7 +133,7 @@ def test_a_model_that_varies_is_measured_in_fast_mode_alone(small: Shape, monkey
     lines = report(found)
     assert any(line.startswith("bfloat16: fast only: ") for line in lines)
     assert any(line.startswith("bfloat16 ") and line.endswith("  -") for line in lines)
-    monkeypatch.setattr(step_calls, "settle", lambda model, chunk: Finding(FAST, "it varies"))
+    monkeypatch.setattr(models, "settle", lambda model, chunk: Finding(FAST, "it varies"))
     found = run_step_bench(small_bench(small), lambda phase: None)
     assert not any("over_fast" in row for row in found["rows"]) and "exact over fast" not in "\n".join(report(found))
 

@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path, PurePath
 from typing import Any
 
-from codespec.cli.benches.flags import count, count_or_none, finish
+from codespec.cli.benches.flags import count, count_or_zero, finish
 from codespec.cli.options import add_engine_options, engine_config, require_torch
 from codespec.cli.parser import Parser
 
@@ -34,7 +34,7 @@ def add(benches: Any) -> None:
         metavar="KIND,…",
         help=f"only these: {', '.join(KINDS[:3])} of HumanEval, {', '.join(KINDS[3:])} of held-out projects",
     )
-    option("--seed", type=count_or_none, default=11, metavar="N", help="which sites the rule takes (11)")
+    option("--seed", type=count_or_zero, default=11, metavar="N", help="which sites the rule takes (11)")
     option("--each", type=count, default=1, metavar="N", help="sites of each kind in a HumanEval problem (1)")
     option("--limit", type=count, metavar="N", help="HumanEval problems, and sites a language and kind")
     option(
@@ -68,8 +68,8 @@ def run(options: argparse.Namespace) -> int:
     """Runs `codespec bench quality`."""
     config = engine_config(options)
     require_torch()
-    from codespec.bench.quality import QualityBench, run_quality_bench
-    from codespec.bench.quality_report import report
+    from codespec.bench.quality.report import report
+    from codespec.bench.quality.run import QualityBench, run_quality_bench
 
     bench = QualityBench(
         config=config,
