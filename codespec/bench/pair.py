@@ -63,7 +63,7 @@ class Pair:
         found: list[Proposer] = [SuffixProposer()]
         if self.drafter is not None:
             shared, context = self.target.tokenizer, self.drafter_context
-            # It reads a whole prompt at once, as for a single request: a recording has a guess at every position.
+            # It reads a whole prompt at once, as for a single request: a recording has a draft at every position.
             found.append(DraftModel(self.drafter, context, batch, shares_ids_with=shared, chunk=context))
         return found
 

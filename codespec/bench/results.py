@@ -1,4 +1,4 @@
-"""What a benchmark leaves behind: its JSON file, the summary for documents, and an error where texts differ that must
+"""What a benchmark writes: its JSON file, the summary for documents, and an error where texts differ that must
 not.
 
 A long benchmark's file grows pass by pass, and a later run goes on from there, but only where configuration and code
@@ -20,7 +20,11 @@ import codespec
 from codespec.errors import ConfigError, MismatchError
 
 PACKAGE = Path(codespec.__file__).parent
-UNMEASURED = ("server", "cli", "starter")  # parts of the package that no figure depends on; weights are named apart
+UNMEASURED = (
+    "server",
+    "cli",
+    "starter",
+)  # parts of the package that no figure depends on; weights have digests of their own
 
 
 class Results:
@@ -72,7 +76,7 @@ class Deadline:
         self._end = float("inf") if minutes is None else time.monotonic() + 60 * minutes
 
     def too_late(self, seconds: float) -> bool:
-        """Whether what takes `seconds` and begins now would end behind it."""
+        """Whether something that takes `seconds` would end after the deadline."""
         return time.monotonic() + seconds > self._end
 
 

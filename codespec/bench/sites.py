@@ -129,7 +129,7 @@ def held_out_sites(file: Path | None, limit: int, seed: int = 0) -> tuple[list[S
 def stdlib_sites(count: int) -> list[Site]:
     """`count` sites, evenly spread over the standard library's held-out modules in alphabetical order.
 
-    The rule: in each module of at least MIN_LINES lines, the first line of code from the middle on; the cursor stands
+    The rule: in each module of at least MIN_LINES lines, the first line of code from the middle on; the cursor is
     halfway through it. The prefix is the PREFIX_LINES lines before, the suffix as many after.
     """
     root = Path(sysconfig.get_paths()["stdlib"])

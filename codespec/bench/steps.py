@@ -22,7 +22,7 @@ from codespec.speculation.cost_model import CostTable
 from codespec.speculation.policy import DraftLengthPolicy
 
 SWEEP_SECONDS = 6.0
-ALL_SECONDS = 30.0  # of sweeps: a machine that others share is fast and slow by turns
+ALL_SECONDS = 30.0  # of sweeps: a machine that others share is now fast, now slow
 
 
 @dataclass(slots=True)

@@ -174,7 +174,7 @@ def thread_counts(device: str = "cpu") -> tuple[int, ...]:
 
 
 def cut_at_end(ids: Sequence[int], ends: Collection[int]) -> tuple[int, ...]:
-    """The ids up to the first that ends a text."""
+    """The ids up to and including the first that ends a text."""
     end = next((n for n, token in enumerate(ids) if token in ends), len(ids))
     return tuple(ids[: end + 1])
 

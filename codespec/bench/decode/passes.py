@@ -20,9 +20,9 @@ from codespec.corpus.infilling import is_loop
 from codespec.models.rows import Rows
 from codespec.speculation.cost_model import CostTable
 
-MANY = 4  # prompts that stand for every concurrency above one when variants are compared
+MANY = 4  # prompts at once when variants are compared for every concurrency above one
 HOPELESS = 1.5  # a variant that takes this many times the fastest one's time is not tried again
-THREADS_GAIN = 1.1  # two threads must be this many times as fast as one: now and then they wait for each other for long
+THREADS_GAIN = 1.1  # two threads must gain this much over one: now and then they wait long for each other
 CALIBRATION_TOKENS = 8  # of each prompt
 
 
@@ -47,7 +47,7 @@ class Lineup:
         return [contestant for contestant in self.contestants if concurrency == 1 or contestant.batched]
 
     def variant(self, name: str, concurrency: int) -> Variant:
-        """How a contestant is run at a concurrency."""
+        """The variant of a contestant at a concurrency."""
         found = self.fastest[name]
         return found.get("one" if concurrency == 1 else "many") or found["one"]
 
@@ -81,7 +81,7 @@ def calibrate(
 
 
 def _variants_to_try(lineup: Lineup, contestant: Contestant, size: str) -> Sequence[Variant]:
-    """The variants with the number format and threads of the fastest plain decoding of the family, or all."""
+    """The variants with the number format and threads of the family's fastest plain decoding, or all variants."""
     names = [c.name for c in lineup.contestants if c.family == contestant.family and c.plain]
     measured = [name for name in names if (name, size) in lineup.paces]
     if contestant.plain or not measured:

@@ -21,11 +21,11 @@ WHO = (
     "several at once: codespec is timed while its batch is full, others from a batch's first token to its last text's "
     "end; who takes one prompt only is left out",
 )
-FAR = 0.5  # nats a token from plain sampling's: not the target's texts any more
+FAR = 0.5  # nats a token below plain sampling's: these are not the target's texts any more
 
 
 def report(found: Mapping[str, Any]) -> list[str]:
-    """Everything worth reading, as lines."""
+    """The report as lines."""
     lines = []
     for name, section in _measured(found).items():
         lines += ["", f"── {_size(name)} " + "─" * 40, section["configuration"]["machine"]["processor"]]
@@ -121,7 +121,7 @@ def _details(name: str, row: Mapping[str, Any], rows: Mapping[str, Any]) -> list
     split = ", ".join(f"{part} {share:.0%}" for part, share in row["split"].items())
     predicted = f"; predicted {row['predicted']:.2f} × off" if "predicted" in row else ""
     lines = [f"{name}: {split}{predicted}"]
-    if row["compared"] and row["equal"] < row["compared"] and not row["plain"]:  # another program rounds otherwise
+    if row["compared"] and row["equal"] < row["compared"] and not row["plain"]:  # another program rounds differently
         lines.append(f"{name}: NOT EQUAL to plain in {row['compared'] - row['equal']} of {row['compared']} texts")
     plain = rows.get(OFF, {})
     if "nats" in row and "nats" in plain and row["nats"] < plain["nats"] - FAR:

@@ -87,12 +87,12 @@ def pace(record: Record) -> float | None:
 
 
 def predicted_pace(record: Record) -> float | None:
-    """The same by the cost table of the pass."""
+    """The same, as predicted by the cost table of the pass."""
     return record["predicted"] / record["tokens"] if record["tokens"] else None
 
 
 def decoding_seconds(record: Record) -> float:
-    """Seconds of decoding."""
+    """The seconds of a record without reading prompts and writing the first tokens."""
     return float(record["seconds"] - record["first_seconds"])
 
 

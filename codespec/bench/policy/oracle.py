@@ -53,9 +53,9 @@ class Node:
 
 
 class Planner:
-    """Finds the cheapest plan of one recording: a shortest path over positions and what the drafter has read.
+    """Finds the cheapest plan for a recording: a shortest path over positions and the drafter's cached tokens.
 
-    With `batch` > 1 a plan assumes that as many sequences do the same at once.
+    With `batch` > 1 a plan assumes that so many sequences do the same at once.
     """
 
     def __init__(self, prices: Prices, batch: int = 1) -> None:

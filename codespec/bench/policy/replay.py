@@ -33,7 +33,7 @@ from codespec.speculation.policy import DraftLengthPolicy
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One sequence's share of a step: its position (tokens written so far) at the start, and what came of it."""
+    """One sequence's share of a step: its position (tokens written so far) at the start, and its counts."""
 
     recording: Recording
     position: int

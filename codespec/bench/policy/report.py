@@ -15,7 +15,7 @@ CLASSES = 8
 
 
 def report(found: Mapping[str, Any]) -> list[str]:
-    """Everything worth reading, as lines."""
+    """The report as lines."""
     prompts = found["prompts"]
     lines = [f"{prompts['count']} places in {prompts['projects']} projects, {prompts['tokens']} tokens; "]
     lines[0] += ", ".join(f"{name} {count}" for name, count in prompts["by_language"].items())

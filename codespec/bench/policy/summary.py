@@ -104,7 +104,7 @@ def score(steps: Sequence[ReplayedStep], prices: Prices, recordings: Sequence[Re
 
 
 def class_at(recording: Recording, position: int) -> str:
-    """The context class at a position; the last known one where nothing could be drafted any more."""
+    """The context class at a position; after the last possible draft, the last known one."""
     return recording.contexts.get(position) or recording.contexts[max(p for p in recording.contexts if p <= position)]
 
 

@@ -23,7 +23,7 @@ MISSING = "–"
 
 
 def report(found: Mapping[str, Any]) -> list[str]:
-    """Everything worth reading, as lines."""
+    """The report as lines."""
     targets = found["targets"]
     lines = [found["processor"], f"seed {found['seed']}, greedy, {REQUESTS[found['shape']]}"]
     lines += [_target(target) for target in targets]

@@ -75,7 +75,7 @@ def _difference(sources: Sequence[tuple[str, str]], pairs: Sequence[tuple[bool, 
 
 
 def _rows(sites: Sequence[GapSite]) -> Mapping[str, Mapping[str, list[int]]]:
-    """The numbers of the sites by kind and row; held-out code has a row for all languages too."""
+    """The indices of the sites by kind and row; held-out code also has a row for all languages."""
     found: dict[str, dict[str, list[int]]] = {}
     for number, site in enumerate(sites):
         found.setdefault(site.kind, {}).setdefault(site.row, []).append(number)

@@ -21,7 +21,7 @@ MOST_OVERHEAD_MS = 3.0
 
 
 def report(found: Mapping[str, Any]) -> list[str]:
-    """Everything worth reading, as lines."""
+    """The report as lines."""
     settings, machine = found["settings"], found["machine"]
     lines = [f"{settings['places']} places, {settings['dtype']}; {format_load(machine)}", machine["processor"]]
     lines += [found["note"]] if found["note"] else []

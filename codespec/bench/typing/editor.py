@@ -53,7 +53,7 @@ class Editor:
         self.notify("textDocument/didOpen", {"textDocument": item})
 
     def close(self, site: TypingSite) -> None:
-        """Closes it."""
+        """Closes a document."""
         self.notify("textDocument/didClose", {"textDocument": {"uri": site.uri}})
 
     def insert(self, site: TypingSite, version: int, position: Mapping[str, int], text: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from codespec.bench.plot import Bar, Chart
 from codespec.bench.report import format_load, format_percentiles, format_ratio, section_title, size_of, verdict_lines
-from codespec.bench.typing.summary import OFF, ON, TAKING, promise_the_same
+from codespec.bench.typing.summary import OFF, ON, TAKING, both_exact
 
 NAMES = {OFF: "off", ON: "on", TAKING: "on, with Tab"}
 LEAST_AS_UNHURRIED, LEAST_AVAILABLE, MOST_OVERHEAD_MS = 0.9, 1.3, 3.0
@@ -15,7 +15,7 @@ ENLARGED = "qwen2.5-0.5b"  # the size for which LEAST_AVAILABLE is checked
 
 
 def report(found: Mapping[str, Any]) -> list[str]:
-    """Everything worth reading, as lines."""
+    """The report as lines."""
     lines: list[str] = []
     for shape, section in found["sections"].items():
         if "summary" not in section:
@@ -97,7 +97,7 @@ def _texts(values: Mapping[str, Any] | None) -> list[str]:
     if values is None:
         return []
     same = values["compared"] - len(values["differing"])
-    note = "" if promise_the_same(values) else " (fast mode is used: differences are near-ties)"
+    note = "" if both_exact(values) else " (fast mode is used: differences are near-ties)"
     return [f"asked outright, both daemons write the same text at {same} of {values['compared']} places{note}"]
 
 

@@ -115,13 +115,13 @@ def mismatches(sections: Mapping[str, Any]) -> list[str]:
     found = []
     for shape, section in sections.items():
         texts = section.get("texts")
-        if texts and promise_the_same(texts):
+        if texts and both_exact(texts):
             found += [f"{site}, {shape}" for site in texts["differing"]]
             found += [f"a daemon left exact mode, {shape}"] if texts["modes_after"] != texts["modes"] else []
     return found
 
 
-def promise_the_same(texts: Mapping[str, Any]) -> bool:
+def both_exact(texts: Mapping[str, Any]) -> bool:
     """Whether both daemons began in exact mode."""
     return set(texts["modes"].values()) == {"exact"}
 

@@ -32,7 +32,7 @@ from codespec.bench.typing.proxy import Proxy, Stream
 MEAN, SPREAD = 0.239, 0.112 / 0.239  # seconds; the standard deviation as a share of the mean
 IN_WORD, WORD, SIGN = 0.8, 1.1, 1.4  # how long each kind of key takes, relative to the others
 LINE_PAUSE, WORD_PAUSE, PAUSE_SIGMA = 1.1, 1.6, 0.7  # medians in seconds
-WORD_PAUSES = 0.06  # of words
+WORD_PAUSES = 0.06  # the share of words with a pause before them
 MOST_PAUSE = 4.0
 _KEYS = re.compile(r"\n[ \t]*|.", re.DOTALL)  # the editor indents
 DEBOUNCE = 0.05  # seconds from a change to VS Code's request
@@ -233,7 +233,7 @@ def _effort(before: str, key: str) -> float:
 
 
 def _skewed(dice: random.Random) -> float:
-    """A number of mean 1 and the published spread."""
+    """A random number with mean 1 and the published spread."""
     sigma = math.sqrt(math.log(1 + SPREAD**2))
     return dice.lognormvariate(-(sigma**2) / 2, sigma)
 

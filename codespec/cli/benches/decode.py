@@ -15,7 +15,7 @@ def add(benches: Any) -> None:
     parser = bench_parser(
         benches,
         "decode",
-        "how fast: codespec and its peers on the same prompts and weights, in turn; the --json file is gone on with",
+        "how fast: codespec and its peers on the same prompts and weights, in turn; a later run continues the file",
         run,
     )
     add_site_flags(parser, "prompts, one JSON object a line; with --held-out half of each")

@@ -48,7 +48,9 @@ def bench_parser(benches: Any, name: str, text: str, run: Callable[[argparse.Nam
     parser.add_argument("--json", type=Path, metavar="OUT", help="write all figures to this file")
     parser.add_argument("--summary", type=Path, metavar="OUT", help="the same without single passes, four digits each")
     parser.add_argument("--plot", type=Path, metavar="OUT.svg", help="draw the main figures")
-    add_engine_options(parser, shape_flags=("--shape", "--target-shape"))  # no completion shapes here to mix it up with
+    add_engine_options(
+        parser, shape_flags=("--shape", "--target-shape")
+    )  # there is no completion shape here to confuse it with
     parser.set_defaults(run=run)
     return parser
 
@@ -73,7 +75,7 @@ def count(text: str, least: int = 1) -> int:
 
 
 def counts(text: str) -> tuple[int, ...]:
-    """Different whole numbers with commas between them, the smallest first."""
+    """Different comma-separated whole numbers, the smallest first, for argparse."""
     return tuple(sorted({count(part) for part in text.split(",")}))
 
 

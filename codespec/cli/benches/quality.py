@@ -56,7 +56,7 @@ def add(benches: Any) -> None:
 
 
 def kinds(text: str) -> tuple[str, ...]:
-    """Kinds of site with commas between them, in the order of the report, for argparse."""
+    """Comma-separated kinds of sites, in the order of the report, for argparse."""
     named = text.split(",")
     unknown = [name for name in named if name not in KINDS]
     if unknown:
@@ -90,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def command_line(options: argparse.Namespace) -> str:
-    """What was typed, but for places of this machine: of a path the last part alone, and not where figures go."""
+    """The user's command line without folders of this machine, and without the file that figures go to."""
     words = ["codespec", "bench", "quality"]
     for name, value in vars(options).items():
         if name in ("run", "json", "plot", "command", "bench") or value is None or value is False or value == []:

@@ -14,8 +14,8 @@ def add(benches: Any) -> None:
     parser = bench_parser(
         benches,
         "typing",
-        "somebody types, through the language server, with and without speculation in turn; the --json file is gone on "
-        "with",
+        "a typist works through the language server, with and without speculation in turn; a later run continues the "
+        "--json file",
         run,
     )
     add_site_flags(parser, "prompts instead, whose last lines are typed")

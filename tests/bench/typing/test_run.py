@@ -1,4 +1,4 @@
-"""`codespec bench typing`: somebody types into the real language server, before a daemon whose words a test says; and
+"""`codespec bench typing`: a typist with the real language server, before a daemon whose texts a test chooses; and
 the whole bench, before an engine of no sense, and at length with tiny random models."""
 
 from __future__ import annotations

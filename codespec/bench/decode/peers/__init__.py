@@ -1,1 +1,1 @@
-"""Who is measured by `codespec bench decode`: codespec itself, transformers, llama.cpp, behind one small interface."""
+"""The contestants of `codespec bench decode`: codespec itself, transformers and llama.cpp."""

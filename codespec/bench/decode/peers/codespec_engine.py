@@ -86,7 +86,7 @@ class OwnModels:
         return self.tables[key]
 
     def keep(self, variants: Collection[Variant]) -> None:
-        """Drops other number formats."""
+        """Drops the models of other variants."""
         drafters = {("drafter", v.drafter_dtype) for v in variants if v.drafter_dtype}
         self._models.keep({("target", v.dtype) for v in variants} | drafters)
 

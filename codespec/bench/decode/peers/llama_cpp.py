@@ -113,7 +113,7 @@ class LlamaModel:
         self._api.llama_set_n_threads(self._context, threads, threads)
 
     def forward(self, parts: Sequence[tuple[int, int, Sequence[int], int]]) -> list[list[Row]]:
-        """Feeds (sequence, position, ids, rows wanted) and returns each one's last rows of logits."""
+        """Feeds (sequence, position, ids, number of rows) and returns the last rows of logits of each."""
         batch, count, wanted = self._batch, 0, []
         for sequence, start, ids, keep in parts:
             for offset, token in enumerate(ids):
@@ -148,7 +148,7 @@ class LlamaContestant:
 
     family = FAMILY
     batched = True
-    keyed = True  # one draw a token, in the order of the text
+    keyed = True  # one random number a token, in the order of the text
 
     def __init__(
         self,
@@ -174,7 +174,7 @@ class LlamaContestant:
         """Has learned nothing."""
 
     def facts(self, variant: Variant) -> dict[str, Any]:
-        """The lookup's settings, and whether a file is computed without the processor's products for packed weights."""
+        """The lookup's settings, and whether a file's weights are left as they are."""
         held_back = {} if self._repacked else {"repacked": False}
         return held_back if self.plain else {"ngram": NGRAM, "guess": GUESS}
 
@@ -243,9 +243,9 @@ class LlamaFamily:
         reason = f"{' and '.join(missing)} not installed: run `pip install llama-cpp-python gguf`" if missing else ""
         if config.device != "cpu":
             reason = "it takes part beside a CPU only"  # the package comes without a GPU's kernels
-        everybody = self._all_contestants()
-        self.contestants: Sequence[Contestant] = [] if reason else everybody
-        self.absent: Mapping[str, str] = {llama.name: reason for llama in everybody} if reason else {}
+        contestants = self._all_contestants()
+        self.contestants: Sequence[Contestant] = [] if reason else contestants
+        self.absent: Mapping[str, str] = {llama.name: reason for llama in contestants} if reason else {}
 
     def keep(self, variants: Collection[Variant]) -> None:
         """Keeps all formats: a lookup may take any of them."""
