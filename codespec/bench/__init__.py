@@ -1,1 +1,6 @@
-"""Measurements: what makes them, and what they are written to."""
+"""The benchmarks: what they share (sites, pair, steps, daemon, results, statistics, report, plot), and a package or
+module for each `codespec bench` command.
+
+A scenario's `run` turns settings into figures as plain JSON values, by way of its `summary`; its `report` turns figures
+into lines and charts. LOG.md keeps what was measured when, failures too.
+"""

@@ -1,5 +1,5 @@
-"""The pair that is measured: loaded models with their slots, outside any engine, so that many engines can be put around
-them. Knows models and their loader.
+"""The pair that is measured: loaded models with their slots, outside any engine, so that many engines can use them in
+turn. Knows models and their loader.
 """
 
 from __future__ import annotations
@@ -23,11 +23,13 @@ from codespec.proposers.base import Proposer
 from codespec.proposers.draft_model import DraftModel
 from codespec.proposers.suffix import SuffixProposer
 
+LONGEST = 16  # target tokens of a draft that the benchmarks make room for
+
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Loaded models, how many tokens a prompt and its completion may have, and how many before the first draft; `notes`
-    say what a GPU can't do for them.
+    """Loaded models, the most tokens of a prompt with its completion (`context`), and the tokens before the first draft
+    (`warmup`); `notes` say what a GPU can't do for them.
     """
 
     target: LanguageModel
@@ -53,7 +55,7 @@ class Pair:
 
     @property
     def shares_ids(self) -> bool:
-        """Whether drafts cross as ids, because both have one vocabulary."""
+        """Whether drafts cross as ids, because both models have the same vocabulary."""
         return self.drafter is not None and self.drafter.tokenizer.fingerprint == self.target.tokenizer.fingerprint
 
     def proposers(self, batch: int = 1) -> list[Proposer]:
@@ -61,20 +63,20 @@ class Pair:
         found: list[Proposer] = [SuffixProposer()]
         if self.drafter is not None:
             shared, context = self.target.tokenizer, self.drafter_context
-            # It reads a prompt at once, as it does where it is asked alone: a recording has a guess for every position.
+            # It reads a whole prompt at once, as for a single request: a recording has a draft at every position.
             found.append(DraftModel(self.drafter, context, batch, shares_ids_with=shared, chunk=context))
         return found
 
     def facts(self) -> dict[str, Any]:
-        """Names and sizes for reports; no folder."""
+        """Names and sizes for reports, without folders."""
         models = {"target": self.target, "drafter": self.drafter}
         return {role: _facts(model) for role, model in models.items() if model is not None}
 
 
 def load_pair(config: EngineConfig, batch: int, longest: int) -> Pair:
-    """Loads what the configuration names, with graphs as in an engine and slots for `batch` sequences whose drafts have
-    up to `longest` tokens. ConfigError where the arithmetic depends on the batch: then a text depends on the policy,
-    and nothing can be replayed.
+    """Loads the configuration's models, with graphs as in an engine and slots for `batch` sequences whose drafts have
+    up to `longest` tokens. ConfigError where the arithmetic depends on the batch: a text would depend on the policy
+    then, and could not be replayed.
     """
     torch.set_num_threads(max(1, config.threads))
     shape = SHAPES.get(config.target_shape)

@@ -10,7 +10,7 @@ from xml.sax.saxutils import escape
 from codespec.errors import ConfigError
 
 WIDTH, LABEL, NOTE, BAR, GAP = 760, 190, 150, 16, 7
-LETTER = 6.6  # pixels of a note, in the mean
+LETTER = 6.6  # a letter's mean width in a note, in pixels
 HEAD, FOOT, MARGIN = 46, 26, 20
 STYLE = """
 text { font: 12px system-ui, sans-serif; fill: #24292f }

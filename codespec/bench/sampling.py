@@ -1,10 +1,10 @@
-"""Three ways to draft for a sampled text, on the same prompts, models and seeds: with the target's own luck, greedily,
-and by rejection. Knows engines and models.
+"""`codespec bench sampling`: three ways to draft for a sampled text, on the same prompts, models and seeds: with the
+target's own noise, greedily, and by rejection. Knows engines and models.
 
-Rejection needs a drafter with the target's vocabulary. The starter pair has two, so the target is drafted by itself
-without a layer; the other two ways are measured with the pair as it is, too. Every way drafts the same fixed number
-of tokens, so that acceptance can be compared; ways take turns, prompt by prompt. The first two write what plain
-decoding writes, and that is checked.
+Rejection needs a drafter with the target's vocabulary. The starter pair has two vocabularies, so the target drafts for
+itself without one of its layers; the other two ways are measured with the pair as it is, too. Every way drafts the same
+fixed number of tokens, so that acceptance can be compared, and the ways take turns, prompt by prompt. The first two
+write the text of plain decoding, and that is checked.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from codespec.bench.prompts import BenchPrompt
+from codespec.bench.sites import Site
 from codespec.config import EngineConfig
 from codespec.engine.calls import choose_calls
 from codespec.engine.engine import Engine
@@ -31,7 +31,7 @@ from codespec.types import Completion, CompletionRequest, Stats
 
 CONTEXT = 1024  # of prompt and completion
 TEMPERATURES = (0.4, 0.8, 1.0)
-OWN_LUCK, GREEDY, REJECTION, PLAIN = "own luck", "greedy", "rejection", "plain"
+OWN_NOISE, GREEDY, REJECTION, PLAIN = "own luck", "greedy", "rejection", "plain"
 
 
 Timed = tuple[Completion, float]  # and its seconds a token
@@ -39,10 +39,10 @@ Timed = tuple[Completion, float]  # and its seconds a token
 
 @dataclass(frozen=True, slots=True)
 class SamplingBench:
-    """What is measured: `drafted` tokens a round, `tokens` a prompt."""
+    """The settings: `drafted` tokens a round, `tokens` a prompt."""
 
     config: EngineConfig
-    prompts: Sequence[BenchPrompt]
+    sites: Sequence[Site]
     tokens: int = 48
     drafted: int = 4
     temperatures: tuple[float, ...] = TEMPERATURES
@@ -56,19 +56,19 @@ class GreedyDraft(DraftModel):
 
 
 def run_sampling_bench(bench: SamplingBench) -> dict[str, Any]:
-    """Rows for the target with a part of itself, and for the pair of the configuration."""
+    """Figures for the target with a part of itself, and for the configured pair, as plain JSON values."""
     config = bench.config
     target = load_model(config.target, device=config.device, dtype=config.dtype)
     part = leave_one_out(load_model(config.target, device=config.device, dtype=config.drafter_dtype))
     target.allocate(3, CONTEXT)
     exact = not choose_calls(target, []).variance
-    rows = _measure(bench, "itself without a layer", target, part, (OWN_LUCK, GREEDY, REJECTION))
+    rows = _measure(bench, "itself without a layer", target, part, (OWN_NOISE, GREEDY, REJECTION))
     if config.drafter != "none":
         drafter = load_model(config.drafter, device=config.device, dtype=config.drafter_dtype)
-        rows += _measure(bench, "of the pair", target, drafter, (OWN_LUCK, GREEDY))
+        rows += _measure(bench, "of the pair", target, drafter, (OWN_NOISE, GREEDY))
     return {
         "processor": processor().label,
-        "prompts": len(bench.prompts),
+        "prompts": len(bench.sites),
         "tokens": bench.tokens,
         "drafted": bench.drafted,
         "dtype": config.dtype,
@@ -78,8 +78,8 @@ def run_sampling_bench(bench: SamplingBench) -> dict[str, Any]:
 
 
 def leave_one_out(model: LanguageModel) -> LanguageModel:
-    """The same model without its last layer but one, in place: the one it misses least. Raises ConfigError where the
-    layers can't be told.
+    """The same model without its last layer but one, which it misses least, in place. ConfigError where the layers
+    can't be told apart.
     """
     network: Any = model.network
     blocks = getattr(network, "blocks", None)
@@ -97,10 +97,8 @@ def _measure(
     rows = []
     for temperature in bench.temperatures:
         done: dict[str, list[Timed]] = {way: [] for way in (PLAIN, *ways)}
-        for seed, prompt in enumerate(bench.prompts):
-            request = CompletionRequest(
-                prefix=prompt.prefix, max_tokens=bench.tokens, temperature=temperature, seed=seed
-            )
+        for seed, site in enumerate(bench.sites):
+            request = CompletionRequest(prefix=site.prefix, max_tokens=bench.tokens, temperature=temperature, seed=seed)
             for way, found in done.items():
                 found.append(_complete(bench, way, target, drafter, request))
         rows += [_row(drafter_name, temperature, way, done) for way in ways]
@@ -110,7 +108,7 @@ def _measure(
 def _complete(
     bench: SamplingBench, way: str, target: LanguageModel, drafter: LanguageModel, request: CompletionRequest
 ) -> Timed:
-    """One completion, and its seconds a token without the reading of the prompt."""
+    """One completion, and its seconds a token without reading the prompt."""
     kind: Callable[..., DraftModel] = GreedyDraft if way == GREEDY else DraftModel
     proposer = kind(drafter, CONTEXT - 1, 2, shares_ids_with=target.tokenizer)
     policy = FixedLength(0 if way == PLAIN else bench.drafted)
@@ -142,7 +140,7 @@ def _row(drafter: str, temperature: float, way: str, done: Mapping[str, Sequence
 
 
 def mismatches(found: Mapping[str, Any]) -> list[str]:
-    """Where a text differs from plain decoding that must not."""
+    """The rows whose texts must not differ from plain decoding and do."""
     return [
         f"{row['way']} at temperature {row['temperature']}, drafter {row['drafter']}: "
         f"{found['prompts'] - row['equal']} of {found['prompts']} texts"

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from codespec.bench.mismatch import refuse_mismatches
+from codespec.bench.results import refuse_mismatches
 from codespec.catalogue.disk import written
 from codespec.catalogue.entries import Entry
 from codespec.catalogue.pull import find_source, pull
@@ -29,7 +29,7 @@ from codespec.models.processor import processor
 from codespec.types import CompletionRequest
 
 if TYPE_CHECKING:
-    from codespec.bench.demo_places import DemoPlace
+    from codespec.bench.sites import Site
     from codespec.cli.demo_race import Racer, Run
     from codespec.engine.engine import Engine
 
@@ -51,17 +51,17 @@ def demonstrate(arguments: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     require_torch()
-    from codespec.bench.demo_places import find_demo_places  # with torch
+    from codespec.bench.sites import demo_sites
 
     config = find_config(options.model)
-    places, source = find_demo_places(PLACES)
+    places, source = demo_sites(PLACES)
     engine = _load(config)
     print(f"{len(places)} places by rule in {source}, completed by {_title(config)}, {config.dtype}")
     show(engine, places, TOKENS)
     return measure(engine, config, places)
 
 
-def measure(engine: Engine, config: EngineConfig, places: Sequence[DemoPlace]) -> int:
+def measure(engine: Engine, config: EngineConfig, places: Sequence[Site]) -> int:
     """The same places again, raw and to the natural end, by everybody in turn. Raises MismatchError."""
     import torch
 
@@ -101,7 +101,7 @@ def _line_up(engine: Engine, config: EngineConfig) -> list[Racer]:
     return found
 
 
-def _race(line_up: Sequence[Racer], engine: Engine, places: Sequence[DemoPlace]) -> dict[Racer, list[Run]]:
+def _race(line_up: Sequence[Racer], engine: Engine, places: Sequence[Site]) -> dict[Racer, list[Run]]:
     """Each place by everybody in turn, so that a busy moment of the machine falls on all."""
     from tqdm import tqdm
 

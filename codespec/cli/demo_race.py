@@ -14,9 +14,9 @@ from typing import Any, Protocol
 
 import torch
 
-from codespec.bench.mismatch import first_difference
+from codespec.bench.decode.peers.hugging_face import LOOKUP, LOOKUP_TOKENS, PLAIN, load_network
 from codespec.bench.pair import Pair
-from codespec.bench.peers.hugging_face import LOOKUP, LOOKUP_TOKENS, PLAIN, load_network
+from codespec.bench.results import first_difference
 from codespec.config import EngineConfig
 from codespec.engine.admission import Admission
 from codespec.engine.engine import Engine

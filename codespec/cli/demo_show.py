@@ -14,7 +14,7 @@ from codespec.cli.paint import FAINT, RESET, Painter
 from codespec.types import CompletionRequest, DoneEvent, RoundEvent
 
 if TYPE_CHECKING:
-    from codespec.bench.demo_places import DemoPlace
+    from codespec.bench.sites import Site
     from codespec.engine.engine import Engine
 
 ABOVE = 4  # lines
@@ -22,7 +22,7 @@ WIDTH = 78
 MOST_REJECTED = 16  # characters: much of it would hide the text that stays
 
 
-def show(engine: Engine, places: Sequence[DemoPlace], tokens: int) -> None:
+def show(engine: Engine, places: Sequence[Site], tokens: int) -> None:
     """Each place: a few lines above the cursor, the completion as it comes, the first line below."""
     painter = Painter(sys.stdout, colour=sys.stdout.isatty())
     if painter.colour:
@@ -33,7 +33,7 @@ def show(engine: Engine, places: Sequence[DemoPlace], tokens: int) -> None:
         _show_place(engine, place, tokens, painter)
 
 
-def _show_place(engine: Engine, place: DemoPlace, tokens: int, painter: Painter) -> None:
+def _show_place(engine: Engine, place: Site, tokens: int, painter: Painter) -> None:
     painter.plain(f"── {place.name} ".ljust(WIDTH, "─") + "\n")
     _show_file("".join(place.prefix.splitlines(keepends=True)[-ABOVE:]), painter)
     painter.plain("⟨")
@@ -58,7 +58,7 @@ def _shortened(event: RoundEvent, colour: bool) -> RoundEvent:
     return replace(event, draft=event.draft[:shown] if colour else "")
 
 
-def _as_editor(place: DemoPlace, tokens: int) -> CompletionRequest:
+def _as_editor(place: Site, tokens: int) -> CompletionRequest:
     """Many of the places lie inside a word, where `auto` would not begin."""
     return CompletionRequest(
         prefix=place.prefix, suffix=place.suffix, path=place.path, max_tokens=tokens, shape="block", heal=True

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from codespec.bench.demo_places import CHECKOUT
+from codespec.bench.sites import CHECKOUT
 from codespec.catalogue.store import Pulled, folder_of
 from codespec.cli import demo
 from codespec.cli.demo_race import GENERATE, Prompt, Run, Theirs
@@ -34,7 +34,8 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def small(few: None, models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tiny pair."""
+    """The tiny pair, with a policy that drafts everywhere: which files the sites are in changes with the tests."""
+    monkeypatch.setenv("CODESPEC_POLICY", "fixed")
     monkeypatch.setenv("CODESPEC_TARGET", str(models.target))
     monkeypatch.setenv("CODESPEC_DRAFTER", str(models.drafter))
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from codespec.bench.prompts import read_prompts, stdlib_prompts
+from codespec.bench.sites import read_prompts, stdlib_sites
 from codespec.engine.engine import Engine
 from codespec.types import Completion, CompletionRequest, Stats
 
@@ -25,7 +25,7 @@ def read_requests(tokens: int = TOKENS) -> list[CompletionRequest]:
     the tokens, so that requests join and leave a batch at different times.
     """
     file = os.environ.get("CODESPEC_PROMPTS")
-    prompts = read_prompts(Path(file)) if file else stdlib_prompts(164)
+    prompts = read_prompts(Path(file)) if file else stdlib_sites(164)
     return [
         CompletionRequest(prefix=p.prefix, path=p.path, max_tokens=tokens if i % 3 else tokens // 2, seed=i)
         for i, p in enumerate(prompts)

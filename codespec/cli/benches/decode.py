@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
-from codespec.cli.benches.flags import bench_parser, count, counts, finish
+from codespec.cli.benches.flags import add_site_flags, bench_parser, count, counts, finish
 from codespec.cli.options import engine_config, require_torch
 from codespec.errors import ConfigError
 
@@ -16,13 +15,10 @@ def add(benches: Any) -> None:
     parser = bench_parser(
         benches,
         "decode",
-        "how fast: codespec and its peers on the same prompts and weights, in turn; the --json file is gone on with",
+        "how fast: codespec and its peers on the same prompts and weights, in turn; a later run continues the file",
         run,
     )
-    parser.add_argument("--held-out", type=Path, metavar="FILE", help="held-out projects (default: the work folder's)")
-    parser.add_argument(
-        "--prompts", type=Path, metavar="FILE", help="prompts, one JSON object a line; with --held-out half of each"
-    )
+    add_site_flags(parser, "prompts, one JSON object a line; with --held-out half of each")
     parser.add_argument(
         "--limit", type=count, default=24, metavar="N", help="prompts a cell (24; twice as many as run at once)"
     )
@@ -40,10 +36,10 @@ def run(options: argparse.Namespace) -> int:
     if options.dtype or options.drafter_dtype or options.threads is not None or options.mode:
         raise ConfigError("bench decode finds everybody's fastest dtype and threads: leave out --dtype and --threads.")
     require_torch()
-    from codespec.bench.decode import DecodeBench, run_decode_bench
-    from codespec.bench.decode_grid import SAMPLINGS
-    from codespec.bench.decode_report import charts, report
-    from codespec.bench.decode_summary import mismatches
+    from codespec.bench.decode.report import charts, report
+    from codespec.bench.decode.run import DecodeBench, run_decode_bench
+    from codespec.bench.decode.summary import mismatches
+    from codespec.bench.decode.tasks import SAMPLINGS
 
     bench = DecodeBench(
         config=engine_config(options),

@@ -1,14 +1,13 @@
-"""What all benchmarks' commands have: flags, their ranges, and where figures are written. Knows no benchmark."""
+"""What the benchmarks' commands share: flags, their ranges, and how a run ends. Knows no benchmark."""
 
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from codespec.bench.mismatch import refuse_mismatches
+from codespec.bench.results import condensed, refuse_mismatches, write_json
 from codespec.cli.options import add_engine_options
 from codespec.cli.parser import Parser
 from codespec.errors import ConfigError
@@ -26,15 +25,13 @@ def finish(
     *,
     kept: bool = False,
 ) -> int:
-    """Prints the lines and writes the files that were asked for; `kept`: the benchmark writes its --json itself. Raises
-    MismatchError after that where texts that must be equal are not.
+    """Prints the lines and writes the requested files (`kept`: the benchmark has written --json itself). After that
+    raises MismatchError if there are mismatches.
     """
     print("\n".join(lines))
     if options.json and not kept:
         write_json(options.json, found)
     if options.summary:
-        from codespec.bench.decode_sheet import condensed
-
         write_json(options.summary, condensed(found))
     if options.plot:
         from codespec.bench.plot import write_plot
@@ -45,15 +42,29 @@ def finish(
 
 
 def bench_parser(benches: Any, name: str, text: str, run: Callable[[argparse.Namespace], int]) -> Parser:
-    """A benchmark's parser with what all of them have."""
+    """A benchmark's parser with the flags that all of them share."""
     description = text[0].upper() + text[1:] + "."
     parser: Parser = benches.add_parser(name, help=text, usage="%(prog)s [options]", description=description)
     parser.add_argument("--json", type=Path, metavar="OUT", help="write all figures to this file")
     parser.add_argument("--summary", type=Path, metavar="OUT", help="the same without single passes, four digits each")
     parser.add_argument("--plot", type=Path, metavar="OUT.svg", help="draw the main figures")
-    add_engine_options(parser, shape_flags=("--shape", "--target-shape"))  # no completion shapes here to mix it up with
+    add_engine_options(
+        parser, shape_flags=("--shape", "--target-shape")
+    )  # there is no completion shape here to confuse it with
     parser.set_defaults(run=run)
     return parser
+
+
+def add_site_flags(parser: Parser, prompts: str) -> None:
+    """Adds the flags that say where sites come from; `prompts` is the help of --prompts."""
+    parser.add_argument("--held-out", type=Path, metavar="FILE", help="held-out projects (default: the work folder's)")
+    parser.add_argument("--prompts", type=Path, metavar="FILE", help=prompts)
+
+
+def refuse_two_sources(options: argparse.Namespace) -> None:
+    """Raises ConfigError if both sources of sites are named, for benchmarks that take one."""
+    if options.held_out and options.prompts:
+        raise ConfigError("--held-out and --prompts name two sets of places: give one of them.")
 
 
 def count(text: str, least: int = 1) -> int:
@@ -64,21 +75,10 @@ def count(text: str, least: int = 1) -> int:
 
 
 def counts(text: str) -> tuple[int, ...]:
-    """Different whole numbers with commas between them, the smallest first."""
+    """Different comma-separated whole numbers, the smallest first, for argparse."""
     return tuple(sorted({count(part) for part in text.split(",")}))
 
 
-def count_or_none(text: str) -> int:
+def count_or_zero(text: str) -> int:
     """A whole number, or 0, for argparse."""
     return count(text, 0)
-
-
-def write_json(file: Path, values: dict[str, Any]) -> None:
-    """Figures into a file. ConfigError where it can't be written."""
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(
-            f"The figures can't be written to {file} ({error.strerror}): choose another place."
-        ) from error

@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path, PurePath
 from typing import Any
 
-from codespec.cli.benches.flags import count, count_or_none, finish
+from codespec.cli.benches.flags import count, count_or_zero, finish
 from codespec.cli.options import add_engine_options, engine_config, require_torch
 from codespec.cli.parser import Parser
 
@@ -34,7 +34,7 @@ def add(benches: Any) -> None:
         metavar="KIND,…",
         help=f"only these: {', '.join(KINDS[:3])} of HumanEval, {', '.join(KINDS[3:])} of held-out projects",
     )
-    option("--seed", type=count_or_none, default=11, metavar="N", help="which sites the rule takes (11)")
+    option("--seed", type=count_or_zero, default=11, metavar="N", help="which sites the rule takes (11)")
     option("--each", type=count, default=1, metavar="N", help="sites of each kind in a HumanEval problem (1)")
     option("--limit", type=count, metavar="N", help="HumanEval problems, and sites a language and kind")
     option(
@@ -56,7 +56,7 @@ def add(benches: Any) -> None:
 
 
 def kinds(text: str) -> tuple[str, ...]:
-    """Kinds of site with commas between them, in the order of the report, for argparse."""
+    """Comma-separated kinds of sites, in the order of the report, for argparse."""
     named = text.split(",")
     unknown = [name for name in named if name not in KINDS]
     if unknown:
@@ -68,8 +68,8 @@ def run(options: argparse.Namespace) -> int:
     """Runs `codespec bench quality`."""
     config = engine_config(options)
     require_torch()
-    from codespec.bench.quality import QualityBench, run_quality_bench
-    from codespec.bench.quality_report import report
+    from codespec.bench.quality.report import report
+    from codespec.bench.quality.run import QualityBench, run_quality_bench
 
     bench = QualityBench(
         config=config,
@@ -90,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def command_line(options: argparse.Namespace) -> str:
-    """What was typed, but for places of this machine: of a path the last part alone, and not where figures go."""
+    """The user's command line without folders of this machine, and without the file that figures go to."""
     words = ["codespec", "bench", "quality"]
     for name, value in vars(options).items():
         if name in ("run", "json", "plot", "command", "bench") or value is None or value is False or value == []:

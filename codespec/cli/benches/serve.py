@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
-from codespec.cli.benches.flags import bench_parser, count, count_or_none, counts, finish
+from codespec.cli.benches.flags import add_site_flags, bench_parser, count, count_or_zero, counts, finish
 from codespec.cli.options import engine_config, require_aiohttp, require_torch
 from codespec.errors import ConfigError
 
@@ -17,13 +16,12 @@ def add(benches: Any) -> None:
         benches, "serve", "a daemon under load: many clients at once, with and without speculation in turn", run
     )
     parser.add_argument("--url", default="", metavar="URL", help="a daemon that runs (default: one of its own)")
-    parser.add_argument("--held-out", type=Path, metavar="FILE", help="held-out projects (default: the work folder's)")
-    parser.add_argument("--prompts", type=Path, metavar="FILE", help="prompts instead, one JSON object a line")
+    add_site_flags(parser, "prompts instead, one JSON object a line")
     parser.add_argument("--concurrency", type=counts, default=(1, 4, 8, 16, 32), metavar="N,…", help="(1,4,8,16,32)")
     parser.add_argument("--limit", type=count, default=40, metavar="N", help="places in each of two halves (40)")
     parser.add_argument("--max-tokens", type=count, default=64, metavar="N", help="target tokens a place (64)")
     parser.add_argument("--repeats", type=count, default=1, metavar="N", help="times that all is done again (1)")
-    parser.add_argument("--keystrokes", type=count_or_none, default=32, metavar="N", help="in each of four files (32)")
+    parser.add_argument("--keystrokes", type=count_or_zero, default=32, metavar="N", help="in each of four files (32)")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -33,9 +31,9 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigError("--url names a daemon that has its models already: leave out --shape.")
     require_torch()
     require_aiohttp()
-    from codespec.bench.serve import ServeBench, run_serve_bench
-    from codespec.bench.serve_report import charts, report
-    from codespec.bench.serve_summary import mismatches
+    from codespec.bench.serve.report import charts, report
+    from codespec.bench.serve.run import ServeBench, run_serve_bench
+    from codespec.bench.serve.summary import mismatches
 
     bench = ServeBench(
         config=engine_config(options, target_shape="own"),

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
-from codespec.cli.benches.flags import bench_parser, count, finish
+from codespec.cli.benches.flags import add_site_flags, bench_parser, count, finish, refuse_two_sources
 from codespec.cli.options import engine_config, require_aiohttp, require_torch
-from codespec.errors import ConfigError
 
 
 def add(benches: Any) -> None:
@@ -16,12 +14,11 @@ def add(benches: Any) -> None:
     parser = bench_parser(
         benches,
         "typing",
-        "somebody types, through the language server, with and without speculation in turn; the --json file is gone on "
-        "with",
+        "a typist works through the language server, with and without speculation in turn; a later run continues the "
+        "--json file",
         run,
     )
-    parser.add_argument("--held-out", type=Path, metavar="FILE", help="held-out projects (default: the work folder's)")
-    parser.add_argument("--prompts", type=Path, metavar="FILE", help="prompts instead, whose last lines are typed")
+    add_site_flags(parser, "prompts instead, whose last lines are typed")
     parser.add_argument("--limit", type=count, default=12, metavar="N", help="pairs of places (12, some 15 minutes)")
     parser.add_argument("--pace", type=_pace, default=1.0, metavar="N", help="times as fast as most people type (1)")
     parser.add_argument("--minutes", type=count, metavar="N", help="begin no place that would end later than this")
@@ -29,13 +26,12 @@ def add(benches: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Runs `codespec bench typing`."""
-    if options.held_out and options.prompts:
-        raise ConfigError("--held-out and --prompts name two sets of places: give one of them.")
+    refuse_two_sources(options)
     require_torch()
     require_aiohttp()
-    from codespec.bench.typing_bench import TypingBench, run_typing_bench
-    from codespec.bench.typing_report import charts, report
-    from codespec.bench.typing_summary import mismatches
+    from codespec.bench.typing.report import charts, report
+    from codespec.bench.typing.run import TypingBench, run_typing_bench
+    from codespec.bench.typing.summary import mismatches
 
     bench = TypingBench(
         config=engine_config(options),

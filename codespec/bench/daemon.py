@@ -1,0 +1,252 @@
+"""A benchmark's daemon and its clients: a process of its own whose settings depend on nobody's habits, HTTP clients
+with a stopwatch, one or many in a closed loop, and the machine that both run on.
+
+Knows processes, settings files, HTTP and events; knows no models and judges nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from codespec.config import PREFIX, EngineConfig
+from codespec.errors import ConfigError
+from codespec.models.processor import processor
+from codespec.token_file import TOKEN_VARIABLE
+
+PATH = "/v1/codespec/complete"
+SECONDS = 600.0  # for one reply
+PHASES = ("prefill_ms", "draft_ms", "retokenize_ms", "verify_ms", "other_ms")
+BROKE_OFF = "The daemon broke off ({}): see its log, and begin again."
+Body = Mapping[str, Any]
+LISTENING, READY = "codespec: listening on ", "codespec: ready"
+END_SECONDS = 30
+
+
+@dataclass(slots=True)
+class Reply:
+    """One completion: its text, the text of each round, the last event, and seconds since the request."""
+
+    text: str = ""
+    rounds: list[str] = field(default_factory=list)
+    done: Mapping[str, Any] = field(default_factory=dict)
+    first: float | None = None  # until the first piece of text; None where there was none
+    total: float = 0.0
+
+    @property
+    def stats(self) -> Mapping[str, Any]:
+        """The engine's own statistics."""
+        stats: Mapping[str, Any] = self.done["stats"]
+        return stats
+
+    @property
+    def beyond_steps_ms(self) -> float:
+        """The client's wait beyond the engine's steps for it."""
+        busy: float = sum(self.stats[name] for name in PHASES)
+        return self.total * 1000 - busy
+
+    @property
+    def beyond_engine_ms(self) -> float:
+        """The client's wait beyond all of the engine's work for it: building the prompt, and the steps."""
+        admitting: float = self.stats["admit_ms"]
+        return self.beyond_steps_ms - admitting
+
+    @property
+    def wire_ms(self) -> float:
+        """The client's wait before its request had arrived and after its text was finished."""
+        inside: float = self.stats["total_ms"]
+        return self.total * 1000 - inside
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """All replies of a closed loop, in the order of the bodies, and the seconds it took."""
+
+    replies: Sequence[Reply]
+    seconds: float
+
+
+class Client:
+    """A client of one daemon."""
+
+    def __init__(self, session: aiohttp.ClientSession) -> None:
+        self._session = session
+
+    async def facts(self) -> dict[str, Any]:
+        """The daemon's model, slots, context and mode."""
+        try:
+            props, health = await self._get("/props"), await self._get("/health")
+            settings, mode = props["default_generation_settings"], health["mode"]
+            names = {"model": props["model_alias"], "slots": props["total_slots"], "context": settings["n_ctx"]}
+        except (aiohttp.ClientError, ValueError, KeyError, TypeError) as error:
+            raise ConfigError(f"No codespec daemon answers there ({type(error).__name__}): check --url.") from error
+        return {**names, "mode": mode}
+
+    async def _get(self, path: str) -> dict[str, Any]:
+        async with self._session.get(path) as reply:
+            answer: dict[str, Any] = await reply.json()
+            if reply.status != 200:
+                raise ConfigError(f"The daemon can't be measured: {answer['error']['message']}")
+        return answer
+
+    async def complete(self, body: Body) -> Reply:
+        """One completion, read to its end. ConfigError with the daemon's own sentence where it refuses or fails."""
+        reply, begun = Reply(), time.perf_counter()
+        try:
+            async with self._session.post(PATH, json=body) as response:
+                if response.status != 200:
+                    raise ConfigError(f"The daemon refused: {(await response.json())['error']['message']}")
+                name = ""
+                async for line in response.content:
+                    if line.startswith(b"event: "):
+                        name = line[7:].strip().decode()
+                    elif line.startswith(b"data: "):
+                        _take(reply, name, json.loads(line[6:]), time.perf_counter() - begun)
+        except aiohttp.ClientError as error:
+            raise ConfigError(BROKE_OFF.format(type(error).__name__)) from error
+        reply.total = time.perf_counter() - begun
+        if not reply.done:
+            raise ConfigError(BROKE_OFF.format("in the middle of a reply"))
+        return reply
+
+    async def closed_loop(self, bodies: Sequence[Body], together: int, advance: Callable[[], None]) -> Pass:
+        """Sends all bodies, `together` of them at a time."""
+        replies, left, begun = [Reply()] * len(bodies), iter(enumerate(bodies)), time.perf_counter()
+
+        async def work() -> None:
+            for number, body in left:
+                replies[number] = await self.complete(body)
+                advance()
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(together):
+                group.create_task(work())
+        return Pass(replies, time.perf_counter() - begun)
+
+
+@asynccontextmanager
+async def connect(address: str) -> AsyncIterator[Client]:
+    """A client of an address, with the token of the daemon's own variable if there is one."""
+    token = os.environ.get(TOKEN_VARIABLE)
+    headers = {"Authorization": f"Bearer {token}"} if token else None
+    try:
+        async with aiohttp.ClientSession(
+            address,
+            headers=headers,
+            timeout=aiohttp.ClientTimeout(total=SECONDS),
+            connector=aiohttp.TCPConnector(limit=0),
+            read_bufsize=1 << 22,  # the last event holds all statistics
+        ) as session:
+            yield Client(session)
+    except* ConfigError as group:
+        raise _first(group) from group
+    except* ValueError as group:
+        raise ConfigError(f"{address} is no address: give one like http://127.0.0.1:8765.") from group
+
+
+def _first(group: BaseExceptionGroup[ConfigError]) -> ConfigError:
+    """The first of many clients' errors, which are alike."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    assert isinstance(error, ConfigError)
+    return error
+
+
+def _take(reply: Reply, name: str, data: Any, seconds: float) -> None:
+    if name == "error":
+        raise ConfigError(f"The daemon failed on a request: {data['message']}")
+    if name == "text":
+        reply.first = seconds if reply.first is None else reply.first
+        reply.text += data["text"]
+    elif name == "round":
+        reply.rounds.append(data["accepted_text"] + data["target_text"])
+    elif name == "done":
+        reply.done = data
+
+
+@contextmanager
+def own_daemon(config: EngineConfig, queue: int) -> Iterator[str]:
+    """Runs a daemon until the block ends, and gives its address once it is ready. ConfigError says why there is none.
+
+    It ignores what earlier sessions learned about the pair, so that no figure depends on the machine's past.
+    """
+    with tempfile.TemporaryDirectory(prefix="codespec-bench-") as folder:
+        settings, log = Path(folder) / "settings.toml", Path(folder) / "stderr"
+        settings.write_text(_toml({**asdict(config), "learn": False}, queue), encoding="utf-8")
+        with log.open("wb") as stderr:
+            words = [sys.executable, "-P", "-m", "codespec", "serve", "--port", "0", "--config", str(settings)]
+            process = subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, env=_environment(), text=True
+            )
+        try:
+            yield _until_ready(process, log)
+        finally:
+            _end(process)
+
+
+def machine_facts(load: float) -> dict[str, Any]:
+    """The machine, and its load before (`load`) and after the run."""
+    return {"cores": os.cpu_count(), "processor": processor().label, "load": [load, os.getloadavg()[0]]}
+
+
+def version_facts() -> dict[str, str]:
+    """Python's and torch's versions."""
+    return {"python": platform.python_version(), "torch": version("torch")}
+
+
+def _until_ready(process: subprocess.Popen[str], log: Path) -> str:
+    assert process.stdout is not None
+    address = ""
+    for line in process.stdout:
+        if line.startswith(LISTENING + "http"):
+            address = line.removeprefix(LISTENING).strip()
+        if line.startswith(READY):
+            return address
+    process.wait()
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["it said nothing"]
+    raise ConfigError(f"The daemon did not start: {lines[-1].removeprefix('codespec: ')}")
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.terminate()
+    try:
+        process.wait(END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    assert process.stdout is not None
+    process.stdout.close()
+
+
+def _environment() -> dict[str, str]:
+    """The environment without our own variables: the settings file holds everything."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+
+
+def _toml(settings: dict[str, Any], queue: int) -> str:
+    """The settings as TOML, whose strings, numbers and booleans JSON spells alike. Audits are off:
+    they run when idle.
+    """
+    lines = [f"{name} = {_spell(value)}" for name, value in settings.items() if value != {}]
+    return "\n".join([*lines, "[serve]", f"queue = {queue}", "audit_every = 0", ""])
+
+
+def _spell(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_spell(name)} = {_spell(part)}" for name, part in value.items()) + "}"
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,1 @@
+"""The contestants of `codespec bench decode`: codespec itself, transformers and llama.cpp."""

@@ -1,0 +1,139 @@
+"""Runs HumanEval's tests on solutions that a model completed: each program in a process of its own, under limits.
+
+Knows processes, their limits and HumanEval's tests; knows no model. `child` is what runs in the process.
+"""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from codespec.errors import ConfigError
+
+CHILD = Path(__file__).with_name("child.py")
+MOST_REPORT = 200  # bytes
+Ended = Literal["passed", "wrong", "error", "timeout", "killed"]
+ENDS: tuple[Ended, ...] = ("passed", "wrong", "error", "timeout", "killed")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The limits of one program: CPU seconds, seconds by the clock, bytes of memory."""
+
+    cpu_seconds: int = 5
+    wall_seconds: float = 20.0
+    memory: int = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class TaskTest:
+    """The tests that a problem's solution must pass."""
+
+    code: str
+    entry_point: str
+
+    def program(self, solution: str) -> str:
+        """The solution, prompt included, followed by its tests."""
+        return f"{solution}\n{self.code}\ncheck({self.entry_point})\n"
+
+
+@dataclass(slots=True)
+class Executor:
+    """Runs programs, equal ones once, and remembers how they ended; `networks` says whether theirs was cut or open."""
+
+    limits: Limits = field(default_factory=Limits)
+    known: dict[str, Ended] = field(default_factory=dict)
+    networks: set[str] = field(default_factory=set)
+
+    def run(self, program: str) -> Ended:
+        """Runs a program and returns how it ended."""
+        if program not in self.known:
+            self.known[program] = self._run(program)
+        return self.known[program]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The limits, as plain JSON values."""
+        return {
+            "cpu_seconds": self.limits.cpu_seconds,
+            "wall_seconds": self.limits.wall_seconds,
+            "memory_bytes": self.limits.memory,
+            "network": "cut" if self.networks == {"cut"} else "open",
+            "processes": "not limited: root" if is_root() else "none of its own",
+        }
+
+    def _run(self, program: str) -> Ended:
+        word = secrets.token_hex(16)
+        # The report is outside the program's folder, which is all that it can see.
+        with tempfile.TemporaryDirectory(prefix="codespec-run-") as folder, tempfile.TemporaryFile() as report:
+            Path(folder, "program.py").write_text(program, encoding="utf-8")
+            numbers = (str(self.limits.cpu_seconds), str(self.limits.memory))
+            process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-B", str(CHILD), "program.py", word, *numbers],
+                cwd=folder,
+                env={},
+                stdin=subprocess.DEVNULL,
+                stdout=report,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            code = _wait(process, self.limits.wall_seconds)
+            report.seek(0)
+            words = report.read(MOST_REPORT).decode("ascii", "replace").split()
+        if len(words) == 3 and words[0] == word and words[1] in ENDS:
+            self.networks.add(words[2])
+            return next(end for end in ENDS if end == words[1])
+        return "timeout" if code in (None, -signal.SIGXCPU) else "killed"
+
+
+def demand_limits() -> None:
+    """Raises ConfigError on a system that can't limit a process."""
+    if importlib.util.find_spec("resource") is None:
+        raise ConfigError("--execute needs a system that limits processes (Linux, macOS): leave it out here.")
+
+
+def is_root() -> bool:
+    """Whether the user is root, whose processes the system does not count."""
+    return os.geteuid() == 0
+
+
+def read_tests(file: Path) -> dict[str, TaskTest]:
+    """The tests of a HumanEval file by the problem's name. ConfigError names the line that has none."""
+    try:
+        text = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
+        lines = [line for line in text.decode("utf-8").splitlines() if line.strip()]
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise ConfigError(f"The prompts file {file} can't be read ({error}): check the path.") from error
+    return dict(_test(file, number, line) for number, line in enumerate(lines, 1))
+
+
+def _test(file: Path, number: int, line: str) -> tuple[str, TaskTest]:
+    try:
+        row = json.loads(line)
+        return str(row.get("task_id", number)), TaskTest(str(row["test"]), str(row["entry_point"]))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(
+            f"{file}, line {number}: --execute needs `test` and `entry_point` beside the solution: mend that line."
+        ) from error
+
+
+def _wait(process: subprocess.Popen[bytes], seconds: float) -> int | None:
+    """The exit code, or None if the time ran out; kills the whole process group."""
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()

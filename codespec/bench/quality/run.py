@@ -1,0 +1,202 @@
+"""`codespec bench quality`: how often a target fills a gap with the text that was cut out, or with code that passes the
+problem's tests. Every target fills the same gaps, greedily and in plain decoding, since drafts change no text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from pathlib import Path, PurePath
+from typing import Any, Literal
+
+from codespec import __version__
+from codespec.bench.quality.execution import Ended, Executor, TaskTest, demand_limits, read_tests
+from codespec.bench.quality.sites import PROJECT_KINDS, SEED, TASK_KINDS, GapSite, choose_sites
+from codespec.bench.quality.summary import Outcome, count_rows, differences
+from codespec.bench.results import commit_name
+from codespec.bench.sites import read_held_out_code
+from codespec.config import STARTER, EngineConfig
+from codespec.corpus.held_out import HeldOut
+from codespec.corpus.infilling import BATCH, begins_right, infill_request, is_exact
+from codespec.engine.engine import Engine
+from codespec.engine.load import build_engine
+from codespec.errors import ConfigError
+from codespec.model_folders.find import find_folder
+from codespec.models.loader import model_facts
+from codespec.models.processor import processor
+from codespec.progress import ProgressBar
+from codespec.text.fim import FimMissing, find_template
+from codespec.types import CompletionRequest
+
+GROUP = 4 * BATCH  # requests in the queue at once, so that the batch stays full
+RequestShape = Literal["editor", "raw"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QualityBench:
+    """The settings: the target of `config` and those to `compare` it with, on `each` sites for each problem and kind,
+    and at most `limit` problems and sites a language (0: all). `command` is the user's command line.
+    """
+
+    config: EngineConfig
+    compare: Sequence[str] = ()
+    prompts: Path | None = None
+    held_out: Path | None = None
+    kinds: Sequence[str] | None = None
+    seed: int = SEED
+    each: int = 1
+    limit: int = 0
+    shape: RequestShape = "editor"
+    left_only: bool = False
+    execute: bool = False
+    command: str = ""
+
+
+class Judge:
+    """Judges completions, and runs HumanEval's tests if it has them."""
+
+    def __init__(self, tests: dict[str, TaskTest]) -> None:
+        self.tests = tests
+        self.executor = Executor()
+
+    def outcome(self, site: GapSite, written: str) -> Outcome:
+        """Compares a completion with the text that was cut out, without white space at the end, and
+        runs its program.
+        """
+        answer = site.gap.answer
+        return Outcome(is_exact(written, answer), begins_right(written, answer), self.run(site, written))
+
+    def run(self, site: GapSite, written: str) -> Ended | None:
+        """The end of the program with this completion; None where there are no tests."""
+        test = self.tests.get(site.gap.path) if site.kind in TASK_KINDS else None
+        return self.executor.run(test.program(site.gap.before + written + site.gap.behind)) if test else None
+
+    def check_answers(self, sites: Sequence[GapSite]) -> dict[str, Any]:
+        """The limits, and how many of the problems' own solutions pass under them: no target can pass more."""
+        problems = {site.gap.path: site for site in sites if site.kind in TASK_KINDS}
+        passed = [self.run(site, site.gap.answer) == "passed" for site in problems.values()]
+        found = {"own_solutions": len(passed), "own_solutions_passed": sum(passed)}
+        return found | self.executor.as_dict()
+
+
+def run_quality_bench(bench: QualityBench) -> dict[str, Any]:
+    """All figures as plain JSON values. Progress goes to stderr. ConfigError, TrainingError or ModelError before
+    anything is measured.
+    """
+    names = [bench.config.target, *bench.compare]
+    if len(set(names)) < len(names):
+        raise ConfigError("--compare names a target twice: give different ones.")
+    for name in names:
+        find_folder(name)
+    held_out = read_held_out_code(bench.held_out, bench.prompts)
+    sites = choose_sites(held_out, _kinds(bench), seed=bench.seed, each=bench.each, limit=bench.limit)
+    judge = Judge(_tests(bench))
+    execution = judge.check_answers(sites) if bench.execute else None
+    targets, outcomes = [], []
+    for name, label in zip(names, labels(names), strict=True):
+        facts, found = _measure(bench, name, label, sites, judge)
+        targets.append({"name": label, **facts, "rows": count_rows(sites, found)})
+        outcomes.append(found)
+    return {
+        **_conditions(bench, held_out),
+        "execution": execution,
+        "targets": targets,
+        "differences": [
+            {"other": target["name"], "kinds": differences(sites, outcomes[0], other)}
+            for target, other in zip(targets[1:], outcomes[1:], strict=True)
+        ],
+    }
+
+
+def labels(names: Sequence[str]) -> list[str]:
+    """Short names: the last part of each path or id, with as many parts before it as tell the names
+    apart; `starter`.
+    """
+    parts = [("starter",) if name == str(STARTER / "target") else PurePath(name).parts for name in names]
+    length = next((n for n in range(1, max(map(len, parts))) if len({part[-n:] for part in parts}) == len(parts)), 0)
+    return ["/".join(part[-length:]) for part in parts]
+
+
+def request_for(bench: QualityBench, site: GapSite) -> CompletionRequest:
+    """The request of an editor at a site; or `raw`, with nothing that ends or heals the target's own tokens."""
+    request = replace(infill_request(site.gap, site.shape), language=site.gap.language, max_tokens=site.tokens)
+    if bench.left_only:
+        request = replace(request, suffix="")
+    return replace(request, shape="raw", heal=False) if bench.shape == "raw" else request
+
+
+def _measure(
+    bench: QualityBench, name: str, label: str, sites: Sequence[GapSite], judge: Judge
+) -> tuple[dict[str, Any], list[Outcome]]:
+    """Loads a target and has it fill all gaps."""
+    engine = build_engine(engine_settings(bench.config, name))
+    template = find_template(engine.target.tokenizer)
+    sides = "left" if bench.left_only or isinstance(template, FimMissing) else template.order
+    written, notes = _write(
+        engine, [request_for(bench, site) for site in sites], ProgressBar(label, len(sites)).advance
+    )
+    facts = model_facts(engine.target) | {
+        "name": label,
+        "dtype": engine.target.spec.dtype,
+        "sides": sides,
+        "notes": list(dict.fromkeys([*engine.notes, *notes])),
+    }
+    return facts, [judge.outcome(site, text) for site, text in zip(sites, written, strict=True)]
+
+
+def engine_settings(config: EngineConfig, target: str) -> EngineConfig:
+    """Plain decoding in batches, without cutting prompts on a slow machine."""
+    return replace(
+        config, target=target, drafter="none", proposers="suffix", policy="fixed", speculate=False, learn=False,
+        max_batch=BATCH, first_answer_ms=0,
+    )  # fmt: skip
+
+
+def _write(
+    engine: Engine, requests: Sequence[CompletionRequest], advance: Callable[[int], None]
+) -> tuple[list[str], list[str]]:
+    """The texts, and the engine's notes about them."""
+    texts: list[str] = []
+    notes: list[str] = []
+    for start in range(0, len(requests), GROUP):
+        done = engine.complete(requests[start : start + GROUP])
+        texts += [completion.text for completion in done]
+        notes += [note for completion in done for note in completion.stats.notes]
+        advance(len(done))
+    return texts, notes
+
+
+def _kinds(bench: QualityBench) -> Sequence[str]:
+    """The kinds that were requested, or all for which there are texts."""
+    kinds = bench.kinds or ((*TASK_KINDS, *PROJECT_KINDS) if bench.prompts else PROJECT_KINDS)
+    if bench.prompts is None and set(kinds) & set(TASK_KINDS):
+        raise ConfigError(f"The kinds {', '.join(TASK_KINDS)} are cut out of HumanEval: name its file by --prompts.")
+    if bench.execute and not set(kinds) & set(TASK_KINDS):
+        raise ConfigError("--execute runs HumanEval's tests: name its file by --prompts, and one of its kinds.")
+    return kinds
+
+
+def _tests(bench: QualityBench) -> dict[str, TaskTest]:
+    if not bench.execute or bench.prompts is None:
+        return {}
+    demand_limits()
+    return read_tests(bench.prompts)
+
+
+def _conditions(bench: QualityBench, held_out: HeldOut) -> dict[str, Any]:
+    kinds = set(_kinds(bench))
+    used = {"prompts": TASK_KINDS, "projects": PROJECT_KINDS, "stdlib": PROJECT_KINDS}
+    return {
+        "bench": "quality",
+        "command": bench.command,
+        "date": date.today().isoformat(),
+        "processor": processor().label,
+        "codespec": __version__,
+        "commit": commit_name(),
+        "seed": bench.seed,
+        "shape": bench.shape,
+        "left_only": bench.left_only,
+        "data": {name: digest for name, digest in held_out.digests.items() if kinds & set(used[name])},
+        "note": held_out.note if kinds & set(PROJECT_KINDS) else "",
+    }

@@ -1,0 +1,166 @@
+"""What a benchmark writes: its JSON file, the summary for documents, and an error where texts differ that must
+not.
+
+A long benchmark's file grows pass by pass, and a later run goes on from there, but only where configuration and code
+are what they were. Knows files and JSON; does not know what a figure means.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import codespec
+from codespec.errors import ConfigError, MismatchError
+
+PACKAGE = Path(codespec.__file__).parent
+UNMEASURED = (
+    "server",
+    "cli",
+    "starter",
+)  # parts of the package that no figure depends on; weights have digests of their own
+
+
+class Results:
+    """A long benchmark's figures in sections, kept in `file` if there is one."""
+
+    def __init__(self, file: Path | None, bench: str) -> None:
+        self.file = file
+        self.values: dict[str, Any] = {"bench": bench, "sections": {}}
+        if file is not None and file.exists():
+            self.values = _read(file, bench)
+
+    def section(self, name: str, configuration: Mapping[str, Any]) -> dict[str, Any]:
+        """The section of that name, new or as an earlier run left it. ConfigError if that run's configuration or code
+        was another.
+        """
+        code = code_digest()
+        new = {"configuration": dict(configuration), "code": code, "passes": []}
+        found: dict[str, Any] = self.values["sections"].setdefault(name, new)
+        before = {**found["configuration"], "code": found["code"]}
+        now = json.loads(json.dumps({**configuration, "code": code}))
+        changed = sorted(key for key in {*before, *now} if before.get(key) != now.get(key))
+        if changed:
+            raise ConfigError(
+                f"{self.file} holds figures of {name} that were measured with another {', '.join(changed)}: name "
+                "another --json file, or delete this one."
+            )
+        return found
+
+    def write(self) -> None:
+        """Replaces the file in one step, so that an interruption leaves the last whole state.
+        ConfigError if it can't.
+        """
+        if self.file is None:
+            return
+        beside = self.file.with_name(f"{self.file.name}.{os.getpid()}.part")
+        try:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            beside.write_text(json.dumps(self.values) + "\n", encoding="utf-8")
+            beside.replace(self.file)
+        except OSError as error:
+            beside.unlink(missing_ok=True)
+            raise _unwritable(self.file, error) from error
+
+
+class Deadline:
+    """The moment `minutes` from now; never without minutes."""
+
+    def __init__(self, minutes: float | None) -> None:
+        self._end = float("inf") if minutes is None else time.monotonic() + 60 * minutes
+
+    def too_late(self, seconds: float) -> bool:
+        """Whether something that takes `seconds` would end after the deadline."""
+        return time.monotonic() + seconds > self._end
+
+
+def write_json(file: Path, values: dict[str, Any]) -> None:
+    """Writes figures into a file. ConfigError where it can't be written."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise _unwritable(file, error) from error
+
+
+def condensed(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Figures as documents keep them: without the passes, four digits each."""
+    kept = {name: _without_passes(value) if name == "sections" else value for name, value in found.items()}
+    rounded: dict[str, Any] = _rounded(kept)
+    return rounded
+
+
+def refuse_mismatches(found: Sequence[str]) -> None:
+    """Raises MismatchError if there are any; each entry says where a text differs. In `exact` mode speculation changes
+    no text, so a text that differs is a fault in codespec.
+    """
+    if found:
+        more = f", and {len(found) - 1} more" if len(found) > 1 else ""
+        raise MismatchError(
+            f"A text differs from plain decoding, which exact mode rules out ({found[0]}{more}): report it with the "
+            "output of `codespec doctor`."
+        )
+
+
+def first_difference(ids: Sequence[int], plain: Sequence[int]) -> int | None:
+    """The first position at which two texts differ; None where they are equal."""
+    if tuple(ids) == tuple(plain):
+        return None
+    pairs = zip(ids, plain, strict=False)
+    return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(ids), len(plain)))
+
+
+def code_digest() -> str:
+    """Names the code that figures depend on: a commit may change the documentation only, or be missing."""
+    digest = hashlib.blake2b(digest_size=8)
+    for file in sorted(PACKAGE.rglob("*.py")):
+        inside = file.relative_to(PACKAGE)
+        if inside.parts[0] not in UNMEASURED:
+            digest.update(f"{inside.as_posix()}\0".encode() + file.read_bytes())
+    return digest.hexdigest()
+
+
+def commit_name() -> str:
+    """The checkout's commit, with a "+" where files differ from it; "" where there is no checkout."""
+    words = ["git", "-C", str(PACKAGE), "describe", "--always", "--dirty=+", "--exclude=*"]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def _read(file: Path, bench: str) -> dict[str, Any]:
+    try:
+        values: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        if values["bench"] != bench or not isinstance(values["sections"], dict):
+            raise ValueError("other figures")
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise ConfigError(
+            f"{file} holds no figures of `codespec bench {bench}` ({error}): name another --json file."
+        ) from error
+    return values
+
+
+def _unwritable(file: Path, error: OSError) -> ConfigError:
+    return ConfigError(f"The figures can't be written to {file} ({error.strerror}): choose another place.")
+
+
+def _without_passes(sections: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: {key: value for key, value in section.items() if key != "passes"} for name, section in sections.items()
+    }
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.4g}")
+    if isinstance(value, dict):
+        return {key: _rounded(inside) for key, inside in value.items()}
+    return [_rounded(inside) for inside in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,1 @@
+"""`codespec bench serve`: a daemon under load, with and without speculation in turn."""

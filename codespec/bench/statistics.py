@@ -1,0 +1,67 @@
+"""Statistics of the benchmarks: percentiles, and bootstrap intervals of ratios. Knows numbers only."""
+
+from __future__ import annotations
+
+import random
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import TypeVar
+
+RESAMPLES = 1000
+SEED = 0
+PERCENTILES = (50, 95, 99)
+
+Sample = TypeVar("Sample")
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A ratio and its 95 % bootstrap interval (percentiles)."""
+
+    ratio: float
+    low: float
+    high: float
+
+    def as_dict(self) -> dict[str, float]:
+        """Plain JSON values."""
+        return asdict(self)
+
+
+def percentiles(values: Sequence[float]) -> dict[str, float]:
+    """p50, p95 and p99: the smallest value that so many per cent do not exceed; {} without values."""
+    ordered = sorted(values)
+    ranks = {percent: max(0, -(-percent * len(ordered) // 100) - 1) for percent in PERCENTILES}
+    return {f"p{percent}": ordered[rank] for percent, rank in ranks.items()} if ordered else {}
+
+
+def ratio_interval(above: Sequence[float], below: Sequence[float], *, seed: int = SEED) -> Interval | None:
+    """The sum of `above` over the sum of `below`, paired by prompt; None where `below` sums to nothing."""
+    return _ratio(list(zip(above, below, strict=True)), sum, seed)
+
+
+def median_ratio_interval(above: Sequence[float], below: Sequence[float]) -> Interval | None:
+    """The median of `above` over the median of `below`, paired; None where that of `below` is nothing."""
+    return _ratio(list(zip(above, below, strict=True)), statistics.median, SEED)
+
+
+def bootstrap(
+    samples: Sequence[Sample], statistic: Callable[[Sequence[Sample]], float | None], seed: int = SEED
+) -> tuple[float, float]:
+    """The 95 % interval of a statistic over resampled samples; resamples where it is None are left out."""
+    dice = random.Random(seed)
+    drawn = (statistic(dice.choices(samples, k=len(samples))) for _ in range(RESAMPLES))
+    ordered = sorted(value for value in drawn if value is not None)
+    low, high = (ordered[min(len(ordered) - 1, int(share * len(ordered)))] for share in (0.025, 0.975))
+    return low, high
+
+
+def _ratio(
+    pairs: Sequence[tuple[float, float]], middle: Callable[[Sequence[float]], float], seed: int
+) -> Interval | None:
+    def ratio(drawn: Sequence[tuple[float, float]]) -> float | None:
+        below = middle([low for _, low in drawn])
+        return middle([high for high, _ in drawn]) / below if below > 0.0 else None
+
+    found = ratio(pairs) if pairs else None
+    return None if found is None else Interval(found, *bootstrap(pairs, ratio, seed))

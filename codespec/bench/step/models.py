@@ -1,0 +1,99 @@
+"""The models that `codespec bench step` measures: random weights of a given shape, and the shapes of call for exact and
+fast mode. What a step costs depends on sizes, not on what was learned.
+
+Weights of zero would do for the time on a CPU (models/shapes), but a GPU draws less power on them and runs at other
+clocks. Knows shapes, transformers' Llama and how long the search for an exact shape of call takes; measures no step.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from codespec.engine.calls import fast_calls
+from codespec.models.attention import NAME, register
+from codespec.models.batch_invariance import SAMPLED, find_variance
+from codespec.models.call_search import settle
+from codespec.models.call_shape import CallShape
+from codespec.models.language_model import LanguageModel
+from codespec.models.loader import DTYPES, find_device, wrap
+from codespec.models.shapes import Shape
+from codespec.text.tokenizer import TextTokenizer
+
+LONGEST = 32768
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredCalls:
+    """Shapes of call by mode: both on a CPU, but only fast where the model's results vary with the batch in every shape
+    (`variance`). `search` and `later` are the seconds that a first start and a later one spend on the search.
+    """
+
+    shapes: Mapping[str, CallShape]
+    variance: str = ""
+    tried: str = ""
+    search: float = 0.0
+    later: float = 0.0
+
+    def mode(self, configured: str) -> str:
+        """The configured mode if it can be measured, else the other one."""
+        return configured if configured in self.shapes else next(iter(self.shapes))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        labels = {mode: shape.label for mode, shape in self.shapes.items()}
+        if self.variance:
+            return {**labels, "variance": self.variance, "search_s": round(self.search, 3)}
+        return {**labels, "tried": self.tried, "search_s": round(self.search, 3), "later_s": round(self.later, 3)}
+
+
+def random_model(shape: Shape, tokenizer: TextTokenizer, *, device: str, dtype: str, exact: bool) -> LanguageModel:
+    """A Llama of that shape with seeded random weights, made on its device. Its texts mean nothing."""
+    config = LlamaConfig(
+        vocab_size=shape.vocabulary,
+        hidden_size=shape.hidden,
+        intermediate_size=shape.inner,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.query // shape.head,
+        num_key_value_heads=shape.keys // shape.head,
+        head_dim=shape.head,
+        max_position_embeddings=LONGEST,
+        tie_word_embeddings=shape.tied,
+    )
+    where, kind = find_device(device), DTYPES[dtype]
+    register()
+    torch.manual_seed(0)
+    with where:
+        network = LlamaForCausalLM._from_config(config, dtype=kind, attn_implementation=NAME)
+    return wrap(network, tokenizer, f"random {shape.name}", device=where, dtype=kind, exact=exact)
+
+
+def step_bytes(model: LanguageModel, shape: Shape, batch: int, context: int) -> int:
+    """The bytes that a step must read: all weights but unused rows of the embedding, and each sequence's keys and
+    values.
+    """
+    layers = 2 * shape.hidden * (shape.query + shape.keys) + 3 * shape.hidden * shape.inner
+    weights = shape.layers * layers + shape.vocabulary * shape.hidden
+    cached = 2 * shape.layers * shape.keys * batch * context
+    return (weights + cached) * model.dtype.itemsize
+
+
+def find_measured_calls(model: LanguageModel, mode: str, chunk: int) -> MeasuredCalls:
+    """Searches anew and stores nothing. A GPU has kernels of one shape, so only `mode` is there."""
+    if model.device.type != "cpu":
+        return MeasuredCalls({mode: model.calls})
+    began = time.perf_counter()
+    found = settle(model, chunk)
+    search = time.perf_counter() - began
+    began = time.perf_counter()
+    variance = found.variance or find_variance(model, chunk, SAMPLED)
+    later = time.perf_counter() - began
+    shapes = {"fast": fast_calls(model)}
+    if variance:
+        return MeasuredCalls(shapes, variance, search=search)
+    return MeasuredCalls({"exact": found.calls, **shapes}, tried=found.tried, search=search, later=later)

@@ -1,0 +1,1 @@
+"""`codespec bench typing`: a typist in held-out files, through the real language server and real daemons."""
