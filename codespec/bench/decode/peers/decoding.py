@@ -5,8 +5,9 @@ purpose. Knows engines, steps, drafts and seconds; knows no model.
 from __future__ import annotations
 
 import collections.abc
+import time
 
-from codespec.bench.decode.contest import Round, StepRounds
+from codespec.bench.decode.contest import Answer, Round, StepRounds
 from codespec.bench.steps import WatchedPolicy
 from codespec.engine.engine import Engine
 from codespec.proposers.base import Proposer
@@ -56,6 +57,38 @@ class Spoiler(ChainProposer):
         """Wrong drafts, as many and of as many units."""
         drafts = super().propose(sequences, caps)
         return [spoil(draft, sequence.bytes_per_token()) for draft, sequence in zip(drafts, sequences, strict=True)]
+
+
+def decode(engine: Engine, log: RoundLog, sequences: list[Sequence], count: int) -> Answer:
+    """Runs an engine until all sequences are finished. Decoding are the steps in which `count` texts are written and no
+    prompt is read: a batch that empties towards the end says nothing about one that is kept full.
+    """
+    whole, counted, tokens, steps = 0.0, 0.0, 0, []
+    split = dict.fromkeys(_seconds(engine), 0.0)
+    while not all(sequence.finish_reason for sequence in sequences):
+        unread, written, before = _unread(sequences), _written(sequences), _seconds(engine)
+        began = time.perf_counter()
+        engine.step()
+        taken = time.perf_counter() - began
+        whole += taken
+        if len(log.steps[-1].rounds) == count and _unread(sequences) == unread:
+            counted += taken
+            tokens += _written(sequences) - written
+            steps.append(log.steps[-1])
+            split = {name: split[name] + after - before[name] for name, after in _seconds(engine).items()}
+    split["rest"] = counted - sum(split.values())
+    rounds = [each for step in steps for each in step.rounds]
+    return Answer(
+        [tuple(sequence.ids[len(sequence.prompt_ids) :]) for sequence in sequences],
+        whole,
+        whole - counted,
+        _written(sequences) - tokens,
+        len(rounds),
+        sum(each.drafted for each in rounds),
+        sum(each.accepted for each in rounds),
+        split,
+        steps,
+    )
 
 
 def spoil(draft: Draft, bytes_per_token: float) -> Draft:
