@@ -15,7 +15,7 @@ import codespec.server
 from codespec.server.app import build_app
 from codespec.server.daemon import Daemon
 from codespec.server.engine_thread import EngineThread
-from codespec.server.wire import Fields
+from codespec.server.wire import MOST_WORD, Fields
 from tests.server.daemons import serving
 from tests.server.test_fuzz import talking_engine
 from tests.server.test_process import Process
@@ -126,3 +126,15 @@ def test_ids_beyond_the_vocabulary_are_one_sentence(path: str, real: Process) ->
     for number in (-1, 1 << 31, 1 << 62, 1 << 64):
         status, said = real.ask("POST", path, {"prompt": [number]})
         assert (status, json.loads(said)["error"]["field"]) == (400, "prompt")
+
+
+def test_texts_of_a_list_have_a_bound(real: Process) -> None:
+    """As long, and as many, as may be; and one more."""
+    for stop, status in (
+        ("x" * MOST_WORD, 200),
+        ("x" * (MOST_WORD + 1), 400),
+        ([str(number) for number in range(64)], 200),
+        ([str(number) for number in range(65)], 400),
+    ):
+        got, said = real.ask("POST", "/v1/completions", {"prompt": "x", "max_tokens": 1, "stop": stop})
+        assert got == status, said
