@@ -92,6 +92,18 @@ def test_ignore_files_mean_what_git_says(repository: Path, top: list[str], inner
     assert ours == [path for path in asked if path in said]
 
 
+def test_each_pattern_alone_means_what_git_says(repository: Path) -> None:
+    """All names by all patterns: the random ones above meet a rare pair of both too seldom."""
+    (repository / "a").mkdir(exist_ok=True)
+    (repository / "a" / ".gitignore").unlink(missing_ok=True)
+    asked = [*(name for name in NAMES if name != "a"), *(f"a/{name}" for name in NAMES), "ab", "[b"]
+    for line in LINES:
+        (repository / ".gitignore").write_text(line)
+        said = git(repository, "check-ignore", "--no-index", "-z", "--stdin", text="\0".join(asked)).split("\0")
+        ours = [path for path in asked if RULES.reason((repository / path).as_uri())]
+        assert ours == [path for path in asked if path in said], line
+
+
 def test_links_to_secrets(tmp_path: Path) -> None:
     """By any name on the way; the way itself may be a loop."""
     for link, target in [("a.py", "b.py"), ("b.py", "prod.env"), ("prod.env", "vault"), ("c.py", "c.py")]:
