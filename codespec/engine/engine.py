@@ -253,7 +253,7 @@ class Engine:
 
     def _speculates(self, sequence: Sequence) -> bool:
         asked = sequence.request.speculate
-        return self.speculate if asked is None else asked
+        return bool(self.proposer.names) and (self.speculate if asked is None else asked)
 
     def _read_ahead(self) -> None:
         """A warm-up that the target has read is read by the proposer too, a piece a step; then it is over."""
