@@ -39,7 +39,8 @@ export class Daemon {
     const rows = text.split("\n").filter((line) => line && !line.startsWith("#"));
     return (name, labels = "") =>
       rows
-        .filter((row) => row.startsWith(`codespec:${name}{`) && row.includes(labels))
+        .filter((row) => [`codespec:${name}{`, `codespec:${name} `].some((begin) => row.startsWith(begin)))
+        .filter((row) => row.includes(labels))
         .reduce((sum, row) => sum + Number(row.slice(row.lastIndexOf(" "))), 0);
   }
 
