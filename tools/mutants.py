@@ -22,7 +22,7 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
-from itertools import islice
+from itertools import islice, zip_longest
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -98,7 +98,7 @@ def sampled_faults(room: str, count: int, seed: int) -> list[Fault]:
     every = [mutant for file, source in files.items() for mutant in find_mutants(file, source)]
     random.Random(f"{seed} {room}").shuffle(every)
     chosen = islice((mutant for mutant in every if mutant.compiles(files[mutant.file])), count)
-    return [_generated(room, mutant, files[mutant.file]) for mutant in sorted(chosen)]
+    return [_generated(room, mutant, files[mutant.file]) for mutant in chosen]
 
 
 def _generated(room: str, mutant: Mutant, source: bytes) -> Fault:
@@ -136,11 +136,13 @@ class Runner:
     def check(self, faults: Sequence[Fault]) -> None:
         """Runs all tests that will be run, without a fault; MutantsError where one fails."""
         tests = sorted({file for fault in faults for group in fault.tests for file in group})
-        copy = self._free.get()
-        failed, self._usual = copy.first_failure(tests, WHOLE_SECONDS)
-        self._free.put(copy)
-        if failed:
-            raise MutantsError(f"{failed} fails without a fault: mend that first.")
+        shares = filter(None, (tests[number :: len(self._copies)] for number in range(len(self._copies))))
+        for failed, seconds in self._pool.map(
+            lambda copy, share: copy.first_failure(share, WHOLE_SECONDS), self._copies, shares
+        ):
+            if failed:
+                raise MutantsError(f"{failed} fails without a fault: mend that first.")
+            self._usual |= seconds
 
     def judge(self, faults: Sequence[Fault], end: float) -> Iterator[tuple[Fault, Verdict]]:
         """Those that are begun before `end`, as they are decided."""
@@ -157,14 +159,19 @@ class Runner:
         finally:
             self._pool.shutdown(cancel_futures=True)
 
+    def _seconds(self, file: str) -> float:
+        """How long a file's tests take without a fault."""
+        return self._usual.get(file, 0.0)
+
     def _try(self, fault: Fault, end: float) -> Verdict | None:
         begun, caught = time.monotonic(), ""
         if begun > end:
             return None
         copy = self._free.get()
         with copy.planted(fault.file, fault.text):
-            for tests in fault.tests:
-                usual = sum(self._usual.get(file, 0.0) for file in tests)
+            for group in fault.tests:
+                tests = sorted(group, key=self._seconds)
+                usual = sum(map(self._seconds, tests))
                 caught, _ = copy.first_failure(tests, LEAST_SECONDS + TIMES_AS_LONG * usual)
                 if caught:
                     break
@@ -229,8 +236,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         faults = planted_faults(options.planted)
-        for room in filter(None, options.rooms.split(",")):
-            faults += sampled_faults(room, options.sample, options.seed)
+        rooms = [sampled_faults(room, options.sample, options.seed) for room in options.rooms.split(",") if room]
+        # by turns: what there is time for is of all rooms
+        faults += [fault for turn in zip_longest(*rooms) for fault in turn if fault]
         verdicts = run(faults, options.jobs, options.minutes)
     except MutantsError as error:
         print(f"mutants: {error}", file=sys.stderr)

@@ -1,9 +1,10 @@
 // The daemon that the language servers started for themselves, seen from outside: its process and what it has counted.
 import { readdirSync, readFileSync } from "node:fs";
-import { until } from "./waiting.mjs";
+import { pause, until } from "./waiting.mjs";
 
 const RUN = 4; // milliseconds out of PERIOD that a slowed daemon runs: a fast machine writes a long text in 30
 const PERIOD = 150;
+const SETTLED = 300; // milliseconds without a new question: longer than an editor waits before it asks
 
 export class Daemon {
   constructor(port) {
@@ -51,8 +52,15 @@ export class Daemon {
     return { requests, cancelled: count("requests_cancelled_total"), running: count("num_requests_running") };
   }
 
-  async idle() {
-    return until("the daemon has nothing to do", async () => (await this.asked()).running === 0);
+  /** What it was asked, once it has nothing to do and a last question of the scenario before cannot arrive any more. */
+  async settled() {
+    let last = null;
+    return until("the daemon has nothing to do", async () => {
+      const before = last;
+      await pause(SETTLED);
+      last = await this.asked();
+      return last.running === 0 && last.requests === before?.requests && last;
+    });
   }
 
   /** What it answers to anybody who asks for these lines. */

@@ -54,7 +54,7 @@ export const scenarios = {
     const window = await ide.openAt(place);
     await window.type(place.key);
     const text = await window.whole(place.text);
-    const before = await ide.daemon.asked();
+    const before = await ide.daemon.settled();
     const answers = window.wire.answers.length;
     await window.type(text.slice(0, 3));
     await until("it was asked again", () => window.wire.answers.length > answers && window.rest() === text.slice(3));
@@ -72,7 +72,7 @@ export const scenarios = {
     const window = await ide.openAt(place);
     await window.type(place.key);
     const text = await window.whole(place.text);
-    const { requests } = await ide.daemon.asked();
+    const { requests } = await ide.daemon.settled();
     await window.press("Control+ArrowRight");
     const word = (await window.save("a.py")).slice(place.before.length, -place.after.length);
     assert.ok(word && word.length < text.length && text.startsWith(word), JSON.stringify(word));
@@ -92,7 +92,7 @@ export const scenarios = {
   async "it grows while it is written, and only grows"(ide) {
     const place = await choose(ide.daemon, LONG);
     const window = await ide.openAt(place, { "codespec.budgetMs": 300 });
-    const before = await ide.daemon.asked();
+    const before = await ide.daemon.settled();
     const release = ide.daemon.slow();
     try {
       await window.type(place.key);
@@ -142,7 +142,7 @@ export const scenarios = {
       OTHERWISE.map((typed) => ({ ...place, before: place.before + typed, typed })),
     );
     const window = await ide.openAt(place);
-    const before = await ide.daemon.asked();
+    const before = await ide.daemon.settled();
     const release = ide.daemon.slow();
     try {
       await window.type(place.key);
@@ -180,7 +180,7 @@ export const scenarios = {
   },
 
   async "a file with secrets is not sent, and the status bar says why"(ide) {
-    const before = await ide.daemon.asked();
+    const before = await ide.daemon.settled();
     const window = await ide.open({ ".env": "TOKEN=not-for-anybody\n" }, [".env", 2, 1]);
     await until("it is inactive", () => window.wire.statuses.some(({ kind }) => kind === "Inactive"));
     await window.type("PASSWORD=");
@@ -195,7 +195,7 @@ export const scenarios = {
   async "it is switched off and on again"(ide) {
     const place = await choose(ide.daemon, WORDS);
     const window = await ide.openAt(place);
-    const before = await ide.daemon.asked();
+    const before = await ide.daemon.settled();
     await window.command("codespec: Switch On or Off");
     await until("the status bar says so", async () => /off/.test((await window.status()).text));
     await window.type(place.key);
