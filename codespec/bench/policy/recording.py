@@ -26,7 +26,7 @@ from codespec.speculation.contexts import follow
 from codespec.speculation.policy import FixedLength
 from codespec.types import CompletionRequest
 
-BATCH = 8
+BATCH = 16  # the most sequences that a replay has at once
 
 
 @dataclass(slots=True)

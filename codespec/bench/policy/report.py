@@ -44,7 +44,9 @@ def _section(shape: str, section: Mapping[str, Any]) -> list[str]:
     for batch, summary in section["batch"].items():
         lines += ["", f"modelled, batch {batch}:", *_table(summary)]
         lines += [
-            f"  {name}: {format_ratio(ratio, 3, 'nothing to compare')}" for name, ratio in summary["speed"].items()
+            f"  {name}: {format_ratio(ratio, 3, 'nothing to compare')}; first rounds "
+            f"{format_ratio(summary['first_rounds'][name], 3)}"
+            for name, ratio in summary["speed"].items()
         ]
     lines += ["", "by class (batch 1):"]
     for name in (section["batch"]["1"]["best_fixed"], "cost+syntax learned"):

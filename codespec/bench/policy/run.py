@@ -35,6 +35,7 @@ from codespec.progress import ProgressBar
 from codespec.proposers.chain import ChainProposer
 
 TIMED = ("off", "confidence:0.4", "cost learned", "cost+syntax learned")
+BATCHES = (1, BATCH // 2, BATCH)
 UNGUESSABLE = ("confidence:0.4", "cost fresh", "cost learned", "cost+syntax fresh", "cost+syntax learned")
 
 
@@ -145,9 +146,9 @@ def _section(pair: Pair, recordings: Sequence[Recording], bench: PolicyBench, sh
     """All figures for one size of the target."""
     prices = Prices(read_costs(bench.costs, shape) if bench.costs else measure_costs(pair))
     rows = [*rows_of_thumb(), *cost_rows(pair, prices, recordings)]
-    progress = ProgressBar(f"replay {shape}", 2 * (len(rows) + 1) + len(UNGUESSABLE) + 1)
+    progress = ProgressBar(f"replay {shape}", len(BATCHES) * (len(rows) + 1) + len(UNGUESSABLE) + 1)
     found: dict[str, Any] = {"costs": prices.table.as_dict(), "batch": {}}
-    for batch in (1, BATCH):
+    for batch in BATCHES:
         scores = _scores(pair, [*rows, oracle_row(prices, batch)], recordings, prices, batch, progress.advance)
         found["batch"][str(batch)] = summary = summarize(scores, tokens_by_class(recordings))
         if batch == 1:

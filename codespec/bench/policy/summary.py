@@ -14,7 +14,7 @@ from typing import Any
 from codespec.bench.pair import LONGEST
 from codespec.bench.policy.recording import Recording
 from codespec.bench.policy.replay import ReplayedStep, Round
-from codespec.bench.statistics import Interval, ratio_interval
+from codespec.bench.statistics import Interval, bootstrap, ratio_interval
 from codespec.bench.steps import Prices
 
 Scores = Mapping[str, "Score"]
@@ -63,13 +63,15 @@ class Tally:
 
 @dataclass(slots=True)
 class Score:
-    """One policy on all recordings. `by_context` counts a round in the context class where it began. `token_seconds`
-    divides a round's seconds among the tokens it wrote, each in its own class, so that policies with different rounds
-    can be compared class by class.
+    """One policy on all recordings. `first` has the first round of each completion, where nothing of its text has been
+    judged yet. `by_context` counts a round in the context class where it began. `token_seconds` divides a round's
+    seconds among the tokens it wrote, each in its own class, so that policies with different rounds can be compared
+    class by class.
     """
 
     total: Tally = field(default_factory=Tally)
     by_prompt: list[Tally] = field(default_factory=list)
+    first: list[Tally] = field(default_factory=list)
     by_context: dict[str, Tally] = field(default_factory=dict)
     token_seconds: dict[str, float] = field(default_factory=dict)
     lengths: Counter[int] = field(default_factory=Counter)
@@ -86,15 +88,17 @@ class Score:
 
 def score(steps: Sequence[ReplayedStep], prices: Prices, recordings: Sequence[Recording]) -> Score:
     """Prices a replay; a step's seconds are divided equally among its rounds."""
-    result = Score(by_prompt=[Tally() for _ in recordings])
+    result = Score(by_prompt=[Tally() for _ in recordings], first=[Tally() for _ in recordings])
     numbers = {recording.prompt_ids: number for number, recording in enumerate(recordings)}
     for step in steps:
         share = prices.step(step) / len(step.rounds)
         for played in step.rounds:
             context = class_at(played.recording, played.position)
-            prompt = result.by_prompt[numbers[played.recording.prompt_ids]]
-            for tally in (result.total, prompt, result.by_context.setdefault(context, Tally())):
+            number = numbers[played.recording.prompt_ids]
+            for tally in (result.total, result.by_prompt[number], result.by_context.setdefault(context, Tally())):
                 tally.add(played, share)
+            if played.position == 0:
+                result.first[number].add(played, share)
             result.lengths[played.drafted] += 1
             for offset in range(played.committed):
                 written = class_at(played.recording, played.position + offset)
@@ -128,6 +132,20 @@ def rejected(own: Score, other: Score) -> Interval | None:
     return ratio_interval(own.column(lambda tally: tally.rejected), other.column(lambda tally: tally.rejected))
 
 
+def first_rounds(own: Score, other: Score) -> Interval:
+    """Tokens a second in the first rounds of completions, over another policy's."""
+
+    def ratio(pairs: Sequence[tuple[Tally, Tally]]) -> float:
+        return _rate([own for own, _ in pairs]) / _rate([other for _, other in pairs])
+
+    pairs = list(zip(own.first, other.first, strict=True))
+    return Interval(ratio(pairs), *bootstrap(pairs, ratio))
+
+
+def _rate(tallies: Sequence[Tally]) -> float:
+    return sum(tally.committed for tally in tallies) / sum(tally.seconds for tally in tallies)
+
+
 def best_of(scores: Scores, kind: str) -> str:
     """The cheapest fixed length: `fixed:N`, or `lookup:N` without a drafter. It is chosen on the very prompts that it
     is judged by, which favours it.
@@ -148,6 +166,7 @@ def summarize(scores: Scores, tokens: Mapping[str, int]) -> dict[str, Any]:
         "best_lookup": lookup,
         "policies": {name: _line(found, scores["off"], scores[fixed]) for name, found in scores.items()},
         "speed": {name: _values(speed(scores[a], scores[b])) for name, (a, b) in pairs.items()},
+        "first_rounds": {name: first_rounds(scores[a], scores[b]).as_dict() for name, (a, b) in pairs.items()},
         "accepted": {name: _values(accepted(scores[a], scores[b])) for name, (a, b) in pairs.items()},
         "rejected": {name: _values(rejected(scores[a], scores[b])) for name, (a, b) in pairs.items()},
         "by_class": {name: _classes(scores[name], scores["oracle"], tokens) for name in (fixed, lookup, *CLASSES_OF)},
