@@ -64,8 +64,8 @@ def find_mutants(file: str, source: bytes) -> list[Mutant]:
 
 
 class _Finder(ast.NodeVisitor):
-    """Walks a module. What is inside an f-string has no place of its own in every Python, and annotations decide
-    nothing: both are left out.
+    """Walks a module. What is inside an f-string has no place of its own in every Python; annotations decide nothing;
+    decorators mostly declare (whether a dataclass is frozen shows only where somebody writes to it): all are left out.
     """
 
     def __init__(self, file: str, source: bytes) -> None:
@@ -80,13 +80,18 @@ class _Finder(ast.NodeVisitor):
         """Nothing."""
 
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-        """A function, without its annotations."""
+        """A function, without its annotations and decorators."""
         self._depth += 1
-        for part in (*node.args.defaults, *filter(None, node.args.kw_defaults), *node.decorator_list, *node.body):
+        for part in (*node.args.defaults, *filter(None, node.args.kw_defaults), *node.body):
             self.visit(part)
         self._depth -= 1
 
     visit_AsyncFunctionDef = visit_FunctionDef
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        """What stands in a class."""
+        for part in node.body:
+            self.visit(part)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
         """The value."""

@@ -107,7 +107,7 @@ class _SafeStream(io.FileIO):
             return
         newer = b""
         with suppress(OSError):
-            newer = os.pread(number, most // 2, max(0, state.st_size - most // 2))
+            newer = os.pread(number, state.st_size, most // 2)
         os.ftruncate(number, 0)
         os.lseek(number, 0, os.SEEK_SET)
         os.write(number, DROPPED + newer[newer.find(b"\n") + 1 :])

@@ -32,6 +32,13 @@ def f(x: "int" = 0) -> bool:
     if not x and x < LIMIT:
         print(f"{x > 1}")
     return [y for y in (x, 7) if y is not None] != []
+
+
+@declared(frozen=True)
+class C:
+    @declared(1)
+    def g(self):
+        h()
 '''
 HANGING = """
 import subprocess, sys, time
@@ -52,6 +59,7 @@ FOUND = [
     (14, "negated", "y is not None", "not (y is not None)"),
     (14, "comparison", "is not", "is"),
     (14, "comparison", "!=", "=="),
+    (21, "call dropped", "h()", "pass"),
 ]
 
 
