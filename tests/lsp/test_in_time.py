@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from codespec_lsp.acceptance import Counters
 from codespec_lsp.buffer import Buffer
-from codespec_lsp.completer import Completer, CompletionRequest, ContentModified
+from codespec_lsp.completer import MORE_EVERY, Completer, CompletionRequest, ContentModified
 from codespec_lsp.completion_items import EditRange
 from codespec_lsp.completions import Completion, Suggestion
 from codespec_lsp.documents import Document
@@ -135,6 +136,32 @@ def test_every_answer_comes_within_its_budget(story: list[tuple[float, str]]) ->
         if reply.suggestions is None:
             newer = [other.request.received for other in scene.replies if other is not reply] + scene.edits
             assert any(abs(reply.at - moment) < SLACK for moment in newer), "what overtook it ended it at once"
+
+
+def test_a_growing_text_is_told_of_ten_times_a_second_at_most() -> None:
+    """Though the client asks again at once, and the text grows every hundredth."""
+
+    async def scenario() -> list[float]:
+        scene, told = Scene(), [0.0]
+
+        def tell(_: Document) -> bool:
+            told.append(scene.clock())
+            return True
+
+        scene.completer = Completer(scene.write, tell, Counters(), scene.clock)
+        await scene.ask(explicit=False)
+        for _ in range(200):
+            heard = len(told)
+            await asyncio.sleep(0.01)
+            scene.say("word ")
+            if len(told) > heard:
+                await scene.ask(explicit=False)
+        scene.completer.close(scene.document)
+        return told[1:]
+
+    told = run_virtually(scenario())
+    waits = [after - before for before, after in pairwise(told)]
+    assert len(told) >= 10 and min(waits) >= MORE_EVERY - SLACK and max(waits) <= 2 * MORE_EVERY
 
 
 def test_a_slow_text_is_answered_with_its_beginning_when_the_time_is_over() -> None:

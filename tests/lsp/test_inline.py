@@ -262,6 +262,19 @@ def test_who_asks_gets_alternatives() -> None:
     run(scenario())
 
 
+def test_alternatives_end_with_their_document() -> None:
+    async def scenario() -> None:
+        async with talking(alternatives=3) as (client, fake):
+            client.open("x = \n")
+            client.ask(0, 4, trigger=1)
+            both = [await fake.question(1), await fake.question(2)]
+            client.notify("textDocument/didClose", {"textDocument": {"uri": URI}})
+            for asked in both:
+                await asked.gone.wait()
+
+    run(scenario())
+
+
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-32"])
 def test_columns_in_every_encoding(encoding: str) -> None:
     widths = {"utf-8": 4, "utf-16": 2, "utf-32": 1}
