@@ -4,8 +4,8 @@ deletion.
 
 Works on bytes, so the prediction has no tokenizer and no prefill. What a round may cost is bounded, whatever the client
 sends: places are searched with the linear search of `bytes.find` in a window around the last sure one. Predicted
-outputs are an idea of OpenAI's API; to draft from a reference text is LLMA's (Yang et al. 2023). Knows one request's own
-text; keeps nothing of it longer than the request lives.
+outputs are an idea of OpenAI's API; to draft from a reference text is LLMA's (Yang et al. 2023). Knows one request's
+own text; keeps nothing of it longer than the request lives.
 """
 
 from __future__ import annotations

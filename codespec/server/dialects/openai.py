@@ -34,7 +34,7 @@ from codespec.server.loading import Loaded
 from codespec.server.wire import Fields, Refused, clip, event_stream, reply
 from codespec.types import Completion, CompletionRequest
 
-NAMES = {"prefix": "prompt", "prompt_ids": "prompt", "prediction": "prediction.content"}
+NAMES = {"prefix": "prompt", "prompt_ids": "prompt"}
 MOST_LOGPROBS = 5
 
 

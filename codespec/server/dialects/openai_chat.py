@@ -30,7 +30,7 @@ from codespec.server.loading import Loaded
 from codespec.server.wire import Fields, event_stream, read_fields, reply
 from codespec.types import CompletionRequest
 
-NAMES = {"prefix": "messages", "prompt_ids": "messages", "prediction": "prediction.content"}
+NAMES = {"prefix": "messages", "prompt_ids": "messages"}
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 MOST_LOGPROBS = 20
 MOST_MESSAGES = 1024
