@@ -26,7 +26,7 @@ CHOICES = {
     "dtype": ("float32", "bfloat16", "float16"),
     "drafter_dtype": ("float32", "bfloat16", "float16", "int8"),
     "mode": ("exact", "fast"),
-    "proposers": ("chain", "prediction", "suffix", "draft_model"),
+    "proposers": ("chain", "prediction", "suffix", "head", "draft_model"),
     "target_shape": ("own", "qwen2.5-0.5b", "qwen2.5-1.5b", "qwen2.5-7b", "qwen2.5-32b"),
 }
 POLICIES = ("cost+syntax", "cost", "fixed", "confidence", "plus2minus1", "ds4-80")
@@ -63,13 +63,14 @@ class EngineConfig:
                     "": smollm2-135m where it has been pulled, else the starter pair
     target          a folder in the Hugging Face layout, a .gguf file, the name of a pulled model or a hub id
     drafter         the same; "none": no drafter
+    head            the folder of an EAGLE-3 or DFlash head that was trained for the target; "none": no head
     device          auto, cpu or cuda: where the target runs
     drafter_device  the same for the drafter; or same: where the target runs
     dtype           the target's number format: float32, bfloat16 or float16
     drafter_dtype   the drafter's, or int8; with a drafter of your own, where only `dtype` is given, the same
     mode            exact: the same bits with and without speculation; fast: up to near-ties, as the drafter always is
     speculate       whether requests that do not say otherwise are drafted for
-    proposers       chain (prediction, suffix, then draft_model), or one of them
+    proposers       chain (prediction, suffix, head, then draft_model), or one of them
     policy          how the draft length is set: cost+syntax, cost (without syntax), or, to compare: fixed[:tokens],
                     confidence[:threshold], plus2minus1, ds4-80
     caps            target tokens that no draft exceeds, by context class or language.class: comment = 10,
@@ -97,6 +98,7 @@ class EngineConfig:
     model: str = ""
     target: str = str(STARTER / "target")
     drafter: str = str(STARTER / "drafter")
+    head: str = "none"
     device: str = "cpu"
     drafter_device: str = "same"
     dtype: str = "float32"
@@ -146,6 +148,11 @@ class EngineConfig:
     def asks_drafter(self) -> bool:
         """Whether the drafter, if there is one, is among the proposers."""
         return self.proposers in ("chain", "draft_model")
+
+    @property
+    def asks_head(self) -> bool:
+        """Whether the head, if there is one, is among the proposers."""
+        return self.proposers in ("chain", "head")
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from codespec.engine.calls import choose_calls
 from codespec.engine.engine import Engine
 from codespec.engine.load import assemble
 from codespec.models.call_search import Finding
+from codespec.models.heads.checkpoint import LoadedHead
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import wrap
 from codespec.proposers.base import NOTHING, Proposer
@@ -92,13 +93,22 @@ def wrapped(
 
 
 def build(
-    target: LanguageModel, proposer: Proposer | None = None, *, drafter: LanguageModel | None = None, **settings: object
+    target: LanguageModel,
+    proposer: Proposer | None = None,
+    *,
+    drafter: LanguageModel | None = None,
+    head: LoadedHead | None = None,
+    **settings: object,
 ) -> Engine:
-    """An engine with fresh caches and no warm-up; a given proposer takes the place of the configured one."""
+    """An engine with fresh caches and no warm-up; a given proposer takes the place of the configured one. The target
+    of a head is tapped for it.
+    """
+    if head is not None:
+        target.tap(head.config.layers)
     defaults = {"context": CONTEXT, "warmup": 0, "policy": "fixed", "draft_tokens": CAP, "proposers": "draft_model"}
     exact, check = target.exact, _as_it_is if target in CHECKED else choose_calls
     with mock.patch("codespec.engine.load.choose_calls", check):  # the start-up check, once a model
-        engine = assemble(target, drafter, EngineConfig(**{**defaults, **settings}))
+        engine = assemble(target, drafter, EngineConfig(**{**defaults, **settings}), head=head)
     assert target.exact == exact, engine.notes
     CHECKED.add(target)
     if proposer is not None:

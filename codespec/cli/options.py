@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from codespec.model_folders.choice import Choice
 
 SETTINGS = (
-    "model", "target", "drafter", "device", "drafter_device", "dtype", "drafter_dtype", "mode", "proposers", "policy",
-    "caps", "learn", "draft_tokens", "min_confidence", "warmup", "context", "first_answer_ms", "graph_rows", "threads",
-    "tensor_parallel", "target_shape",
+    "model", "target", "drafter", "head", "device", "drafter_device", "dtype", "drafter_dtype", "mode", "proposers",
+    "policy", "caps", "learn", "draft_tokens", "min_confidence", "warmup", "context", "first_answer_ms", "graph_rows",
+    "threads", "tensor_parallel", "target_shape",
 )  # fmt: skip
 
 
@@ -46,7 +46,8 @@ def add_engine_options(parser: Parser, *, shape_flags: tuple[str, ...] = ("--tar
         choices=CHOICES["dtype"],
         help="the drafter's (default: the target's; float32 for the starter pair's)",
     )
-    rare("--proposers", choices=CHOICES["proposers"], help="who guesses (default chain: suffix, then the drafter)")
+    rare("--head", metavar="FOLDER", help="an EAGLE-3 or DFlash head that was trained for the target (default none)")
+    rare("--proposers", choices=CHOICES["proposers"], help="who guesses (default chain: suffix, head, drafter)")
     rare(
         "--policy",
         metavar="NAME",

@@ -22,6 +22,9 @@ from codespec.model_folders.choice import offer_note, resolve
 from codespec.model_folders.machine import USUAL_CONTEXT, choose_context, context_room, machine_memory
 from codespec.models.batch_invariance import LEAST_LENGTH
 from codespec.models.cache import CAPACITY_UNIT, cache_bytes
+from codespec.models.heads.checkpoint import LoadedHead, load_head
+from codespec.models.heads.drafting import HeadRunner, make_runner
+from codespec.models.heads.host import Host
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_drafter, load_model
 from codespec.models.memory_plan import Need, make_room
@@ -29,6 +32,7 @@ from codespec.models.shapes import SHAPES
 from codespec.proposers.base import Proposer
 from codespec.proposers.chain import ChainProposer
 from codespec.proposers.draft_model import DraftModel
+from codespec.proposers.head import make_proposer
 from codespec.proposers.prediction import PredictionProposer
 from codespec.proposers.suffix import SuffixProposer
 
@@ -70,7 +74,8 @@ def build_engine(config: EngineConfig, tell: Callable[[str], None] = lambda phas
     if config.drafter != "none" and config.asks_drafter:
         where = config.device if config.drafter_device == "same" else config.drafter_device
         drafter = load_drafter(config.drafter, where, config.drafter_dtype)
-    engine = assemble(target, drafter, config, tell)
+    head = load_target_head(target, config)
+    engine = assemble(target, drafter, config, tell, head)
     if note := offer_note(config):
         engine.notes.insert(0, note)
     return engine
@@ -81,8 +86,11 @@ def assemble(
     drafter: LanguageModel | None,
     config: EngineConfig,
     tell: Callable[[str], None] = lambda phase: None,
+    head: LoadedHead | None = None,
 ) -> Engine:
-    """Wires loaded models into an engine; allocates their slots and, on a GPU, captures their graphs."""
+    """Wires loaded models into an engine, and a head whose target is tapped; allocates their slots and, on a GPU,
+    captures their graphs.
+    """
     context, reads = target_context(target, config), _context(drafter, config) if drafter else 0
     lengths = {target: max(LEAST_LENGTH, context)} | ({drafter: reads + 1} if drafter else {})
     most = largest_batch(config, slot_bytes({**lengths, target: max(LEAST_LENGTH, _context(target, config))}))
@@ -102,7 +110,8 @@ def assemble(
             tell("trying lower instruction sets")
             look_lower(config, notes)
     budget = prompt_budget(find_reading(target, notes), config.first_answer_ms, context)
-    proposer = _proposer(target, drafter, config, slots, min(reads, WINDOW * budget))
+    runner = make_runner(head, target) if head is not None else None
+    proposer = _proposer(target, drafter, runner, config, slots, min(reads, WINDOW * budget))
     policy = choose_policy(config, proposer, target, drafter, notes)
     tuned = tune(config, policy.costs, most)
     return Engine(
@@ -164,14 +173,34 @@ def choose_slots(config: EngineConfig, lengths: Mapping[LanguageModel, int], bat
     return min(fitting, MOST_SLOTS)
 
 
+def load_target_head(target: LanguageModel, config: EngineConfig) -> LoadedHead | None:
+    """The configured head, if its proposer is wanted; the target is tapped for it. Raises ModelError if it is none, or
+    another target's.
+    """
+    if config.head == "none" or not config.asks_head:
+        if config.proposers == "head":
+            raise ConfigError('proposers = "head" needs a head: set head to the folder of one.')
+        return None
+    head = load_head(Path(config.head).expanduser(), Host.of(target), dtype=target.dtype, device=target.device)
+    target.tap(head.config.layers)
+    return head
+
+
 def _proposer(
-    target: LanguageModel, drafter: LanguageModel | None, config: EngineConfig, slots: int, window: int
+    target: LanguageModel,
+    drafter: LanguageModel | None,
+    head: HeadRunner | None,
+    config: EngineConfig,
+    slots: int,
+    window: int,
 ) -> Proposer | None:
     parts: list[Proposer] = []
     if config.proposers in ("chain", "prediction"):
         parts.append(PredictionProposer())
     if config.proposers in ("chain", "suffix"):
         parts.append(SuffixProposer())
+    if head is not None:
+        parts.append(make_proposer(head, config.prefill_chunk or USUAL_CHUNK))
     if drafter is not None:
         shared, chunk = target.tokenizer, config.prefill_chunk or USUAL_CHUNK
         parts.append(DraftModel(drafter, window, slots, shares_ids_with=shared, chunk=chunk))

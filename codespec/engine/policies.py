@@ -6,7 +6,7 @@ Knows settings, models and policies; knows no requests.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import MutableSequence
+from collections.abc import MutableSequence, Sequence
 
 from codespec.config import EngineConfig, split_policy
 from codespec.engine.pricing import price
@@ -57,8 +57,9 @@ def _cost_policy(
     drafter: LanguageModel | None,
     notes: MutableSequence[str],
 ) -> CostPolicy:
-    learned = Learned(pair_fingerprint(target, drafter), notes) if config.learn else None
-    costs = price(target, proposer.models, notes)
+    heads = [repr(head.config) for head in proposer.heads.values()]
+    learned = Learned(pair_fingerprint(target, drafter, heads), notes) if config.learn else None
+    costs = price(target, proposer.models, notes, proposer.heads)
     return CostPolicy(
         costs,
         proposer.names,
@@ -70,11 +71,14 @@ def _cost_policy(
     )
 
 
-def pair_fingerprint(target: LanguageModel, drafter: LanguageModel | None) -> str:
-    """Names the pair that something was learned about: both models' names, kinds and tokenizers."""
-    facts = [
+def pair_fingerprint(target: LanguageModel, drafter: LanguageModel | None, heads: Sequence[str] = ()) -> str:
+    """Names the pair that something was learned about: both models' names, kinds and tokenizers, and the heads'
+    shapes.
+    """
+    facts: list[object] = [
         (model.spec.name, model.spec.architecture, model.spec.vocab_size, model.tokenizer.fingerprint)
         for model in (target, drafter)
         if model is not None
     ]
+    facts += heads
     return hashlib.blake2b(repr(facts).encode(), digest_size=12).hexdigest()

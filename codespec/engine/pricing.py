@@ -9,12 +9,14 @@ import json
 import platform
 import time
 from collections.abc import Callable, Mapping, MutableSequence, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from statistics import median
 
 import torch
 
 from codespec import __version__, json_store
+from codespec.models.heads.drafting import HeadRunner
+from codespec.models.heads.timing import measure_head
 from codespec.models.language_model import LanguageModel
 from codespec.models.processor import processor
 from codespec.models.rows import Rows
@@ -23,8 +25,9 @@ from codespec.speculation.cost_model import CostTable, Curve, ForwardCost, Point
 from codespec.text.align import retokenize_batch
 from codespec.user_folders import cache_folder
 
+NO_HEADS: Mapping[str, HeadRunner] = {}
 BUDGET = 1.5  # seconds for all models together
-TABLE = 7  # how tables are measured: one of another kind is not read
+TABLE = 8  # how tables are measured: one of another kind is not read
 TRIES = 5
 MANY = 8  # drafts of one step
 COLDER = 1.4e-4  # seconds by which a forward is slower after drafts were found and encoded
@@ -34,16 +37,21 @@ PATIENCE = 0.3  # seconds after which what differing drafts cost is not tried ag
 CODE = b"    return self.value\n    def first(self, values):\n        for value in values:\n"
 
 
-def price(target: LanguageModel, drafters: Mapping[str, LanguageModel], notes: MutableSequence[str]) -> CostTable:
+def price(
+    target: LanguageModel,
+    drafters: Mapping[str, LanguageModel],
+    notes: MutableSequence[str],
+    heads: Mapping[str, HeadRunner] = NO_HEADS,
+) -> CostTable:
     """The kept table, or one measured now and kept. What goes wrong with the file is noted, never fatal.
 
     The models' slots must be free.
     """
-    file = cache_folder() / "costs" / f"{fingerprint(target, *drafters.values())}.json"
+    file = cache_folder() / "costs" / f"{fingerprint(target, *drafters.values(), heads=heads)}.json"
     found = json_store.load(file, CostTable.from_dict, "the kept cost table", "it is measured again", notes)
     if found is not None:
         return found
-    table = measure_table(target, drafters, BUDGET)
+    table = measure_table(target, drafters, BUDGET, heads)
     try:
         json_store.write(file, table.as_dict())
     except OSError as error:
@@ -51,9 +59,22 @@ def price(target: LanguageModel, drafters: Mapping[str, LanguageModel], notes: M
     return table
 
 
-def measure_table(target: LanguageModel, drafters: Mapping[str, LanguageModel], budget: float) -> CostTable:
-    """Measures within about `budget` seconds."""
-    return table_of(target, drafters, measure([target, *drafters.values()], budget))
+def measure_table(
+    target: LanguageModel,
+    drafters: Mapping[str, LanguageModel],
+    budget: float,
+    heads: Mapping[str, HeadRunner] = NO_HEADS,
+) -> CostTable:
+    """Measures within about `budget` seconds, and a little for each head."""
+    table = table_of(target, drafters, measure([target, *drafters.values()], budget))
+    if not heads:
+        return table
+    costs = {
+        name: ForwardCost.from_points(Point(*shape, seconds) for shape, seconds in measure_head(head).items())
+        for name, head in heads.items()
+    }
+    whole = tuple(name for name, head in heads.items() if head.whole)
+    return replace(table, drafters={**table.drafters, **costs}, whole=whole)
 
 
 def table_of(
@@ -66,9 +87,9 @@ def table_of(
     return CostTable(costs[0], named, spelling)
 
 
-def fingerprint(*models: LanguageModel) -> str:
+def fingerprint(*models: LanguageModel, heads: Mapping[str, HeadRunner] = NO_HEADS) -> str:
     """Names what a table depends on: the machine, torch and its threads, each model's size, number format, slots, mode,
-    and the device with the steps that it has graphs for, be they whole or in parts.
+    and the device with the steps that it has graphs for, be they whole or in parts; and the heads' sizes.
     """
     facts: list[object] = [
         TABLE,
@@ -85,6 +106,7 @@ def fingerprint(*models: LanguageModel) -> str:
         facts += [spec, _device_name(model.device), model.steps, mode, model.bucket_rows, model.graphs]
         facts += [model.calls.as_dict()]
         facts += [sorted(model.shapes.items()), slots]
+    facts += [{**asdict(head.config), "target": ""} for head in heads.values()]
     return hashlib.blake2b(json.dumps(facts, sort_keys=True, default=str).encode(), digest_size=12).hexdigest()
 
 

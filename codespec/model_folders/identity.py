@@ -26,12 +26,13 @@ DRAFT_SETTINGS = (
 def identity_of(config: EngineConfig) -> dict[str, Any]:
     """The settings that decide texts and drafts, and a digest for each model, since a path would say too much."""
     models = {"target": model_digest(config.target), "drafter": model_digest(config.drafter)}
+    models["head"] = model_digest(config.head)
     return {**models, **{name: getattr(config, name) for name in (*TEXT_SETTINGS, *DRAFT_SETTINGS)}}
 
 
 def find_difference(mine: Mapping[str, Any], other: Mapping[str, Any], *, drafts: bool) -> str:
     """The first difference that another engine's text would show, and with `drafts` its drafts; "" if there is none."""
-    models = ("target", "drafter") if drafts else ("target",)
+    models = ("target", "drafter", "head") if drafts else ("target",)
     for name in models:
         if mine[name] != other.get(name):
             return f"it runs another {name}"

@@ -90,7 +90,8 @@ class LanguageModel:
         self._runner: StepRunner | None = None
         self.tp_group: TensorParallelGroup | None = None  # whose workers repeat what is done with the model
         self.taps: Taps | None = None
-        self._features: Tensor | None = None
+        self._features: Tensor | None = None  # of the last forward, or of the last one that no graph replays
+        self._shared: Tensor | None = None  # on a device: where steps of up to so many rows leave theirs
 
     def use(self, calls: CallShape) -> None:
         """From now on products, and attention over spans, are called in this shape."""
@@ -120,13 +121,16 @@ class LanguageModel:
         to `graph_rows` rows come in buckets.
         """
         self._broadcast("allocate", slots, capacity, graph_rows)
-        self._runner = self.cache = None  # freed before anything new is made
+        self._runner = self.cache = self._shared = None  # freed before anything new is made
         on_device = self.steps == "device"
         kept = (len(self.taps.layers), self.taps.width) if self.taps is not None else ()
         self.cache = KVCache(self.shapes, slots, capacity, self.dtype, self.device, scratch=on_device, features=kept)
         if self._rotary is not None:
             self._frequencies = SlotFrequencies(self._rotary, slots + 1, self.device)
         if on_device:
+            if self.taps is not None:
+                size = (graph_rows, len(self.taps.layers), self.taps.width)
+                self._shared = torch.zeros(size, dtype=self.dtype, device=self.device)
             tile = tile_positions(self.groups)
             self._runner = StepRunner(self._run_on_device, self.cache, tile, self.device, graph_rows)
 
@@ -174,8 +178,8 @@ class LanguageModel:
         runner = self._runner if cached else None
         logits = runner.run(batch) if runner is not None else self._run_spans(batch, cache)
         if cache is not None:
-            if self._features is not None:
-                cache.keep_features(batch, self._features)
+            if self.taps is not None:
+                cache.keep_features(batch, self._take_features(sum(len(rows.ids) for rows in batch)))
             for rows in batch:
                 cache.lengths[rows.slot] = rows.end
         logits[:, self.choosable :] = -torch.inf
@@ -209,7 +213,19 @@ class LanguageModel:
         context = ForwardContext([], self.cache, self.calls, rows)
         if self._frequencies is not None:
             context.inverse_frequencies, context.rotary_scale = self._frequencies.of(rows.slots)
-        return self._call(context, rows.ids, rows.positions, kept)
+        logits = self._call(context, rows.ids, rows.positions, kept)
+        if self._features is not None and self._shared is not None and len(self._features) <= len(self._shared):
+            self._shared[: len(self._features)].copy_(self._features)  # a graph's own memory serves other graphs too
+        return logits
+
+    def _take_features(self, rows: int) -> Tensor:
+        """The features [rows, layers, hidden] of the forward that has just run: padding stands behind its rows."""
+        shared = self._shared
+        if shared is not None and rows <= len(shared):
+            self._features = shared
+        assert self._features is not None
+        self._features = self._features[:rows]
+        return self._features
 
     def _call(self, context: ForwardContext, ids: Tensor, positions: Tensor, kept: Tensor) -> Tensor:
         """The network's logits [kept, vocabulary], in its own dtype, for flat ids and positions [N]."""

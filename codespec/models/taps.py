@@ -57,7 +57,7 @@ def attach_taps(network: Any, taps: Taps) -> None:
 
 def _layers_of(network: Any) -> nn.ModuleList:
     decoder = network.get_decoder() if hasattr(network, "get_decoder") else network
-    layers = getattr(decoder, "layers", None)
+    layers = getattr(decoder, "layers", getattr(decoder, "h", None))
     if not isinstance(layers, nn.ModuleList):
         raise ModelError(
             f"A head can't read the layers of {type(network).__name__}: leave the setting head out, or choose another "

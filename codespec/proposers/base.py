@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections.abc
 from collections.abc import Mapping
 
+from codespec.models.heads.drafting import HeadRunner
 from codespec.models.language_model import LanguageModel
 from codespec.models.slots import CacheUse
 from codespec.sequence import Cap, Draft, Sequence
@@ -28,6 +29,11 @@ class Proposer:
     @property
     def models(self) -> Mapping[str, LanguageModel]:
         """The language models that draft, by source."""
+        return {}
+
+    @property
+    def heads(self) -> Mapping[str, HeadRunner]:
+        """The heads that draft from the target's hidden states, by source."""
         return {}
 
     @property

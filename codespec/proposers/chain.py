@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections.abc
 from collections.abc import Mapping
 
+from codespec.models.heads.drafting import HeadRunner
 from codespec.models.language_model import LanguageModel
 from codespec.models.slots import CacheUse
 from codespec.proposers.base import NOTHING, Proposer
@@ -31,6 +32,11 @@ class ChainProposer(Proposer):
     def models(self) -> Mapping[str, LanguageModel]:
         """Those of all proposers."""
         return {name: model for proposer in self.proposers for name, model in proposer.models.items()}
+
+    @property
+    def heads(self) -> Mapping[str, HeadRunner]:
+        """Those of all proposers."""
+        return {name: head for proposer in self.proposers for name, head in proposer.heads.items()}
 
     @property
     def caches(self) -> Mapping[str, CacheUse]:

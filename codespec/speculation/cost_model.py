@@ -106,12 +106,13 @@ class ForwardCost:
 class CostTable:
     """What a round can be made of, in seconds: the target's forward, each drafting model's, and `retokenize`: what a
     step's drafts cost beside all forwards, by how many there are (encoding them; drafts of different lengths are also
-    attended to apart).
+    attended to apart). Those named in `whole` make a whole draft in one forward, the others one unit.
     """
 
     target: ForwardCost
     drafters: Mapping[str, ForwardCost] = field(default_factory=dict)
     retokenize: Curve = FREE
+    whole: tuple[str, ...] = ()
 
     def plain(self, batch: int, context: float) -> float:
         """A round in which nothing is drafted."""
@@ -129,7 +130,8 @@ class CostTable:
     def from_dict(cls, values: Mapping[str, Any]) -> CostTable:
         """Reads what `as_dict` wrote. Raises ValueError, TypeError or KeyError for anything else."""
         drafters = {str(name): ForwardCost.from_dict(found) for name, found in values["drafters"].items()}
-        return cls(ForwardCost.from_dict(values["target"]), drafters, _curve(values["retokenize"]))
+        whole = tuple(str(name) for name in values["whole"])
+        return cls(ForwardCost.from_dict(values["target"]), drafters, _curve(values["retokenize"]), whole)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,14 +156,14 @@ class StepCost:
         rows = min(4, len(self.extra) - 1)
         return self.extra[rows] / max(1, rows)
 
-    def gain(self, survival: Sequence[float], token: float = 0.0) -> float:
-        """Tokens that the best length brings beyond what its time is worth, if drafting takes `token` seconds a token;
-        below 0 where none pays.
+    def gain(self, survival: Sequence[float], token: float = 0.0, begin: float = 0.0) -> float:
+        """Tokens that the best length brings beyond what its time is worth, if drafting takes `begin` seconds and
+        `token` seconds a token; below 0 where none pays.
         """
         best, tokens = -1.0, 0.0
         for length, chance in enumerate(survival, 1):
             tokens += chance
-            best = max(best, tokens - self.price * (self.extra[length] + self.draft + length * token))
+            best = max(best, tokens - self.price * (self.extra[length] + self.draft + begin + length * token))
         return best
 
     def rounds(self, seconds: float) -> float:

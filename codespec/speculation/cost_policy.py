@@ -135,13 +135,13 @@ class CostPolicy:
 
     def _drafter_cap(self, sequence: Sequence, source: str) -> tuple[Cap, float]:
         """A drafter's cap and the tokens it is expected to gain; one token now and then where it gains none."""
-        step, token = self._step, self._token_seconds(source)
-        most = min(self._tokens, self._affords(sequence, step.draft, token))
-        gain = step.gain(self._expected(sequence, source, self._tokens), token)
+        step, token, begin = self._step, self._token_seconds(source), self._begin_seconds(source)
+        most = min(self._tokens, self._affords(sequence, step.draft + begin, token))
+        gain = step.gain(self._expected(sequence, source, self._tokens), token, begin)
         coming = sequence.remaining / 4  # rounds of two tokens, in a text that ends half-way
         if most and gain > 0.0 and gain * coming > step.price * self._reading(sequence, source):
             return AdaptiveCap(most, pays=partial(self._unit_pays, sequence, source)), gain
-        if most and self._throughput.explore(step.rounds(step.draft + token + step.row)):
+        if most and self._throughput.explore(step.rounds(step.draft + begin + token + step.row)):
             return Cap(1), 0.0
         return NOTHING, 0.0
 
@@ -185,7 +185,7 @@ class CostPolicy:
     def _most_rows(self, sequence: Sequence, candidates: Candidates) -> int:
         """How many rows of a draft may be risked; of a drafter's, its cap has taken the risk already."""
         if candidates.source in self._table.drafters:
-            seconds = self._step.draft + candidates.units * self._step.forwards[candidates.source]
+            seconds = self._step.draft + self._draft_seconds(candidates)
             return self._step.affords(self._left(sequence) - self._step.rounds(seconds))
         return self._affords(sequence, self._step.draft)
 
@@ -195,7 +195,7 @@ class CostPolicy:
         """
         source, seconds = candidates.source, self._step.draft
         if source in self._table.drafters:
-            seconds += candidates.units * self._step.forwards[source] + self._reading(sequence, source)
+            seconds += self._draft_seconds(candidates) + self._reading(sequence, source)
         return seconds
 
     def _longest(self, source: str) -> int:
@@ -205,7 +205,16 @@ class CostPolicy:
 
     def _token_seconds(self, source: str) -> float:
         """One sequence's share of the forwards that draft one of the target's tokens."""
-        return self._units[source] * self._step.forwards[source]
+        return 0.0 if source in self._table.whole else self._units[source] * self._step.forwards[source]
+
+    def _begin_seconds(self, source: str) -> float:
+        """One sequence's share of a forward that makes a whole draft."""
+        return self._step.forwards[source] if source in self._table.whole else 0.0
+
+    def _draft_seconds(self, candidates: Candidates) -> float:
+        """One sequence's share of the forwards that made a draft."""
+        forwards = 1 if candidates.source in self._table.whole else candidates.units
+        return forwards * self._step.forwards[candidates.source]
 
     def _reading(self, sequence: Sequence, source: str) -> float:
         """What a drafter has to read before its first unit, beyond a forward of one row."""

@@ -21,7 +21,7 @@ CAPS = {"python.comment": 1, "statement": 3, "unknown": 2}
 @pytest.fixture(autouse=True)
 def cheap_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     """A table in which drafting pays: the tiny models' own would say never, and change with the machine."""
-    monkeypatch.setattr("codespec.engine.policies.price", lambda target, drafters, notes: table(0.05, 0.02))
+    monkeypatch.setattr("codespec.engine.policies.price", lambda target, drafters, notes, heads: table(0.05, 0.02))
 
 
 def requests(temperature: float) -> list[CompletionRequest]:

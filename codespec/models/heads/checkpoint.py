@@ -52,10 +52,15 @@ def load_head(folder: Path, host: Host, *, dtype: torch.dtype, device: torch.dev
     embed = _embedding(config, tensors, host, folder)
     if isinstance(network, DFlash) and "mask" not in own:
         own["mask"] = _mask(config, embed, folder, device)
-    if "lm_head.weight" not in own:
+    whole = "lm_head.weight" not in own and "d2t" not in tensors and config.draft_vocab == host.vocab_size
+    if "lm_head.weight" not in own and not whole:
         own["lm_head.weight"] = host.output_rows(ids)
+    if whole:
+        network.lm_head = nn.Identity()  # until the weights are moved
     _fill(network, own, folder)
     network.to(device, dtype).eval().requires_grad_(False)
+    if whole:
+        network.lm_head = host.output
     return LoadedHead(config, network, ids.to(device), embed)
 
 
@@ -66,7 +71,9 @@ def read_head_config(folder: Path, target_layers: int) -> HeadConfig:
     try:
         values = read_json(folder / "config.json")
     except TokenizerError as error:
-        raise ModelError(f"The head's {error}.") from error
+        raise ModelError(
+            f"The config.json of the head {folder} can't be read as a JSON object: fetch or export the head again."
+        ) from error
     return parse_config(values, folder, target_layers=target_layers)
 
 

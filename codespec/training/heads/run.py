@@ -35,6 +35,7 @@ from codespec.training.run import Budget, RunState, learning_rate_factor, load_c
 
 Head = Eagle3 | DFlash
 HELD_OUT_SHARE, MOST_HELD_OUT = 0.05, 48
+TEMPER = 0.3  # of the last norm: 20 steps from here are worth 40 from the target's own
 LONGEST_STEP_SECONDS = 60.0  # a step that took longer was paused
 
 
@@ -44,7 +45,7 @@ class HeadRecipe:
 
     budget: Budget
     seed: int = 0
-    lessons: int = 6
+    lessons: int = 8
     unroll: int = 4
     anchors: int = ANCHORS
     matrix_rate: float = 0.02
@@ -180,9 +181,11 @@ class HeadRun:
 
     @torch.no_grad()
     def _begin(self) -> None:
-        """Begins with the target's last norm, which its output rows were trained with, and a mean vector as mask."""
+        """Begins with the target's last norm, tempered: a head that knows nothing yet is too sure of itself in the
+        target's scale. And with a mean vector as mask.
+        """
         if self.host.norm is not None:
-            self.head.norm.weight.copy_(self.host.norm)
+            self.head.norm.weight.copy_(TEMPER * self.host.norm)
         if isinstance(self.head, DFlash):
             every = torch.arange(min(1024, self.host.vocab_size), device=self.device)
             self.head.mask.copy_(self.host.embed(every).float().mean(0))

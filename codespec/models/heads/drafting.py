@@ -1,0 +1,255 @@
+"""Runs a head over its target's slots: reads the features that are new, and guesses. Knows slots, positions and ids;
+knows no requests, no policies and no text.
+
+A head's guesses are checked by the target, so its arithmetic may depend on the batch: everything runs in the fastest
+shape of call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from codespec.models.cache import KVCache
+from codespec.models.call_shape import FAST
+from codespec.models.heads.cache import HeadCache
+from codespec.models.heads.checkpoint import LoadedHead
+from codespec.models.heads.dflash import DFlash
+from codespec.models.heads.eagle3 import Eagle3
+from codespec.models.heads.parts import Rotation
+from codespec.models.language_model import LanguageModel
+from codespec.models.linear import can_pack, tile_linears
+
+
+@dataclass(slots=True, eq=False)
+class Reading:
+    """One slot's text: `ids`, of which the target has read all but the last; `start` is the first position that the
+    head has not read.
+    """
+
+    slot: int
+    ids: list[int]
+    start: int = 0
+    state: Tensor | None = field(default=None, repr=False)  # [hidden], an EAGLE-3 head's own
+
+    @property
+    def length(self) -> int:
+        """Positions that the target has read."""
+        return len(self.ids) - 1
+
+
+class HeadRunner:
+    """A head behind its target, with a cache that follows the target's. The target's slots must be there. One that is
+    `whole` makes a whole draft in one forward.
+    """
+
+    whole = False
+
+    def __init__(self, head: LoadedHead, target: LanguageModel) -> None:
+        assert target.cache is not None and target.cache.features is not None, "tap the target, then allocate"
+        self.config, self.ids, self._embed = head.config, head.ids, head.embed
+        self.target = target
+        self.device, self.dtype = target.device, target.dtype
+        self._rotation = Rotation(head.config, target.device)
+        cache = target.cache
+        self.cache = HeadCache(
+            head.config, cache.slots, cache.capacity, target.dtype, target.device, isinstance(head.network, Eagle3)
+        )
+        cache.followers.append(self.cache)
+        if target.device.type == "cpu":
+            tile_linears(head.network, FAST, packed=not can_pack(target.dtype))
+
+    @property
+    def width(self) -> int:
+        """The most tokens of one draft."""
+        raise NotImplementedError
+
+    def open(self, slot: int, ids: list[int]) -> Reading:
+        """The text of a slot, with what the head has read of it."""
+        return Reading(slot, ids, self.cache.begin(slot, ids, len(ids) - 1))
+
+    def first(self, readings: Sequence[Reading]) -> object:
+        """The forward that a draft begins with; of a `whole` one there is no other."""
+        raise NotImplementedError
+
+    def catch_up(self, readings: Sequence[Reading], most: int) -> None:
+        """Reads up to `most` positions of each text, but not the last: that one's row makes a guess."""
+        raise NotImplementedError
+
+    def embed(self, ids: Sequence[int]) -> Tensor:
+        """Token vectors [ids, hidden]."""
+        vectors: Tensor = self._embed(torch.tensor(ids, dtype=torch.long, device=self.device))
+        return vectors.to(self.dtype)
+
+    def features(self, reading: Reading, end: int) -> Tensor:
+        """The target's features [positions, layers, size] from the reading's start to `end`."""
+        cache = self.target.cache
+        assert cache is not None and cache.features is not None
+        found: Tensor = cache.features[reading.slot, reading.start : end]
+        return found
+
+    def _angles(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        return self._rotation.at(positions, self.dtype)
+
+    def _range(self, start: int, end: int) -> Tensor:
+        return torch.arange(start, end, device=self.device)
+
+
+class Eagle3Runner(HeadRunner):
+    """Guesses token by token: `begin`, then `go_on` as often as wanted."""
+
+    def __init__(self, head: LoadedHead, target: LanguageModel) -> None:
+        assert isinstance(head.network, Eagle3)
+        super().__init__(head, target)
+        self._head = head.network
+
+    @property
+    def width(self) -> int:
+        """As long as its slot."""
+        return self.cache.capacity
+
+    def first(self, readings: Sequence[Reading]) -> Tensor:
+        """As `begin`."""
+        return self.begin(readings)
+
+    def begin(self, readings: Sequence[Reading]) -> Tensor:
+        """Reads the rest of every text; logits [texts, draft vocabulary] of the token behind each."""
+        return self._read(readings, [reading.length for reading in readings])
+
+    def catch_up(self, readings: Sequence[Reading], most: int) -> None:
+        """Reads pieces."""
+        self._read(readings, [min(reading.length - 1, reading.start + most) for reading in readings])
+
+    def go_on(self, readings: Sequence[Reading], tokens: Sequence[int], steps: int) -> Tensor:
+        """Logits [texts, draft vocabulary] of the token behind `tokens`, the `steps`-th of each draft (from 1)."""
+        states = torch.stack([reading.state for reading in readings if reading.state is not None])
+        return self._run(readings, states, list(tokens), [(r.length - 1 + steps, r.length + steps) for r in readings])
+
+    def _read(self, readings: Sequence[Reading], ends: Sequence[int]) -> Tensor:
+        """Computes the positions from each start up to its end."""
+        features = torch.cat([self.features(reading, end) for reading, end in zip(readings, ends, strict=True)])
+        tokens = [t for r, end in zip(readings, ends, strict=True) for t in r.ids[r.start + 1 : end + 1]]
+        spans = [(reading.start, end) for reading, end in zip(readings, ends, strict=True)]
+        logits = self._run(readings, self._head.fuse(features), tokens, spans)
+        for reading, end in zip(readings, ends, strict=True):
+            self.cache.advance(reading.slot, reading.ids, end)
+            reading.start = end
+        return logits
+
+    def _run(
+        self, readings: Sequence[Reading], states: Tensor, tokens: list[int], spans: Sequence[tuple[int, int]]
+    ) -> Tensor:
+        """The layer over rows [N, hidden], a span of positions for each text; logits of each text's last row."""
+        head, layer = self._head, self._head.midlayer
+        angles = self._angles(torch.cat([self._range(*span) for span in spans]))
+        q, k, v = layer.read(self.embed(tokens), states, angles)
+        slots = [reading.slot for reading in readings]
+        seen = attend_slots(self.cache.kept, 0, slots, spans, q, k, v, causal=True)
+        states = layer.finish(states, seen)
+        ends = torch.tensor([end - start for start, end in spans]).cumsum(0) - 1
+        last = states[ends.to(self.device)]
+        for reading, state in zip(readings, last, strict=True):
+            reading.state = state
+        return head.logits(last)
+
+
+class DFlashRunner(HeadRunner):
+    """Guesses a whole block at once: `fill`."""
+
+    whole = True
+
+    def __init__(self, head: LoadedHead, target: LanguageModel) -> None:
+        assert isinstance(head.network, DFlash)
+        super().__init__(head, target)
+        self._head = head.network
+
+    @property
+    def width(self) -> int:
+        """The block without its anchor."""
+        return self.config.block - 1
+
+    def catch_up(self, readings: Sequence[Reading], most: int) -> None:
+        """Reads pieces."""
+        self._read(readings, [min(reading.length - 1, reading.start + most) for reading in readings])
+
+    def first(self, readings: Sequence[Reading]) -> list[Tensor]:
+        """As `fill`."""
+        return self.fill(readings)
+
+    def fill(self, readings: Sequence[Reading]) -> list[Tensor]:
+        """For each text logits [tokens, draft vocabulary] of the tokens behind its last one: as many as a block and the
+        slot have room for.
+        """
+        self._read(readings, [reading.length for reading in readings])
+        block, capacity = self.config.block, self.cache.capacity
+        spans = [(reading.length, min(capacity, reading.length + block)) for reading in readings]
+        sizes = [end - start for start, end in spans]
+        mask = self._head.mask.to(self.dtype)
+        anchors = self.embed([reading.ids[-1] for reading in readings])
+        rows = torch.cat([
+            torch.cat([anchor[None], mask.expand(size - 1, -1)]) for anchor, size in zip(anchors, sizes, strict=True)
+        ])  # fmt: skip
+        angles = self._angles(torch.cat([self._range(*span) for span in spans]))
+        slots = [reading.slot for reading in readings]
+        for number, layer in enumerate(self._head.layers):
+            q, k, v = layer.read(rows, angles)  # type: ignore[operator]
+            rows = layer.finish(rows, attend_slots(self.cache.kept, number, slots, spans, q, k, v, causal=False))  # type: ignore[operator]
+        guessed = torch.cat([part[1:] for part in rows.split(sizes)])
+        return list(self._head.logits(guessed).split([size - 1 for size in sizes]))
+
+    def _read(self, readings: Sequence[Reading], ends: Sequence[int]) -> None:
+        """Computes the context's keys and values from each start up to its end."""
+        spans = [(reading.start, end) for reading, end in zip(readings, ends, strict=True)]
+        context = self._head.fuse(torch.cat([self.features(r, end) for r, end in zip(readings, ends, strict=True)]))
+        angles = self._angles(torch.cat([self._range(*span) for span in spans]))
+        for number, layer in enumerate(self._head.layers):
+            keys, values = layer.context(context, angles)  # type: ignore[operator]
+            begin = 0
+            for reading, (start, end) in zip(readings, spans, strict=True):
+                rows = slice(begin, begin + end - start)
+                self.cache.kept.write(
+                    number, reading.slot, start, keys[rows].transpose(0, 1), values[rows].transpose(0, 1)
+                )
+                begin = rows.stop
+        for reading, end in zip(readings, ends, strict=True):
+            self.cache.advance(reading.slot, reading.ids, end)
+            reading.start = end
+
+
+def make_runner(head: LoadedHead, target: LanguageModel) -> Eagle3Runner | DFlashRunner:
+    """The runner of a head's kind."""
+    return Eagle3Runner(head, target) if isinstance(head.network, Eagle3) else DFlashRunner(head, target)
+
+
+def attend_slots(
+    cache: KVCache,
+    layer: int,
+    slots: Sequence[int],
+    spans: Sequence[tuple[int, int]],
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool,
+) -> Tensor:
+    """Writes keys and values [N, kv heads, size] to the slots and attends each slot's rows q [N, heads, size] over all
+    that stands before them there and, unless `causal`, over one another: [N, heads, size].
+    """
+    seen, begin = [], 0
+    for slot, (start, end) in zip(slots, spans, strict=True):
+        rows = slice(begin, begin + end - start)
+        begin = rows.stop
+        cache.write(layer, slot, start, k[rows].transpose(0, 1), v[rows].transpose(0, 1))
+        keys, values = cache.read(layer, slot, end)
+        mask = None
+        if causal and end - start > 1:
+            places = torch.arange(end, device=q.device)
+            mask = places[None] <= places[start:, None]
+        own = q[rows].transpose(0, 1)[None]
+        found = scaled_dot_product_attention(own, keys[None], values[None], attn_mask=mask, enable_gqa=True)
+        seen.append(found[0].transpose(0, 1))
+    return seen[0] if len(seen) == 1 else torch.cat(seen)

@@ -1,0 +1,146 @@
+"""Heads change the time, never the text; and what a head remembers goes with its target's slots."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+
+from codespec.engine.engine import Engine
+from codespec.models.heads.config import KINDS, Kind
+from codespec.models.heads.drafting import HeadRunner, make_runner
+from codespec.proposers.head import HeadProposer, make_proposer
+from codespec.sequence import Cap, Draft, Sequence
+from codespec.types import Completion
+from tests.pairs import build, model, prompts, run, texts, total, varied_requests
+from tests.random_heads import random_head
+
+TARGETS = (
+    ("llama", "gpt2", "float32"),
+    ("qwen3", "qwen", "bfloat16"),
+    ("gemma2", "metaspace-first", "float32"),
+    ("gpt2", "gpt2", "float32"),
+)
+every_target = pytest.mark.parametrize("architecture,tokenizer,dtype", TARGETS)
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+@cache
+def target(architecture: str, tokenizer: str, dtype: str) -> Any:
+    return model(architecture, tokenizer, dtype, twin=31)
+
+
+@cache
+def plain(architecture: str, tokenizer: str, dtype: str) -> list[Completion]:
+    engine = build(model(architecture, tokenizer, dtype), max_batch=1)
+    return run(engine, varied_requests(), together=False, speculate=False)
+
+
+def engine_with_head(kind: Kind, architecture: str, tokenizer: str, dtype: str, **settings: object) -> Engine:
+    one = target(architecture, tokenizer, dtype)
+    return build(one, head=random_head(one, kind), proposers="head", **settings)
+
+
+@every_kind
+@every_target
+def test_on_equals_off(kind: Kind, architecture: str, tokenizer: str, dtype: str) -> None:
+    wanted = texts(plain(architecture, tokenizer, dtype))
+    engine = engine_with_head(kind, architecture, tokenizer, dtype)
+    done = run(engine, varied_requests())
+    assert texts(done) == wanted
+    assert total(done).by_source[kind].drafted > 50, "it has drafted"
+    assert texts(run(engine, varied_requests())) == wanted, "and from the cache"
+    few = engine_with_head(kind, architecture, tokenizer, dtype, max_batch=2, prefill_chunk=16)
+    assert texts(run(few, varied_requests())) == wanted
+
+
+@every_kind
+def test_rejection_and_policies_leave_the_text_alone(kind: Kind) -> None:
+    case = ("llama", "gpt2", "float32")
+    wanted = texts(plain(*case))
+    for policy in ("cost+syntax", "confidence:0.05", "fixed:9"):
+        done = run(engine_with_head(kind, *case, policy=policy, learn=False), varied_requests())
+        assert texts(done) == wanted
+
+
+class Witness(HeadProposer):
+    """Has a second head, which remembers nothing, draft the same again, and notes both drafts."""
+
+    def __init__(self, inner: HeadProposer, fresh: HeadRunner) -> None:
+        super().__init__(inner.runner)
+        self._inner, self._fresh = inner, make_proposer(fresh)
+        self.pairs: list[tuple[Draft, Draft]] = []
+
+    def propose(self, sequences: Any, caps: Any) -> list[Draft]:
+        """What the remembering head says."""
+        runner = self._fresh.runner
+        runner.cache.done = [0] * len(runner.cache.done)
+        said = self._inner.propose(sequences, caps)
+        again = self._fresh.propose(sequences, caps)
+        self.pairs += [pair for pair in zip(said, again, strict=True) if pair[0].ids or pair[1].ids]
+        return said
+
+    def release(self, sequence: Sequence) -> None:
+        """Nothing is kept of a sequence."""
+
+
+@every_kind
+@pytest.mark.parametrize("batch", [1, 8])
+def test_what_it_remembers_is_what_it_would_read(kind: Kind, batch: int) -> None:
+    """After drafts, rejections, alternatives, pauses and prompts from the cache, its draft is that of a head which
+    reads the whole text anew.
+    """
+    one = target("llama", "gpt2", "float32")
+    engine = build(one, head=random_head(one, kind), proposers="head", max_batch=batch)
+    assert isinstance(engine.proposer, HeadProposer)
+    fresh = make_runner(random_head(one, kind), one)
+    assert one.cache is not None
+    one.cache.followers.remove(fresh.cache)
+    witness = Witness(engine.proposer, fresh)
+    engine.proposer = witness
+    requests = varied_requests()
+    requests += [replace(request, prefix=request.prefix[: 1 + len(request.prefix) // 2]) for request in requests]
+    for _ in range(2):
+        run(engine, requests, together=batch > 1)
+    assert len(witness.pairs) > 100
+    for said, again in witness.pairs:
+        assert said.ids == again.ids
+        assert said.confidences == pytest.approx(again.confidences, abs=1e-4)
+
+
+@every_kind
+def test_a_head_reads_ahead_in_a_warm_up(kind: Kind) -> None:
+    engine = engine_with_head(kind, "llama", "gpt2", "float32")
+    request = varied_requests()[4]
+    long = replace(request, prefix="".join(prompts()))
+    engine.complete([replace(long, max_tokens=0)])
+    assert isinstance(engine.proposer, HeadProposer)
+    read = max(engine.proposer.runner.cache.done)
+    assert read > 100
+    done = engine.complete([long])[0]
+    assert done.stats.by_source[kind].drafted
+
+
+@every_kind
+def test_a_draft_keeps_to_its_cap_and_to_what_is_spelled(kind: Kind) -> None:
+    engine = engine_with_head(kind, "llama", "gpt2", "float32")
+    seen: list[tuple[Cap, Draft]] = []
+    inner = engine.proposer
+    whole = inner.propose
+
+    def propose(sequences: Any, caps: Any) -> list[Draft]:
+        said = whole(sequences, caps)
+        seen.extend(zip(caps, said, strict=True))
+        return said
+
+    inner.propose = propose  # type: ignore[method-assign]
+    run(engine, varied_requests())
+    spelled = engine.target.token_bytes
+    for cap, draft in seen:
+        ids = draft.ids or ()
+        assert len(ids) <= cap.tokens and all(spelled[token] for token in ids)
+        assert b"".join(spelled[token] for token in ids) == draft.text
+    assert torch.is_inference_mode_enabled() is False

@@ -1,0 +1,52 @@
+"""Heads with random weights for tiny targets: small draft vocabularies, sizes unlike the target's own. Knows how a head
+is put together; checks nothing itself.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from codespec.models.heads.checkpoint import Head, LoadedHead
+from codespec.models.heads.config import HeadConfig, Kind
+from codespec.models.heads.dflash import DFlash
+from codespec.models.heads.eagle3 import Eagle3
+from codespec.models.heads.host import Host
+from codespec.models.language_model import LanguageModel
+
+BLOCK = 5
+
+
+def random_config(target: LanguageModel, kind: Kind, *, draft_vocab: int = 0) -> HeadConfig:
+    """Two heads of 32 and a feed-forward of 96 beside the target's width; it reads the first and the last layer."""
+    host = Host.of(target)
+    return HeadConfig(
+        kind=kind,
+        hidden_size=host.size,
+        target_size=host.size,
+        layers=(0, host.layers - 1),
+        heads=4,
+        kv_heads=2,
+        head_size=32,
+        mlp_size=96,
+        vocab_size=host.vocab_size,
+        draft_vocab=draft_vocab or host.vocab_size // 2,
+        draft_layers=1 if kind == "eagle3" else 2,
+        block=BLOCK,
+        target=host.fingerprint,
+    )
+
+
+@torch.no_grad()
+def random_head(target: LanguageModel, kind: Kind, seed: int = 0, *, draft_vocab: int = 0) -> LoadedHead:
+    """Such a head, as if it had been loaded. Its weights are large, so that rows differ."""
+    host, config = Host.of(target), random_config(target, kind, draft_vocab=draft_vocab)
+    network: Head = (Eagle3 if kind == "eagle3" else DFlash)(config, seed=seed)
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.randperm(host.vocab_size, generator=generator)[: config.draft_vocab].sort().values
+    network.lm_head = torch.nn.Linear(config.hidden_size, config.draft_vocab, bias=False)
+    network.lm_head.weight.copy_(host.output_rows(ids))
+    for weight in network.parameters():
+        if weight is not network.lm_head.weight:
+            weight += 0.1 * torch.randn(weight.shape, generator=generator)
+    network.to(target.device, target.dtype).eval().requires_grad_(False)
+    return LoadedHead(config, network, ids, host.embed)
