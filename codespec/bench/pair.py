@@ -4,8 +4,9 @@ turn. Knows models and their loader.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,6 +16,8 @@ from codespec.engine.calls import choose_calls
 from codespec.engine.load import DEFAULT_CONTEXT
 from codespec.errors import ConfigError
 from codespec.models.batch_invariance import LEAST_LENGTH
+from codespec.models.heads.checkpoint import LoadedHead, load_head
+from codespec.models.heads.host import Host
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_drafter, load_model
 from codespec.models.memory_plan import Need, make_room
@@ -37,6 +40,7 @@ class Pair:
     context: int
     warmup: int
     notes: tuple[str, ...] = ()
+    heads: tuple[LoadedHead, ...] = ()
 
     @property
     def drafters(self) -> Mapping[str, LanguageModel]:
@@ -73,10 +77,10 @@ class Pair:
         return {role: _facts(model) for role, model in models.items() if model is not None}
 
 
-def load_pair(config: EngineConfig, batch: int, longest: int) -> Pair:
-    """Loads the configuration's models, with graphs as in an engine and slots for `batch` sequences whose drafts have
-    up to `longest` tokens. ConfigError where the arithmetic depends on the batch: a text would depend on the policy
-    then, and could not be replayed.
+def load_pair(config: EngineConfig, batch: int, longest: int, heads: Sequence[Path] = ()) -> Pair:
+    """Loads the configuration's models, and heads from these folders, with graphs as in an engine and slots for `batch`
+    sequences whose drafts have up to `longest` tokens. ConfigError where the arithmetic depends on the batch: a text
+    would depend on the policy then, and could not be replayed.
     """
     torch.set_num_threads(max(1, config.threads))
     shape = SHAPES.get(config.target_shape)
@@ -85,7 +89,12 @@ def load_pair(config: EngineConfig, batch: int, longest: int) -> Pair:
     if config.drafter != "none" and config.asks_drafter:
         where = config.device if config.drafter_device == "same" else config.drafter_device
         drafter = load_drafter(config.drafter, where, config.drafter_dtype)
-    pair = Pair(target, drafter, min(target.spec.max_length, config.context or DEFAULT_CONTEXT), config.warmup)
+    host = Host.of(target) if heads else None
+    found = [load_head(one, host, dtype=target.dtype, device=target.device) for one in heads if host is not None]
+    for head in found:
+        target.tap(head.config.layers)
+    context = min(target.spec.max_length, config.context or DEFAULT_CONTEXT)
+    pair = Pair(target, drafter, context, config.warmup, heads=tuple(found))
     verified, read = batch * (longest + 1), batch * pair.drafter_context
     needs = [Need(target, max(2, batch), max(LEAST_LENGTH, pair.context), pair.context + verified, verified)]
     if drafter is not None:

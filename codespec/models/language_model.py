@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -101,12 +101,16 @@ class LanguageModel:
             layer.calls = calls
 
     def tap(self, layers: Sequence[int]) -> None:
-        """From now on forwards keep what these layers put out, for `features`; before slots are allocated, which keep
-        the features of their positions too. Raises ModelError where the network's layers can't be read.
+        """From now on forwards keep what these layers put out, beside those that were tapped before, for `features`;
+        before slots are allocated, which keep the features of their positions too. Raises ModelError where the
+        network's layers can't be read.
         """
         if self.tp_group is not None:
             raise ModelError("A head can't read a target that is split: leave tensor_parallel or head out.")
-        taps = Taps(layers, self.network.config.get_text_config().hidden_size)  # type: ignore[union-attr, operator]
+        known = self.taps.layers if self.taps is not None else ()
+        more = tuple(layer for layer in layers if layer not in known)
+        network: Any = self.network
+        taps = Taps((*known, *more), network.config.get_text_config().hidden_size)
         attach_taps(self.network, taps)
         self.taps = taps
 

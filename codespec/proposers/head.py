@@ -59,7 +59,7 @@ class HeadProposer(Proposer):
 
     def __init__(self, runner: HeadRunner, chunk: int = 256) -> None:
         self.runner = runner
-        self.name = runner.config.kind
+        self.name: str = runner.config.kind
         self.chunk = chunk
         self._spelled = runner.target.token_bytes
         self._sampler = Sampler(self._spelled)

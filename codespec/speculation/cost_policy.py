@@ -115,15 +115,27 @@ class CostPolicy:
             self._keep(self.acceptance)
 
     def _cap(self, sequence: Sequence) -> Cap:
-        bar, own = 0.0, {}
-        for source in reversed(self._sources):  # what a drafter is expected to gain is what a lookup must beat
-            if source in self._table.drafters:
-                own[source], gain = self._drafter_cap(sequence, source)
-                bar = max(bar, gain)
-            else:
+        own, bar = self._drafter_caps(sequence)
+        for source in self._sources:  # what a drafter is expected to gain is what a lookup must beat
+            if source not in self._table.drafters:
                 pays = partial(self._lookup_pays, sequence, source, bar)
                 own[source] = AdaptiveCap(self._longest(source), pays=pays)
         return Cap(max(cap.tokens for cap in own.values()), by_source=own)
+
+    def _drafter_caps(self, sequence: Sequence) -> tuple[dict[str, Cap], float]:
+        """Caps of all that are paid by the forward, and the most that one of them is expected to gain. Only the best
+        drafts; another one now and then in its place, to learn.
+        """
+        found = {s: self._drafter_cap(sequence, s) for s in self._sources if s in self._table.drafters}
+        own: dict[str, Cap] = {source: cap for source, (cap, _) in found.items()}
+        best = max(found, key=lambda source: found[source][1], default="")
+        for source, (_, gain) in found.items():
+            if source != best and gain > 0.0:
+                tried = self._begin_seconds(source) + self._token_seconds(source) + self._step.draft + self._step.row
+                explores = self._throughput.explore(self._step.rounds(tried))
+                own[source] = Cap(1) if explores else NOTHING
+                own[best] = NOTHING if explores else own[best]
+        return own, found[best][1] if found else 0.0
 
     def _lookup_pays(
         self, sequence: Sequence, source: str, bar: float, confidences: collections.abc.Sequence[float]

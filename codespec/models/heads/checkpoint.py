@@ -48,7 +48,7 @@ def load_head(folder: Path, host: Host, *, dtype: torch.dtype, device: torch.dev
     host.demand(config, str(folder))
     ids = _ids(config, tensors, folder)
     network: Head = (Eagle3 if config.kind == "eagle3" else DFlash)(config)
-    own = {name: value for name, value in tensors.items() if name not in ("d2t", "t2d", "embed_tokens.weight")}
+    own = _own_names(config, tensors)
     embed = _embedding(config, tensors, host, folder)
     if isinstance(network, DFlash) and "mask" not in own:
         own["mask"] = _mask(config, embed, folder, device)
@@ -109,6 +109,15 @@ def _read(folder: Path) -> dict[str, Tensor]:
     return {name.removeprefix("model."): value for name, value in found.items()}
 
 
+def _own_names(config: HeadConfig, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The head's weights by the names of its modules; EAGLE-3's only layer goes by two names."""
+    other = ("d2t", "t2d", "embed_tokens.weight")
+    found = {name: value for name, value in tensors.items() if name not in other}
+    if config.kind == "dflash":
+        return found
+    return {"midlayer." + name[9:] if name.startswith("layers.0.") else name: value for name, value in found.items()}
+
+
 def _ids(config: HeadConfig, tensors: Mapping[str, Tensor], folder: Path) -> Tensor:
     """The target's ids of the draft vocabulary."""
     d2t = tensors.get("d2t")
@@ -138,7 +147,7 @@ def _embedding(config: HeadConfig, tensors: Mapping[str, Tensor], host: Host, fo
 def _mask(config: HeadConfig, embed: nn.Module, folder: Path, device: torch.device) -> Tensor:
     if config.mask_token is None or config.mask_token >= config.vocab_size:
         raise ModelError(f"The head {folder} does not say what masks a token (mask_token_id): fetch it again.")
-    with torch.inference_mode():
+    with torch.no_grad():
         vector: Tensor = embed(torch.tensor([config.mask_token], device=device))[0].cpu()
     return vector
 

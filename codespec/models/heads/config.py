@@ -87,6 +87,7 @@ def parse_config(values: Mapping[str, Any], folder: Path, *, target_layers: int)
     say. Raises ModelError in one sentence for anything that is no head or has impossible sizes.
     """
     kind = _kind(values, folder)
+    _demand_known(values, folder)
     get = _Reader(values, folder)
     hidden, heads = get.size("hidden_size"), get.size("num_attention_heads", most=1 << 12)
     layers = get.layers(kind, target_layers)
@@ -117,10 +118,27 @@ def _kind(values: Mapping[str, Any], folder: Path) -> Kind:
     for name in named if isinstance(named, list) else ():
         if isinstance(name, str) and name in ARCHITECTURES:
             return ARCHITECTURES[name]
+        if name == "LlamaForCausalLM" and "draft_vocab_size" in values:  # as the first EAGLE-3 heads are named
+            return "eagle3"
     raise ModelError(
         f"{folder} is no head that codespec knows (architectures: {named}): give the folder of an EAGLE-3 or DFlash "
         "head."
     )
+
+
+def _demand_known(values: Mapping[str, Any], folder: Path) -> None:
+    """ModelError for a layer that would be computed wrongly."""
+    unknown = {
+        "windows": "sliding_attention" in (values.get("layer_types") or ()),
+        "biases": bool(values.get("attention_bias") or values.get("mlp_bias")),
+        "another activation": values.get("hidden_act", "silu") not in ("silu", "swish"),
+    }
+    for what, found in unknown.items():
+        if found:
+            raise ModelError(
+                f"The layers of the head {folder} have {what}, which codespec does not compute in a head: "
+                "choose another head."
+            )
 
 
 class _Reader:

@@ -54,6 +54,9 @@ class HeadRunner:
         self.config, self.ids, self._embed = head.config, head.ids, head.embed
         self.target = target
         self.device, self.dtype = target.device, target.dtype
+        assert target.taps is not None
+        places = [target.taps.layers.index(layer) for layer in head.config.layers]
+        self._places = None if places == list(range(len(target.taps.layers))) else places  # None: all that is tapped
         self._rotation = Rotation(head.config, target.device)
         cache = target.cache
         self.cache = HeadCache(
@@ -89,8 +92,8 @@ class HeadRunner:
         """The target's features [positions, layers, size] from the reading's start to `end`."""
         cache = self.target.cache
         assert cache is not None and cache.features is not None
-        found: Tensor = cache.features[reading.slot, reading.start : end]
-        return found
+        found = cache.features[reading.slot, reading.start : end]
+        return found if self._places is None else found[:, self._places]
 
     def _angles(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         return self._rotation.at(positions, self.dtype)

@@ -109,7 +109,8 @@ def collect_features(
             break
         if not path.is_file():
             texts = examples[number * SHARD : (number + 1) * SHARD]
-            _write_shard(path, [row for row in (_read(model, admission, one) for one in texts) if row is not None])
+            rows = [_read(model, admission, one, layers) for one in texts]
+            _write_shard(path, [row for row in rows if row is not None])
         bar.advance()
     try:
         store = FeatureStore([path for path in shards if path.is_file()])
@@ -156,7 +157,9 @@ def prompt_and_text(
 
 
 @torch.inference_mode()
-def _read(model: LanguageModel, admission: Admission, example: DistillationExample) -> tuple[Tensor, ...] | None:
+def _read(
+    model: LanguageModel, admission: Admission, example: DistillationExample, layers: Sequence[int]
+) -> tuple[Tensor, ...] | None:
     """ids, features, likely, chances, begin of an example."""
     found = prompt_and_text(model, admission, example)
     if found is None:
@@ -166,7 +169,9 @@ def _read(model: LanguageModel, admission: Admission, example: DistillationExamp
     logits = model.forward([Rows(0, 0, ids, keep=len(ids))])
     likely = logits.topk(min(LIKELY, logits.shape[1]), dim=1)
     chances = (likely.values - logits.logsumexp(dim=1, keepdim=True)).exp()
-    features = model.features[: len(ids)].to("cpu", torch.bfloat16)
+    assert model.taps is not None
+    places = [model.taps.layers.index(layer) for layer in layers]
+    features = model.features[: len(ids), places].to("cpu", torch.bfloat16)
     rows = torch.tensor(ids, dtype=torch.int32)
     return rows, features, likely.indices.int().cpu(), chances.bfloat16().cpu(), torch.tensor(begin)
 

@@ -1,0 +1,1 @@
+"""`codespec bench proposers`: who guesses best, on the same prompts."""
