@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from codespec.cli.benches import decode, micro, policy, quality, serve, typing
+from codespec.cli.benches import decode, micro, policy, prediction, quality, serve, typing
 
-BENCHES = (policy, decode, serve, typing, quality, micro)
+BENCHES = (policy, decode, serve, typing, prediction, quality, micro)
 
 
 def add_parser(commands: Any) -> None:
