@@ -82,6 +82,10 @@ class Engine:
         """The mode in effect, which may be another than the configured one; `notes` say why."""
         return "exact" if self.target.exact else "fast"
 
+    def judge_by(self, rule: AcceptanceRule) -> None:
+        """Judges by another rule from the next step on, for measurements."""
+        self._verifier.rule = rule
+
     def leave_exact(self, reason: str) -> None:
         """Goes on in fast mode, where exact mode turned out not to hold."""
         if self.target.exact:

@@ -21,7 +21,7 @@ HEAVY = (
     "codespec.models",
     "codespec.server",
 )
-BENCHES = ("policy", "decode", "serve", "typing", "quality", "step", "sampling")
+BENCHES = ("policy", "decode", "serve", "typing", "prediction", "quality", "step", "sampling")
 MEND = 'run `pip install ".[engine]"` in codespec\'s checkout'
 # Found by Python at its start, before codespec; makes packages impossible to find, as if they were not installed.
 BLOCK = """

@@ -1,0 +1,1 @@
+"""`codespec bench prediction`."""
