@@ -93,6 +93,12 @@ class Exclusions:
         if left and max(left.values()) > 0:
             await asyncio.wait([task for task in left if left[task] > 0], timeout=max(left.values()))
 
+    async def repository(self, uri: str) -> Path | None:
+        """The folder of the repository, or of the workspace, that a document lies in; None for neither."""
+        if split_uri(uri).scheme != "file":
+            return None
+        return await asyncio.to_thread(_repository, Path(path_of(uri)), self._rules.roots)
+
     def forget(self, uri: str) -> None:
         """The document is gone."""
         self._known.pop(uri, None)
@@ -218,11 +224,16 @@ class IgnoreFiles:
 
 def _top(file: Path, roots: Collection[Path]) -> Path:
     """The folder where looking ends: of the repository, else of the workspace, else the file's own."""
+    return _repository(file, roots) or file.parent
+
+
+def _repository(file: Path, roots: Collection[Path]) -> Path | None:
+    """The folder of the repository, else of the workspace; None for neither. Looks at the file system."""
     repository = next((parent for parent in file.parents if os.path.exists(parent / ".git")), None)
     if repository is not None:
         return repository
     around = [root for root in roots if file.is_relative_to(root)]
-    return min(around, key=lambda root: len(root.parts)) if around else file.parent
+    return min(around, key=lambda root: len(root.parts)) if around else None
 
 
 def _named_by(found: Sequence[IgnoreFile], file: Path, folders: Sequence[Path]) -> str:

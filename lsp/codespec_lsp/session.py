@@ -14,7 +14,7 @@ from typing import Any
 
 from lsprotocol import types
 
-from codespec_lsp.acceptance import Acceptance, Counters
+from codespec_lsp.acceptance import Acceptance, Counters, Taken
 from codespec_lsp.buffer import Buffer, Encoding, Position
 from codespec_lsp.completer import Completer, CompletionRequest, ContentModified
 from codespec_lsp.completion_items import EditRange
@@ -22,6 +22,7 @@ from codespec_lsp.completions import Completion, Suggestion
 from codespec_lsp.deletions import Deletions
 from codespec_lsp.documents import Document, Documents
 from codespec_lsp.exclusions import Exclusions
+from codespec_lsp.outcomes import Outcomes, Report, outcome_of, stands_in
 from codespec_lsp.prompt import Prompt, SnippetCache, build_prompt, clean, request_body
 from codespec_lsp.settings import Settings
 from codespec_lsp.status import StatusLine
@@ -44,6 +45,7 @@ class Session:
         status: StatusLine,
         tell_more: Callable[[Document], bool],
         clock: Callable[[], float],
+        report: Report,
     ) -> None:
         self.settings = Settings()
         self.encoding: Encoding = "utf-16"
@@ -51,11 +53,13 @@ class Session:
         self.documents = Documents()
         self.exclusions = Exclusions()
         self.counters = Counters()
-        self.acceptance = Acceptance(self.counters)
+        self._outcomes = Outcomes(self._report, streamer.spawn)
+        self.acceptance = Acceptance(self.counters, self._outcomes.take)
         self.streamer = streamer
         self.status = status
         self.completer = Completer(self._generate, tell_more, self.counters, clock)
         self._clock = clock
+        self._send_outcome = report
         self._name = secrets.token_hex(4)
         self._snippets = SnippetCache()
         self._warm_ups = WarmUps(self._warm_up)
@@ -243,6 +247,18 @@ class Session:
             trigger=trigger,
             max_tokens=self.settings.max_tokens,
         )
+
+    async def _report(self, taken: Taken) -> None:
+        """Tells the daemon what was accepted, unless the file is one that nothing is sent of."""
+        document = self.documents.get(taken.uri)
+        if document is None or not stands_in(document.buffer.text, taken):
+            return
+        await self.exclusions.refresh([document.uri])
+        if self.why_not(document):
+            return
+        repository = await self.exclusions.repository(document.uri)
+        if repository is not None:
+            await self._send_outcome(outcome_of(taken, repository, document))
 
     def _document_name(self, document: Document) -> str:
         """What the daemon calls a document: the same file in two editors is two."""
