@@ -79,5 +79,21 @@ class ProgressBar:
             self._line.show(share, f"{left / 60:.1f} min left", ended=ended)
 
 
+class StageBar:
+    """One stage of a run after the other, each with details of its own; `share` is that of the stage."""
+
+    def __init__(self, name: str, stream: TextIO | None = None) -> None:
+        self._line = _Line(name, stream)
+
+    def update(self, share: float, details: str, *, ended: bool = False) -> None:
+        """Show the stage's share and details, if the last time is long enough ago or it has ended."""
+        if self._line.is_due(time.monotonic()) or ended:
+            self._line.show(min(1.0, share), details, ended=ended)
+
+    def note(self, text: str) -> None:
+        """Print a line of its own."""
+        self._line.note(text)
+
+
 def _smooth(average: float, value: float) -> float:
     return SMOOTHING * average + (1 - SMOOTHING) * value if average else value

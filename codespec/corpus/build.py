@@ -65,9 +65,12 @@ class Deduplicator:
 
 def is_worth_learning(text: str) -> bool:
     """Whether a file looks hand-written and free to use, judged by its size, lines, letters and top."""
-    if not MIN_CHARS <= len(text) <= MAX_CHARS:
-        return False
-    if _GENERATED.search(text[:600]) or _OTHER_LICENCE.search(text[:3000]):
+    return is_written_by_hand(text) and not _OTHER_LICENCE.search(text[:3000])
+
+
+def is_written_by_hand(text: str) -> bool:
+    """The same, whatever its licence."""
+    if not MIN_CHARS <= len(text) <= MAX_CHARS or _GENERATED.search(text[:600]):
         return False
     lines = text.splitlines()
     if max(map(len, lines)) > 1000 or len(text) / len(lines) > 100:

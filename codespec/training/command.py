@@ -29,8 +29,16 @@ from codespec.errors import TrainingError
 from codespec.model_folders.find import find_folder
 from codespec.models.loader import load_model
 from codespec.models.processor import processor
+from codespec.progress import StageBar
 from codespec.training.adapt import run_adapt
-from codespec.training.distill_data import distillation_engine, generate_examples, read_examples, save_examples
+from codespec.training.distill.places import choose_places
+from codespec.training.distill.texts import (
+    DistillationExample,
+    distillation_engine,
+    generate_examples,
+    read_examples,
+    save_examples,
+)
 from codespec.training.evaluation import choose_eval_set, evaluate_pair, evaluation_engine, show_completions
 from codespec.training.evaluation_report import report
 from codespec.training.heads.command import run_head
@@ -113,18 +121,14 @@ def _write_distill_data(args: argparse.Namespace, work: WorkFolder) -> bool:
         print("note: `train lessons` is now `train distill-data`; the old name will go.", file=sys.stderr)
     torch.set_num_threads(args.threads)
     documents = read_documents(work.corpus)
+    places = choose_places(documents, args.positions, seed=args.seed)
     engine = distillation_engine(load_model(args.target, device=args.device, dtype=faster_dtype(args.device)))
-    end = time.monotonic() + 60 * args.minutes
+    end, bar, examples = time.monotonic() + 60 * args.minutes, StageBar("distill"), list[DistillationExample]()
     with catching_signals() as interruption:
-        examples = list(
-            generate_examples(
-                engine.complete,
-                documents,
-                args.positions,
-                seed=args.seed,
-                stop=lambda: interruption.requested or time.monotonic() >= end,
-            )
-        )
+        stop: Callable[[], bool] = lambda: interruption.requested or time.monotonic() >= end  # noqa: E731
+        for group in generate_examples(engine.complete, places, seed=args.seed, stop=stop):
+            examples += group
+            bar.update(len(examples) / len(places), f"{len(examples)} texts")
     save_examples(work.distill_data, examples)
     print(f"distill-data: {len(examples)} texts in {work.distill_data}")
     return True

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from codespec.corpus.documents import CORPUS_NAME, HELD_OUT_NAME, MANIFEST_NAME, Document, read_documents
 from codespec.corpus.sources import held_out_files
 from codespec.errors import TrainingError
-from codespec.training.distill_data import DistillationExample
+from codespec.training.distill.texts import DistillationExample
 from codespec.training.export import export_model, model_card
 from codespec.training.llama import LlamaShape
 from codespec.training.pretrain import PretrainRun, Recipe, held_out_excerpts, pretrain, start_run

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 
 from codespec.corpus.documents import Document
 from codespec.errors import TrainingError
-from codespec.training.distill_data import DistillationExample
+from codespec.training.distill.texts import DistillationExample
 from codespec.training.export import load_weights
 from codespec.training.llama import LlamaShape, TinyLlama
 from codespec.training.muon import Muon

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from codespec.corpus.documents import Document
 from codespec.training.cuts import Cut, count_windows, cut_anywhere
-from codespec.training.distill_data import DistillationExample
+from codespec.training.distill.texts import DistillationExample
 from codespec.training.llama import IGNORED
 from codespec.training.tokenizer_training import (
     END,

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from codespec.config import STARTER
 from tests.cli.conftest import Command, Models
 
 PLACE = "a.py:1:1"
@@ -49,6 +50,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("train fly", "invalid choice: 'fly'"),
         ("train pretrain drafter --min 3", "unrecognized arguments: --min 3; see `codespec train pretrain --help`."),
         ("train pretrain judge", "invalid choice: 'judge'"),
+        ("distill", "required: --target, --drafter, --code, --out; see `codespec distill --help`."),
     ],
 )
 def test_arguments(line: str, words: str, command: Command) -> None:
@@ -124,6 +126,24 @@ def test_settings(words: list[str], sentence: str, command: Command) -> None:
 )
 def test_training(line: str, words: str, command: Command) -> None:
     command("train", *line.split()).check_mistake(words)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("--threads 0", "--threads 0 is out of range: choose 1 to 256."),
+        ("--minutes nan", "--minutes nan is out of range: it must be above 0."),
+        ("--rounds -1", "--rounds -1 is out of range: choose 0 or more."),
+        ("--rate 3", "--rate 3.0 is out of range: choose above 0, up to 0.1."),
+        ("--code none", "There is no folder none: name a folder with code in --code."),
+        ("--out latin.py", "latin.py exists already, and nothing is overwritten: choose another --out."),
+        ("--resume", "There is no run to continue in new.work: begin without --resume."),
+        ("--drafter new:3", "new:3 is no drafter: a new one has the size 1M or 5M, as in new:1M."),
+    ],
+)
+def test_distilling(line: str, words: str, command: Command) -> None:
+    pair = ("--target", str(STARTER / "target"), "--drafter", str(STARTER / "drafter"))
+    command("distill", *pair, "--code", ".", "--out", "./new", *line.split()).check_mistake(words)
 
 
 @pytest.mark.parametrize(

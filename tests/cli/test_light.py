@@ -50,6 +50,7 @@ importlib.util.find_spec = lambda name, *rest: None if name.partition(".")[0] in
         ["--version"],
         ["complete", "--help"],
         ["train", "--help"],
+        ["distill", "--help"],
         ["serve", "--help"],
         ["doctor", "--help"],
         ["stats", "--help"],
@@ -75,7 +76,7 @@ def test_version() -> None:
 
 def test_help_names_all_commands_and_every_flag_has_its_help() -> None:
     overview, complete = run("--help").stdout, run("complete", "--help").stdout
-    for name in ("complete", "serve", "check", "doctor", "stats", "train"):
+    for name in ("complete", "serve", "check", "doctor", "stats", "train", "distill"):
         assert f"    {name}" in overview
     for flag in ("--json", "--no-speculation", "--max-tokens", "--temperature", "--seed", "--show-draft", "--target"):
         assert flag in complete

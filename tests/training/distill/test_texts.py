@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
 from codespec.corpus.documents import Document
 from codespec.errors import TrainingError
-from codespec.training.distill_data import (
+from codespec.training.distill.places import Place, choose_places, deal, request_at
+from codespec.training.distill.texts import (
     GROUP,
     DistillationExample,
-    example_request,
     generate_examples,
     read_examples,
     save_examples,
@@ -41,41 +42,56 @@ def holds(ids: list[int], part: list[int]) -> bool:
     return any(ids[start : start + len(part)] == part for start in range(len(ids) - len(part) + 1))
 
 
-def test_positions_are_the_documents_own_text_and_depend_on_seed_and_number(documents: list[Document]) -> None:
+def written(documents: Sequence[Document], count: int) -> list[DistillationExample]:
+    places = choose_places(documents, count, seed=0)
+    return [example for group in generate_examples(answer, places, seed=0) for example in group]
+
+
+def test_places_are_the_documents_own_text_and_depend_on_seed_and_number(documents: list[Document]) -> None:
     document = documents[0]
-    asked = [example_request(document, number, seed=1) for number in range(200)]
-    assert asked == [example_request(document, number, seed=1) for number in range(200)]
-    assert asked != [example_request(document, number, seed=2) for number in range(200)]
-    for request in asked:
-        assert request.prefix in document.text and request.suffix in document.text
-        assert not request.suffix or request.suffix.startswith("\n"), "the rest of the line is what is asked for"
-    assert all(request.prefix or request.suffix for request in asked)
-    assert 60 < sum(bool(request.suffix) for request in asked) < 140
-    assert 20 < sum(request.temperature > 0 for request in asked) < 80
+    places = choose_places([document], 200, seed=1)
+    assert places == choose_places([document], 200, seed=1) != choose_places([document], 200, seed=2)
+    for place in places:
+        assert place.prefix in document.text and place.suffix in document.text
+        assert not place.suffix or place.suffix.startswith("\n"), "the rest of the line is what is asked for"
+        assert place.prefix + place.middle + place.suffix in document.text
+    assert all(place.prefix or place.suffix for place in places)
+    assert 60 < sum(bool(place.suffix) for place in places) < 140
+    assert not any(place.suffix for place in choose_places([document], 50, seed=1, fill_in=0.0))
+    requests = [request_at(place, number, seed=1) for number, place in enumerate(places)]
+    assert 20 < sum(request.temperature > 0 for request in requests) < 80
+
+
+def test_rare_contexts_are_not_forgotten() -> None:
+    items = list(range(1000))
+    keys = ["rare" if item % 10 == 0 else "usual" for item in items]
+    dealt = deal(items, keys, 100, np.random.default_rng(0))
+    assert len(set(dealt)) == 100 and 15 <= sum(item % 10 == 0 for item in dealt) <= 35, "a quarter, not a tenth"
+    assert sorted(deal(items, keys, 2000, np.random.default_rng(0))) == items
 
 
 def test_examples_keep_the_targets_words_and_leave_out_silence(documents: list[Document], tmp_path: Path) -> None:
-    written = list(generate_examples(answer, documents, 40, seed=0))
-    assert len(written) == 34 and all(example.middle == example.prefix[-5:] for example in written)
-    assert {example.ended for example in written} == {True, False}
+    found = written(documents, 40)
+    assert len(found) == 34 and all(example.middle == example.prefix[-5:] for example in found)
+    assert {example.ended for example in found} == {True, False}
     path = tmp_path / "distill_data.jsonl.gz"
-    save_examples(path, written)
+    save_examples(path, found)
     first = path.read_bytes()
-    save_examples(path, written)
-    assert read_examples(path) == written and path.read_bytes() == first
+    save_examples(path, found)
+    assert read_examples(path) == found and path.read_bytes() == first
 
 
 def test_rare_languages_are_not_forgotten() -> None:
     documents = [Document("p", f"{n}.py", "python", "x = 1\n" * 100) for n in range(100)]
     documents.append(Document("p", "a.go", "go", "var x = 1\n" * 100))
-    written = generate_examples(answer, documents, 440, seed=0)
-    assert 20 <= sum(example.path == "a.go" for example in written) <= 60, "one in eleven"
+    places = choose_places(documents, 440, seed=0)
+    assert 20 <= sum(place.path == "a.go" for place in places) <= 90, "about one in eleven"
 
 
-def test_a_wish_to_stop_keeps_what_is_written(documents: list[Document]) -> None:
+def test_a_wish_to_stop_keeps_what_is_written() -> None:
+    places = [Place("a.py", "def f(x):\n", "", "    pass\n")] * (10 * GROUP)
     calls = iter([False, False, True])
-    written = list(generate_examples(answer, documents, 10 * GROUP, seed=0, stop=lambda: next(calls)))
-    assert GROUP < len(written) <= 2 * GROUP
+    assert len(list(generate_examples(answer, places, seed=0, stop=lambda: next(calls)))) == 2
 
 
 @pytest.mark.parametrize("content", [b"", b"no gzip", None])
@@ -89,7 +105,7 @@ def test_files_that_cannot_be_read_say_what_to_run(content: bytes | None, tmp_pa
 
 def test_a_corpus_without_long_files_is_refused() -> None:
     with pytest.raises(TrainingError, match="long enough"):
-        list(generate_examples(answer, [Document("p", "a.py", "python", "x = 1\n")], 10, seed=0))
+        choose_places([Document("p", "a.py", "python", "x = 1\n")], 10, seed=0)
 
 
 def test_rows_hold_examples_in_the_prompts_layouts(documents: list[Document], tokenizer: Tokenizer) -> None:
