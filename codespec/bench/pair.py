@@ -82,7 +82,7 @@ def load_pair(config: EngineConfig, batch: int, longest: int) -> Pair:
     shape = SHAPES.get(config.target_shape)
     target = load_model(config.target, device=config.device, dtype=config.dtype, exact=True, shape=shape)
     drafter = None
-    if config.drafter != "none" and config.proposers != "suffix":
+    if config.drafter != "none" and config.asks_drafter:
         where = config.device if config.drafter_device == "same" else config.drafter_device
         drafter = load_drafter(config.drafter, where, config.drafter_dtype)
     pair = Pair(target, drafter, min(target.spec.max_length, config.context or DEFAULT_CONTEXT), config.warmup)

@@ -29,6 +29,7 @@ from codespec.models.shapes import SHAPES
 from codespec.proposers.base import Proposer
 from codespec.proposers.chain import ChainProposer
 from codespec.proposers.draft_model import DraftModel
+from codespec.proposers.prediction import PredictionProposer
 from codespec.proposers.suffix import SuffixProposer
 
 DEFAULT_CONTEXT = USUAL_CONTEXT  # of a drafter, and of a target where memory is not asked
@@ -66,7 +67,7 @@ def build_engine(config: EngineConfig, tell: Callable[[str], None] = lambda phas
     else:
         target = load_model(config.target, device=config.device, dtype=config.dtype, exact=exact, shape=shape)
     drafter = None
-    if config.drafter != "none" and config.proposers in ("chain", "draft_model"):
+    if config.drafter != "none" and config.asks_drafter:
         where = config.device if config.drafter_device == "same" else config.drafter_device
         drafter = load_drafter(config.drafter, where, config.drafter_dtype)
     engine = assemble(target, drafter, config, tell)
@@ -86,7 +87,7 @@ def assemble(
     lengths = {target: max(LEAST_LENGTH, context)} | ({drafter: reads + 1} if drafter else {})
     most = largest_batch(config, slot_bytes({**lengths, target: max(LEAST_LENGTH, _context(target, config))}))
     slots = choose_slots(config, lengths, most)
-    chunk, verified = config.prefill_chunk or MOST_CHUNK, most * (config.draft_tokens + 1)
+    chunk, verified = config.prefill_chunk or MOST_CHUNK, max(2, most) * (config.draft_tokens + 1)
     needs = [Need(target, max(2, slots), max(LEAST_LENGTH, context), chunk + verified, verified)]
     if drafter is not None:
         needs.append(Need(drafter, slots, reads + 1, reads, most))
@@ -167,6 +168,8 @@ def _proposer(
     target: LanguageModel, drafter: LanguageModel | None, config: EngineConfig, slots: int, window: int
 ) -> Proposer | None:
     parts: list[Proposer] = []
+    if config.proposers in ("chain", "prediction"):
+        parts.append(PredictionProposer())
     if config.proposers in ("chain", "suffix"):
         parts.append(SuffixProposer())
     if drafter is not None:

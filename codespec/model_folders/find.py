@@ -33,7 +33,7 @@ def check_models(config: EngineConfig) -> None:
 
     Hub ids are not looked up, and nothing is converted.
     """
-    drafter = config.drafter if config.proposers != "suffix" else "none"
+    drafter = config.drafter if config.asks_drafter else "none"
     for name in (config.target, drafter):
         place = find_local(name) if name != "none" else None
         if place and place.is_dir() and not is_adapter(place) and not (place / "config.json").is_file():

@@ -128,7 +128,7 @@ def _machine(config: EngineConfig, known: Known) -> Iterator[Finding]:
     if known.served:
         yield well("memory", "the daemon has what it needs")
     elif known.target is not None and known.whole:
-        memory = models.check_memory(config, known.target, None if config.proposers == "suffix" else known.drafter)
+        memory = models.check_memory(config, known.target, known.drafter if config.asks_drafter else None)
         known.room = memory.state != "failed"
         yield memory
 
