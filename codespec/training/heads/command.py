@@ -15,7 +15,7 @@ from codespec.models.heads.config import usual_layers
 from codespec.models.heads.host import Host
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_model
-from codespec.training.distill_data import DistillationExample, read_examples
+from codespec.training.distill.texts import DistillationExample, read_examples
 from codespec.training.heads.card import head_card
 from codespec.training.heads.features import FeatureStore, collect_features
 from codespec.training.heads.run import HeadRecipe, HeadRun, choose_vocabulary, head_shape, train_head

@@ -27,7 +27,7 @@ from codespec.models.heads.host import Host
 from codespec.models.language_model import LanguageModel
 from codespec.models.rows import Rows
 from codespec.progress import ProgressBar
-from codespec.training.distill_data import DistillationExample
+from codespec.training.distill.texts import DistillationExample
 from codespec.types import CompletionRequest
 
 SHARD = 64  # texts
