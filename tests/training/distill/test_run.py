@@ -225,7 +225,7 @@ def test_what_cannot_run_says_so_in_one_sentence(
 ) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "prose").mkdir()
-    (tmp_path / "prose" / "a.md").write_text("words\n" * 400)
+    (tmp_path / "prose" / "a.txt").write_text("words\n" * 400)
     write(tmp_path / "single", "only.py")
     names = {name: str(tmp_path / name) for name in ("empty", "prose", "missing", "single")} | {"code": str(code)}
 
