@@ -18,7 +18,7 @@ from codespec.models.heads.checkpoint import load_head
 from codespec.models.heads.config import KINDS
 from codespec.models.heads.host import Host
 from codespec.models.loader import load_model
-from codespec.training.distill_data import DistillationExample, save_examples
+from codespec.training.distill.texts import DistillationExample, save_examples
 from codespec.training.heads.run import HeadRun
 from tests.training.test_command import run
 
