@@ -109,6 +109,7 @@ def _add_head_arguments(parser: argparse.ArgumentParser) -> None:
     add("--target", default=str(STARTER / "target"), metavar="PATH|HUB_ID", help="the model whose tokens it guesses")
     add("--out", type=Path, required=True, metavar="FOLDER", help="where to write the head; must not be there yet")
     add("--examples", type=Path, metavar="FILE", help="texts that the target wrote (default: the work folder's)")
+    add("--read", type=_count, default=0, metavar="N", help="texts of the corpus that the target reads besides (0)")
     add("--draft-vocab", type=_count, default=8192, metavar="N", help="tokens that it can guess (8192)")
     add("--layers", type=_count, default=2, metavar="N", help="layers of a DFlash head (2)")
     add("--block", type=_count, default=8, metavar="N", help="tokens of a DFlash block with its anchor (8)")

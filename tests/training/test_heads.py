@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,13 +13,14 @@ import torch
 from safetensors.torch import load_file
 
 from codespec.config import STARTER
-from codespec.corpus.documents import Document
+from codespec.corpus.documents import Document, write_documents
 from codespec.errors import ModelError, TrainingError
 from codespec.models.heads.checkpoint import load_head
 from codespec.models.heads.config import KINDS
 from codespec.models.heads.host import Host
 from codespec.models.loader import load_model
 from codespec.training.distill.texts import DistillationExample, save_examples
+from codespec.training.heads.corpus_texts import corpus_texts
 from codespec.training.heads.run import HeadRun
 from tests.training.test_command import run
 
@@ -84,3 +86,19 @@ def test_a_resumed_run_repeats_the_whole_one(kind: str, tmp_path: Path, examples
     assert whole.keys() == part.keys() and all(torch.equal(whole[name], part[name]) for name in whole)
     with pytest.raises(TrainingError, match="another target or another kind"):
         train(tmp_path, examples, "dflash" if kind == "eagle3" else "eagle3", "--steps", "9", "--resume", out="part")
+
+
+def test_texts_of_the_corpus_are_read_too(tmp_path: Path, documents: list[Document]) -> None:
+    texts = corpus_texts(documents, 12, seed=1)
+    assert texts == corpus_texts(documents, 12, seed=1) != corpus_texts(documents, 12, seed=2)
+    whole = [document.text for document in documents]
+    for text in texts:
+        assert any(text.prefix + text.middle + text.suffix in one for one in whole) and text.prefix and text.middle
+    assert len({bool(text.suffix) for text in texts}) == 2, "half of them are to be filled in"
+    with pytest.raises(TrainingError, match="no file long enough"):
+        corpus_texts([replace(documents[0], text="short")], 1, seed=0)
+    (tmp_path / "work").mkdir()
+    write_documents(tmp_path / "work" / "corpus.jsonl.gz", documents)
+    words = ("head", "--kind", "eagle3", "--out", str(tmp_path / "head"), "--steps", "2", "--draft-vocab", "512")
+    assert run("--work", str(tmp_path / "work"), *words, "--read", "4", "--threads", "1") == 0
+    assert "4 texts" in (tmp_path / "head" / "README.md").read_text("utf-8")

@@ -6,9 +6,10 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
-from codespec.corpus.documents import write_atomically
+from codespec.corpus.documents import read_documents, write_atomically
 from codespec.errors import TrainingError
 from codespec.models.heads.checkpoint import save_head
 from codespec.models.heads.config import usual_layers
@@ -17,6 +18,7 @@ from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_model
 from codespec.training.distill.texts import DistillationExample, read_examples
 from codespec.training.heads.card import head_card
+from codespec.training.heads.corpus_texts import corpus_texts
 from codespec.training.heads.features import FeatureStore, collect_features
 from codespec.training.heads.run import HeadRecipe, HeadRun, choose_vocabulary, head_shape, train_head
 from codespec.training.pair import WorkFolder
@@ -29,7 +31,7 @@ def run_head(args: argparse.Namespace, work: WorkFolder) -> bool:
     checkpoint = args.out.with_name(args.out.name + ".ckpt")
     if not args.resume and (checkpoint.exists() or args.out.exists()):
         raise TrainingError(f"{args.out} is there already: continue it with --resume, or choose another --out.")
-    examples = read_examples(args.examples or work.find_distill_data())
+    examples = _texts(args, work)
     dtype = faster_dtype(args.device)
     model = load_model(args.target, device=args.device, dtype=dtype, exact=False)
     host = Host.of(model)
@@ -46,6 +48,16 @@ def run_head(args: argparse.Namespace, work: WorkFolder) -> bool:
     return train_head(
         run, checkpoint, resume=args.resume, on_checkpoint=lambda run: _export(args.out, run, name, len(examples))
     )
+
+
+def _texts(args: argparse.Namespace, work: WorkFolder) -> list[DistillationExample]:
+    """What the target wrote, if it is named or there, and as much of the corpus as is asked for, mixed by the seed."""
+    file = args.examples or work.find_distill_data()
+    written = read_examples(file) if args.examples or not args.read or file.is_file() else []
+    read = corpus_texts(read_documents(work.corpus), args.read, seed=args.seed) if args.read else []
+    texts = [*written, *read]
+    order = np.random.default_rng([args.seed, 8]).permutation(len(texts)) if read else range(len(texts))
+    return [texts[number] for number in order]
 
 
 def _collect(
