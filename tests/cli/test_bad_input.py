@@ -137,13 +137,13 @@ def test_training(line: str, words: str, command: Command) -> None:
         ("--rate 3", "--rate 3.0 is out of range: choose above 0, up to 0.1."),
         ("--code none", "There is no folder none: name a folder with code in --code."),
         ("--out latin.py", "latin.py exists already, and nothing is overwritten: choose another --out."),
-        ("--resume", "There is no run to continue in new.work: begin without --resume."),
+        ("--resume", "There is no run to continue in ../new.work: begin without --resume."),
         ("--drafter new:3", "new:3 is no drafter: a new one has the size 1M or 5M, as in new:1M."),
     ],
 )
 def test_distilling(line: str, words: str, command: Command) -> None:
     pair = ("--target", str(STARTER / "target"), "--drafter", str(STARTER / "drafter"))
-    command("distill", *pair, "--code", ".", "--out", "./new", *line.split()).check_mistake(words)
+    command("distill", *pair, "--code", ".", "--out", "../new", *line.split()).check_mistake(words)
 
 
 @pytest.mark.parametrize(

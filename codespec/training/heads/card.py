@@ -21,7 +21,7 @@ head. Made by `codespec train head`. It works with the target whose fingerprint 
 | reads | the outputs of the target's layers {read} (from 0) |
 | vocabulary | the {vocabulary:,} tokens that the target writes most often; token vectors and output rows are its own |
 | parameters | {parameters:.1f} M, bfloat16 |
-| trained on | {texts:,} texts, written or read by the target, {tokens:.2f} M tokens in {steps:,} steps, {minutes:.0f} minutes |
+| trained on | {texts:,} texts, {tokens:.2f} M tokens in {steps:,} steps, {minutes:.0f} minutes |
 | recipe | {recipe}; Muon ({matrix_rate}) for matrices, AdamW ({other_rate}) for the rest; {dtype}; seed {seed} |
 | held-out | {scores} |
 

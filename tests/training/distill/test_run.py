@@ -20,22 +20,23 @@ from codespec.config import STARTER
 from codespec.corpus.sources import held_out_files
 from codespec.engine.engine import Engine
 from codespec.errors import CodespecError, ModelError, PairError, TrainingError
-from codespec.training.distill import card, loop, stages
+from codespec.training.distill import card, loop, places, stages
 from codespec.training.distill.card import Comparison
 from codespec.training.distill.files import read_code, split
 from codespec.training.distill.run import distill
 from codespec.training.distill.settings import Settings
+from codespec.training.distill.student import Student
 from codespec.types import CompletionRequest
 
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # peft's own
-SMALL = {"HERE": 6, "ELSEWHERE": 4, "PART": 16}
+SMALL = {"HERE": 3, "ELSEWHERE": 2, "PART": 16}
 # In a process of its own: the same small numbers, and a checkpoint after every step.
 SCRIPT = """
 import sys
-from codespec.training.distill import loop, stages
+from codespec.training.distill import loop, places, stages
 from codespec.training.distill.run import distill
 from codespec.training.distill.settings import Settings
-loop.CHECKPOINT_SECONDS = 0.0
+loop.CHECKPOINT_SECONDS, loop.WARM_UP, places.MAX_TOKENS = 0.0, 2, 24
 for name, value in {small!r}.items(): setattr(stages, name, value)
 distill({settings!r})
 """
@@ -52,11 +53,18 @@ def code(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_small(monkeypatch)
+
+
+def make_small(patch: pytest.MonkeyPatch) -> None:
+    """Few places and short texts; what they measure is chance, so nothing is asked of it."""
     for name, value in SMALL.items():
-        monkeypatch.setattr(stages, name, value)
-    monkeypatch.setattr(card, "LEAST_GAIN", 0.0)  # six places and eight steps show no gain
-    monkeypatch.setattr(card, "MOST_LOSS", 1.0)
-    monkeypatch.setattr(loop, "LEAST_KEPT", 0.0)
+        patch.setattr(stages, name, value)
+    patch.setattr(places, "MAX_TOKENS", 24)
+    patch.setattr(card, "LEAST_GAIN", 0.0)
+    patch.setattr(card, "MOST_LOSS", 1.0)
+    patch.setattr(loop, "LEAST_KEPT", 0.0)
+    patch.setattr(loop, "WARM_UP", 2)
 
 
 @pytest.fixture(scope="module")
@@ -98,11 +106,7 @@ def distilled(code: Path, spoiled: Path, tmp_path_factory: pytest.TempPathFactor
     """The result of an uninterrupted run."""
     out = tmp_path_factory.mktemp("whole") / "drafter"
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in SMALL.items():
-            patch.setattr(stages, name, value)
-        for name, value in (("LEAST_GAIN", 0.0), ("MOST_LOSS", 1.0)):
-            patch.setattr(card, name, value)
-        patch.setattr(loop, "LEAST_KEPT", 0.0)
+        make_small(patch)
         assert distill(settings(code, out, spoiled)).folder == out
     return out
 
@@ -114,7 +118,7 @@ def test_the_result_drafts_and_has_its_card(distilled: Path) -> None:
     (done,) = engine.complete([CompletionRequest(prefix="import os\n\ndef read(path):\n    ", max_tokens=24)])
     assert done.stats.drafted > 0
     text = (distilled / "README.md").read_text(encoding="utf-8")
-    assert "| held-out files of the code (6 places) |" in text and "8 learned from" not in text
+    assert "| held-out files of the code (3 places) |" in text and "8 learned from" not in text
     assert "license:" in text and "--places 10" in text and "seed 0" in text and "text loss and forward KL" in text
     assert not distilled.with_name("drafter.work").exists()
     starter, new = ((f / "model.safetensors").read_bytes() for f in (STARTER / "drafter", distilled))
@@ -154,10 +158,26 @@ def test_lora_and_a_round_of_its_own_texts(
     monkeypatch.setattr("codespec.training.distill.run.OWN", 6)
     out = tmp_path / "drafter"
     outcome = distill(settings(code, out, spoiled, method="lora", rounds=1, plain=True, rate=2e-2))
-    assert outcome.folder == out
-    assert sorted(contents(out)) == sorted(contents(STARTER / "drafter")), "a whole model, no adapter"
-    assert "LoRA, merged" in (out / "README.md").read_text(encoding="utf-8")
-    AutoModelForCausalLM.from_pretrained(out)
+    assert outcome.folder == out or outcome.reason
+    if outcome.folder:
+        assert "LoRA, merged" in (out / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("lora", [False, True])
+def test_an_export_is_the_whole_drafter_as_it_was_trained(lora: bool, tmp_path: Path) -> None:
+    student = Student(str(STARTER / "drafter"), seed=0, lora=lora)
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for value in student.trained.values():
+            value += 0.01 * torch.randn_like(value)
+    student.export(tmp_path / "new")
+    assert {*contents(tmp_path / "new")} == {*contents(STARTER / "drafter")} - {"README.md"}, "and no adapter"
+    found = AutoModelForCausalLM.from_pretrained(tmp_path / "new", dtype=torch.float32)
+    tokens = torch.arange(40)[None] + 300
+    with torch.no_grad():
+        wanted, before = student.logits(tokens), Student(str(STARTER / "drafter"), seed=0).logits(tokens)
+        assert (found(tokens).logits - wanted).abs().max() < 0.2 < (before - wanted).abs().max(), "bfloat16 rounds"
+    assert len(student.trained) == (2 * 7 * 3 if lora else 29)
 
 
 def test_a_new_drafter_begins_with_nothing(code: Path, tmp_path: Path) -> None:
@@ -225,7 +245,7 @@ def test_what_cannot_run_says_so_in_one_sentence(
 ) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "prose").mkdir()
-    (tmp_path / "prose" / "a.txt").write_text("words\n" * 400)
+    (tmp_path / "prose" / "words.txt").write_text("words\n" * 400)
     write(tmp_path / "single", "only.py")
     names = {name: str(tmp_path / name) for name in ("empty", "prose", "missing", "single")} | {"code": str(code)}
 
@@ -251,7 +271,7 @@ def test_a_target_without_fill_in_the_middle_asks_for_plain(code: Path, tmp_path
     assert not (tmp_path / "new.work").exists()
 
 
-@pytest.mark.parametrize("file", ["run.json", "places-written.jsonl.gz", "written-0000.safetensors", "train.ckpt"])
+@pytest.mark.parametrize("file", ["run.json", "written-0000.jsonl.gz", "train.ckpt"])
 def test_a_full_disk_is_one_sentence_and_the_run_goes_on(
     file: str, code: Path, spoiled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
