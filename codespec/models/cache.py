@@ -10,22 +10,38 @@ from __future__ import annotations
 
 import math
 import mmap
+from collections.abc import Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from codespec.errors import ModelError
 from codespec.models.call_shape import KEY_BLOCK
+from codespec.models.rows import Rows
 from codespec.models.rowwise import scatter
 
 CAPACITY_UNIT = KEY_BLOCK  # exact attention reads whole blocks
 LayerShape = tuple[int, int, int]  # kv heads, key size, value size
 
 
+class Follower(Protocol):
+    """What is kept beside a cache, by the same slots and positions, and goes where the cache goes."""
+
+    def cut(self, slot: int, length: int) -> None:
+        """From position `length` on the slot holds something else."""
+        ...
+
+    def copy(self, source: int, target: int, length: int) -> None:
+        """The first `length` positions of one slot are in another one too, and nothing else is."""
+        ...
+
+
 class KVCache:
     """`slots` sequences of up to `capacity` positions, for every layer. Capacity is rounded up to whole key blocks.
 
-    With `scratch` there is one more slot at the end, for rows that are padding: it is written and never read.
+    With `scratch` there is one more slot at the end, for rows that are padding: it is written and never read. With
+    `features` (layers, size) it keeps what tapped layers put out at every position, for a head.
     """
 
     def __init__(
@@ -36,7 +52,9 @@ class KVCache:
         dtype: torch.dtype,
         device: torch.device,
         scratch: bool = False,
+        features: tuple[int, ...] = (),
     ) -> None:
+        self.followers: list[Follower] = []
         self.slots = slots
         self.capacity = capacity = capacity + -capacity % CAPACITY_UNIT
         self.lengths = [0] * slots
@@ -47,6 +65,7 @@ class KVCache:
             for layer, (heads, key_size, value_size) in shapes.items():
                 self.keys[layer] = _zeros((made, heads, capacity, key_size), dtype, device)
                 self.values[layer] = _zeros((made, heads, capacity, value_size), dtype, device)
+            self.features = _zeros((made, capacity, *features), dtype, device) if features else None
         except (RuntimeError, MemoryError, OSError, OverflowError) as error:
             size = cache_bytes(shapes, made, capacity, dtype) / 2**20
             raise ModelError(
@@ -78,13 +97,31 @@ class KVCache:
         """Forgets everything from position `length` on."""
         assert 0 <= length <= self.capacity
         self.lengths[slot] = length
+        for follower in self.followers:
+            follower.cut(slot, length)
 
     def fork(self, source: int, target: int, length: int) -> None:
         """Copies the first `length` positions of one slot to another, so that alternatives share a prefill."""
         for layer in self.keys:
             self.keys[layer][target, :, :length] = self.keys[layer][source, :, :length]
             self.values[layer][target, :, :length] = self.values[layer][source, :, :length]
+        if self.features is not None:
+            self.features[target, :length] = self.features[source, :length]
         self.lengths[target] = length
+        for follower in self.followers:
+            follower.copy(source, target, length)
+
+    def keep_features(self, batch: Sequence[Rows], features: Tensor) -> None:
+        """Puts a forward's features [rows, layers, size] at the positions of its rows; what followers knew of those
+        positions is gone.
+        """
+        assert self.features is not None
+        begin = 0
+        for rows in batch:
+            self.features[rows.slot, rows.start : rows.end] = features[begin : begin + len(rows.ids)]
+            begin += len(rows.ids)
+            for follower in self.followers:
+                follower.cut(rows.slot, rows.start)
 
     @property
     def nbytes(self) -> int:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor, nn
 
+from codespec.errors import ModelError
 from codespec.models.attention import ForwardContext, Heads, Seam
 from codespec.models.cache import KVCache, LayerShape
 from codespec.models.call_shape import FAST, UNTRIED, CallShape
@@ -23,6 +24,7 @@ from codespec.models.linear import tiled_linears
 from codespec.models.rotary import RequestRotary, SlotFrequencies
 from codespec.models.rows import Rows, kept_rows
 from codespec.models.span_groups import Span
+from codespec.models.taps import Taps, attach_taps
 from codespec.text.tokenizer import TextTokenizer
 
 if TYPE_CHECKING:
@@ -87,6 +89,8 @@ class LanguageModel:
         self._frequencies = SlotFrequencies(rotary, 1, device) if rotary else None
         self._runner: StepRunner | None = None
         self.tp_group: TensorParallelGroup | None = None  # whose workers repeat what is done with the model
+        self.taps: Taps | None = None
+        self._features: Tensor | None = None
 
     def use(self, calls: CallShape) -> None:
         """From now on products, and attention over spans, are called in this shape."""
@@ -95,6 +99,22 @@ class LanguageModel:
         for layer in tiled_linears(self.network):
             layer.calls = calls
 
+    def tap(self, layers: Sequence[int]) -> None:
+        """From now on forwards keep what these layers put out, for `features`; before slots are allocated, which keep
+        the features of their positions too. Raises ModelError where the network's layers can't be read.
+        """
+        if self.tp_group is not None:
+            raise ModelError("A head can't read a target that is split: leave tensor_parallel or head out.")
+        taps = Taps(layers, self.network.config.get_text_config().hidden_size)  # type: ignore[union-attr, operator]
+        attach_taps(self.network, taps)
+        self.taps = taps
+
+    @property
+    def features(self) -> Tensor:
+        """What the tapped layers put out in the last forward: [rows, layers, hidden], in the model's dtype."""
+        assert self._features is not None, "no layer is tapped, or nothing was computed since"
+        return self._features
+
     def allocate(self, slots: int, capacity: int, graph_rows: int = GRAPH_ROWS) -> None:
         """Makes `slots` cache slots of `capacity` positions; what was cached before is gone. On a device, steps of up
         to `graph_rows` rows come in buckets.
@@ -102,7 +122,8 @@ class LanguageModel:
         self._broadcast("allocate", slots, capacity, graph_rows)
         self._runner = self.cache = None  # freed before anything new is made
         on_device = self.steps == "device"
-        self.cache = KVCache(self.shapes, slots, capacity, self.dtype, self.device, scratch=on_device)
+        kept = (len(self.taps.layers), self.taps.width) if self.taps is not None else ()
+        self.cache = KVCache(self.shapes, slots, capacity, self.dtype, self.device, scratch=on_device, features=kept)
         if self._rotary is not None:
             self._frequencies = SlotFrequencies(self._rotary, slots + 1, self.device)
         if on_device:
@@ -153,6 +174,8 @@ class LanguageModel:
         runner = self._runner if cached else None
         logits = runner.run(batch) if runner is not None else self._run_spans(batch, cache)
         if cache is not None:
+            if self._features is not None:
+                cache.keep_features(batch, self._features)
             for rows in batch:
                 cache.lengths[rows.slot] = rows.end
         logits[:, self.choosable :] = -torch.inf
@@ -198,6 +221,8 @@ class LanguageModel:
         finally:
             self._seam.context = None
         assert len(logits) == len(kept), "the model ignores logits_to_keep"
+        if self.taps is not None:
+            self._features = self.taps.take(self.dtype)
         return logits
 
     def _lay_out(self, batch: Sequence[Rows], cache: KVCache | None) -> tuple[ForwardContext, Tensor, Tensor, Tensor]:

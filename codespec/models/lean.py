@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from codespec.models.attention import ForwardContext, Seam, attend
 from codespec.models.rowwise import add_rms_norm, make_angles, rms_norm, rotate, silu_mul
 from codespec.models.span_groups import Span
+from codespec.models.taps import Taps
 
 ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 HEAD_NORMS = ("q_norm", "k_norm")  # Qwen3's
@@ -91,6 +92,7 @@ class LeanNetwork(nn.Module):
             delattr(layer, "mlp")
         self.norm = Norm(network.model.norm)
         self.head = network.lm_head
+        self.taps: Taps | None = None
         self.angles: tuple[Tensor, ...] = ()  # by position: two lookups instead of ten small operations
 
     def forward(self, input_ids: Tensor, position_ids: Tensor, logits_to_keep: Tensor, use_cache: bool) -> Output:
@@ -100,8 +102,10 @@ class LeanNetwork(nn.Module):
         cosine, sine = self._angles_at(rows, position_ids)
         if rows.device.type == "cpu":  # a norm needs float32 anyway, and sums keep what bfloat16 would round away
             rows = rows.float()
-        for block in self.blocks:
+        for number, block in enumerate(self.blocks):
             rows, fed = block(rows, fed, cosine, sine)
+            if self.taps is not None:
+                self.taps.see(number, rows, fed)
         assert fed is not None
         return Output(self.head(self.norm.of_sum(rows[logits_to_keep], fed[logits_to_keep])[1])[None])
 

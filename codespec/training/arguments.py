@@ -8,6 +8,7 @@ from pathlib import Path
 from codespec.config import STARTER
 
 MODELS = ("drafter", "target")
+HEADS = ("eagle3", "dflash")
 
 
 def add_train_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,6 +29,7 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     distill = actions.add_parser("distill-data", aliases=["lessons"], help="have a target write texts for its drafter")
     _add_distill_arguments(distill)
     _add_adapt_arguments(actions.add_parser("adapt", help="teach a causal model to fill in the middle (LoRA)"))
+    _add_head_arguments(actions.add_parser("head", help="train a head that reads a target's hidden states"))
     export = actions.add_parser("export", help="write a checkpoint's weights as a Hugging Face folder")
     export.add_argument("name", choices=MODELS)
     _add_eval_arguments(actions.add_parser("eval", help="measure a pair on held-out code"))
@@ -95,6 +97,23 @@ def _add_adapt_arguments(parser: argparse.ArgumentParser) -> None:
     add("--start", type=Path, metavar="FOLDER", help="an adapter to begin from, of the same model and rank")
     add("--sentinels", type=_names, default=(), metavar="A,B,C,D", help="tokens for prefix, suffix, middle and end")
     add("--dtype", choices=("auto", "float32", "bfloat16"), default="auto", help="of the model (auto: the faster)")
+    add("--resume", action="store_true", help="continue from the checkpoint")
+    add("--seed", type=int, default=0)
+    add("--threads", type=int, default=2)
+    add("--device", choices=("cpu", "cuda"), default="cpu")
+
+
+def _add_head_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--kind", choices=HEADS, required=True, help="one token a step (eagle3) or a block at once (dflash)")
+    add("--target", default=str(STARTER / "target"), metavar="PATH|HUB_ID", help="the model whose tokens it guesses")
+    add("--out", type=Path, required=True, metavar="FOLDER", help="where to write the head; must not be there yet")
+    add("--examples", type=Path, metavar="FILE", help="texts that the target wrote (default: the work folder's)")
+    add("--draft-vocab", type=_count, default=8192, metavar="N", help="tokens that it can guess (8192)")
+    add("--layers", type=_count, default=2, metavar="N", help="layers of a DFlash head (2)")
+    add("--block", type=_count, default=8, metavar="N", help="tokens of a DFlash block with its anchor (8)")
+    add("--minutes", type=float, default=120.0, help="budget in minutes of working time (120)")
+    add("--steps", type=int, default=0, help="budget in steps; a resumed run then repeats exactly")
     add("--resume", action="store_true", help="continue from the checkpoint")
     add("--seed", type=int, default=0)
     add("--threads", type=int, default=2)

@@ -33,6 +33,7 @@ from codespec.training.adapt import run_adapt
 from codespec.training.distill_data import distillation_engine, generate_examples, read_examples, save_examples
 from codespec.training.evaluation import choose_eval_set, evaluate_pair, evaluation_engine, show_completions
 from codespec.training.evaluation_report import report
+from codespec.training.heads.command import run_head
 from codespec.training.pair import (
     SHAPES,
     WorkFolder,
@@ -56,6 +57,7 @@ def run_train(args: argparse.Namespace) -> int:
         "distill-data": _write_distill_data,
         "lessons": _write_distill_data,
         "adapt": run_adapt,
+        "head": run_head,
         "export": _export,
         "eval": _evaluate,
         "all": _train_all,

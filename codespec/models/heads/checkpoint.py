@@ -1,0 +1,154 @@
+"""Reads and writes a head's folder: config.json and model.safetensors, in the layout of EAGLE-3's and DFlash's own
+repositories. Knows tensor names and sizes; knows no cache.
+
+A head that was trained here leaves out what is the target's own: token vectors, and the rows of the output head.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import Tensor, nn
+
+from codespec.errors import ModelError, TokenizerError
+from codespec.model_folders.weights import read_header
+from codespec.models.heads.config import HeadConfig, parse_config
+from codespec.models.heads.dflash import DFlash
+from codespec.models.heads.eagle3 import Eagle3
+from codespec.models.heads.host import Host, draft_ids, to_d2t
+from codespec.text.control_tokens import read_json
+
+WEIGHTS = "model.safetensors"
+Head = Eagle3 | DFlash
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedHead:
+    """A head with its target's parts: `ids` [draft vocabulary] are the target's ids of what it can guess, `embed` gives
+    token vectors.
+    """
+
+    config: HeadConfig
+    network: Head
+    ids: Tensor
+    embed: nn.Module
+
+
+def load_head(folder: Path, host: Host, *, dtype: torch.dtype, device: torch.device) -> LoadedHead:
+    """The head in a folder, for a target that is loaded. Raises ModelError in one sentence for everything that a user
+    can meet: no head, another target's, weights that are damaged or of other sizes than its config.json says.
+    """
+    config, tensors = read_head_config(folder, host.layers), _read(folder)
+    host.demand(config, str(folder))
+    ids = _ids(config, tensors, folder)
+    network: Head = (Eagle3 if config.kind == "eagle3" else DFlash)(config)
+    own = {name: value for name, value in tensors.items() if name not in ("d2t", "t2d", "embed_tokens.weight")}
+    embed = _embedding(config, tensors, host, folder)
+    if isinstance(network, DFlash) and "mask" not in own:
+        own["mask"] = _mask(config, embed, folder, device)
+    if "lm_head.weight" not in own:
+        own["lm_head.weight"] = host.output_rows(ids)
+    _fill(network, own, folder)
+    network.to(device, dtype).eval().requires_grad_(False)
+    return LoadedHead(config, network, ids.to(device), embed)
+
+
+def read_head_config(folder: Path, target_layers: int) -> HeadConfig:
+    """The config.json of a head's folder. Raises ModelError if there is none or it is no head's."""
+    if not (folder / "config.json").is_file():
+        raise ModelError(f"There is no head in {folder}: give a folder with config.json and {WEIGHTS}.")
+    try:
+        values = read_json(folder / "config.json")
+    except TokenizerError as error:
+        raise ModelError(f"The head's {error}.") from error
+    return parse_config(values, folder, target_layers=target_layers)
+
+
+def save_head(config: HeadConfig, network: Head, ids: Tensor, *, name: str) -> dict[str, bytes]:
+    """The files of a head, by name: weights in bfloat16 and the configuration, which calls the target `name`."""
+    tensors = {
+        key: value.detach().to("cpu", torch.bfloat16).contiguous()
+        for key, value in network.state_dict().items()
+        if not key.startswith("lm_head.")
+    }
+    known = torch.zeros(config.vocab_size, dtype=torch.bool)
+    known[ids.cpu()] = True
+    tensors |= {"d2t": to_d2t(ids.cpu().tolist()), "t2d": known}
+    values = config.to_json()
+    values["codespec"]["target"]["name"] = name
+    return {
+        WEIGHTS: save(tensors, metadata={"format": "pt"}),
+        "config.json": (json.dumps(values, indent=1) + "\n").encode(),
+    }
+
+
+def _read(folder: Path) -> dict[str, Tensor]:
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise ModelError(f"The head {folder} has no *.safetensors weights: convert it (pickled weights are not read).")
+    found: dict[str, Tensor] = {}
+    for file in files:
+        read_header(file)  # first: it opens regular files only
+        try:
+            found |= load_file(file)
+        except (SafetensorError, OSError) as error:
+            raise ModelError(f"{file} is truncated or corrupt ({error}): fetch or export the head again.") from error
+    return {name.removeprefix("model."): value for name, value in found.items()}
+
+
+def _ids(config: HeadConfig, tensors: Mapping[str, Tensor], folder: Path) -> Tensor:
+    """The target's ids of the draft vocabulary."""
+    d2t = tensors.get("d2t")
+    if d2t is None:
+        ids = torch.arange(config.draft_vocab)
+    else:
+        ids = draft_ids(d2t) if d2t.ndim == 1 and not d2t.is_floating_point() else torch.empty(0)
+    if len(ids) != config.draft_vocab or not bool(((ids >= 0) & (ids < config.vocab_size)).all()):
+        raise ModelError(f"The draft vocabulary of the head {folder} is damaged (d2t): fetch or export it again.")
+    return ids
+
+
+def _embedding(config: HeadConfig, tensors: Mapping[str, Tensor], host: Host, folder: Path) -> nn.Module:
+    """The target's token vectors; the head's own where it is of another width."""
+    if config.hidden_size == host.size:
+        return host.embed
+    own = tensors.get("embed_tokens.weight")
+    if own is None or own.shape != (config.vocab_size, config.hidden_size):
+        raise ModelError(
+            f"The head {folder} is {config.hidden_size} wide, its target {host.size}, and it has no token vectors of "
+            "its own: give a head that was trained for this target."
+        )
+    made: nn.Module = nn.Embedding.from_pretrained(own)
+    return made
+
+
+def _mask(config: HeadConfig, embed: nn.Module, folder: Path, device: torch.device) -> Tensor:
+    if config.mask_token is None or config.mask_token >= config.vocab_size:
+        raise ModelError(f"The head {folder} does not say what masks a token (mask_token_id): fetch it again.")
+    with torch.inference_mode():
+        vector: Tensor = embed(torch.tensor([config.mask_token], device=device))[0].cpu()
+    return vector
+
+
+def _fill(network: Head, tensors: dict[str, Tensor], folder: Path) -> None:
+    """Puts weights where their names say."""
+    wanted = {name: tuple(value.shape) for name, value in network.state_dict().items()}
+    missing = sorted(wanted.keys() - tensors.keys())
+    if missing:
+        raise ModelError(
+            f"The weights of the head {folder} lack {len(missing)} tensors (first: {missing[0]}): fetch or export it "
+            "again."
+        )
+    for name, shape in wanted.items():
+        if tuple(tensors[name].shape) != shape:
+            raise ModelError(
+                f"The weights of the head {folder} have other sizes than its config.json says (first: {name}): fetch "
+                "or export it again."
+            )
+    network.load_state_dict({name: tensors[name] for name in wanted}, strict=False, assign=True)

@@ -1,0 +1,104 @@
+"""What a head takes of its target beside features: token vectors, rows of the output head, and a fingerprint that says
+whether it is the target it was trained for. Knows networks, lean or transformers' own; knows no cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from codespec.errors import ModelError
+from codespec.models.heads.config import HeadConfig
+from codespec.models.language_model import LanguageModel
+from codespec.models.linear import TiledLinear
+
+SAMPLED_ROWS = 64  # of the token vectors, for the fingerprint
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A target as its head sees it. `embed` gives token vectors [N, size] of ids [N]; `output` is its output head, and
+    `norm` the weight [size] of the norm before that, where it has one of the usual name.
+    """
+
+    embed: nn.Module
+    output: nn.Module
+    norm: Tensor | None
+    layers: int
+    size: int
+    vocab_size: int
+    fingerprint: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, model: LanguageModel) -> Host:
+        """The parts of a loaded target. Raises ModelError where they can't be found."""
+        network: Any = model.network
+        lean = hasattr(network, "blocks")
+        embed = network.embed if lean else network.get_input_embeddings()
+        output = network.head if lean else network.get_output_embeddings()
+        norm = getattr(network if lean else network.get_decoder(), "norm", None)
+        config = network.config.get_text_config()
+        if not isinstance(embed, nn.Module) or not isinstance(output, nn.Module):
+            raise ModelError(
+                f"A head can't read the token vectors of {model.spec.architecture}: leave the setting head out, or "
+                "choose another target."
+            )
+        layers, size, known = config.num_hidden_layers, config.hidden_size, model.choosable
+        print_ = {"layers": layers, "hidden_size": size, "vocab_size": known, "sha256": _digest(embed, model)}
+        weight = getattr(norm, "weight", None)
+        return cls(embed, output, weight if isinstance(weight, Tensor) else None, layers, size, known, print_)
+
+    def output_rows(self, ids: Tensor) -> Tensor:
+        """The rows [ids, size] of the output head's weight, as they were before it was packed."""
+        layer = self.output
+        weight: Any = layer.weight if not isinstance(layer, TiledLinear) or layer.packed is None else None
+        if weight is None:
+            assert isinstance(layer, TiledLinear) and layer.packed is not None
+            weight = layer.packed.to_dense()[:, : layer.in_features]
+        rows: Tensor = weight.detach()[ids.to(weight.device)]
+        return rows
+
+    def demand(self, config: HeadConfig, name: str) -> None:
+        """Raises ModelError unless the head is for this target. Files that do not name their target are held to its
+        sizes.
+        """
+        sizes = (config.target_size, config.vocab_size)
+        named = config.target.get("sha256")
+        if sizes != (self.size, self.vocab_size) or (named and named != self.fingerprint["sha256"]):
+            raise ModelError(
+                f"The head {name} was trained for another target ({_describe(config)}): give a head of this one, or "
+                "train one with `codespec train head`."
+            )
+
+
+def _describe(config: HeadConfig) -> str:
+    size = f"{config.vocab_size} tokens, width {config.target_size}"
+    return f"{config.target['name']}: {size}" if config.target.get("name") else size
+
+
+def _digest(embed: nn.Module, model: LanguageModel) -> str:
+    """A hash of some token vectors, in bfloat16, and of the tokenizer: alike in every dtype that the model is loaded
+    in.
+    """
+    step = max(1, model.choosable // SAMPLED_ROWS)
+    ids = torch.arange(0, model.choosable, step, device=model.device)[:SAMPLED_ROWS]
+    with torch.inference_mode():
+        rows = embed(ids).to("cpu", torch.bfloat16).contiguous().view(torch.int16)
+    digest = hashlib.sha256(rows.numpy().tobytes())
+    digest.update(model.tokenizer.fingerprint.encode())
+    return digest.hexdigest()
+
+
+def draft_ids(d2t: Tensor) -> Tensor:
+    """The target's ids [draft vocabulary] from EAGLE-3's map, which stores how far each lies behind its own number."""
+    return torch.arange(len(d2t), device=d2t.device) + d2t.long()
+
+
+def to_d2t(ids: Sequence[int]) -> Tensor:
+    """The map of a draft vocabulary with these target ids, in order."""
+    return torch.tensor(ids, dtype=torch.long) - torch.arange(len(ids))

@@ -1,0 +1,1 @@
+"""Trains heads: small networks that read their target's hidden states."""
