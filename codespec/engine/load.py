@@ -151,7 +151,8 @@ def _context(model: LanguageModel, config: EngineConfig) -> int:
 def slot_bytes(lengths: Mapping[LanguageModel, int]) -> int:
     """What the caches of these models take for one prompt of so many tokens each."""
     return sum(
-        cache_bytes(model.shapes, 1, length + -length % CAPACITY_UNIT, model.dtype) for model, length in lengths.items()
+        cache_bytes(model.shapes, 1, length + -length % CAPACITY_UNIT, model.dtype, model.feature_shape)
+        for model, length in lengths.items()
     )
 
 
