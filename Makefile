@@ -10,7 +10,7 @@ ifneq ($(shell cat $(READY) 2>/dev/null),$(shell pwd -P))
 $(READY): remake
 endif
 
-.PHONY: help demo serve test test-full e2e gpu mutants lint clean check-python remake
+.PHONY: help demo serve test test-full e2e gpu mutants dist lint clean check-python remake
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -45,6 +45,9 @@ gpu: check-python ## the tests and tables that need a GPU, with PYTHON as it is 
 
 mutants: $(READY) ## plant faults one by one and list those that no test notices (hours): make mutants [ARGS="--sample 10"]
 	@$(BIN)/python -m tools.mutants --json docs/mutants.json $(ARGS)
+
+dist: check-python ## HEAD as packages in dist/: wheel, sdist, VS Code extension, Neovim plugin (needs npm); the same bytes each time
+	@$(PYTHON) -m tools.make_dist
 
 lint: $(READY) ## ruff, mypy, import-linter
 	@$(BIN)/ruff check .

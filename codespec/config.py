@@ -26,11 +26,9 @@ CHOICES = {
     "dtype": ("float32", "bfloat16", "float16"),
     "drafter_dtype": ("float32", "bfloat16", "float16", "int8"),
     "mode": ("exact", "fast"),
-    "proposers": ("chain", "suffix", "head", "draft_model"),
+    "proposers": ("chain", "prediction", "suffix", "head", "draft_model"),
     "target_shape": ("own", "qwen2.5-0.5b", "qwen2.5-1.5b", "qwen2.5-7b", "qwen2.5-32b"),
 }
-DRAFTER_ASKED = ("chain", "draft_model")  # the proposers for which a drafter is loaded
-HEAD_ASKED = ("chain", "head")
 POLICIES = ("cost+syntax", "cost", "fixed", "confidence", "plus2minus1", "ds4-80")
 AUTOMATIC = ("threads", "max_batch", "prefill_chunk")  # 0, or "auto": by what is measured at start
 LEAST = {
@@ -72,7 +70,7 @@ class EngineConfig:
     drafter_dtype   the drafter's, or int8; with a drafter of your own, where only `dtype` is given, the same
     mode            exact: the same bits with and without speculation; fast: up to near-ties, as the drafter always is
     speculate       whether requests that do not say otherwise are drafted for
-    proposers       chain (suffix, then head, then draft_model), or one of them
+    proposers       chain (prediction, suffix, head, then draft_model), or one of them
     policy          how the draft length is set: cost+syntax, cost (without syntax), or, to compare: fixed[:tokens],
                     confidence[:threshold], plus2minus1, ds4-80
     caps            target tokens that no draft exceeds, by context class or language.class: comment = 10,
@@ -145,6 +143,16 @@ class EngineConfig:
                 raise ConfigError(f"{name} = {getattr(self, name)} is too large: it must be at most {most}.")
         if not 0.0 <= self.min_confidence <= 1.0:
             raise ConfigError(f"min_confidence = {self.min_confidence} is not a probability: choose 0 to 1.")
+
+    @property
+    def asks_drafter(self) -> bool:
+        """Whether the drafter, if there is one, is among the proposers."""
+        return self.proposers in ("chain", "draft_model")
+
+    @property
+    def asks_head(self) -> bool:
+        """Whether a head is set and among the proposers."""
+        return self.head != "none" and self.proposers in ("chain", "head")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,8 @@ FinishReason = Literal["stop", "length", "deadline", "cancelled"]
 Shape = Literal["raw", "auto", "line", "block"]
 Mode = Literal["exact", "fast"]
 Rule = Literal["match", "rejection"]
+PREDICTION = "prediction"  # the source of drafts that are a client's own guess
+MOST_PREDICTION = 1 << 18  # characters of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,8 @@ class CompletionRequest:
     where an editor would. `heal` backs a prompt that ends inside a token up to the last stable boundary.
     `language` is an editor's language id; without it the path says the language.
     `cursor` is what an editor's language server knows of the syntax at the cursor; without it the text alone says that.
+    `prediction` is text that the answer will probably repeat (the old state of a file that is rewritten, a template): a
+    draft like any other, so it changes when tokens come and never which.
     `speculate=None` takes the engine's setting. `n` asks for that many alternatives of one prompt.
     `document` names what is edited: its prompts stay alike from one to the next, so the text may depend on those before
     (see `text.layout`); `prefix` begins at its character `prefix_offset`. `max_tokens=0` only reads the prompt, so that
@@ -65,6 +69,7 @@ class CompletionRequest:
     n: int = 1
     stop: tuple[str, ...] = ()
     deadline_ms: float | None = None
+    prediction: str = ""
     speculate: bool | None = None
     shape: Shape = "raw"
     heal: bool = False

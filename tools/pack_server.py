@@ -1,7 +1,7 @@
 """`python -m tools.pack_server FOLDER`: the wheel, and the pinned requirements of what it needs, for an editor's
 extension that carries its server along.
 
-Knows how the wheel is built: by pinned tools in a throw-away environment. Does not know who installs it.
+Knows how wheel and sdist are built: by pinned tools in a throw-away environment. Does not know who installs them.
 """
 
 from __future__ import annotations
@@ -25,24 +25,30 @@ class PackError(Exception):
 
 
 def pack(folder: Path) -> Path:
-    """Fills the folder, where an earlier build may lie; returns the wheel."""
+    """Fills the folder, where an earlier build may lie; returns the wheel. Raises PackError."""
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("codespec-*.whl"):
         old.unlink()
-    with tempfile.TemporaryDirectory(prefix="codespec-build-") as place:
-        venv.create(place, with_pip=True)
-        python = Path(place) / ("Scripts" if os.name == "nt" else "bin") / "python"
-        pip = ("-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-input")
-        _run(python, *pip, *PINNED, "-r", "requirements/build.txt")
-        _run(python, "-m", "hatchling", "build", "-t", "wheel", "-d", folder.absolute())
+    build(ROOT, folder, "wheel")
     for name in CARRIED:
         shutil.copy(ROOT / "requirements" / f"{name}.txt", folder / f"requirements-{name}.txt")
     (wheel,) = folder.glob("codespec-*.whl")
     return wheel
 
 
-def _run(*command: str | Path) -> None:
-    if subprocess.run(command, cwd=ROOT, check=False).returncode:
+def build(checkout: Path, folder: Path, *kinds: str) -> None:
+    """Builds a checkout's `wheel`, `sdist` or both into the folder. Raises PackError."""
+    with tempfile.TemporaryDirectory(prefix="codespec-build-") as place:
+        venv.create(place, with_pip=True)
+        python = Path(place) / ("Scripts" if os.name == "nt" else "bin") / "python"
+        pip = ("-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-input")
+        _run(checkout, python, *pip, *PINNED, "-r", "requirements/build.txt")
+        targets = [word for kind in kinds for word in ("-t", kind)]
+        _run(checkout, python, "-m", "hatchling", "build", *targets, "-d", folder.absolute())
+
+
+def _run(folder: Path, *command: str | Path) -> None:
+    if subprocess.run(command, cwd=folder, check=False).returncode:
         raise PackError("pack: building the wheel failed (the message is above): mend it and run the build again.")
 
 

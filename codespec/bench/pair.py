@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from codespec.config import DRAFTER_ASKED, EngineConfig
+from codespec.config import EngineConfig
 from codespec.engine.calls import choose_calls
 from codespec.engine.load import DEFAULT_CONTEXT
 from codespec.errors import ConfigError
@@ -86,7 +86,7 @@ def load_pair(config: EngineConfig, batch: int, longest: int, heads: Sequence[Pa
     shape = SHAPES.get(config.target_shape)
     target = load_model(config.target, device=config.device, dtype=config.dtype, exact=True, shape=shape)
     drafter = None
-    if config.drafter != "none" and config.proposers in DRAFTER_ASKED:
+    if config.drafter != "none" and config.asks_drafter:
         where = config.device if config.drafter_device == "same" else config.drafter_device
         drafter = load_drafter(config.drafter, where, config.drafter_dtype)
     host = Host.of(target) if heads else None

@@ -16,7 +16,7 @@ from codespec.text.ending import Ending
 from codespec.text.fim import FimMissing, FimTemplate, Prompt, build_prompt, find_template
 from codespec.text.layout import Layouts
 from codespec.text.streaming import StopFinder, Utf8Stream
-from codespec.types import CompletionRequest
+from codespec.types import MOST_PREDICTION, CompletionRequest
 
 MAX_CHOICES = 16
 MAX_LOGPROBS = 20
@@ -155,13 +155,15 @@ def reserve(request: CompletionRequest, context: int) -> int:
 
 def check_request(request: CompletionRequest, context: int) -> None:
     """Raises RequestError for the first field that can't be served."""
-    for name, text in (("prefix", request.prefix), ("suffix", request.suffix)):
+    texts = (("prefix", request.prefix), ("suffix", request.suffix), ("prediction", request.prediction))
+    for name, text in texts:
         try:
             text.encode("utf-8")
         except UnicodeEncodeError as error:
             raise RequestError(
                 f"{name} holds a lone surrogate at character {error.start}: send valid text.", name
             ) from error
+    _demand(len(request.prediction) <= MOST_PREDICTION, "prediction", f"at most {MOST_PREDICTION} characters long")
     room = context - MIN_PROMPT
     _demand(0 <= request.max_tokens <= room, "max_tokens", f"between 0 and {room} for a context of {context}")
     _demand(0.0 <= request.temperature <= 100.0, "temperature", "between 0 and 100")

@@ -33,8 +33,9 @@ def to_candidates(
             result.append(NONE)
             continue
         ids = tuple(draft.ids if draft.ids is not None else encoded.get(i, ()))
-        reason = "cap" if len(ids) > cap.tokens else "draft ended"
-        ids = ids[: cap.tokens]
+        most = cap.of(draft.source).tokens
+        reason = "cap" if len(ids) > most else "draft ended"
+        ids = ids[:most]
         sizes = [len(tokenizer.token_bytes[token]) for token in ids]
         confidences = draft.confidences[: len(ids)] if draft.ids is not None else shared_out(draft, sizes)
         units, chances = len(draft.ends), draft.chances[: len(ids)]

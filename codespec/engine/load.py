@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from codespec.config import DRAFTER_ASKED, HEAD_ASKED, EngineConfig
+from codespec.config import EngineConfig
 from codespec.engine.calls import choose_calls
 from codespec.engine.engine import Engine
 from codespec.engine.instructions import look_lower, take_kept
@@ -33,6 +33,7 @@ from codespec.proposers.base import Proposer
 from codespec.proposers.chain import ChainProposer
 from codespec.proposers.draft_model import DraftModel
 from codespec.proposers.head import make_proposer
+from codespec.proposers.prediction import PredictionProposer
 from codespec.proposers.suffix import SuffixProposer
 
 DEFAULT_CONTEXT = USUAL_CONTEXT  # of a drafter, and of a target where memory is not asked
@@ -70,7 +71,7 @@ def build_engine(config: EngineConfig, tell: Callable[[str], None] = lambda phas
     else:
         target = load_model(config.target, device=config.device, dtype=config.dtype, exact=exact, shape=shape)
     drafter = None
-    if config.drafter != "none" and config.proposers in DRAFTER_ASKED:
+    if config.drafter != "none" and config.asks_drafter:
         where = config.device if config.drafter_device == "same" else config.drafter_device
         drafter = load_drafter(config.drafter, where, config.drafter_dtype)
     head = load_target_head(target, config)
@@ -94,7 +95,7 @@ def assemble(
     lengths = {target: max(LEAST_LENGTH, context)} | ({drafter: reads + 1} if drafter else {})
     most = largest_batch(config, slot_bytes({**lengths, target: max(LEAST_LENGTH, _context(target, config))}))
     slots = choose_slots(config, lengths, most)
-    chunk, verified = config.prefill_chunk or MOST_CHUNK, most * (config.draft_tokens + 1)
+    chunk, verified = config.prefill_chunk or MOST_CHUNK, max(2, most) * (config.draft_tokens + 1)
     needs = [Need(target, max(2, slots), max(LEAST_LENGTH, context), chunk + verified, verified)]
     if drafter is not None:
         needs.append(Need(drafter, slots, reads + 1, reads, most))
@@ -177,7 +178,7 @@ def load_target_head(target: LanguageModel, config: EngineConfig) -> LoadedHead 
     """The configured head, if its proposer is wanted; the target is tapped for it. Raises ModelError if it is none, or
     another target's.
     """
-    if config.head == "none" or config.proposers not in HEAD_ASKED:
+    if not config.asks_head:
         if config.proposers == "head":
             raise ConfigError('proposers = "head" needs a head: set head to the folder of one.')
         return None
@@ -195,6 +196,8 @@ def _proposer(
     window: int,
 ) -> Proposer | None:
     parts: list[Proposer] = []
+    if config.proposers in ("chain", "prediction"):
+        parts.append(PredictionProposer())
     if config.proposers in ("chain", "suffix"):
         parts.append(SuffixProposer())
     if head is not None:

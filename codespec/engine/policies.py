@@ -10,7 +10,7 @@ from collections.abc import MutableSequence, Sequence
 
 from codespec.config import EngineConfig, split_policy
 from codespec.engine.pricing import price
-from codespec.engine.tuning import longest_draft
+from codespec.engine.tuning import longest_draft, longest_prediction
 from codespec.models.language_model import LanguageModel
 from codespec.proposers.base import Proposer
 from codespec.speculation.cost_policy import CostPolicy
@@ -23,6 +23,7 @@ from codespec.speculation.policy import (
     UserCapped,
 )
 from codespec.speculation.store import Learned
+from codespec.types import PREDICTION
 
 
 def choose_policy(
@@ -63,6 +64,7 @@ def _cost_policy(
         costs,
         proposer.names,
         tokens=longest_draft(config.draft_tokens, costs, target.calls.rows),
+        longer={PREDICTION: longest_prediction(config.draft_tokens, target.calls.rows)},
         syntax=config.policy == "cost+syntax",
         acceptance=learned.load() if learned else None,
         keep=learned.save if learned else None,

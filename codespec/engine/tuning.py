@@ -56,6 +56,13 @@ def longest_draft(most: int, costs: CostTable | None, tile: int = 0) -> int:
     return min(most, USUAL_DRAFT)
 
 
+def longest_prediction(most: int, tile: int = 0) -> int:
+    """The longest draft from a client's own prediction: twice `most`, whole tiles of rows, because it is right for many
+    tokens on end or soon known to be wrong. What is worth its rows, the policy weighs.
+    """
+    return _fills_tiles(2 * most, tile)
+
+
 def largest_batch(config: EngineConfig, slot_bytes: int) -> int:
     """How many requests may run at once, as far as memory goes: what is asked for, or what is worth measuring."""
     if config.max_batch:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from codespec.catalogue.entries import find_entry
 from codespec.catalogue.store import find_pulled
-from codespec.config import DRAFTER_ASKED, PACKAGE, STARTER, EngineConfig
+from codespec.config import PACKAGE, STARTER, EngineConfig
 from codespec.errors import ModelError
 from codespec.model_folders.conversions import (
     ADAPTER_WEIGHTS,
@@ -33,7 +33,7 @@ def check_models(config: EngineConfig) -> None:
 
     Hub ids are not looked up, and nothing is converted.
     """
-    drafter = config.drafter if config.proposers in DRAFTER_ASKED else "none"
+    drafter = config.drafter if config.asks_drafter else "none"
     for name in (config.target, drafter):
         place = find_local(name) if name != "none" else None
         if place and place.is_dir() and not is_adapter(place) and not (place / "config.json").is_file():

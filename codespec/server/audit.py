@@ -173,7 +173,7 @@ def outcome(completion: Completion) -> tuple[tuple[int, ...], str, str]:
 
 def size_of(request: CompletionRequest) -> int:
     """Bytes of a request's texts, and eight for each id."""
-    texts = (request.prefix, request.suffix, *(snippet.text for snippet in request.snippets))
+    texts = (request.prefix, request.suffix, request.prediction, *(snippet.text for snippet in request.snippets))
     return sum(len(text.encode()) for text in texts) + 8 * len(request.prompt_ids)
 
 

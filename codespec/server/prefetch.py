@@ -58,14 +58,14 @@ class PrefetchCache:
 
 
 def answers(prefetched: CompletionRequest, handle: RequestHandle) -> bool:
-    """Whether a prefetched request, which has no time limit, answers this one: they are the same except for that limit
-    and, where a client sends only the last part of a long prefix, for where the prefix begins.
+    """Whether a prefetched request, which has no time limit, answers this one: they are the same except for that limit,
+    the client's prediction and, where a client sends only the last part of a long prefix, for where the prefix begins.
     """
     request, moved = handle.request, handle.request.prefix_offset - prefetched.prefix_offset
     if handle.after_first_ms is not None or moved < 0 or prefetched.prefix[moved:] != request.prefix:
         return False
     whole = replace(request, prefix=prefetched.prefix, prefix_offset=prefetched.prefix_offset, deadline_ms=None)
-    return prefetched == whole
+    return prefetched == replace(whole, prediction="")
 
 
 def follow_up(request: CompletionRequest, messages: Sequence[Message]) -> CompletionRequest | None:
@@ -78,4 +78,4 @@ def follow_up(request: CompletionRequest, messages: Sequence[Message]) -> Comple
     text = "".join(message.text for message in messages if isinstance(message, TextEvent))
     if reasons not in (["stop"], ["length"]) or not text.strip() or any(isinstance(m, Failed) for m in messages):
         return None
-    return replace(request, prefix=request.prefix + text, deadline_ms=None)
+    return replace(request, prefix=request.prefix + text, prediction="", deadline_ms=None)

@@ -131,15 +131,18 @@ class Fields:
             self._refuse(name, f"a list of token ids from 0 to {limit - 1}")
         return tuple(value)
 
-    def text_or_parts(self, name: str) -> str:
-        """Text, whole or as a list of text parts; parts of another type are refused."""
+    def text_or_parts(self, name: str, joint: str = "\n", most: int = MOST_BODY) -> str:
+        """Text, whole or as a list of text parts, which `joint` is put between; parts of another type are refused."""
         if not isinstance(self._values.get(name), list):
-            return self.text(name)
+            return self.text(name, most=min(most, MOST_TEXT))
         parts = self.parts(name)
         for part in parts:
             if part.text("type", "text") != "text":
                 self._refuse(name, "text, whole or in parts of type text")
-        return "\n".join(part.text("text") for part in parts)
+        whole = joint.join(part.text("text") for part in parts)
+        if len(whole) > most:
+            self._refuse(name, f"at most {most} characters long")
+        return whole
 
     def part(self, name: str) -> Fields | None:
         """An object; None if there is none."""

@@ -61,6 +61,7 @@ class Prior:
 
 
 PRIORS = {
+    "prediction": Prior((0.8, 0.95), bias=0.0, confidence=1.2, rate=0.4, log_odds=1.0),
     "suffix": Prior((0.75, 0.91), LOOKUP, bias=0.1, confidence=1.1, rate=0.4, log_odds=1.5),
     "draft_model": Prior((0.54, 0.68, 0.71, 0.77, 0.82), DRAFTER, bias=0.9, confidence=0.85, rate=0.4, log_odds=1.0),
 }

@@ -181,10 +181,13 @@ class StepCost:
 
 @dataclass(slots=True)
 class StepCosts:
-    """Prices of steps with drafts of up to `tokens` tokens; steps that are alike are worked out once."""
+    """Prices of steps with drafts of up to `tokens` tokens, or of `most` together where so few take part that those are
+    fewer; steps that are alike are worked out once.
+    """
 
     table: CostTable
     tokens: int
+    most: int = 0
     _known: dict[tuple[int, int, int], StepCost] = field(default_factory=dict, init=False)
 
     def of(self, rows: int, batch: int, context: float, deciding: bool, speedup: float) -> StepCost:
@@ -202,8 +205,8 @@ class StepCosts:
     def _work_out(self, rows: int, batch: int, context: int) -> StepCost:
         table = self.table
         before = table.target.seconds(rows, batch, context)
-        most = range(rows, rows + batch * self.tokens + 1)
-        extra = tuple(table.target.seconds(more, batch, context) - before for more in most)
+        drafted = range(rows, rows + max(batch * self.tokens, self.most) + 1)
+        extra = tuple(table.target.seconds(more, batch, context) - before for more in drafted)
         forwards = {name: cost.seconds(batch, batch, context) / batch for name, cost in table.drafters.items()}
         return StepCost(False, batch, context, table.plain(batch, context), table.spelling(1), extra, forwards)
 

@@ -10,7 +10,7 @@ costs and budgets; does not know models or texts.
 from __future__ import annotations
 
 import collections.abc
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -38,7 +38,8 @@ class AdaptiveCap(Cap):
 
 class CostPolicy:
     """`sources` are the proposers' names, cheapest first; those in the table's `drafters` are paid by the forward.
-    `keep` is given the acceptance model at the end.
+    Drafts have up to `tokens` tokens, those of the sources in `longer` as many as it says, while all of a step together
+    have no more than the longest or `tokens` each. `keep` is given the acceptance model at the end.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class CostPolicy:
         sources: collections.abc.Sequence[str],
         *,
         tokens: int = 16,
+        longer: Mapping[str, int] | None = None,
         syntax: bool = True,
         acceptance: AcceptanceModel | None = None,
         keep: Callable[[AcceptanceModel], None] | None = None,
@@ -57,7 +59,8 @@ class CostPolicy:
         self.acceptance = acceptance or AcceptanceModel()
         self._table, self._sources, self._tokens, self._keep = costs, tuple(sources), tokens, keep
         self._throughput = Throughput()
-        self._steps = StepCosts(costs, tokens)
+        self._longer = dict(longer or {})
+        self._steps = StepCosts(costs, tokens, max(self._longer.values(), default=0))
         self._units = dict.fromkeys(costs.drafters, UNITS)
         self._step = self._steps.of(1, 1, 0, False, 1.0)
 
@@ -115,7 +118,8 @@ class CostPolicy:
         own, bar = self._drafter_caps(sequence)
         for source in self._sources:  # what a drafter is expected to gain is what a lookup must beat
             if source not in self._table.drafters:
-                own[source] = AdaptiveCap(self._tokens, pays=partial(self._lookup_pays, sequence, source, bar))
+                pays = partial(self._lookup_pays, sequence, source, bar)
+                own[source] = AdaptiveCap(self._longest(source), pays=pays)
         return Cap(max(cap.tokens for cap in own.values()), by_source=own)
 
     def _drafter_caps(self, sequence: Sequence) -> tuple[dict[str, Cap], float]:
@@ -137,14 +141,14 @@ class CostPolicy:
         self, sequence: Sequence, source: str, bar: float, confidences: collections.abc.Sequence[float]
     ) -> bool:
         """Whether a text that was found beats what else could be done; else it is tried now and then, to learn."""
-        if self._step.gain(self._expected(sequence, source, self._tokens, confidences)) > bar:
+        if self._step.gain(self._expected(sequence, source, self._longest(source), confidences)) > bar:
             return True
         return bar == 0.0 and self._throughput.explore(self._step.rounds(self._step.draft))
 
     def _drafter_cap(self, sequence: Sequence, source: str) -> tuple[Cap, float]:
         """A drafter's cap and the tokens it is expected to gain; one token now and then where it gains none."""
         step, token, begin = self._step, self._token_seconds(source), self._begin_seconds(source)
-        most = self._affords(sequence, step.draft + begin, token)
+        most = min(self._tokens, self._affords(sequence, step.draft + begin, token))
         gain = step.gain(self._expected(sequence, source, self._tokens), token, begin)
         coming = sequence.remaining / 4  # rounds of two tokens, in a text that ends half-way
         if most and gain > 0.0 and gain * coming > step.price * self._reading(sequence, source):
@@ -205,6 +209,11 @@ class CostPolicy:
         if source in self._table.drafters:
             seconds += self._draft_seconds(candidates) + self._reading(sequence, source)
         return seconds
+
+    def _longest(self, source: str) -> int:
+        """The longest draft of a source in this step."""
+        fitting = max(self._tokens, (len(self._step.extra) - 1) // self._step.batch)
+        return min(fitting, self._longer.get(source, self._tokens))
 
     def _token_seconds(self, source: str) -> float:
         """One sequence's share of the forwards that draft one of the target's tokens."""

@@ -5,7 +5,8 @@ starts nothing, and leaves to `connections` who is at the other end.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 MOST_LINE = 1 << 20
 CONNECT_SECONDS = 2.0
+OPTIONAL = ("draft",)  # fields that a daemon of an earlier version refuses, and that a request can do without
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +41,13 @@ class Health:
 
 
 class DaemonError(Exception):
-    """The daemon can't serve this now. `again` is the seconds to wait before another try; None where that is no use."""
+    """The daemon can't serve this now. `again` is the seconds to wait before another try; None where that is no use.
+    `field` is the request's field that it does not take, if it named one."""
 
-    def __init__(self, message: str, again: float | None = None) -> None:
+    def __init__(self, message: str, again: float | None = None, field: str = "") -> None:
         super().__init__(message)
         self.again = again
+        self.field = field
 
 
 class Absent(DaemonError):
@@ -57,19 +61,35 @@ class DaemonClient:
         self.url = url
         self._token = token
         self._connections: Connections | None = None
+        self._unknown: set[str] = set()  # of OPTIONAL: fields that the daemon there, an older one, does not know
 
     async def events(self, body: Mapping[str, Any]) -> AsyncIterator[tuple[str, dict[str, Any]]]:
         """The events of one completion, each with its name. Leaving early closes the connection, which is what stops
-        the work. Raises DaemonError."""
+        the work. A daemon that does not know one of OPTIONAL is asked without it from then on. Raises DaemonError."""
+        while True:
+            try:
+                async with contextlib.aclosing(self._events(body)) as events:
+                    async for event in events:
+                        yield event
+                return
+            except DaemonError as error:
+                if error.field not in OPTIONAL or error.field not in body or error.field in self._unknown:
+                    raise
+                self._unknown.add(error.field)
+
+    async def _events(self, body: Mapping[str, Any]) -> AsyncGenerator[tuple[str, dict[str, Any]], None]:
+        """The events of one request, without fields that are not known there."""
         import aiohttp
 
+        known = {name: value for name, value in body.items() if name not in self._unknown}
         try:
-            async with self._open().request("POST", "/v1/codespec/complete", body) as reply:
+            async with self._open().request("POST", "/v1/codespec/complete", known) as reply:
                 if reply.status != 200:
                     raise await _refusal(reply)
                 async for event in _read_events(reply):
                     yield event
         except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError) as error:
+            self._unknown.clear()  # the next daemon may be a newer one
             raise Absent(f"The daemon at {self.url} does not answer ({type(error).__name__}).") from error
         except aiohttp.ClientError as error:
             what = f"What answers at {self.url} is no codespec daemon ({type(error).__name__})"
@@ -125,10 +145,11 @@ async def _read_events(reply: aiohttp.ClientResponse) -> AsyncIterator[tuple[str
 
 async def _refusal(reply: aiohttp.ClientResponse) -> DaemonError:
     """The error that a status other than 200 means."""
-    message = _message(_as_object(await reply.content.read(MOST_LINE))) or f"The daemon answered {reply.status}."
+    report = _as_object(await reply.content.read(MOST_LINE))
+    message = _message(report) or f"The daemon answered {reply.status}."
     wait = reply.headers.get("Retry-After", "")
     again = float(wait) if wait.isdigit() and reply.status in (429, 503) else None
-    return DaemonError(message, again)
+    return DaemonError(message, again, _field(report) if reply.status == 400 else "")
 
 
 def _read_health(status: int, report: dict[str, Any]) -> Health:
@@ -150,6 +171,11 @@ def _read_health(status: int, report: dict[str, Any]) -> Health:
 def _message(report: dict[str, Any]) -> str:
     error = report.get("error")
     return str(error.get("message", "")) if isinstance(error, dict) else ""
+
+
+def _field(report: dict[str, Any]) -> str:
+    error = report.get("error")
+    return str(error.get("field", "")) if isinstance(error, dict) else ""
 
 
 def _as_object(data: bytes) -> dict[str, Any]:

@@ -19,9 +19,10 @@ from codespec_lsp.buffer import Buffer, Encoding, Position
 from codespec_lsp.completer import Completer, CompletionRequest, ContentModified
 from codespec_lsp.completion_items import EditRange
 from codespec_lsp.completions import Completion, Suggestion
+from codespec_lsp.deletions import Deletions
 from codespec_lsp.documents import Document, Documents
 from codespec_lsp.exclusions import Exclusions
-from codespec_lsp.prompt import Prompt, SnippetCache, build_prompt, request_body
+from codespec_lsp.prompt import Prompt, SnippetCache, build_prompt, clean, request_body
 from codespec_lsp.settings import Settings
 from codespec_lsp.status import StatusLine
 from codespec_lsp.streaming import Streamer
@@ -59,6 +60,7 @@ class Session:
         self._snippets = SnippetCache()
         self._warm_ups = WarmUps(self._warm_up)
         self._syntax: dict[str, DocumentSyntax] = {}
+        self._deletions: dict[str, Deletions] = {}
 
     def use(self, settings: Settings) -> None:
         """Takes other settings."""
@@ -72,6 +74,7 @@ class Session:
         document = Document(item.uri, language, item.version, Buffer(item.text, self.encoding))
         self.documents.open(document)
         self._syntax[item.uri] = DocumentSyntax(document.language, document.buffer.text)
+        self._deletions[item.uri] = Deletions()
         self._went_to(document)
 
     def changed(self, uri: str, version: int, changes: Sequence[types.TextDocumentContentChangeEvent]) -> None:
@@ -90,6 +93,7 @@ class Session:
                 edit = buffer.replace_all(change.text)
             document.edited(edit)
             self._syntax[uri].edited(edit)
+            self._deletions[uri].edited(edit)
             self.acceptance.edited(uri, edit)
             self.completer.edited(document, edit)
 
@@ -104,6 +108,7 @@ class Session:
         self._snippets.forget(uri)
         self.exclusions.forget(uri)
         self._syntax.pop(uri).close()
+        del self._deletions[uri]
 
     def focused(self, uri: str) -> None:
         """The user went to a document."""
@@ -206,6 +211,9 @@ class Session:
         document = request.document
         trigger = "invoked" if request.explicit else "automatic"
         body = self._body(document, request.prompt, trigger, request.in_document)
+        if request.in_document:
+            draft = self._deletions[document.uri].find(request.offset, request.prompt.prefix, request.prompt.suffix)
+            body |= {"draft": clean(draft)} if draft else {}
         if alternatives:
             body |= {"document": f"{body['document']}#others", "n": alternatives, **ALTERNATIVES}
         return self.streamer.start(completions, body, document.buffer.newline)

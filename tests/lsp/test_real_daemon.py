@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from codespec_lsp import daemon_process
 from codespec_lsp.settings import Settings
 
-from tests.lsp.conversation import Editor, run
+from tests.lsp.conversation import Editor, replacement, run
 from tests.lsp.fake_daemon import editor
 from tests.lsp.test_daemon_process import free_port
 
@@ -70,11 +71,23 @@ async def use(client: Editor, url: str, started: list[Any]) -> None:
     client.cancel(number)
     assert (await reply).get("error", {"code": -32800})["code"] == -32800
     await no_work_left(url)
+    await retype(client, url)
     assert len(started) == 1
     started[0].kill()
     client.type(4, 0, 0, "# another\n")
     assert (await client.texts(LINE + 2, COLUMN + 1))[0].startswith("    return " + typed[0])
     assert len(started) == 2, "it was started again"
+
+
+async def retype(client: Editor, url: str) -> None:
+    """What stood in another document before it was deleted is drafted where it is written again."""
+    uri, lines = "file:///p/again.py", "".join(f"TOTAL_{number} = {number} * 7\n" for number in range(30))
+    client.open(lines + PROGRAM, uri=uri)
+    client.change(2, replacement(31, 4, 31, 25, ""), uri=uri)
+    assert (await client.texts(31, 4, uri=uri))[0].strip()
+    await no_work_left(url)
+    metrics = await asyncio.to_thread(ask_daemon, url, "/metrics")
+    assert re.search(r'spec_decode_num_drafts_total\{.*proposer="prediction".*\} [1-9]', metrics)
 
 
 def test_from_a_key_to_the_engine_and_back(started: list[Any]) -> None:

@@ -29,6 +29,7 @@ VALUES: list[Any] = [
         [{"role": "user", "content": "hi"}],
         {"include_usage": True},
     ),
+    {"type": "content", "content": "x"},
     *([{"role": "user", "content": [{"type": "text", "text": "hi"}]}], [{"role": "x", "content": 1}], {"type": "text"}),
 ]
 NAMES = (
@@ -38,6 +39,7 @@ NAMES = (
     *("stream_options", "content", "type", "language", "mode", "version", "min_p", "echo", "best_of", "warm_up"),
     *("messages", "top_logprobs", "max_completion_tokens", "prefix_offset", "speculate", "tokens", "tools", "system"),
     *("response_format", "raw", "images", "path", "trigger", "user", "logit_bias", "repeat_penalty", "add_special"),
+    *("prediction", "draft"),
 )
 SAID = [{"role": "user", "content": "hi"}]
 REQUIRED = {"prefix": "p", "prompt": "p", "segments": {"prefix": "p"}, "content": "c", "messages": SAID, "tokens": [1]}

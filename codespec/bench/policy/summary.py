@@ -241,7 +241,6 @@ def _line(found: Score, off: Score, fixed: Score) -> dict[str, Any]:
         "rejected": total.rejected,
         "missed": total.missed,
         "lengths": [found.lengths[length] for length in range(LONGEST + 1)],
-        "by_class": {context: tally.as_dict() for context, tally in sorted(found.by_context.items())},
     }
 
 

@@ -14,7 +14,7 @@ from codespec.cli.checks import arithmetic, daemon, machine, models, probe
 from codespec.cli.checks.finding import Finding, from_error, well
 from codespec.cli.daemon_call import Address, Found, address_of
 from codespec.cli.options import choose_config
-from codespec.config import DRAFTER_ASKED, EngineConfig, user_file
+from codespec.config import EngineConfig, user_file
 from codespec.errors import ConfigError
 from codespec.model_folders.choice import Choice, offer_note
 from codespec.pair.facts import ModelFacts
@@ -128,8 +128,7 @@ def _machine(config: EngineConfig, known: Known) -> Iterator[Finding]:
     if known.served:
         yield well("memory", "the daemon has what it needs")
     elif known.target is not None and known.whole:
-        drafter = known.drafter if config.proposers in DRAFTER_ASKED else None
-        memory = models.check_memory(config, known.target, drafter)
+        memory = models.check_memory(config, known.target, known.drafter if config.asks_drafter else None)
         known.room = memory.state != "failed"
         yield memory
 

@@ -18,14 +18,14 @@ from codespec.server.dialects.replies import stream
 from codespec.server.dialects.requests import MOST_SEED, read_choices, read_max_tokens
 from codespec.server.handles import Priority, RequestHandle
 from codespec.server.wire import MOST_COUNT, Fields, event_stream, read_fields, sse
-from codespec.types import CompletionRequest, DoneEvent, Event, RoundEvent, Snippet, Stats, TextEvent
+from codespec.types import MOST_PREDICTION, CompletionRequest, DoneEvent, Event, RoundEvent, Snippet, Stats, TextEvent
 
 MOST_OPEN = 1024  # brackets
 MOST_SIDE = 64 * 1024  # characters on each side of the cursor
 FIELDS = (
     *("document", "version", "language", "path", "prefix", "prefix_offset", "suffix", "snippets", "cursor", "trigger"),
     *("n", "max_tokens", "deadline_ms", "shape", "temperature", "top_p", "seed", "stop", "speculate", "warm_up"),
-    *("heal", "token_ids"),
+    *("heal", "token_ids", "draft"),
 )
 SHAPES = ("auto", "line", "block", "raw")
 
@@ -71,6 +71,7 @@ def read_request(fields: Fields, context: int) -> RequestHandle:
         heal=fields.flag("heal") if "heal" in fields else shape != "raw",
         document=fields.text("document", "", 4096),
         prefix_offset=fields.whole("prefix_offset", 0, 0, MOST_COUNT),
+        prediction=fields.text("draft", "", most=MOST_PREDICTION),
         cursor=_cursor(fields),
     )
     return RequestHandle(request, Priority.INTERACTIVE if tokens else Priority.WARM_UP, notes=notes)

@@ -24,6 +24,7 @@ from codespec.server.dialects.requests import (
     prompt_text,
     read_include_usage,
     read_max_tokens,
+    read_prediction,
     read_prompt,
     read_sampling,
     with_field_names,
@@ -94,6 +95,7 @@ def read_request(fields: Fields, loaded: Loaded) -> Reply:
         raise RequestError("logprobs can't be given for an echoed prompt: leave one of the two out.", "logprobs")
     sampling["n"] = written
     sampling["logprobs"] = 0 if logprobs is None and written > choices else logprobs
+    sampling["prediction"] = read_prediction(fields)
     sampling["max_tokens"] = read_max_tokens(fields, "max_tokens", loaded.context, notes)
     prompts = fields.prompts("prompt")
     read = [read_prompt(prompt, fields, loaded, notes) for prompt in prompts]

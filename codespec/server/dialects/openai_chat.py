@@ -18,7 +18,13 @@ from codespec.server.chat_template import (
 from codespec.server.daemon import DAEMON
 from codespec.server.dialects.logprobs import TokenNames, chat
 from codespec.server.dialects.replies import DONE, ChoiceShape, Chunks, collect, new_frame, stream, usage, whole_reply
-from codespec.server.dialects.requests import read_include_usage, read_max_tokens, read_sampling, with_field_names
+from codespec.server.dialects.requests import (
+    read_include_usage,
+    read_max_tokens,
+    read_prediction,
+    read_sampling,
+    with_field_names,
+)
 from codespec.server.handles import RequestHandle
 from codespec.server.loading import Loaded
 from codespec.server.wire import Fields, event_stream, read_fields, reply
@@ -94,6 +100,7 @@ def read_settings(fields: Fields, loaded: Loaded, notes: list[str]) -> dict[str,
         **read_sampling(fields),
         "max_tokens": read_max_tokens(fields, length, loaded.context, notes, default=256),
         "logprobs": top if wanted else None,
+        "prediction": read_prediction(fields),
     }
 
 

@@ -20,7 +20,7 @@ from codespec.server.handles import RequestHandle
 from codespec.server.loading import Loaded
 from codespec.server.scopes import SCOPES
 from codespec.server.wire import StreamReply, error_body, sse
-from codespec.types import Completion, DoneEvent, Event, RoundEvent, TextEvent, TokenLogprob
+from codespec.types import PREDICTION, Completion, Counts, DoneEvent, Event, RoundEvent, TextEvent, TokenLogprob
 
 FINISH = {"stop": "stop", "length": "length", "deadline": "length", "cancelled": "stop"}
 DONE = b"data: [DONE]\n\n"
@@ -106,12 +106,22 @@ def new_frame(prefix: str, kind: str, loaded: Loaded) -> dict[str, Any]:
 
 
 def usage(done: Sequence[Completion], choices: int) -> dict[str, Any]:
-    """Tokens of all choices and of the prompts; a prompt counts once, whatever its number of `choices`."""
+    """Tokens of all choices and of the prompts; a prompt counts once, whatever its number of `choices`. Of the client's
+    prediction count the tokens that were verified: those that became text, and those that the model did not want.
+    """
     prompts = [completion.stats for completion in done[::choices]]
     prompt, written = sum(s.prompt_tokens for s in prompts), sum(completion.stats.committed for completion in done)
     cached = {"cached_tokens": sum(s.cached_tokens for s in prompts)}
     counts = {"prompt_tokens": prompt, "completion_tokens": written, "total_tokens": prompt + written}
-    return {**counts, "prompt_tokens_details": cached}
+    return {**counts, "prompt_tokens_details": cached, "completion_tokens_details": predicted_tokens(done)}
+
+
+def predicted_tokens(done: Sequence[Completion]) -> dict[str, int]:
+    """What became of the clients' predictions, in OpenAI's words."""
+    found = [completion.stats.by_source.get(PREDICTION, Counts()) for completion in done]
+    accepted = sum(counts.accepted for counts in found)
+    rejected = sum(counts.drafted for counts in found) - accepted
+    return {"accepted_prediction_tokens": accepted, "rejected_prediction_tokens": rejected}
 
 
 def whole_reply(

@@ -16,7 +16,7 @@ from codespec.secret_files import is_secret
 from codespec.server.loading import Loaded
 from codespec.server.wire import MOST_COUNT, Fields
 from codespec.text.fim_templates import FimMissing, find_template, split_ready_made
-from codespec.types import Snippet
+from codespec.types import MOST_PREDICTION, Snippet
 
 MOST_CHOICES = 16  # texts for one prompt
 MOST_SEED = (1 << 63) - 1
@@ -88,6 +88,16 @@ def read_sampling(fields: Fields) -> dict[str, Any]:
         "n": read_choices(fields),
         "stop": fields.texts("stop"),
     }
+
+
+def read_prediction(fields: Fields) -> str:
+    """OpenAI's predicted output: text that the answer will probably repeat; "" if none is sent."""
+    prediction = fields.part("prediction")
+    if prediction is None:
+        return ""
+    if prediction.text("type") != "content":
+        raise RequestError("prediction.type must be content.", "prediction.type")
+    return prediction.text_or_parts("content", "", MOST_PREDICTION)
 
 
 def read_include_usage(fields: Fields) -> bool:

@@ -1,0 +1,195 @@
+"""A client's prediction as a draft: it follows the text, finds its place again behind edits, and costs little where it
+is wrong.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codespec.proposers.base import NOTHING
+from codespec.proposers.prediction import FAR, MOST_TAIL, SURE, PredictionProposer, Trace, common_length, tail_of
+from codespec.sequence import Cap, Draft, Sequence
+from codespec.types import MOST_PREDICTION
+from tests.proposers.test_lookup import sequence_of
+
+OLD = """def total(prices, rate):
+    result = 0
+    for price in prices:
+        if price < 0:
+            raise ValueError("a price is below zero")
+        result += price * (1 + rate)
+    return round(result, 2)
+
+
+def show(prices):
+    for number, price in enumerate(prices, 1):
+        print(f"{number:3} {price:10.2f}")
+"""
+
+
+def draft(proposer: PredictionProposer, sequence: Sequence, tokens: int = 8, confidence: float = 0.0) -> Draft:
+    return proposer.propose([sequence], [Cap(tokens, confidence)])[0]
+
+
+def write(prediction: str, text: str, piece: int = 3, tokens: int = 8) -> tuple[int, list[Draft]]:
+    """Rounds in which a text is written that the target is sure of, and their drafts: what is right of a draft is
+    accepted, and `piece` bytes follow.
+    """
+    proposer, sequence, data = PredictionProposer(), sequence_of("", prediction=prediction), text.encode()
+    drafts = []
+    while len(sequence.generated) < len(data):
+        drafts.append(draft(proposer, sequence, tokens))
+        done = len(sequence.generated)
+        right = common_length(drafts[-1].text, data[done:])
+        sequence.generated += data[done : done + right + piece]
+    return len(drafts), drafts
+
+
+def test_it_goes_on_where_the_text_stands() -> None:
+    proposer, sequence = PredictionProposer(), sequence_of("# prices\n", prediction=OLD)
+    first = draft(proposer, sequence)
+    assert OLD.encode().startswith(first.text) and len(first.text) >= 16
+    assert (first.source, first.ends, len(first.confidences)) == ("prediction", (len(first.text),), 1)
+    sequence.generated += first.text
+    assert OLD.encode().startswith(first.text + draft(proposer, sequence).text)
+
+
+def test_without_a_prediction_nothing_is_kept() -> None:
+    proposer = PredictionProposer()
+    assert draft(proposer, sequence_of("x = 1\n")) is NOTHING
+    assert not proposer._traces
+    assert draft(proposer, sequence_of("x = 1\n", prediction=OLD), tokens=0) is NOTHING
+
+
+def test_what_was_kept_goes_with_the_sequence() -> None:
+    proposer, sequence = PredictionProposer(), sequence_of("", prediction=OLD)
+    draft(proposer, sequence)
+    assert list(proposer._traces) == [sequence]
+    proposer.release(sequence)
+    proposer.release(sequence_of("another"))
+    assert not proposer._traces
+
+
+def test_held_bytes_come_first() -> None:
+    """The prediction is of what follows the cursor; what healing gave back is written before it."""
+    proposer, sequence = PredictionProposer(), sequence_of("", held="ret", prediction="urn 1\n")
+    assert draft(proposer, sequence).text == b"return 1\n"
+    sequence.generated += b"return"
+    assert draft(proposer, sequence).text == b" 1\n"
+
+
+def test_at_its_end_it_has_no_more_to_say() -> None:
+    proposer, sequence = PredictionProposer(), sequence_of("", "x = 1\n", prediction="x = 1\n")
+    assert draft(proposer, sequence) is NOTHING
+
+
+EDITS = {
+    "nothing": (OLD, 0),
+    "a line more": (OLD.replace("    for price", "    tax = rate / 100\n    for price", 1), 8),
+    "a line less": (OLD.replace("        if price < 0:\n", "", 1), 5),
+    "three lines less": (OLD.replace(OLD[OLD.index("        if") : OLD.index("        result +=")], ""), 5),
+    "another name": (OLD.replace("rate)", "tax_rate)"), 8),
+    "another number": (OLD.replace("round(result, 2)", "round(result, 4)"), 4),
+    "another beginning": ("# Prices and their sum.\n" + OLD, 12),
+    "moved": (OLD[OLD.index("def show") :] + "\n\n" + OLD[: OLD.index("\n\ndef show")], 14),
+}
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_behind_an_edit_the_match_goes_on(name: str) -> None:
+    text, more = EDITS[name]
+    fewest, _ = write(OLD, OLD)
+    rounds, drafts = write(OLD, text)
+    assert fewest < 25 < len(OLD) / 6
+    assert rounds <= fewest + more, [each.text for each in drafts]
+
+
+@given(st.data())
+def test_any_few_edits_of_any_text(data: st.DataObject) -> None:
+    """Whatever was cut or put in, the rest is drafted again behind it."""
+    dice = random.Random(data.draw(st.integers(0, 2**32)))
+    lines = [f"{dice.choice('abcdef')}{n} = {dice.random():.6f}\n" for n in range(40)]
+    place = dice.randrange(5, 30)
+    changed = list(lines)
+    if dice.random() < 0.5:
+        del changed[place : place + dice.randrange(1, 4)]
+    else:
+        changed.insert(place, f"print({dice.random()})\n")
+    rounds, _ = write("".join(lines), "".join(changed))
+    assert rounds <= write("".join(lines), "".join(lines))[0] + 14
+
+
+def test_a_wrong_place_makes_the_next_one_dearer() -> None:
+    trace = Trace(b"".join(b"self.value%d = 1\n" % n for n in range(300)))
+    written, guesses = bytearray(), 0
+    for number in range(300):
+        written += b"self.value"
+        trace.follow(written, 0)
+        guesses += trace.at >= 0
+        written += b"x%d" % number
+        trace.follow(written, 0)
+    assert trace.misses == 2 and guesses <= 3
+    assert trace.confidence < 0.35
+
+
+def test_confidence_follows_what_was_right() -> None:
+    trace = Trace(OLD.encode())
+    first = trace.confidence
+    trace.follow(bytearray(OLD[:200].encode()), 0)
+    assert 0.8 < first < 0.95 < trace.confidence
+    unsure = PredictionProposer()
+    made = sequence_of("", prediction=OLD)
+    assert draft(unsure, made, confidence=0.99) is NOTHING
+
+
+def test_a_sure_place_forgives_earlier_misses() -> None:
+    text = OLD.encode()
+    trace, at = Trace(text, at=-1, misses=2), text.index(b"for number")
+    trace.follow(bytearray(text[at : at + 30]), 0)
+    assert trace.at == -1, "32 characters must match after two misses"
+    trace.follow(bytearray(text[at : at + 50]), 0)
+    assert trace.at == at + 50 and trace.misses == 2
+    trace.follow(bytearray(text[at : at + 50 + SURE]), 0)
+    assert (trace.misses, trace.sure) == (0, at + 50 + SURE)
+
+
+@given(st.binary(max_size=200), st.integers(1, 60))
+def test_a_tail_is_as_short_as_it_may_be(written: bytes, least: int) -> None:
+    tail = tail_of(written[-MOST_TAIL:], least)
+    assert written.endswith(tail)
+    count = len(b"".join(tail.split()))
+    assert (count == least and not tail[:1].isspace()) or not tail or (len(tail) == MOST_TAIL and count < least)
+
+
+HOSTILE = {
+    "one letter": ("a" * MOST_PREDICTION, "ab"),
+    "one letter, and another": ("a" * (MOST_PREDICTION - 1) + "b", "a" * 47 + "c"),
+    "spaces": (" " * MOST_PREDICTION, "  x "),
+    "nearly": (("a" * 40 + "b") * (MOST_PREDICTION // 41), "a" * 41 + "b"),
+    "four bytes": ("\U0001f600" * MOST_PREDICTION, "\U0001f600" * 11 + "x"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_prediction_costs_a_bounded_time(name: str) -> None:
+    """Each round looks at a window only, and in linear time: 2,000 rounds, of which each might read the whole."""
+    prediction, piece = HOSTILE[name]
+    proposer, sequence = PredictionProposer(), sequence_of("", prediction=prediction)
+    data = (piece * 2000).encode()
+    draft(proposer, sequence)
+    began = time.process_time()
+    for at in range(0, 6000, 3):
+        sequence.generated += data[at : at + 3]
+        assert len(draft(proposer, sequence).text) <= 400
+    assert time.process_time() - began < 3.0, "a round takes about 0.1 ms, of which 128 KiB are read"
+
+
+def test_what_is_far_away_is_not_looked_for() -> None:
+    far = "x" * FAR + "a place far away, here: what follows\n"
+    sequence = sequence_of("", "a place far away, here:", prediction=far)
+    assert draft(PredictionProposer(), sequence) is NOTHING

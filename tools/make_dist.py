@@ -1,0 +1,128 @@
+"""`make dist`: HEAD as packages in dist/: the wheel, the sdist, the VS Code extension with the wheel inside, the Neovim
+plugin as an archive, and their checksums.
+
+What is built is what is committed: HEAD is laid out in a folder of its own, so nothing that merely lies in a checkout
+gets in. Times are the commit's, so the same commit gives the same bytes. Knows git, npm and `pack_server`; publishes
+nothing (docs/releasing.md says what goes where).
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+from tools.pack_server import PackError, build
+
+ROOT = Path(__file__).resolve().parent.parent
+SUMS = "SHA256SUMS"
+PLUGIN = "codespec.nvim"  # the folder that its archive unpacks to
+VERSION = re.compile(r'^__version__ = "([^"]+)"$', re.MULTILINE)
+
+
+class DistError(Exception):
+    """One sentence on what stopped the build."""
+
+
+def make_dist(folder: Path) -> list[Path]:
+    """Builds everything of HEAD into the folder, which is emptied first; returns the files. Raises DistError and
+    PackError.
+    """
+    if shutil.which("npm") is None:
+        raise DistError("dist: there is no npm, which the extension is built with: install node 20 or newer.")
+    epoch = _said("git", "log", "-1", "--format=%ct")
+    os.environ |= {"SOURCE_DATE_EPOCH": epoch, "TZ": "UTC"}  # hatchling and vsce date what they pack by these
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    with tempfile.TemporaryDirectory(prefix="codespec-dist-") as place:
+        checkout = lay_out(Path(place))
+        version = one_version(checkout)
+        build(checkout, folder, "wheel", "sdist")
+        extension = checkout / "editors" / "vscode"
+        _run(extension, "npm", "ci", "--no-audit", "--no-fund", "--loglevel=error")
+        _run(extension, "npm", "run", "--silent", "package")
+        shutil.copy(extension / "codespec.vsix", folder / f"codespec-{version}.vsix")
+        plugin = archive(checkout / "editors" / "nvim", checkout / "LICENSE", int(epoch))
+        (folder / f"{PLUGIN}-{version}.tar.gz").write_bytes(plugin)
+    files = sorted(file for file in folder.iterdir() if file.name.startswith("codespec"))
+    lines = [f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in files]
+    (folder / SUMS).write_text("".join(lines), encoding="utf-8")
+    return files
+
+
+def lay_out(place: Path) -> Path:
+    """HEAD's files in a new folder below `place`."""
+    checkout = place / "codespec"
+    checkout.mkdir()
+    listing = subprocess.run(["git", "archive", "--format=tar", "HEAD"], cwd=ROOT, check=False, capture_output=True)
+    if listing.returncode:
+        raise DistError("dist: git can't read HEAD here: build from a clone with at least one commit.")
+    with tarfile.open(fileobj=io.BytesIO(listing.stdout)) as tar:
+        tar.extractall(checkout, filter="data")
+    return checkout
+
+
+def one_version(checkout: Path) -> str:
+    """The version that codespec/__init__.py names and the extension repeats. Raises DistError where they differ."""
+    found = VERSION.search((checkout / "codespec" / "__init__.py").read_text(encoding="utf-8"))
+    version = found[1] if found else ""
+    manifest = json.loads((checkout / "editors" / "vscode" / "package.json").read_text(encoding="utf-8"))
+    if manifest["version"] != version:
+        raise DistError(
+            f"dist: codespec is {version} and its extension {manifest['version']}: write one version into both."
+        )
+    return version
+
+
+def archive(plugin: Path, licence: Path, epoch: int) -> bytes:
+    """A folder as a tar.gz of one top folder, in the order of names, with nobody's user and one time."""
+    packed = io.BytesIO()
+    with (
+        gzip.GzipFile(fileobj=packed, mode="wb", mtime=epoch, filename="") as squeezed,
+        tarfile.open(fileobj=squeezed, mode="w", format=tarfile.USTAR_FORMAT) as tar,
+    ):
+        files = {str(file.relative_to(plugin)): file for file in plugin.rglob("*") if file.is_file()}
+        for name, file in sorted({**files, "LICENSE": licence}.items()):
+            entry = tarfile.TarInfo(f"{PLUGIN}/{name}")
+            entry.size, entry.mtime, entry.mode = file.stat().st_size, epoch, 0o644
+            with file.open("rb") as data:
+                tar.addfile(entry, data)
+    return packed.getvalue()
+
+
+def _said(*command: str) -> str:
+    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise DistError("dist: git can't read HEAD here: build from a clone with at least one commit.")
+    return done.stdout.strip()
+
+
+def _run(folder: Path, *command: str) -> None:
+    environment = {**os.environ, "PYTHON": sys.executable}
+    if subprocess.run(command, cwd=folder, check=False, env=environment).returncode:
+        raise DistError(f"dist: `{' '.join(command[:3])}` failed (its message is above): mend it and run this again.")
+
+
+def main() -> int:
+    """Exit code 0 when everything is in dist/, 1 with one sentence when not."""
+    try:
+        files = make_dist(ROOT / "dist")
+    except (DistError, PackError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    for file in files:
+        print(f"{file.stat().st_size / 1e6:7.2f} MB  dist/{file.name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
