@@ -151,8 +151,8 @@ class EngineConfig:
 
     @property
     def asks_head(self) -> bool:
-        """Whether the head, if there is one, is among the proposers."""
-        return self.proposers in ("chain", "head")
+        """Whether a head is set and among the proposers."""
+        return self.head != "none" and self.proposers in ("chain", "head")
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,7 +152,8 @@ def _context(model: LanguageModel, config: EngineConfig) -> int:
 def slot_bytes(lengths: Mapping[LanguageModel, int]) -> int:
     """What the caches of these models take for one prompt of so many tokens each."""
     return sum(
-        cache_bytes(model.shapes, 1, length + -length % CAPACITY_UNIT, model.dtype) for model, length in lengths.items()
+        cache_bytes(model.shapes, 1, length + -length % CAPACITY_UNIT, model.dtype, model.feature_shape)
+        for model, length in lengths.items()
     )
 
 
@@ -177,7 +178,7 @@ def load_target_head(target: LanguageModel, config: EngineConfig) -> LoadedHead 
     """The configured head, if its proposer is wanted; the target is tapped for it. Raises ModelError if it is none, or
     another target's.
     """
-    if config.head == "none" or not config.asks_head:
+    if not config.asks_head:
         if config.proposers == "head":
             raise ConfigError('proposers = "head" needs a head: set head to the folder of one.')
         return None

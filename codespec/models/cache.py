@@ -67,7 +67,7 @@ class KVCache:
                 self.values[layer] = _zeros((made, heads, capacity, value_size), dtype, device)
             self.features = _zeros((made, capacity, *features), dtype, device) if features else None
         except (RuntimeError, MemoryError, OSError, OverflowError) as error:
-            size = cache_bytes(shapes, made, capacity, dtype) / 2**20
+            size = cache_bytes(shapes, made, capacity, dtype, features) / 2**20
             raise ModelError(
                 f"{size:.0f} MiB for {slots} cache slots of {capacity} tokens do not fit in memory: "
                 "lower max_batch or context."
@@ -127,12 +127,16 @@ class KVCache:
     def nbytes(self) -> int:
         """Bytes of all slots together, without the scratch slot."""
         tensors = [t[: self.slots] for part in (self.keys, self.values) for t in part.values()]
+        tensors += [] if self.features is None else [self.features[: self.slots]]
         return sum(t.numel() * t.element_size() for t in tensors)
 
 
-def cache_bytes(shapes: dict[int, LayerShape], slots: int, capacity: int, dtype: torch.dtype) -> int:
-    """Bytes that a cache of these shapes would take."""
+def cache_bytes(
+    shapes: dict[int, LayerShape], slots: int, capacity: int, dtype: torch.dtype, features: Sequence[int] = ()
+) -> int:
+    """Bytes that a cache of these shapes, with `features` (layers, size), would take."""
     per_position = sum(heads * (key_size + value_size) for heads, key_size, value_size in shapes.values())
+    per_position += math.prod(features) if features else 0
     return per_position * slots * capacity * dtype.itemsize
 
 

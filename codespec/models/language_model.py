@@ -115,6 +115,11 @@ class LanguageModel:
         self.taps = taps
 
     @property
+    def feature_shape(self) -> tuple[int, ...]:
+        """Tapped layers and their width; empty if none is tapped."""
+        return (len(self.taps.layers), self.taps.width) if self.taps is not None else ()
+
+    @property
     def features(self) -> Tensor:
         """What the tapped layers put out in the last forward: [rows, layers, hidden], in the model's dtype."""
         assert self._features is not None, "no layer is tapped, or nothing was computed since"
@@ -127,14 +132,14 @@ class LanguageModel:
         self._broadcast("allocate", slots, capacity, graph_rows)
         self._runner = self.cache = self._shared = None  # freed before anything new is made
         on_device = self.steps == "device"
-        kept = (len(self.taps.layers), self.taps.width) if self.taps is not None else ()
-        self.cache = KVCache(self.shapes, slots, capacity, self.dtype, self.device, scratch=on_device, features=kept)
+        self.cache = KVCache(
+            self.shapes, slots, capacity, self.dtype, self.device, scratch=on_device, features=self.feature_shape
+        )
         if self._rotary is not None:
             self._frequencies = SlotFrequencies(self._rotary, slots + 1, self.device)
         if on_device:
             if self.taps is not None:
-                size = (graph_rows, len(self.taps.layers), self.taps.width)
-                self._shared = torch.zeros(size, dtype=self.dtype, device=self.device)
+                self._shared = torch.zeros((graph_rows, *self.feature_shape), dtype=self.dtype, device=self.device)
             tile = tile_positions(self.groups)
             self._runner = StepRunner(self._run_on_device, self.cache, tile, self.device, graph_rows)
 

@@ -119,7 +119,7 @@ def step_claims(need: Need, graph_rows: int) -> list[Claim]:
     model, name = need.model, need.model.spec.name
     capacity, buckets = _buckets(need, graph_rows)
     step = step_bytes(model, max(need.rows, *buckets.rows, 1), max(need.kept, *buckets.rows, 1), capacity)
-    cache = cache_bytes(model.shapes, need.slots + 1, capacity, model.dtype)
+    cache = cache_bytes(model.shapes, need.slots + 1, capacity, model.dtype, model.feature_shape)
     most = max(buckets.rows, default=0)  # graphs share one memory, which the largest needs
     graphs = len(buckets.largest_first()) * len(model.shapes) * GRAPH_LAYER + graph_bytes(model, most, capacity)
     prompts = f"{need.slots} prompts of {capacity} tokens"

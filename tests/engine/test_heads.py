@@ -12,9 +12,11 @@ import torch
 from codespec.engine.engine import Engine
 from codespec.models.heads.config import KINDS, Kind
 from codespec.models.heads.drafting import HeadRunner, make_runner
+from codespec.models.rows import Rows
 from codespec.proposers.head import HeadProposer, make_proposer
 from codespec.sequence import Cap, Draft, Sequence
 from codespec.types import Completion
+from tests.engine.test_device_steps import device_model
 from tests.pairs import build, model, prompts, run, texts, total, varied_requests
 from tests.random_heads import random_head
 
@@ -144,3 +146,42 @@ def test_a_draft_keeps_to_its_cap_and_to_what_is_spelled(kind: Kind) -> None:
         assert len(ids) <= cap.tokens and all(spelled[token] for token in ids)
         assert b"".join(spelled[token] for token in ids) == draft.text
     assert torch.is_inference_mode_enabled() is False
+
+
+@every_kind
+def test_on_equals_off_over_device_steps(kind: Kind) -> None:
+    """Padding, buckets and static buffers keep a head's features apart, too."""
+    one = device_model("llama", "gpt2", "float32", seed=5)
+    wanted = texts(run(build(one, max_batch=1), varied_requests(), together=False, speculate=False))
+    engine = build(one, head=random_head(one, kind), proposers="head", graph_rows=16)
+    done = run(engine, varied_requests())
+    assert texts(done) == wanted and total(done).by_source[kind].drafted > 50
+    spans = target("llama", "gpt2", "float32")
+    ids = [(7 * place) % 300 for place in range(40)]
+    kept = []
+    for model_ in (one, spans):
+        model_.tap((0, 1))
+        model_.allocate(3, 64, 16)
+        for slot, length in enumerate((9, 40, 5)):
+            model_.admit(slot, length + 3)
+        model_.forward([Rows(0, 0, ids[:9]), Rows(1, 0, ids), Rows(2, 0, ids[:5], keep=0)])
+        model_.forward([Rows(2, 5, ids[5:8], keep=2), Rows(0, 9, ids[9:10])])
+        assert model_.cache is not None and model_.cache.features is not None
+        features = model_.cache.features
+        whole = torch.cat([features[0, :10], features[1, :40], features[2, :8]])
+        torch.testing.assert_close(features[0, :8], features[1, :8], atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(features[2, :8], features[1, :8], atol=1e-4, rtol=1e-4)
+        kept.append(whole)
+    assert float(kept[0].abs().max()) > 0.1
+
+
+def test_several_heads_read_one_target() -> None:
+    """Their layers are tapped together, and each finds its own."""
+    one = target("llama", "gpt2", "float32")
+    one.tap((1,))
+    one.tap((0, 1))
+    assert one.taps is not None and sorted(one.taps.layers) == [0, 1]
+    wanted = texts(plain("llama", "gpt2", "float32"))
+    for kind in KINDS:
+        engine = engine_with_head(kind, "llama", "gpt2", "float32")
+        assert texts(run(engine, varied_requests())) == wanted

@@ -113,7 +113,8 @@ def read(target: LanguageModel, head: LoadedHead) -> tuple[list[int], Tensor]:
     target.allocate(2, 128)
     target.admit(0, LENGTH)
     target.forward([Rows(0, 0, ids[:-1])])
-    return ids, target.features.clone()
+    assert target.taps is not None
+    return ids, target.features[:, [target.taps.layers.index(layer) for layer in head.config.layers]]
 
 
 class Reference:
