@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 import torch
@@ -16,6 +16,7 @@ import torch
 from codespec.config import EngineConfig
 from codespec.engine.load import assemble
 from codespec.models.language_model import LanguageModel
+from codespec.progress import StageBar
 from codespec.speculation.policy import FixedLength
 from codespec.text.tokenizer import TextTokenizer
 from codespec.training.distill.lessons import batch, make_lesson
@@ -23,8 +24,10 @@ from codespec.training.distill.places import Place, request_at
 from codespec.training.distill.student import Student
 from codespec.training.distill.teacher import Expected
 from codespec.training.distill.texts import DistillationExample, to_example
+from codespec.types import Completion
 
-LENGTH = 8  # target tokens of a draft
+LENGTH = 4  # target tokens of a draft: what pays on a processor
+TOKENS = 64  # of a text that is measured
 BATCH = 8
 
 
@@ -42,7 +45,9 @@ class Measured:
         return self.accepted / max(1, self.rounds)
 
 
-def measure(target: LanguageModel, drafter: LanguageModel | None, places: Sequence[Place], threads: int) -> Measured:
+def measure(
+    target: LanguageModel, drafter: LanguageModel | None, places: Sequence[Place], threads: int, bar: StageBar
+) -> Measured:
     """Complete greedily at all places with drafts of LENGTH target tokens by the drafter alone."""
     fixed = EngineConfig(
         proposers="draft_model",
@@ -56,7 +61,11 @@ def measure(target: LanguageModel, drafter: LanguageModel | None, places: Sequen
     engine = assemble(target, drafter, fixed)
     engine.policy = FixedLength(LENGTH)
     requests = [request_at(place, number, seed=0, sampled=0.0) for number, place in enumerate(places)]
-    done = engine.complete(requests)
+    requests = [replace(request, max_tokens=min(request.max_tokens, TOKENS)) for request in requests]
+    done = list[Completion]()
+    for start in range(0, len(requests), BATCH):
+        done += engine.complete(requests[start : start + BATCH])
+        bar.update(len(done) / len(requests), f"{len(done)} texts")
     texts = [to_example(request, one) for request, one in zip(requests, done, strict=True) if one.text]
     return Measured(sum(one.stats.accepted for one in done), sum(one.stats.rounds for one in done), texts)
 

@@ -133,10 +133,14 @@ class _Run:
 
     def _measure(self, drafter: LanguageModel | None, places: Places) -> dict[str, Measured]:
         self._teacher = None  # its slots are taken
-        return {
-            kind: measure(self.target, drafter, found, self.settings.threads)
-            for kind, found in (("here", places.here), ("elsewhere", places.elsewhere))
+        bar, threads, began = StageBar("measure"), self.settings.threads, self.work.seconds
+        found = {
+            "here": measure(self.target, drafter, places.here, threads, bar),
+            "elsewhere": measure(self.target, drafter, places.elsewhere, threads, bar),
         }
+        rates = ", ".join(f"{one.a_round:.3f} {kind}" for kind, one in found.items())
+        bar.note(f"accepted a round: {rates}; {self.work.seconds - began:.0f} s")
+        return found
 
     def _load(self, name: str) -> LanguageModel:
         return load_drafter(name, self.settings.device, "float32")

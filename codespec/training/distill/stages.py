@@ -24,7 +24,7 @@ from codespec.training.distill.work import WorkFolder
 PLACES_A_MINUTE = 60  # no machine that this is meant for writes more
 READ_TIMES = 4  # places that are read for each at which something is written
 REHEARSED = 5  # one place in so many is in general code, so that nothing is forgotten
-HERE, ELSEWHERE = 48, 32  # places to measure at
+HERE, ELSEWHERE = 40, 24  # places to measure at
 PART = 128  # texts that are read in one part
 
 
