@@ -187,7 +187,7 @@ class LanguageModel:
         runner = self._runner if cached else None
         logits = runner.run(batch) if runner is not None else self._run_spans(batch, cache)
         if cache is not None:
-            if self.taps is not None:
+            if self._features is not None:
                 cache.keep_features(batch, self._take_features(sum(len(rows.ids) for rows in batch)))
             for rows in batch:
                 cache.lengths[rows.slot] = rows.end

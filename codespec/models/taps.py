@@ -29,9 +29,13 @@ class Taps:
         if layer in self._wanted:
             self._kept[layer] = rows if fed is None else rows + fed
 
-    def take(self, dtype: torch.dtype) -> Tensor:
-        """What the last forward kept: [N, layers, width]."""
+    def take(self, dtype: torch.dtype) -> Tensor | None:
+        """What the last forward kept: [N, layers, width]; None where it went through a part of the layers only, as when
+        shapes of call are tried.
+        """
         kept, self._kept = self._kept, {}
+        if len(kept) < len(self.layers):
+            return None
         return torch.stack([kept[layer].to(dtype) for layer in self.layers], dim=1)
 
 

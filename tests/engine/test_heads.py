@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from codespec.config import STARTER
 from codespec.engine.engine import Engine
+from codespec.errors import ConfigError, ModelError
+from codespec.models.heads.checkpoint import save_head
 from codespec.models.heads.config import KINDS, Kind
 from codespec.models.heads.drafting import HeadRunner, make_runner
+from codespec.models.loader import load_model
 from codespec.models.rows import Rows
 from codespec.proposers.head import HeadProposer, make_proposer
 from codespec.sequence import Cap, Draft, Sequence
@@ -185,3 +190,29 @@ def test_several_heads_read_one_target() -> None:
     for kind in KINDS:
         engine = engine_with_head(kind, "llama", "gpt2", "float32")
         assert texts(run(engine, varied_requests())) == wanted
+
+
+@every_kind
+def test_the_starter_target_with_a_head_of_the_settings(kind: Kind, tmp_path: Path) -> None:
+    starter = load_model(str(STARTER / "target"), exact=False)
+    head = random_head(starter, kind)
+    for name, data in save_head(head.config, head.network, head.ids, name="starter").items():
+        (tmp_path / name).write_bytes(data)
+    settings = {"target": str(STARTER / "target"), "learn": False, "warmup": 0, "max_batch": 4, "threads": 1}
+    requests = [replace(request, n=1) for request in varied_requests()]
+    plain_ = Engine.load(**settings, drafter=None)
+    wanted = texts(run(plain_, requests, together=False, speculate=False))
+    for proposers, policy in (("head", "fixed:4"), ("chain", "cost+syntax")):
+        engine = Engine.load(**settings, head=str(tmp_path), proposers=proposers, policy=policy)
+        done = run(engine, requests)
+        assert texts(done) == wanted
+        if proposers == "head":
+            assert total(done).by_source[kind].drafted
+    drafter = str(STARTER / "drafter")
+    with pytest.raises(ModelError, match="was trained for another target"):
+        Engine.load(**{**settings, "target": drafter}, drafter=None, head=str(tmp_path))
+
+
+def test_the_proposer_head_needs_a_head() -> None:
+    with pytest.raises(ConfigError, match="needs a head"):
+        Engine.load(target=str(STARTER / "target"), drafter=None, proposers="head")

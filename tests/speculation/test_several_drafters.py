@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from codespec.sequence import Candidates, Verdict
+from codespec.sequence import Candidates
 from codespec.speculation.acceptance_model import AcceptanceModel
 from codespec.speculation.cost_model import CostTable, StepCosts
 from codespec.speculation.cost_policy import CostPolicy
@@ -59,7 +59,7 @@ def test_another_one_is_tried_now_and_then() -> None:
         tried += source == "eagle3"
         found = drafted(source, min(8, cap.of(source).tokens)) if source else Candidates()
         (kept,) = rule.trim([made], [found])
-        judged = verdict(kept, 6) if kept.ids or kept.left_out else Verdict(0, (999,))
+        judged = verdict(kept, min(6, len(kept.ids) + len(kept.left_out)))
         grow(made, judged)
         rule.observe(made, kept, judged)
     assert 0 < tried < 150
