@@ -43,7 +43,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (f"complete {PLACE} --dtype float8", "choose from 'float32', 'bfloat16', 'float16'"),
         (f"complete {PLACE} --drafter-dtype int8", "choose from 'float32', 'bfloat16', 'float16'"),
         (f"complete {PLACE} --mode slow", "choose from 'exact', 'fast'"),
-        (f"complete {PLACE} --proposers luck", "choose from 'chain', 'suffix', 'draft_model'"),
+        (f"complete {PLACE} --proposers luck", "choose from 'chain', 'prediction', 'suffix', 'head', 'draft_model'"),
         ("check --bogus", "unrecognized arguments: --bogus; see `codespec check --help`."),
         ("check --tar x", "unrecognized arguments: --tar x;"),
         ("train", "see `codespec train --help`."),
@@ -150,7 +150,7 @@ def test_distilling(line: str, words: str, command: Command) -> None:
     ("toml", "words"),
     [
         ("threads = ", "c.toml is not valid TOML (Invalid value (at"),
-        ("thread = 2", "Unknown setting thread in c.toml: known are model, target, drafter, device"),
+        ("thread = 2", "Unknown setting thread in c.toml: known are model, target, drafter, head, device"),
         ("[engine]\nthreads = 2", "Unknown setting engine in c.toml"),
         ('threads = "2"', "threads in c.toml = '2': it must be a whole number."),
         ("threads = 2.0", "threads in c.toml = 2.0: it must be a whole number."),

@@ -30,7 +30,15 @@ def test_status_names_the_daemon_and_its_models() -> None:
             status = await client.status()
             url = f"http://127.0.0.1:{fake.port}"
             daemon = {"url": url, "page": f"{url}/", "state": "ready", "message": "", "version": "0"}
-            models = {"target": "big", "drafter": "small", "model": "", "offer": None, "names": [], "warning": ""}
+            models = {
+                "target": "big",
+                "drafter": "small",
+                "model": "",
+                "offer": None,
+                "names": [],
+                "warning": "",
+                "outcomes": False,
+            }
             assert status["daemon"] == {**daemon, **models}
             assert status["last"] is None and status["counters"]["lastMs"] is None
             assert not fake.asked, "looking asks for no completion"
