@@ -113,16 +113,17 @@ def time_rows(model: LanguageModel, counts: Sequence[int], context: int) -> floa
     parts = [Rows(slot, context, [slot + 1] * rows, keep=rows) for slot, rows in enumerate(counts)]
     for part in parts:
         model.admit(part.slot, context + len(part.ids), context)
-    _finish(model)
+    finish(model.device)
     began = time.perf_counter()
     model.forward(parts)
-    _finish(model)
+    finish(model.device)
     return time.perf_counter() - began
 
 
-def _finish(model: LanguageModel) -> None:
-    if model.device.type == "cuda":
-        torch.cuda.synchronize(model.device)
+def finish(device: torch.device) -> None:
+    """Waits until what was begun on a device is done, so that a clock may be read."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 def time_prompt(model: LanguageModel, length: int, chunk: int) -> float:

@@ -130,7 +130,7 @@ class CostTable:
     def from_dict(cls, values: Mapping[str, Any]) -> CostTable:
         """Reads what `as_dict` wrote. Raises ValueError, TypeError or KeyError for anything else."""
         drafters = {str(name): ForwardCost.from_dict(found) for name, found in values["drafters"].items()}
-        whole = tuple(str(name) for name in values["whole"])
+        whole = tuple(str(name) for name in values.get("whole", ()))  # tables from before there were heads have none
         return cls(ForwardCost.from_dict(values["target"]), drafters, _curve(values["retokenize"]), whole)
 
 

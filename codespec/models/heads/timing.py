@@ -11,7 +11,7 @@ from statistics import median
 import torch
 
 from codespec.models.heads.drafting import HeadRunner, Reading
-from codespec.models.timing import LONG, SHORT, Shape
+from codespec.models.timing import LONG, SHORT, Shape, finish
 
 READS = (1, 2, 4, 16, 64)  # positions that one text has to read
 BATCHES = (2, 4, 8, 16)
@@ -44,13 +44,8 @@ def _time_first(runner: HeadRunner, shape: Shape) -> float:
     rows, batch, context = shape
     ids = [1] * (context + 1)
     readings = [Reading(slot, ids, context - rows // batch) for slot in range(batch)]
-    _finish(runner)
+    finish(runner.device)
     began = time.perf_counter()
     runner.first(readings)
-    _finish(runner)
+    finish(runner.device)
     return time.perf_counter() - began
-
-
-def _finish(runner: HeadRunner) -> None:
-    if runner.device.type == "cuda":
-        torch.cuda.synchronize(runner.device)
