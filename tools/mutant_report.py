@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from codespec.models.processor import processor
@@ -12,16 +13,23 @@ from codespec.models.processor import processor
 COMMAND = "make mutants"
 
 
-def write_report(file: Path, head: Mapping[str, Any], verdicts: Sequence[Mapping[str, Any]]) -> None:
+Judged = Mapping[tuple[str, int, str], str]  # file, line and fault: why no test can notice it
+
+
+def write_report(
+    file: Path, head: Mapping[str, Any], verdicts: Sequence[Mapping[str, Any]], judged: Judged = MappingProxyType({})
+) -> None:
     """FILE as JSON, and the same beside it to be read."""
-    content = {"command": COMMAND, **head, "processor": processor().label, **summary(verdicts)}
+    content = {"command": COMMAND, **head, "processor": processor().label, **summary(verdicts, judged)}
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     file.with_suffix(".md").write_text(as_markdown(content), encoding="utf-8")
 
 
-def summary(verdicts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """How many were tried and caught by room, the planted ones one by one, and of the others those that survived."""
+def summary(verdicts: Sequence[Mapping[str, Any]], judged: Judged = MappingProxyType({})) -> dict[str, Any]:
+    """How many were tried and caught by room, the planted ones one by one, and of the others those that survived, with
+    the reason where no test can notice one. Shares are of the sample: of all, and of those that can be noticed.
+    """
     rooms: dict[str, dict[str, Any]] = {}
     for verdict in verdicts:
         room = rooms.setdefault(verdict["room"], {"tried": 0, "caught": 0})
@@ -29,11 +37,15 @@ def summary(verdicts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         room["caught"] += bool(verdict["caught_by"])
     sampled = [room for name, room in rooms.items() if name != "planted"]
     tried, caught = (sum(room[key] for room in sampled) for key in ("tried", "caught"))
+    survivors = [verdict for verdict in verdicts if not verdict["caught_by"]]
+    why = [judged.get((verdict["file"], verdict["line"], verdict["name"]), "") for verdict in survivors]
+    noticeable = tried - sum(map(bool, why))
     return {
         "rooms": rooms,
         "share": round(caught / tried, 3) if tried else None,
+        "share_of_noticeable": round(caught / noticeable, 3) if noticeable else None,
         "planted": [_short(verdict) for verdict in verdicts if verdict["room"] == "planted"],
-        "survivors": [_short(verdict) for verdict in verdicts if not verdict["caught_by"]],
+        "survivors": [{**_short(verdict), "why": reason} for verdict, reason in zip(survivors, why, strict=True)],
     }
 
 
@@ -43,7 +55,10 @@ def _short(verdict: Mapping[str, Any]) -> dict[str, Any]:
 
 def as_markdown(content: Mapping[str, Any]) -> str:
     """The report as a page."""
-    share = "" if content["share"] is None else f" {content['share']:.0%} of the sample were caught."
+    share = ""
+    if content["share"] is not None and content["share_of_noticeable"] is not None:
+        share = f" {content['share']:.0%} of the sample were caught, "
+        share += f"{content['share_of_noticeable']:.0%} of those that a test can notice."
     lines = [
         "# Planted faults, and who notices",
         "",
@@ -64,9 +79,12 @@ def as_markdown(content: Mapping[str, Any]) -> str:
         "",
         "## Survivors",
         "",
-        "| where | fault |",
-        "|---|---|",
-        *(f"| {each['file']}:{each['line']} | {_cell(each['name'])} |" for each in content["survivors"]),
+        "| where | fault | why no test can notice it |",
+        "|---|---|---|",
+        *(
+            f"| {each['file']}:{each['line']} | {_cell(each['name'])} | {each['why']} |"
+            for each in content["survivors"]
+        ),
     ]
     return "\n".join(lines) + "\n"
 

@@ -32,6 +32,7 @@ from tools.tree_copy import Copy
 
 ROOT = Path(__file__).resolve().parent.parent
 PLANTED = ROOT / "tools" / "planted_faults.toml"
+JUDGED = ROOT / "tools" / "judged_faults.toml"
 KNOWN = ROOT / ".out" / "mutants.jsonl"
 ROOMS = {
     "server": ("codespec/server", "tests/server"),
@@ -120,6 +121,18 @@ def near_tests(room: str, file: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         is_near = called or named.search(path.read_text(encoding="utf-8"))
         (near if is_near else rest).append(str(path.relative_to(ROOT)))
     return tuple(near), tuple(rest)
+
+
+def judged_faults() -> dict[tuple[str, int, str], str]:
+    """Why no test can notice a fault, by its file, line and name; MutantsError for one whose line is not there once."""
+    found = {}
+    for entry in tomllib.loads(JUDGED.read_text(encoding="utf-8"))["fault"]:
+        source = (ROOT / entry["file"]).read_text(encoding="utf-8").splitlines()
+        lines = [number for number, line in enumerate(source, 1) if entry["line"] in line]
+        if len(lines) != 1:
+            raise MutantsError(f"{entry['file']} does not hold {entry['line']!r} once: mend {JUDGED.name}.")
+        found[entry["file"], lines[0], entry["name"]] = entry["why"]
+    return found
 
 
 class Runner:
@@ -236,6 +249,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         faults = planted_faults(options.planted)
+        judged = judged_faults()
         rooms = [sampled_faults(room, options.sample, options.seed) for room in options.rooms.split(",") if room]
         # by turns: what there is time for is of all rooms
         faults += [fault for turn in zip_longest(*rooms) for fault in turn if fault]
@@ -249,7 +263,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.json:
         commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
         head = {"seed": options.seed, "commit": commit.stdout.strip(), "date": time.strftime("%Y-%m-%d")}
-        write_report(options.json, head, [asdict(verdict) for verdict in verdicts])
+        write_report(options.json, head, [asdict(verdict) for verdict in verdicts], judged)
     survivors = [verdict for verdict in verdicts if not verdict.caught_by]
     print(f"{len(verdicts) - len(survivors)} caught, {len(survivors)} survived")
     return 1 if any(verdict.room == "planted" for verdict in survivors) else 0

@@ -65,7 +65,8 @@ def find_mutants(file: str, source: bytes) -> list[Mutant]:
 
 class _Finder(ast.NodeVisitor):
     """Walks a module. What is inside an f-string has no place of its own in every Python; annotations decide nothing;
-    decorators mostly declare (whether a dataclass is frozen shows only where somebody writes to it): all are left out.
+    decorators mostly declare (whether a dataclass is frozen shows only where somebody writes to it); zip's
+    `strict=` shows only beside another fault: all are left out.
     """
 
     def __init__(self, file: str, source: bytes) -> None:
@@ -138,6 +139,11 @@ class _Finder(ast.NodeVisitor):
         """The first `and` or `or`."""
         self._turn(node.values[0], node.values[1], {"and": "or", "or": "and"}, "and/or")
         self.generic_visit(node)
+
+    def visit_keyword(self, node: ast.keyword) -> None:
+        """The value."""
+        if node.arg != "strict":
+            self.visit(node.value)
 
     def visit_Expr(self, node: ast.Expr) -> None:
         """A call for its effect."""

@@ -201,6 +201,8 @@ def test_the_starter_target_with_a_head_of_the_settings(kind: Kind, tmp_path: Pa
     settings = {"target": str(STARTER / "target"), "learn": False, "warmup": 0, "max_batch": 4, "threads": 1}
     requests = [replace(request, n=1) for request in varied_requests()]
     plain_ = Engine.load(**settings, drafter=None)
+    assert "draft_model" not in plain_.proposer.names
+    assert "draft_model" in Engine.load(**settings, drafter=str(STARTER / "drafter")).proposer.names
     wanted = texts(run(plain_, requests, together=False, speculate=False))
     for proposers, policy in (("head", "fixed:4"), ("chain", "cost+syntax")):
         engine = Engine.load(**settings, head=str(tmp_path), proposers=proposers, policy=policy)

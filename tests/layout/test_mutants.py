@@ -13,7 +13,7 @@ import pytest
 from tests.server.daemons import wait_for
 from tools import mutants
 from tools.mutant_report import summary, write_report
-from tools.mutants import ROOMS, near_tests, planted_faults, sampled_faults
+from tools.mutants import ROOMS, judged_faults, near_tests, planted_faults, sampled_faults
 from tools.mutations import find_mutants
 from tools.tree_copy import Copy
 
@@ -31,7 +31,7 @@ def f(x: "int" = 0) -> bool:
         break
     if not x and x < LIMIT:
         print(f"{x > 1}")
-    return [y for y in (x, 7) if y is not None] != []
+    return [y for y, _ in zip((x, 7), (), strict=True) if y is not None] != []
 
 
 @declared(frozen=True)
@@ -78,6 +78,12 @@ def test_every_planted_fault_stands_in_its_file_and_has_its_tests() -> None:
     for fault in faults:
         assert fault.text != (ROOT / fault.file).read_bytes()
         assert all((ROOT / test).is_file() for tests in fault.tests for test in tests), fault.name
+
+
+def test_every_judged_fault_can_be_made_and_has_a_reason() -> None:
+    for (file, line, name), why in judged_faults().items():
+        found = [(each.line, each.name) for each in find_mutants(file, (ROOT / file).read_bytes())]
+        assert (line, name) in found and why
 
 
 @pytest.mark.parametrize("room", ROOMS)
@@ -155,14 +161,16 @@ def test_the_table(tmp_path: Path) -> None:
     ]
     assert summary(verdicts)["share"] == 0.5 and summary([])["share"] is None
     file = tmp_path / "docs" / "mutants.json"
-    write_report(file, {"seed": 0, "commit": "abc", "date": "today"}, verdicts)
+    judged = {("f.py", 2, "c"): "it is the same", ("f.py", 3, "c"): "another line"}
+    write_report(file, {"seed": 0, "commit": "abc", "date": "today"}, verdicts, judged)
     found = json.loads(file.read_text(encoding="utf-8"))
     assert found["rooms"] == {
         name: {"tried": 1, "caught": int(name != "server")} for name in ("planted", "server", "lsp")
     }
     assert [each["name"] for each in found["survivors"]] == ["c"] and found["processor"]
     page = file.with_suffix(".md").read_text(encoding="utf-8")
-    assert "| a \\| b | t |" in page and "| f.py:2 | c |" in page and "50% of the sample" in page
+    assert "| a \\| b | t |" in page and "| f.py:2 | c | it is the same |" in page
+    assert "50% of the sample were caught, 100% of those" in page
 
 
 def test_what_was_caught_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

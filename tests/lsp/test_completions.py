@@ -119,3 +119,21 @@ def test_a_text_that_grew_is_the_same_suggestion() -> None:
     acceptance.show("u", [suggested(1, TEXT)], 5)
     acceptance.edited("u", WHOLE)
     assert (counters.shown, counters.accepted, counters.acceptance) == (1, 1, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("edit", "lost"),
+    [
+        (Edit(13, "nd", ""), False),
+        (Edit(10, "app", ""), True),
+        (Edit(8, "(xappen", ""), True),
+        (Edit(14, "d", "x"), True),
+        (Edit(2, "ab", ""), True),
+    ],
+    ids=["its end", "its middle", "more than was typed", "replaced", "elsewhere"],
+)
+def test_only_the_end_of_what_was_typed_can_be_taken_back(edit: Edit, lost: bool) -> None:
+    typed_prefix = TypedPrefix(10)
+    typed_prefix.follow(Edit(10, "", "appen"), TEXT)
+    typed_prefix.follow(edit, TEXT)
+    assert (typed_prefix.lost, typed_prefix.tip) == (lost, 15 if lost else 13)

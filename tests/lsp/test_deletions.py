@@ -6,7 +6,7 @@ import random
 
 import pytest
 from codespec_lsp.buffer import Edit
-from codespec_lsp.deletions import MOST_PLACES, MOST_TEXT, MOST_TYPED, Deletions
+from codespec_lsp.deletions import LEAST, MOST_PLACES, MOST_TEXT, MOST_TYPED, Deletions
 from codespec_lsp.documents import path_of
 
 from tests.lsp.conversation import URI, Editor, replacement, run
@@ -79,6 +79,9 @@ def test_a_selection_that_is_typed_over() -> None:
 
 
 def test_too_little_or_too_far_is_no_guess() -> None:
+    made = Text("x" * 500 + "abc defg")
+    made.replace(503, 5)
+    assert made.draft(503) == " defg", f"{LEAST} characters"
     made = Text("x" * 500 + "abc def")
     made.replace(503, 4)
     assert made.draft(503) == "", "three characters"

@@ -22,6 +22,7 @@ from tests.lsp.fake_daemon import talking
 RULES = Rules(frozenset(), Patterns(()), IgnoreFiles())
 READ, NAMED_BY = exclusions.read_regular, exclusions._named_by
 NAMES = ["a", "a", "a", "b", "b", "ab", "a.py", "b.log", "[x]", "x y", "!a", "#b", "é", "bab", "]", "-"]
+NAMES += ["-b", "b-", "]b"]
 LINES = ["a", "/a", "a/", "*.py", "!*.py", "a/**", "**/b", "a/*/b", "!a", "?", "[ab]", "[!a]", "\\!a", "\\#b", "#b"]
 LINES += [
     "/a",
@@ -58,6 +59,8 @@ LINES += [
     "a/[!b]*/[a-]",
     "a\\/b",
     "*.p[xyz]",
+    "[a-]b",
+    "[b-]*",
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -171,6 +172,7 @@ def test_a_newer_question_ends_the_older() -> None:
             client.type(2, 0, 4, "a")
             _, second = client.ask(0, 5)
             assert (await first)["error"]["code"] == -32801
+            assert (await client.status())["counters"]["superseded"] == 1
             await fake.asked[0].gone.wait()
             asked = await fake.question(2)
             asked.say("b")
@@ -258,6 +260,24 @@ def test_who_asks_gets_alternatives() -> None:
             assert [item["insertText"] for item in items] == ["x = b", "x = c"]
             assert len(await client.items(0, 4)) == 1, "an automatic question gets the best one"
             assert len(fake.asked) == 2
+
+    run(scenario())
+
+
+def test_alternatives_end_when_something_is_typed() -> None:
+    """The best one goes on while what is typed agrees with it; for the others the place is gone."""
+
+    async def scenario() -> None:
+        async with talking(alternatives=3) as (client, fake):
+            client.open("x = \n")
+            client.ask(0, 4, trigger=1)
+            both = [await fake.question(1), await fake.question(2)]
+            best, others = sorted(both, key=lambda question: "n" in question.body)
+            best.say("foo")
+            await asyncio.sleep(0.05)  # or what is typed meets a text that says nothing yet
+            client.type(2, 0, 4, "f")
+            await others.gone.wait()
+            assert not best.gone.is_set()
 
     run(scenario())
 

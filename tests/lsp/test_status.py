@@ -52,6 +52,24 @@ def test_status_names_the_daemon_and_its_models() -> None:
     run(scenario())
 
 
+def test_what_an_edit_does_not_show_the_items_command_tells() -> None:
+    """One character could be a key: only the command says that it was a suggestion, which is counted once."""
+
+    async def scenario() -> None:
+        async with talking() as (client, fake):
+            client.open("x = \n")
+            fake.script = ["1"]
+            (item,) = await client.items(0, 4)
+            client.type(2, 0, 4, "1")
+            assert (await client.status())["counters"]["accepted"] == 0
+            for arguments in ([], [7], ["of another server"], item["command"]["arguments"]):
+                await client.request("workspace/executeCommand", {**item["command"], "arguments": arguments})
+            await client.request("workspace/executeCommand", item["command"])
+            assert (await client.status())["counters"]["accepted"] == 1
+
+    run(scenario())
+
+
 def test_status_without_a_daemon() -> None:
     async def scenario() -> None:
         async with talking(url="http://127.0.0.1:1") as (client, _):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -9,6 +11,7 @@ from codespec.sequence import Candidates, Sequence
 from codespec.text.streaming import StopFinder
 from codespec.types import CompletionRequest
 from codespec.verify.acceptance import MatchRule
+from codespec.verify.device_sampling import DeviceSampler
 from codespec.verify.verifier import Turn, Verifier
 from tests.parrot import Parrot
 from tests.toy_tokenizers import toy_tokenizer
@@ -93,3 +96,20 @@ def test_held_bytes_bind_each_row() -> None:
     assert [tokenizer.token_bytes[number] for number in first.allowed] == [b"a"]
     assert [tokenizer.token_bytes[number] for number in second.allowed] == [b"b"]
     assert third.allowed is None is fourth.allowed
+
+
+@pytest.mark.parametrize("drawn", [(), (0,), (1,), (0, 1)], ids=["none", "the first", "the second", "both"])
+def test_choices_on_the_device_are_of_those_rows_that_are_not_judged_by_rejection(drawn: tuple[int, ...]) -> None:
+    """The rows of a draft with chances lie between the others' in the batch's logits."""
+    parrot = Parrot(toy_tokenizer("bytes"), PREFIX + SAID)
+    verifier = Verifier(parrot, MatchRule())
+    verifier.device_sampler = DeviceSampler(parrot.token_bytes, parrot.device)
+    turns = []
+    for slot, count in enumerate((2, 3)):
+        ids = tuple(said(parrot, count))
+        row = np.full(len(parrot.token_bytes), 1e-9, np.float32)
+        chances = tuple(np.where(np.arange(row.size) == number, 1.0, row).astype(np.float32) for number in ids)
+        sequence = sequence_of(parrot, slot, temperature=0.01 if slot in drawn else 0.0, rule="rejection")
+        turns.append(Turn(sequence, sequence.num_pending, Candidates(ids, chances=chances if slot in drawn else ())))
+    for turn, verdict in zip(turns, verifier.accept(turns, verifier.verify(turns)), strict=True):
+        assert verdict is not None and list(verdict.committed) == said(parrot, len(turn.candidates.ids) + 1)

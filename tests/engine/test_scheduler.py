@@ -1,0 +1,46 @@
+"""Who reads how much of its prompt in a step: short prompts go first, and the oldest is never held up by them."""
+
+from __future__ import annotations
+
+import pytest
+
+from codespec.engine.scheduler import OLDEST_SHARE, Scheduler
+from codespec.sequence import Sequence
+from codespec.text.streaming import StopFinder
+from codespec.types import CompletionRequest
+from tests.parrot import Parrot
+from tests.toy_tokenizers import toy_tokenizer
+
+CHUNK, LONG, SHORT = 40, 400, 39
+LEAST_SHARE = 4  # the promise: a quarter of what is read is the oldest prompt's
+
+
+def reader(parrot: Parrot, length: int) -> Sequence:
+    """A sequence whose prompt has so many ids."""
+    text = "x" * length
+    ids = parrot.tokenizer.encode(text)
+    assert len(ids) == length
+    return Sequence(CompletionRequest(prefix=text), 0, ids, text.encode(), b"", True, frozenset(), StopFinder())
+
+
+@pytest.mark.parametrize("company", [1, 3])
+def test_a_long_prompt_is_read_beside_any_number_of_short_ones(company: int) -> None:
+    """Short prompts come in every step, and would fill all of them."""
+    assert OLDEST_SHARE == LEAST_SHARE
+    parrot = Parrot(toy_tokenizer("bytes"), "")
+    scheduler = Scheduler(parrot, max_batch=8, prefill_chunk=CHUNK, slots=8)
+    oldest = reader(parrot, LONG)
+    scheduler.add(oldest)
+    steps = 0
+    while oldest.cached < LONG - 1:
+        steps += 1
+        assert steps <= LEAST_SHARE * LONG / CHUNK + 1, "it starves"
+        for _ in range(company):
+            scheduler.add(reader(parrot, SHORT))
+        fed = scheduler.schedule()
+        assert sum(count for sequence, count in fed if sequence.num_pending > 1) <= CHUNK + len(fed)
+        for sequence, count in fed:
+            sequence.cached += count
+        for sequence in [one for one, _ in fed if one is not oldest and one.num_pending <= 1]:
+            scheduler.remove(sequence)
+    assert steps > LONG / CHUNK, "the short ones had their share too"
