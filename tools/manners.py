@@ -74,6 +74,11 @@ class Judged:
     shown: str
 
     @property
+    def lines(self) -> int:
+        """How many lines show something."""
+        return sum(bool(line.strip()) for line in self.shown.split("\n"))
+
+    @property
     def shape(self) -> str:
         """Nothing, a line or a block."""
         return "nothing" if not self.shown.strip() else "block" if "\n" in self.shown.strip() else "line"
@@ -81,7 +86,7 @@ class Judged:
     @property
     def shape_is_right(self) -> bool:
         """Whether it has the shape that a programmer wants, and no wall of text."""
-        return self.shape == self.place.shape and self.shown.count("\n") < MOST_LINES
+        return self.shape == self.place.shape and self.lines <= MOST_LINES
 
     @property
     def text_is_right(self) -> bool:
