@@ -19,6 +19,7 @@ from codespec.text.filters import (
     end_markers,
     is_worthwhile,
     line_loop,
+    most_lines,
     repeated_line,
     without_overlap,
 )
@@ -35,6 +36,7 @@ MARKERS = (
 
 _TAGS = re.compile("<(?:" + "|".join(re.escape(mark[1:]) for mark in MARKERS if mark[0] == "<") + ")")
 
+MOST_LINES = 12  # that show something, where nobody asked for a shape: more is read by nobody
 LOOKED_AT = 2048  # bytes around the cursor that a completion may repeat
 
 
@@ -67,6 +69,7 @@ class Ending:
         self._markers = StopFinder(markers_beside(prefix, suffix))
         scope = resolve_scope(shape, place, before, self._right)
         self._finder: EndFinder = _finder(place, scope, before, self._right)
+        self._shape = shape
         self._text = bytearray()
         self._checked = 0
         self._looks: list[Look] = []
@@ -104,6 +107,7 @@ class Ending:
             repeated_line(text, self._line, self._below, ended=ended),
             line_loop(text, self._line),
             byte_loop(text, self._checked),
+            *([most_lines(text, MOST_LINES)] if self._shape == "auto" else []),
         ]
         cuts = [cut for cut in (self._finder.cut, *(look.cut for look in self._looks)) if cut]
         if self.cut is None and cuts:

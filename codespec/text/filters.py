@@ -17,6 +17,7 @@ from codespec.text.streaming import StopFinder
 LONGEST_PERIOD, LEAST_LOOP = 32, 48  # bytes of a unit that repeats within a line, and of all its repetitions
 MOST_LINES = 8  # of a block that repeats
 _CLOSING = b")]};,"
+_CLOSING_SIGNS = b")]}>\"'` \t"
 _LOOP = re.compile(rb"([^\n]{1,%d}?)\1{3}" % LONGEST_PERIOD)
 
 
@@ -54,6 +55,17 @@ def repeated_line(text: bytes, line: bytes, below: bytes, *, ended: bool = False
         if end < 0:
             return Look(None, keep if below.startswith(shown.rstrip()) else len(text.rstrip()))
         start = end + 1
+
+
+def most_lines(text: bytes, most: int) -> Look:
+    """Ends behind so many lines that show something."""
+    start = shown = 0
+    while (end := text.find(b"\n", start)) >= 0:
+        shown += bool(text[start:end].strip())
+        if shown == most:
+            return Look(Cut(end + 1, len(text[:end].rstrip()), "it is long enough"), len(text[:end].rstrip()))
+        start = end + 1
+    return Look(None, len(text.rstrip()))
 
 
 def line_loop(text: bytes, line: bytes = b"") -> Look:
@@ -117,12 +129,24 @@ def _run(line: bytes, lag: int) -> int:
 
 
 def without_overlap(text: bytes, right: bytes) -> int:
-    """How much of a finished text is left when the rest of the cursor's line, `right`, is not written twice."""
+    """How much of a finished text is left when the rest of the cursor's line, `right`, or how that begins, is not
+    written twice; nor is a space where one stands there."""
     keep = len(text)
-    while stem := next((one for one in _stems(right) if _ends_with(text[:keep], one)), b""):
-        keep -= len(stem)
+    while size := _overlap(text[:keep], right):
+        keep -= size
         keep = len(text[:keep].rstrip(b" \t")) if right[:1].isspace() else keep
-    return keep
+    return len(text[:keep].rstrip(b" \t")) if right[:1].isspace() else keep
+
+
+def _overlap(text: bytes, right: bytes) -> int:
+    """How many bytes at the end of the text begin the rest of the line, up to the end of a word there."""
+    for stem in _stems(right):
+        for size in range(len(stem), 0, -1):
+            split = _has_word(stem[size - 1 : size]) and _has_word(stem[size : size + 1])
+            says = size == len(stem) or stem[:size].strip(_CLOSING_SIGNS)  # a closer may close what the text opened
+            if says and not split and _ends_with(text, stem[:size]):
+                return size
+    return 0
 
 
 def before_overlap(text: bytes, right: bytes) -> int:

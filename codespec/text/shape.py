@@ -6,12 +6,17 @@ know how the end is found.
 
 from __future__ import annotations
 
+import re
+
 from codespec_grammars import Scope, Surroundings, only_closer_missing
 
 from codespec.types import Shape
 
 _OPENERS = (b":", b"{", b"(", b"[", b",")
 _CLOSERS = b")]};,"
+_QUOTES = ("'", '"', "`")
+_HEAD = re.compile(rb"\s*(?:if|for|switch|while|else)\b")  # a `;` in it ends nothing
+_CALLED = re.compile(r"!?\(|\[")  # behind a name: it is whole, and called or indexed
 
 
 def resolve_scope(shape: Shape, place: Surroundings | None, before: bytes, right: bytes) -> Scope:
@@ -42,14 +47,32 @@ def _by_indent(before: bytes, right: bytes) -> Scope:
 
 def why_not(place: Surroundings | None, before: bytes, right: bytes) -> str:
     """Why no completion is to begin at the cursor, as a clause; "" where one may."""
-    left, after = before.decode("utf-8", "ignore")[-1:], right.decode("utf-8", "ignore")[:1]
-    if _is_word(left) and _is_word(after):
-        return "the cursor is inside a word"
-    if before.endswith((b")", b"]", b"}")) and not (place and place.in_text):
+    left, after = before.decode("utf-8", "ignore")[-1:], right.decode("utf-8", "ignore")
+    in_text = place is not None and place.in_text
+    if _is_word(after[:1]):
+        return "the cursor is inside a word" if _is_word(left) else "a word stands right behind the cursor"
+    if before.endswith((b")", b"]", b"}")) and not in_text:
         return "the cursor is right after a closing bracket"
-    if place and only_closer_missing(place):
+    if place is None or in_text:
+        return ""
+    if _is_word(left) and _CALLED.match(after):
+        return "the name before the cursor is whole: its bracket stands right behind it"
+    if not _is_word(left) and after[:1] in _QUOTES:
+        return "a string stands right behind the cursor"
+    if _is_finished(place, before, right):
+        return "the statement before the cursor is finished"
+    if only_closer_missing(place):
         return "only a closing bracket is missing, and it stands to the right of the cursor"
     return ""
+
+
+def _is_finished(place: Surroundings, before: bytes, right: bytes) -> bool:
+    """Whether the cursor is right behind the `;` that ends a statement: in languages of braces, and not in a head."""
+    if not before.endswith(b";") or right.strip() or "{" not in place.data.block_brackets or place.data.closing_words:
+        return False
+    brackets = place.state.brackets
+    within = bool(brackets) and not brackets[-1][0].block
+    return not within and _HEAD.match(place.line) is None
 
 
 def _is_word(character: str) -> bool:

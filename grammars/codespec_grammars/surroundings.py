@@ -135,8 +135,8 @@ def _find_closed(rules: LexerRules, before: bytes, stack: tuple[Entry, ...], suf
         return ()
     marked = tuple((opener, -index - 2) for index, (opener, _) in enumerate(stack))
     closers = re.compile(b"|".join(re.escape(mark) for mark in {opener.close for opener, _ in stack}))
-    lexer, state = Lexer(rules, suffix), LexState(stack=marked)
     first_line = suffix.find(b"\n") if b"\n" in suffix else len(suffix)
+    lexer, state = Lexer(rules, suffix), LexState(stack=_still_open(marked, suffix[:first_line]))
     for found in list(closers.finditer(suffix))[:MOST_CLOSERS]:
         if found.end() <= state.pos:
             continue
@@ -150,6 +150,14 @@ def _find_closed(rules: LexerRules, before: bytes, stack: tuple[Entry, ...], suf
             state = LexState(state.pos, marked[:index])
         result[index] = Closed.SAME_LINE if found.start() < first_line else Closed.LATER
     return tuple(result)
+
+
+def _still_open(stack: tuple[Entry, ...], right: bytes) -> tuple[Entry, ...]:
+    """The stack without a string that is not closed on its line where it must be, or where only closers of code follow:
+    what stands to the right is code."""
+    last = stack[-1][0]
+    code = not last.multiline or (right.strip() and not right.strip(b" \t\r)]};,"))
+    return stack[:-1] if last.sort == STRING and code and last.close not in right else stack
 
 
 def _closed_by(found: re.Match[bytes], earlier: LexState, now: LexState) -> int | None:

@@ -22,7 +22,8 @@ MOST = 256  # suggestions remembered
 @dataclass(slots=True)
 class Counters:
     """Of one client, since it connected. `shown` counts suggestions that were answered, `accepted` those taken whole,
-    `partly_accepted` those of which only a piece was taken; `milliseconds` are the last requests' times to an answer.
+    `partly_accepted` those of which only a piece was taken, `dismissed` those that other text came instead of,
+    `kept_quiet` requests that got nothing for that reason; `milliseconds` are the last requests' times to an answer.
     """
 
     requests: int = 0
@@ -37,6 +38,8 @@ class Counters:
     accepted: int = 0
     partly_accepted: int = 0
     accepted_characters: int = 0
+    dismissed: int = 0
+    kept_quiet: int = 0
     milliseconds: deque[float] = field(default_factory=lambda: deque(maxlen=512))
 
     @property
@@ -60,6 +63,8 @@ class Counters:
             "accepted": self.accepted,
             "partlyAccepted": self.partly_accepted,
             "acceptedCharacters": self.accepted_characters,
+            "dismissed": self.dismissed,
+            "keptQuiet": self.kept_quiet,
             "acceptance": round(self.acceptance, 4),
             "lastMs": round(self.milliseconds[-1], 1) if times else None,
             "medianMs": round(times[len(times) // 2], 1) if times else None,

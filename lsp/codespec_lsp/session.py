@@ -20,6 +20,7 @@ from codespec_lsp.completer import Completer, CompletionRequest, ContentModified
 from codespec_lsp.completion_items import EditRange
 from codespec_lsp.completions import Completion, Suggestion
 from codespec_lsp.deletions import Deletions
+from codespec_lsp.dismissals import Dismissals
 from codespec_lsp.documents import Document, Documents
 from codespec_lsp.exclusions import Exclusions
 from codespec_lsp.outcomes import Outcomes, Report, outcome_of, stands_in
@@ -55,6 +56,7 @@ class Session:
         self.counters = Counters()
         self._outcomes = Outcomes(self._report, streamer.spawn)
         self.acceptance = Acceptance(self.counters, self._outcomes.take)
+        self.dismissals = Dismissals(self.counters)
         self.streamer = streamer
         self.status = status
         self.completer = Completer(self._generate, tell_more, self.counters, clock)
@@ -99,6 +101,7 @@ class Session:
             self._syntax[uri].edited(edit)
             self._deletions[uri].edited(edit)
             self.acceptance.edited(uri, edit)
+            self.dismissals.edited(uri, edit)
             self.completer.edited(document, edit)
 
     def closed(self, uri: str) -> None:
@@ -109,6 +112,7 @@ class Session:
         self._warm_ups.close(document)
         self.completer.close(document)
         self.acceptance.close(uri)
+        self.dismissals.close(uri)
         self._snippets.forget(uri)
         self.exclusions.forget(uri)
         self._syntax.pop(uri).close()
@@ -179,7 +183,7 @@ class Session:
         await self.exclusions.refresh(self._concerned(request.document))
         reason = self.why_not(request.document)
         self.status.document(reason)
-        if reason:
+        if reason or self._is_quiet(request):
             return []
         settings = self.settings
         budget = settings.invoked_budget_ms if request.explicit else settings.budget_ms
@@ -196,7 +200,17 @@ class Session:
             self.counters.answered += 1
             tip = -1 if request.selected else request.offset  # an entry of a list would come first
             self.acceptance.show(request.document.uri, suggestions, tip)
+            if tip >= 0:
+                self.dismissals.show(request.prompt, suggestions[0].shown, tip)
         return suggestions
+
+    def _is_quiet(self, request: CompletionRequest) -> bool:
+        """Whether nobody asked, and the last suggestions there were dismissed."""
+        if request.explicit:
+            self.dismissals.forgive(request.prompt)
+        quiet = self.dismissals.is_quiet(request.prompt)
+        self.counters.kept_quiet += quiet
+        return quiet
 
     def _position(self, buffer: Buffer, position: types.Position) -> Position:
         return buffer.position(position.line, position.character)

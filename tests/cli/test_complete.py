@@ -177,7 +177,7 @@ def test_places(
 ) -> None:  # fmt: skip
     file = tmp_path / "a.py"
     file.write_bytes(text.encode())
-    done = command("complete", f"{file}:{line}:{column}", *models.flags, "--max-tokens", "4")
+    done = command("complete", f"{file}:{line}:{column}", *models.flags, "--max-tokens", "4", "--shape", "line")
     assert (done.code, done.err) == (0, "")
     assert (requests[0].prefix, requests[0].suffix, requests[0].path) == (prefix, text[len(prefix) :], "a.py")
 

@@ -15,6 +15,7 @@ from codespec.text.filters import (
     end_markers,
     is_worthwhile,
     line_loop,
+    most_lines,
     repeated_line,
     without_overlap,
 )
@@ -26,6 +27,7 @@ FILTERS: dict[str, Callable[[bytes], Look]] = {
     "below": lambda text: repeated_line(text, b"    ", b"    return x"),
     "lines": lambda text: line_loop(text, b"  "),
     "bytes": byte_loop,
+    "most": lambda text: most_lines(text, 3),
 }
 WORDS = st.sampled_from(
     [b"a", b"ab, ", b"</s", b">", b"<|endo", b"ftext|>", b"\n", b"\r\n", b"    return x", b" ", b"x = 1\n"]
@@ -176,3 +178,27 @@ def test_the_rest_of_the_line_is_not_written_twice(text: bytes, right: bytes, le
 def test_what_is_worth_showing() -> None:
     assert all(is_worthwhile(text) for text in (b"x", b"0", b"})\nfoo", "é".encode()))
     assert not any(is_worthwhile(text) for text in (b"", b"})", b" \n", b'"");', b"...", b"{\n}\n"))
+
+
+@pytest.mark.parametrize(
+    ("text", "right", "kept"),
+    [
+        (b"price +", b" + tax", b"price"),
+        (b"first,", b", second)", b"first"),
+        (b"readFile ", b' } from "fs";', b"readFile"),
+        (b"HOME}/bin", b'}/bin"', b"HOME"),
+        (b"!queue.isEmpty()", b") {", b"!queue.isEmpty()"),
+        (b"Vec<String>", b"> = Vec::new();", b"Vec<String>"),
+        (b"x ta", b"tax * 2", b"x ta"),
+        (b"count", b"", b"count"),
+    ],
+)
+def test_how_the_rest_of_the_line_begins_is_not_written_twice(text: bytes, right: bytes, kept: bytes) -> None:
+    assert text[: without_overlap(text, right)] == kept
+
+
+def test_a_text_ends_behind_its_most_lines() -> None:
+    text = b"\n  one\n\n  two\n  three\n"
+    look = most_lines(text, 2)
+    assert look.cut and text[: look.cut.keep] == b"\n  one\n\n  two" and text[: look.cut.seen].endswith(b"two\n")
+    assert most_lines(text, 4).cut is None

@@ -1,0 +1,214 @@
+"""Where suggestions appear, and of which shape: `python -m tools.manners` scores hand-judged places in code.
+
+Each place goes through the language server's own session; the daemon is one that ends texts as the real one does, and
+its target writes what the place says and then goes on for ten lines. So no model is needed. Knows the places' format
+and the session; knows no wire. Held-out places are counted by themselves, and their mistakes are never shown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from codespec_grammars import Cursor, read_surroundings
+from codespec_lsp.daemon_client import Health
+from codespec_lsp.session import Session
+from codespec_lsp.status import StatusLine
+from codespec_lsp.streaming import Streamer
+from lsprotocol import types
+
+from codespec.text.ending import Ending
+
+FOLDER = Path(__file__).resolve().parents[1] / "tests" / "lsp" / "manners" / "places"
+SHAPES = ("nothing", "line", "block")
+MOST_LINES = 12  # a block of more is a wall of text
+SUFFIXES = {"javascript": "js", "typescript": "ts", "python": "py", "rust": "rs", "ruby": "rb", "c_sharp": "cs"}
+IDS = {"bash": "shellscript", "c_sharp": "csharp"}
+NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+GOES_ON = {  # a line that a target might write next, by language
+    **dict.fromkeys(("python", "ruby", "lua", "go", "html"), "go_on_{}(first)"),
+    **dict.fromkeys(("bash",), "go-on-{} first"),
+    **dict.fromkeys(("json",), '"go_on_{}": 1,'),
+}
+_HEAD = re.compile(r"#### (held-out )?(\w+) (nothing|line|block): (.+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A cursor between `before` and `after`, and what a programmer says belongs there: `kept` of what the target
+    writes, and none of `dropped`."""
+
+    language: str
+    subject: str
+    shape: str
+    why: str
+    before: str
+    after: str
+    kept: str
+    dropped: str
+    held_out: bool
+
+    def __str__(self) -> str:
+        return f"{self.language}, {self.subject}: {self.why}"
+
+    @property
+    def said(self) -> str:
+        """What the target writes: the place's text, and then it goes on for ten lines."""
+        line = self.before.rpartition("\n")[2]
+        indent = "" if self.shape == "block" else line[: len(line) - len(line.lstrip())]
+        form = GOES_ON.get(self.language, "go_on_{}(first);")
+        return self.kept + self.dropped + "".join(f"\n{indent}{form.format(number)}" for number in NUMBERS) + "\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What was suggested at a place."""
+
+    place: Place
+    shown: str
+
+    @property
+    def lines(self) -> int:
+        """How many lines show something."""
+        return sum(bool(line.strip()) for line in self.shown.split("\n"))
+
+    @property
+    def shape(self) -> str:
+        """Nothing, a line or a block."""
+        return "nothing" if not self.shown.strip() else "block" if "\n" in self.shown.strip() else "line"
+
+    @property
+    def shape_is_right(self) -> bool:
+        """Whether it has the shape that a programmer wants, and no wall of text."""
+        return self.shape == self.place.shape and self.lines <= MOST_LINES
+
+    @property
+    def text_is_right(self) -> bool:
+        """Whether it is to the letter what a programmer keeps."""
+        return self.shown == self.place.kept
+
+
+def read_places(folder: Path = FOLDER) -> list[Place]:
+    """All places, by language."""
+    return [place for path in sorted(folder.glob("*.txt")) for place in _places(path)]
+
+
+def _places(path: Path) -> Iterable[Place]:
+    for part in re.split(r"^(?=#### )", path.read_text(encoding="utf-8"), flags=re.M)[1:]:
+        head, _, code = part.partition("\n")
+        found = _HEAD.fullmatch(head)
+        if found is None or code.count("⟦") != 1 or code.count("⟧") != 1:
+            raise ValueError(f"{path.name}: {head!r} is no place: give it a subject, a shape, a reason and one ⟦⟧.")
+        held_out, subject, shape, why = found.groups()
+        before, _, rest = code.partition("⟦")
+        said, _, after = rest.partition("⟧")
+        kept, _, dropped = said.partition("¦") if shape != "nothing" else ("", "", said)
+        yield Place(path.stem, subject, shape, why, before, after, kept, dropped, bool(held_out))
+
+
+class ForcedDaemon:
+    """Answers every request with one text, ended as the daemon ends texts."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.requests: list[Mapping[str, Any]] = []
+
+    async def events(self, body: Mapping[str, Any]) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+        """The text, byte by byte until it ends, in one event."""
+        self.requests.append(body)
+        language = {id_: name for name, id_ in IDS.items()}.get(body["language"], body["language"])
+        prefix, suffix = body["prefix"], body["suffix"]
+        place = read_surroundings(language, prefix.encode(), suffix.encode(), sent=Cursor.parse(body["cursor"]))
+        ending = Ending(body.get("shape", "auto"), place, prefix, suffix)
+        data = self.text.encode()
+        if not ending.idle:
+            ending.advance(data)
+            ending.finish()
+            yield "text", {"choice": 0, "text": data[: ending.cut].decode()}
+        yield "done", {"choice": 0, "finish_reason": "stop", "stats": {}}
+
+    async def health(self) -> Health:
+        """It is well."""
+        raise NotImplementedError("nobody asks a forced daemon how it is")
+
+    async def ensure(self) -> None:
+        """It is always there."""
+
+
+def new_session(daemon: ForcedDaemon) -> Session:
+    """A client's session in front of a forced daemon."""
+
+    async def keep_nothing(outcome: Mapping[str, Any]) -> None:
+        return None
+
+    streamer = Streamer(daemon, daemon, lambda state, message: None)
+    status = StatusLine(lambda params: None, lambda message: None)
+    clock = asyncio.get_running_loop().time
+    return Session(streamer, status, lambda document: False, clock, keep_nothing)
+
+
+async def suggest(place: Place) -> Judged:
+    """What the language server shows at a place."""
+    session = new_session(ForcedDaemon(place.said))
+    uri = f"file:///places/place.{SUFFIXES.get(place.language, place.language)}"
+    language = IDS.get(place.language, place.language)
+    session.opened(types.TextDocumentItem(uri, language, 1, place.before + place.after))
+    row, column = place.before.count("\n"), len(place.before.rpartition("\n")[2])
+    request = session.receive(uri, types.Position(row, column), explicit=False)
+    suggestions = await session.answer(request) if request is not None else []
+    await session.close()
+    return Judged(place, suggestions[0].shown if suggestions else "")
+
+
+def judge(places: Sequence[Place]) -> list[Judged]:
+    """All places, one after the other."""
+
+    async def all_of_them() -> list[Judged]:
+        return [await suggest(place) for place in places]
+
+    return asyncio.run(all_of_them())
+
+
+def share(judged: Sequence[Judged]) -> float:
+    """The share of places at which the shape is right."""
+    return sum(each.shape_is_right for each in judged) / len(judged)
+
+
+def table(judged: Sequence[Judged]) -> str:
+    """The score by shape and by subject, as a Markdown table; held-out places in columns of their own."""
+    rows = ["| places | shape right | text right | held out: shape | held out: text |", "|---|---|---|---|---|"]
+    subjects = list(dict.fromkeys(each.place.subject for each in judged))
+    for name in ("all", *SHAPES, *subjects):
+        chosen = [each for each in judged if name in ("all", each.place.shape, each.place.subject)]
+        tuned = [each for each in chosen if not each.place.held_out]
+        held_out = [each for each in chosen if each.place.held_out]
+        rows.append(f"| {name} | {' | '.join((*_shares(tuned), *_shares(held_out)))} |")
+    return "\n".join(rows)
+
+
+def _shares(judged: Sequence[Judged]) -> tuple[str, str]:
+    of = len(judged)
+    return f"{sum(each.shape_is_right for each in judged)} of {of}", f"{sum(e.text_is_right for e in judged)} of {of}"
+
+
+def main() -> None:
+    """Prints the table, and with --wrong what is wrong at the places that are not held out."""
+    parser = argparse.ArgumentParser(prog="python -m tools.manners", description=main.__doc__)
+    parser.add_argument("--wrong", action="store_true", help="show the mistakes; never those at held-out places")
+    judged = judge(read_places())
+    if parser.parse_args().wrong:
+        for each in judged:
+            if not each.text_is_right and not each.place.held_out:
+                wanted = f"{each.place.shape} {json.dumps(each.place.kept, ensure_ascii=False)}"
+                print(f"{each.place}\n  wanted {wanted}\n  got {each.shape} {json.dumps(each.shown)}")
+    print(table(judged))
+
+
+if __name__ == "__main__":
+    main()
