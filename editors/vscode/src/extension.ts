@@ -30,7 +30,9 @@ export async function activate(context: ExtensionContext): Promise<void> {
     grown: (uri, version) => gate.grown(uri, version),
     offered: (offer) => void puller.offer(offer),
   };
+  const { version } = context.extension.packageJSON as { version: string };
   const server = new Server(
+    version,
     environment,
     folder,
     log,
@@ -73,8 +75,9 @@ export async function deactivate(): Promise<void> {
   await running?.stop();
 }
 
-/** A server that does not run any more is told once, with the ways out. */
+/** A server that does not run any more, or is of another version, is told once, with the ways out. */
 async function complain(server: Server, log: LogOutputChannel): Promise<void> {
+  if (server.process.kind === "running" && server.process.fault) return complainOfVersion(server.process.fault, log);
   if (server.process.kind !== "failed") return;
   const { sentence } = server.process;
   log.error(sentence);
@@ -82,4 +85,11 @@ async function complain(server: Server, log: LogOutputChannel): Promise<void> {
   if (chosen === "Show Log") log.show();
   if (chosen === "Settings") await commands.executeCommand("codespec.openSettings");
   if (chosen === "Restart") await server.restart();
+}
+
+async function complainOfVersion(sentence: string, log: LogOutputChannel): Promise<void> {
+  log.warn(sentence);
+  const chosen = await window.showWarningMessage(`codespec: ${sentence}`, "Install the Server", "Settings");
+  if (chosen === "Install the Server") await commands.executeCommand("codespec.install");
+  if (chosen === "Settings") await commands.executeCommand("codespec.openSettings");
 }

@@ -20,6 +20,7 @@ import { MOST, Restarts } from "./restarts.ts";
 import { readLines } from "./run.ts";
 import { forServer, settings } from "./settings.ts";
 import type { Figures, Process, Told } from "./status.ts";
+import { versionFault } from "./versions.ts";
 
 const START_MS = 60_000; // what is no language server never answers
 const STOP_MS = 2000;
@@ -41,6 +42,7 @@ export interface Listener {
 
 /** One process and its connection. */
 interface Life {
+  readonly path: string;
   readonly child: ChildProcess;
   readonly client: Client;
   words: string; // the last line on its standard error
@@ -54,8 +56,9 @@ export class Server {
   private life: Life | undefined;
   private turn: Promise<void> = Promise.resolve();
 
-  /** `environment` is where our own Python environment would be, `folder` a folder that no workspace can fill. */
+  /** `version` is the extension's, `environment` where our own Python environment would be, `folder` a folder that no workspace can fill. */
   constructor(
+    private readonly version: string,
     private readonly environment: string,
     private readonly folder: string,
     private readonly log: LogOutputChannel,
@@ -138,12 +141,12 @@ export class Server {
     this.show({ kind: "starting" });
     this.log.info(`starting ${found.path} lsp`);
     const child = await this.spawn(found.path);
-    if (child) await this.connect(child);
+    if (child) await this.connect(child, found.path);
   }
 
-  private async connect(child: ChildProcess): Promise<void> {
+  private async connect(child: ChildProcess, path: string): Promise<void> {
     const client = new Client("codespec", "codespec", () => Promise.resolve(child), this.options());
-    const life: Life = { child, client, words: "" };
+    const life: Life = { path, child, client, words: "" };
     this.life = life;
     readLines(child.stderr!, (line) => (life.words = line));
     child.once("close", (code, signal) => void this.next(() => this.ended(life, signal ?? `exit code ${code}`)));
@@ -155,13 +158,19 @@ export class Server {
     const late = setTimeout(() => child.kill(), START_MS);
     try {
       await client.start();
-      this.show({ kind: "running" });
+      this.show(this.running(life));
     } catch (error) {
       this.log.error(`no connection to the server: ${String(error)}`);
       child.kill();
     } finally {
       clearTimeout(late);
     }
+  }
+
+  private running({ client, path }: Life): Process {
+    const version = client.initializeResult?.serverInfo?.version ?? "";
+    const own = path.startsWith(this.environment);
+    return { kind: "running", version, fault: versionFault(this.version, { version, path, own }) };
   }
 
   private options(): LanguageClientOptions {
