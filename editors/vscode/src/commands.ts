@@ -21,6 +21,14 @@ import type { StatusBar } from "./status_bar.ts";
 
 const PAGE = Uri.parse("codespec:The last completion");
 
+/** What VS Code does with a suggestion by itself, under names that are found beside ours. */
+const OF_VS_CODE = {
+  acceptWord: "editor.action.inlineSuggest.acceptNextWord",
+  acceptLine: "editor.action.inlineSuggest.acceptNextLine",
+  nextAlternative: "editor.action.inlineSuggest.showNext",
+  previousAlternative: "editor.action.inlineSuggest.showPrevious",
+};
+
 /** All that commands need. */
 export interface Parts {
   readonly server: Server;
@@ -48,6 +56,7 @@ export function addCommands(parts: Parts): Disposable[] {
     register("showLog", () => log.show()),
     register("install", () => installer.install()),
     register("openSettings", () => commands.executeCommand("workbench.action.openSettings", "codespec.")),
+    ...Object.entries(OF_VS_CODE).map(([name, own]) => register(name, () => commands.executeCommand(own))),
     register("dismiss", () => {
       gate.dismissed();
       return commands.executeCommand("editor.action.inlineSuggest.hide");
