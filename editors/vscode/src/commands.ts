@@ -18,6 +18,7 @@ import type { Server } from "./server.ts";
 import { settings, toggle, toggleLanguage } from "./settings.ts";
 import { facts, headline } from "./status.ts";
 import type { StatusBar } from "./status_bar.ts";
+import type { Tokens } from "./tokens.ts";
 
 const PAGE = Uri.parse("codespec:The last completion");
 
@@ -36,11 +37,12 @@ export interface Parts {
   readonly installer: Installer;
   readonly puller: Puller;
   readonly gate: { dismissed(): void };
+  readonly tokens: Tokens;
   readonly log: LogOutputChannel;
 }
 
 export function addCommands(parts: Parts): Disposable[] {
-  const { server, installer, puller, gate, log } = parts;
+  const { server, installer, puller, gate, tokens, log } = parts;
   const page = new Explanation(server);
   const register = (name: string, act: () => unknown): Disposable => commands.registerCommand(`codespec.${name}`, act);
   return [
@@ -55,6 +57,8 @@ export function addCommands(parts: Parts): Disposable[] {
     register("pullModel", () => puller.pull()),
     register("showLog", () => log.show()),
     register("install", () => installer.install()),
+    register("setToken", () => tokens.set()),
+    register("forgetToken", () => tokens.forget()),
     register("openSettings", () => commands.executeCommand("workbench.action.openSettings", "codespec.")),
     ...Object.entries(OF_VS_CODE).map(([name, own]) => register(name, () => commands.executeCommand(own))),
     register("dismiss", () => {

@@ -15,12 +15,13 @@ import { MoreGate } from "./more.ts";
 import { Puller } from "./puller.ts";
 import { type Listener, Server } from "./server.ts";
 import { StatusBar } from "./status_bar.ts";
+import { Tokens } from "./tokens.ts";
 
 const NEEDS_RESTART = ["codespec.command", "codespec.completion"];
 let running: Server | undefined;
 
 export async function activate(context: ExtensionContext): Promise<void> {
-  const { globalStorageUri, globalState, subscriptions } = context;
+  const { globalStorageUri, globalState, secrets, subscriptions } = context;
   const log = window.createOutputChannel("codespec", { log: true });
   const folder = globalStorageUri.fsPath;
   const environment = `${folder}/server`;
@@ -31,10 +32,9 @@ export async function activate(context: ExtensionContext): Promise<void> {
     offered: (offer) => void puller.offer(offer),
   };
   const { version } = context.extension.packageJSON as { version: string };
+  const tokens = new Tokens(secrets, log);
   const server = new Server(
-    version,
-    environment,
-    folder,
+    { version, environment, folder, variables: () => tokens.variables() },
     log,
     middleware(gate, () => bar.refreshSoon(), focus),
     listener,
@@ -63,10 +63,12 @@ export async function activate(context: ExtensionContext): Promise<void> {
     bar,
     puller,
     server.onChange(changed),
+    tokens.onChange(() => void server.restart()),
     window.onDidChangeActiveTextEditor(focus),
     workspace.onDidChangeConfiguration(configured),
-    ...addCommands({ server, bar, installer, puller, gate, log }),
+    ...addCommands({ server, bar, installer, puller, gate, tokens, log }),
   );
+  await tokens.moveOld();
   await server.start();
   if (server.process.kind === "missing") void installer.offer();
 }

@@ -40,6 +40,15 @@ export interface Listener {
   offered(offer: unknown): void;
 }
 
+/** What the extension brings: its version, where its own Python environment would be, a folder that no workspace can
+ * fill, and variables for the server's process. */
+export interface Own {
+  readonly version: string;
+  readonly environment: string;
+  readonly folder: string;
+  variables(): Promise<Record<string, string>>;
+}
+
 /** One process and its connection. */
 interface Life {
   readonly path: string;
@@ -56,11 +65,8 @@ export class Server {
   private life: Life | undefined;
   private turn: Promise<void> = Promise.resolve();
 
-  /** `version` is the extension's, `environment` where our own Python environment would be, `folder` a folder that no workspace can fill. */
   constructor(
-    private readonly version: string,
-    private readonly environment: string,
-    private readonly folder: string,
+    private readonly own: Own,
     private readonly log: LogOutputChannel,
     private readonly middleware: Middleware,
     private readonly listener: Listener,
@@ -68,7 +74,7 @@ export class Server {
 
   /** Where the program is, as things are now. */
   find(): Found {
-    return findServer(settings.command, this.environment, machine);
+    return findServer(settings.command, this.own.environment, machine);
   }
 
   start(): Promise<void> {
@@ -169,8 +175,8 @@ export class Server {
 
   private running({ client, path }: Life): Process {
     const version = client.initializeResult?.serverInfo?.version ?? "";
-    const own = path.startsWith(this.environment);
-    return { kind: "running", version, fault: versionFault(this.version, { version, path, own }) };
+    const own = path.startsWith(this.own.environment);
+    return { kind: "running", version, fault: versionFault(this.own.version, { version, path, own }) };
   }
 
   private options(): LanguageClientOptions {
@@ -190,8 +196,10 @@ export class Server {
 
   /** Undefined, and told, where the program can't be started. */
   private async spawn(path: string): Promise<ChildProcess | undefined> {
-    mkdirSync(this.folder, { recursive: true });
-    const child = spawn(path, ["lsp"], { cwd: this.folder, stdio: "pipe", windowsHide: true });
+    const { folder: cwd } = this.own;
+    mkdirSync(cwd, { recursive: true });
+    const env = { ...process.env, ...(await this.own.variables()) };
+    const child = spawn(path, ["lsp"], { cwd, env, stdio: "pipe", windowsHide: true });
     const error = await new Promise<Error | null>((resolve) => {
       child.once("spawn", () => resolve(null));
       child.once("error", resolve);

@@ -22,9 +22,11 @@ export const settings = {
   },
 };
 
-/** For the server, which reads what is its own. */
+/** For the server, which reads what is its own; a token is no setting of its. */
 export function forServer(): Record<string, unknown> {
-  return JSON.parse(JSON.stringify(workspace.getConfiguration(SECTION))) as Record<string, unknown>;
+  const all = JSON.parse(JSON.stringify(workspace.getConfiguration(SECTION))) as Record<string, unknown>;
+  delete all["token"];
+  return all;
 }
 
 /** Switches everything; returns whether it is on now. */
