@@ -17,8 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SOUND = {
     "[Content_Types].xml": b"<Types/>",
     "extension.vsixmanifest": b"<PackageManifest/>",
-    "extension/package.json": b"{}",
-    "extension/readme.md": b"`/home/me/codespec[engine]`, /path/to/codespec",
+    "extension/package.json": b"`/home/me/codespec[engine]`, /path/to/codespec",
     "extension/dist/extension.js": b'const token="";fetch("http://127.0.0.1:8765/health")',
     "extension/media/icon.png": b"\x89PNG",
 }
@@ -50,7 +49,7 @@ PLANTED = {
     "a source file": ({"extension/src/extension.ts": b""}, "extension/src/extension.ts is not expected in it"),
     "a lock": ({"extension/package-lock.json": b"{}"}, "extension/package-lock.json is not expected in it"),
     ".env": ({"extension/.env": b""}, "extension/.env has a name that secrets are kept under"),
-    "a key": ({"extension/readme.md": KEY}, "extension/readme.md holds a private key"),
+    "a key": ({"extension/package.json": KEY}, "extension/package.json holds a private key"),
     "a token": (
         {"extension/dist/extension.js": b'x="hf_' + b"a" * 34 + b'"'},
         "extension/dist/extension.js holds an access token",

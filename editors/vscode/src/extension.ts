@@ -5,13 +5,16 @@ import {
   type ConfigurationChangeEvent,
   type ExtensionContext,
   type LogOutputChannel,
+  Uri,
   window,
   workspace,
 } from "vscode";
 import { addCommands } from "./commands.ts";
 import { activeEditor, middleware } from "./inline.ts";
 import { Installer } from "./installer.ts";
+import { Milestones } from "./milestones.ts";
 import { MoreGate } from "./more.ts";
+import { Panel } from "./panel.ts";
 import { Puller } from "./puller.ts";
 import { type Listener, Server } from "./server.ts";
 import { StatusBar } from "./status_bar.ts";
@@ -32,24 +35,36 @@ export async function activate(context: ExtensionContext): Promise<void> {
     offered: (offer) => void puller.offer(offer),
   };
   const { version } = context.extension.packageJSON as { version: string };
+  const milestones = new Milestones((key, value) => commands.executeCommand("setContext", key, value));
   const tokens = new Tokens(secrets, log);
   const server = new Server(
     { version, environment, folder, variables: () => tokens.variables() },
     log,
-    middleware(gate, () => bar.refreshSoon(), focus),
+    middleware(gate, answered, focus),
     listener,
   );
   const bar = new StatusBar(server);
   const installer = new Installer(server, environment, folder, context.asAbsolutePath("server"), log, globalState);
-  const puller = new Puller(server, folder, log, globalState);
+  const puller = new Puller(server, folder, log, globalState, milestones, () => {
+    bar.pulling = puller.pulling;
+    bar.draw();
+  });
+  const panel = new Panel((document, position) => server.alternatives(document, position));
+  const sample = Uri.joinPath(context.extensionUri, "walkthrough", "sample.txt");
   running = server;
 
   function focus(): void {
     const document = window.activeTextEditor?.document;
     if (document && ["file", "untitled"].includes(document.uri.scheme)) server.focus(document.uri.toString());
   }
+  function answered(some: boolean): void {
+    bar.refreshSoon();
+    if (some) milestones.reach("suggestion");
+  }
   function changed(): void {
-    void commands.executeCommand("setContext", "codespec.running", server.process.kind === "running");
+    const runs = server.process.kind === "running";
+    void commands.executeCommand("setContext", "codespec.running", runs);
+    if (runs) milestones.reach("server");
     bar.changed();
     focus();
     void complain(server, log);
@@ -61,12 +76,12 @@ export async function activate(context: ExtensionContext): Promise<void> {
   subscriptions.push(
     log,
     bar,
-    puller,
+    panel,
     server.onChange(changed),
     tokens.onChange(() => void server.restart()),
     window.onDidChangeActiveTextEditor(focus),
     workspace.onDidChangeConfiguration(configured),
-    ...addCommands({ server, bar, installer, puller, gate, tokens, log }),
+    ...addCommands({ server, bar, installer, puller, gate, tokens, panel, milestones, log, sample }),
   );
   await tokens.moveOld();
   await server.start();

@@ -5,10 +5,18 @@
 
 import { type ChildProcess, spawn } from "node:child_process";
 import { mkdirSync } from "node:fs";
-import { EventEmitter, type LogOutputChannel } from "vscode";
+import {
+  EventEmitter,
+  type InlineCompletionItem,
+  type LogOutputChannel,
+  type Position,
+  type TextDocument,
+} from "vscode";
 import {
   CloseAction,
   ErrorAction,
+  InlineCompletionRequest,
+  InlineCompletionTriggerKind,
   LanguageClient,
   type LanguageClientOptions,
   type Middleware,
@@ -110,6 +118,19 @@ export class Server {
   async explain(): Promise<Explained> {
     const params = { command: "codespec.explain", arguments: [] };
     return (await this.life?.client.sendRequest<Explained>("workspace/executeCommand", params)) ?? {};
+  }
+
+  /** All that there is at a place, as if the user asked there. */
+  async alternatives(document: TextDocument, position: Position): Promise<InlineCompletionItem[]> {
+    const client = this.life?.client;
+    if (!client) return [];
+    const found = await client.sendRequest(InlineCompletionRequest.type, {
+      textDocument: client.code2ProtocolConverter.asTextDocumentIdentifier(document),
+      position: client.code2ProtocolConverter.asPosition(position),
+      context: { triggerKind: InlineCompletionTriggerKind.Invoked },
+    });
+    const items = await client.protocol2CodeConverter.asInlineCompletionResult(found);
+    return Array.isArray(items) ? items : (items?.items ?? []);
   }
 
   /** Ends the daemon and starts it again, with what is on the disk now; why that can't be, "" if it was done. */

@@ -44,6 +44,11 @@ export async function toggleLanguage(languageId: string): Promise<boolean> {
   return on;
 }
 
+/** The model that the daemon is to have from its next start on. */
+export function chooseModel(name: string): Promise<void> {
+  return update("model", name);
+}
+
 /** Where the value comes from is where it is changed: a workspace's own value would hide the user's. */
 async function update(name: string, value: unknown): Promise<void> {
   const configuration = workspace.getConfiguration(SECTION);

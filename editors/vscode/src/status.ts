@@ -44,8 +44,15 @@ export interface Figures {
 
 export type Mood = "Normal" | "Busy" | "Inactive" | "Off" | "Warning" | "Error";
 
+/** A model on its way. */
+export interface Pulling {
+  readonly model: string;
+  readonly percent: number;
+}
+
 /** Everything that is known. `enabled` is the setting. */
 export interface Known {
+  readonly pulling?: Pulling | undefined;
   readonly process: Process;
   readonly told: Told;
   readonly figures: Figures;
@@ -94,6 +101,7 @@ export function sentenceOf(known: Known): string {
 export function barText(known: Known): string {
   const mood = moodOf(known);
   const { counters } = known.figures;
+  if (known.pulling) return `$(cloud-download) codespec · ${known.pulling.percent} %`;
   const parts = ["codespec"];
   if (mood === "Normal" && counters?.shown) parts.push(share(counters.acceptance));
   if (mood === "Normal" && typeof counters?.lastMs === "number") parts.push(milliseconds(counters.lastMs));
@@ -103,7 +111,9 @@ export function barText(known: Known): string {
 
 /** For screen readers, and for the tooltip's first line. */
 export function headline(known: Known): string {
-  return `${moodOf(known)}: ${sentenceOf(known)}`;
+  const { pulling } = known;
+  const fetched = pulling ? ` ${pulling.model} is being fetched: ${pulling.percent} %.` : "";
+  return `${moodOf(known)}: ${sentenceOf(known)}${fetched}`;
 }
 
 /** What there is to know beside the headline, a name and a value a line. */

@@ -47,6 +47,12 @@ test("keys, menus and the walkthrough's buttons lead to commands that are there"
   for (const { media } of steps) assert.ok(existsSync(media.markdown ?? media.image ?? ""), JSON.stringify(media));
 });
 
+test("the keys of what VS Code does itself go to it at once, not through another process", () => {
+  const direct = contributes.keybindings.map(({ command }) => command).filter((name) => name.startsWith("editor."));
+  const ours = readFileSync("src/commands.ts", "utf8").match(/editor\.action\.inlineSuggest\.(accept|show)\w+/g);
+  assert.deepEqual(direct, ours);
+});
+
 test("the keys hold only while a suggestion is shown, and leave the list of completions its own", () => {
   for (const { command, when } of contributes.keybindings) {
     if (!when.includes("inlineSuggestionVisible")) continue;

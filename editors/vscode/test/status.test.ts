@@ -60,6 +60,12 @@ test("the bar has figures once there are any, and only while all is well", () =>
   assert.equal(barText(failed), "$(error) codespec");
 });
 
+test("a model on its way shows how far it is, whatever else there is", () => {
+  const pulling = { model: "smollm2-135m", percent: 43 };
+  assert.equal(barText({ ...READY, figures: FIGURES, pulling }), "$(cloud-download) codespec · 43 %");
+  assert.equal(headline({ ...READY, pulling }), "Normal: codespec is ready. smollm2-135m is being fetched: 43 %.");
+});
+
 test("facts are those that are known", () => {
   assert.deepEqual(facts(READY), [["language server", "0.1.0"]]);
   assert.deepEqual(facts({ ...READY, figures: FIGURES }), [
