@@ -21,6 +21,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 
+from tools.check_vsix import faults_of
 from tools.pack_server import PackError, build
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -50,6 +51,8 @@ def make_dist(folder: Path) -> list[Path]:
         extension = checkout / "editors" / "vscode"
         _run(extension, "npm", "ci", "--no-audit", "--no-fund", "--loglevel=error")
         _run(extension, "npm", "run", "--silent", "package")
+        if faults := faults_of(extension / "codespec.vsix", (Path(place), ROOT, Path.home())):
+            raise DistError(f"dist: the extension can't go out, {faults[0]}: mend what packs it (editors/vscode).")
         shutil.copy(extension / "codespec.vsix", folder / f"codespec-{version}.vsix")
         plugin = archive(checkout / "editors" / "nvim", checkout / "LICENSE", int(epoch))
         (folder / f"{PLUGIN}-{version}.tar.gz").write_bytes(plugin)

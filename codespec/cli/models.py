@@ -6,6 +6,7 @@ Knows tables and the order of a pull; the catalogue knows the models, and how on
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import sys
 from typing import Any
@@ -33,6 +34,7 @@ def add_parser(commands: Any) -> None:
     pulling.add_argument("model", metavar="NAME|HUB_ID|FILE.gguf|FOLDER", help="which; a folder here is ./FOLDER")
     pulling.add_argument("--name", default="", help="what to call a file or a folder; by default, after its own name")
     pulling.add_argument("--no-drafter", action="store_true", help="leave out the drafter that suits the model")
+    pulling.add_argument("--progress", action="store_true", help="print percents on lines of their own, for programs")
     pulling.set_defaults(run=run_pull)
     removing = actions.add_parser("remove", help="delete a pulled model", description="Deletes a pulled model.")
     removing.add_argument("model", metavar="NAME", help="which, as `codespec models list` names it")
@@ -61,7 +63,8 @@ def run_pull(options: argparse.Namespace) -> int:
         _note(f"{entry.name} goes with the drafter {entry.drafter}, which is pulled as well (--no-drafter: it is not)")
         sources.append(find_source(entry.drafter))
     for source in sources:
-        model = pull(source, _note)
+        arrived = functools.partial(_percent, source.name) if options.progress else None
+        model = pull(source, _note, arrived)
         if model.model.lower().endswith(".gguf"):
             from codespec.model_folders.find import find_folder
 
@@ -82,6 +85,10 @@ def run_remove(options: argparse.Namespace) -> int:
     freed = remove(options.model, _note)
     print(f"removed {options.model}: {written(freed)} freed")
     return 0
+
+
+def _percent(name: str, percent: int) -> None:
+    _note(f"{name}: {percent} %")
 
 
 def _note(line: str) -> None:

@@ -23,10 +23,10 @@ from codespec_lsp.documents import Document, path_of
 from codespec_lsp.protocol import Protocol, modified
 from codespec_lsp.session import Session
 from codespec_lsp.settings import Settings, read_settings
-from codespec_lsp.status import Status, StatusLine, explain, last_completion, model_note, read_model_offer
+from codespec_lsp.status import Status, StatusLine, daemon_note, explain, last_completion, read_model_offer
 from codespec_lsp.streaming import Streamer
+from codespec_lsp.version import VERSION
 
-VERSION = "1"
 CHECK_EVERY = 60.0  # seconds between two health checks of a daemon that is ready and in use
 SELECTOR = [types.TextDocumentFilterScheme(scheme=scheme) for scheme in ("file", "untitled")]
 # Clients that show a \r as what it is; the others bring line ends into the document's own form.
@@ -80,7 +80,7 @@ class Server(LanguageServer):
         """The daemon's address, its page for people, how it is, and its models, as JSON values."""
         url, health = self.session.settings.url, await self._daemon.health()
         if self._check_at is not None and health.state == "ready":
-            self.status.note(model_note(health, self.session.settings))
+            self.status.note(daemon_note(health, self.session.settings))
         return {"url": url, "page": f"{url}/", **asdict(health)}
 
     def report_server_error(self, error: Exception, source: Any) -> None:
@@ -104,7 +104,7 @@ class Server(LanguageServer):
 
     async def _check(self) -> None:
         health, settings = await self._daemon.health(), self.session.settings
-        self.status.note(model_note(health, settings))
+        self.status.note(daemon_note(health, settings))
         offer = read_model_offer(health, settings)
         if offer is not None and not self._offered:
             self._offered = True

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from codespec_lsp.daemon_client import Health
 from codespec_lsp.settings import Settings
+from codespec_lsp.version import VERSION
 
 Kind = Literal["Normal", "Warning", "Error", "Inactive"]
 REASONS = {"length": "it is as long as codespec.maxTokens allows", "deadline": "its time was over"}
@@ -38,7 +39,7 @@ class StatusLine:
         self._show = show
         self._complain = complain
         self._daemon = Status()
-        self._note = ""
+        self._note = Status()
         self._reason = ""
         self._complained: set[str] = set()
         self._shown: Status | None = None
@@ -48,7 +49,7 @@ class StatusLine:
         """What is to be seen."""
         if self._reason:
             return Status("Inactive", self._reason)
-        return Status(message=self._note) if self._daemon == Status() else self._daemon
+        return self._note if self._daemon == Status() else self._daemon
 
     @property
     def reason(self) -> str:
@@ -66,9 +67,9 @@ class StatusLine:
         self._daemon = Status(KINDS.get(state, "Normal"), message, state == "starting")
         self._update()
 
-    def note(self, sentence: str) -> None:
-        """What the user should know of a daemon that is ready; "" for nothing."""
-        self._note = sentence
+    def note(self, note: Status) -> None:
+        """What the user should know of a daemon that is ready."""
+        self._note = note
         self._update()
 
     def document(self, reason: str) -> None:
@@ -172,6 +173,20 @@ def read_model_offer(health: Health, settings: Settings) -> ModelOffer | None:
         return None
     model, size = health.offer.get("model"), health.offer.get("bytes")
     return ModelOffer(model, size) if isinstance(model, str) and model and isinstance(size, int) else None
+
+
+def daemon_note(health: Health, settings: Settings) -> Status:
+    """What the user should know of the daemon while it serves: of two faults the one that explains the other."""
+    fault = version_fault(health, settings)
+    return Status("Warning", fault) if fault else Status(message=model_note(health, settings))
+
+
+def version_fault(health: Health, settings: Settings) -> str:
+    """Why a daemon of another version than this language server's may misbehave, and the mend; "" for nothing."""
+    if health.state != "ready" or health.version in ("", VERSION):
+        return ""
+    mend = "restart the daemon" if settings.daemon_is_here else "install one version on both machines"
+    return f"The daemon at {settings.url} is codespec {health.version}, the language server {VERSION}: {mend}."
 
 
 def model_note(health: Health, settings: Settings) -> str:

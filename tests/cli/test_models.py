@@ -55,7 +55,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names that were pulled, and nothing is."""
     names: list[str] = []
 
-    def instead(source: Source, say: Callable[[str], None]) -> Pulled:
+    def instead(source: Source, say: Callable[[str], None], arrived: Callable[[int], None] | None) -> Pulled:
         names.append(source.name)
         return Pulled(source.name, "here", "", "", {}, 0, "")
 

@@ -38,6 +38,7 @@ done
 [ -x .venv/bin/codespec ] || "${PYTHON:-python3}" -m tools.make_venv
 [ -d web/node_modules/playwright-core ] || (cd web && npm ci --no-audit --no-fund --loglevel=error)
 step "the extension is built and packed" build_extension
+step "it holds nothing that must not go out" .venv/bin/python -m tools.check_vsix editors/vscode/codespec.vsix
 step "its own tests pass, and what it carries installs" test_extension
 step "code-server 4.100.3 is there" tests/e2e/vscode/install.sh 4.100.3 "$cache/cs-4.100.3"
 step "node 24 is there" install_node24
@@ -49,5 +50,5 @@ drive() { # drive VERSION NODE [WORDS]
 }
 failed=0
 drive 4.100.3 - "${1:-}" || failed=1
-drive 4.139.1 "$node24" "${1:-Tab takes|emoji|a word|grows|in time|cancels}" || failed=1 # where it differs from 1.100
+drive 4.139.1 "$node24" "${1:-Tab takes|emoji|a word|grows|in time|cancels|walkthrough|line by line|the panel|list of completions|machine.s memory}" || failed=1 # where it differs from 1.100
 exit $failed

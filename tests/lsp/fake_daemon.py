@@ -17,6 +17,7 @@ from codespec_lsp.messages import Messages
 from codespec_lsp.server import Server
 from codespec_lsp.settings import Settings
 
+from codespec import __version__
 from codespec.server import security
 from tests.lsp.conversation import Editor, until
 
@@ -103,7 +104,7 @@ class FakeDaemon:
 
     async def health(self, _request: web.Request) -> web.Response:
         """Ready."""
-        said: dict[str, Any] = {"status": "ok", "version": "0", "target": "big", "drafter": "small"}
+        said: dict[str, Any] = {"status": "ok", "version": __version__, "target": "big", "drafter": "small"}
         return web.json_response(said if self.outcomes is None else {**said, "outcomes": True})
 
     async def outcome(self, request: web.Request) -> web.Response:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from codespec_lsp.daemon_process import Starter, command_line
 from codespec_lsp.daemons import Daemons
 from codespec_lsp.serve_command import serve_command
 from codespec_lsp.settings import Settings
-from codespec_lsp.status import model_note, read_model_offer
+from codespec_lsp.status import daemon_note, model_note, read_model_offer
 
+from codespec import __version__
 from tests.lsp.conversation import run, until
 from tests.lsp.fake_daemon import FakeDaemon, editor, talking
 from tests.lsp.test_daemon_process import TINY, daemons, end_all, free_port, hello
@@ -57,6 +59,19 @@ def test_what_is_to_be_known(health: Health, settings: dict[str, Any], note: str
     assert model_note(health, Settings(**settings)) == note
 
 
+def test_a_daemon_of_another_version_is_a_warning_with_the_mend() -> None:
+    old = replace(STARTER, version="0.0.9")
+    here = daemon_note(old, Settings())
+    versions = f"is codespec 0.0.9, the language server {__version__}"
+    assert here.kind == "Warning"
+    assert here.message == f"The daemon at http://127.0.0.1:8765 {versions}: restart the daemon."
+    there = daemon_note(old, Settings(url="http://192.0.2.1:8765"))
+    assert there.message.endswith(": install one version on both machines.")
+    assert daemon_note(replace(STARTER, version=__version__), Settings()).message == SENTENCE
+    assert daemon_note(STARTER, Settings()).kind == "Normal", "one that tells none"
+    assert daemon_note(replace(old, state="starting"), Settings()).kind == "Normal"
+
+
 def test_an_offer_names_this_installations_own_command() -> None:
     offer = read_model_offer(STARTER, Settings())
     assert offer is not None and offer.as_dict() == {
@@ -85,9 +100,24 @@ def says(monkeypatch: pytest.MonkeyPatch, **more: Any) -> None:
     async def health(_fake: FakeDaemon, _request: Any) -> Any:
         from aiohttp import web
 
-        return web.json_response({"status": "ok", "version": "0", "target": "big", "drafter": "small", **more})
+        return web.json_response({"status": "ok", "version": __version__, "target": "big", "drafter": "small", **more})
 
     monkeypatch.setattr(FakeDaemon, "health", health)
+
+
+def test_the_status_warns_of_a_daemon_of_another_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    says(monkeypatch, version="0.0.9")
+
+    async def scenario() -> None:
+        async with talking() as (client, fake):
+            fake.script = ["1"]
+            client.open("x = \n")
+            assert await client.texts(0, 4) == ["x = 1"], "it is served all the same"
+            await until(lambda: client.heard("didChangeStatus"))
+            status = await client.status()
+            assert status["kind"] == "Warning" and status["message"].endswith(": restart the daemon.")
+
+    run(scenario())
 
 
 def test_an_offer_is_told_once_and_stands_in_the_status(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from codespec_lsp.status import explain, last_completion
 
+from codespec import __version__
 from tests.lsp.conversation import run
 from tests.lsp.fake_daemon import talking
 
@@ -29,7 +30,7 @@ def test_status_names_the_daemon_and_its_models() -> None:
         async with talking() as (client, fake):
             status = await client.status()
             url = f"http://127.0.0.1:{fake.port}"
-            daemon = {"url": url, "page": f"{url}/", "state": "ready", "message": "", "version": "0"}
+            daemon = {"url": url, "page": f"{url}/", "state": "ready", "message": "", "version": __version__}
             models = {
                 "target": "big",
                 "drafter": "small",

@@ -13,7 +13,7 @@ from tests.lsp.conversation import run
 from tests.lsp.fake_daemon import talking
 
 PACKAGE = Path(__file__).resolve().parents[2] / "editors/vscode/package.json"
-OF_THE_EXTENSION = {"command", "python", "installFrom"}
+OF_THE_EXTENSION = {"command", "python", "installFrom", "token"}
 
 
 def shown() -> dict[str, Any]:

@@ -13,13 +13,25 @@ import {
 } from "vscode";
 import { explanation } from "./explanation.ts";
 import type { Installer } from "./installer.ts";
+import type { Milestones } from "./milestones.ts";
+import type { Panel } from "./panel.ts";
 import type { Puller } from "./puller.ts";
 import type { Server } from "./server.ts";
 import { settings, toggle, toggleLanguage } from "./settings.ts";
-import { facts, headline } from "./status.ts";
+import { openSample, setUp, type Steps } from "./set_up.ts";
+import { facts, headline, type Known } from "./status.ts";
 import type { StatusBar } from "./status_bar.ts";
+import type { Tokens } from "./tokens.ts";
 
 const PAGE = Uri.parse("codespec:The last completion");
+
+/** What VS Code does with a suggestion by itself, under names that are found beside ours. */
+const OF_VS_CODE = {
+  acceptWord: "editor.action.inlineSuggest.acceptNextWord",
+  acceptLine: "editor.action.inlineSuggest.acceptNextLine",
+  nextAlternative: "editor.action.inlineSuggest.showNext",
+  previousAlternative: "editor.action.inlineSuggest.showPrevious",
+};
 
 /** All that commands need. */
 export interface Parts {
@@ -28,13 +40,19 @@ export interface Parts {
   readonly installer: Installer;
   readonly puller: Puller;
   readonly gate: { dismissed(): void };
+  readonly tokens: Tokens;
+  readonly panel: Panel;
+  readonly milestones: Milestones;
   readonly log: LogOutputChannel;
+  /** The file to try it in. */
+  readonly sample: Uri;
 }
 
 export function addCommands(parts: Parts): Disposable[] {
-  const { server, installer, puller, gate, log } = parts;
+  const { server, installer, puller, gate, tokens, panel, milestones, log, sample } = parts;
   const page = new Explanation(server);
-  const register = (name: string, act: () => unknown): Disposable => commands.registerCommand(`codespec.${name}`, act);
+  const register = (name: string, act: (...given: never[]) => unknown): Disposable =>
+    commands.registerCommand(`codespec.${name}`, act);
   return [
     page,
     register("showStatus", () => showStatus(parts)),
@@ -44,10 +62,20 @@ export function addCommands(parts: Parts): Disposable[] {
     register("openPage", () => openPage(parts)),
     register("restartServer", () => server.restart()),
     register("reloadDaemon", () => puller.restartDaemon()),
-    register("pullModel", () => puller.pull()),
+    register("pullModel", () => puller.pullOffered()),
+    register("chooseModel", () => puller.choose()),
+    register("stopPull", () => puller.stop()),
+    register("setUp", () => setUp(stepsOf(parts), sample)),
+    register("openSample", () => openSample(sample)),
+    register("getStarted", () => milestones.mark(openWalkthrough)),
     register("showLog", () => log.show()),
     register("install", () => installer.install()),
+    register("setToken", () => tokens.set()),
+    register("forgetToken", () => tokens.forget()),
+    register("showAlternatives", () => panel.show()),
+    register("insertAlternative", (number?: number) => panel.insert(number)),
     register("openSettings", () => commands.executeCommand("workbench.action.openSettings", "codespec.")),
+    ...Object.entries(OF_VS_CODE).map(([name, own]) => register(name, () => commands.executeCommand(own))),
     register("dismiss", () => {
       gate.dismissed();
       return commands.executeCommand("editor.action.inlineSuggest.hide");
@@ -55,12 +83,24 @@ export function addCommands(parts: Parts): Disposable[] {
   ];
 }
 
+function openWalkthrough(): Thenable<unknown> {
+  return commands.executeCommand("workbench.action.openWalkthrough", "codespec.codespec#start", false);
+}
+
+function stepsOf({ server, installer, puller }: Parts): Steps {
+  return {
+    isRunning: () => server.process.kind === "running",
+    install: () => installer.install(),
+    choose: () => puller.choose(),
+  };
+}
+
 async function showStatus({ bar }: Parts): Promise<void> {
   await bar.refresh();
   const { known } = bar;
   const found = facts(known).map(([label, description]) => ({ label, description, command: "" }));
   const separator = { label: "", kind: QuickPickItemKind.Separator, command: "" };
-  const choices = actions(known.process.kind, known.figures.daemon?.offer?.model);
+  const choices = actions(known);
   const chosen = await window.showQuickPick([...found, separator, ...choices], {
     title: headline(known),
     placeHolder: "What to do",
@@ -73,12 +113,14 @@ interface Action {
   readonly command: string;
 }
 
-function actions(process: string, offered: string | undefined): Action[] {
+function actions({ process: { kind: process }, figures, pulling }: Known): Action[] {
+  const offered = figures.daemon?.offer?.model;
   const language = window.activeTextEditor?.document.languageId;
   const found: Action[] = [];
   const add = (label: string, command: string): number => found.push({ label, command });
   if (process === "missing") add("$(cloud-download) Install the server", "codespec.install");
-  if (offered) add(`$(cloud-download) Pull ${offered}`, "codespec.pullModel");
+  if (pulling) add(`$(close) Stop fetching ${pulling.model}`, "codespec.stopPull");
+  else if (offered) add(`$(cloud-download) Pull ${offered}`, "codespec.pullModel");
   add(settings.enabled ? "$(circle-slash) Switch off" : "$(zap) Switch on", "codespec.toggle");
   if (language) {
     add(
@@ -88,8 +130,11 @@ function actions(process: string, offered: string | undefined): Action[] {
   }
   if (process === "running") {
     add("$(question) Explain the last completion", "codespec.explainLast");
+    add("$(list-selection) Choose a model", "codespec.chooseModel");
+    add("$(debug-restart) Restart the daemon", "codespec.reloadDaemon");
     add("$(globe) Open the live page", "codespec.openPage");
   }
+  add("$(rocket) Get started", "codespec.getStarted");
   add("$(refresh) Restart", "codespec.restartServer");
   add("$(output) Show the log", "codespec.showLog");
   add("$(gear) Settings", "codespec.openSettings");

@@ -5,22 +5,26 @@ import {
   type ConfigurationChangeEvent,
   type ExtensionContext,
   type LogOutputChannel,
+  Uri,
   window,
   workspace,
 } from "vscode";
 import { addCommands } from "./commands.ts";
 import { activeEditor, middleware } from "./inline.ts";
 import { Installer } from "./installer.ts";
+import { Milestones } from "./milestones.ts";
 import { MoreGate } from "./more.ts";
+import { Panel } from "./panel.ts";
 import { Puller } from "./puller.ts";
 import { type Listener, Server } from "./server.ts";
 import { StatusBar } from "./status_bar.ts";
+import { Tokens } from "./tokens.ts";
 
 const NEEDS_RESTART = ["codespec.command", "codespec.completion"];
 let running: Server | undefined;
 
 export async function activate(context: ExtensionContext): Promise<void> {
-  const { globalStorageUri, globalState, subscriptions } = context;
+  const { globalStorageUri, globalState, secrets, subscriptions } = context;
   const log = window.createOutputChannel("codespec", { log: true });
   const folder = globalStorageUri.fsPath;
   const environment = `${folder}/server`;
@@ -30,24 +34,37 @@ export async function activate(context: ExtensionContext): Promise<void> {
     grown: (uri, version) => gate.grown(uri, version),
     offered: (offer) => void puller.offer(offer),
   };
+  const { version } = context.extension.packageJSON as { version: string };
+  const milestones = new Milestones((key, value) => commands.executeCommand("setContext", key, value));
+  const tokens = new Tokens(secrets, log);
   const server = new Server(
-    environment,
-    folder,
+    { version, environment, folder, variables: () => tokens.variables() },
     log,
-    middleware(gate, () => bar.refreshSoon(), focus),
+    middleware(gate, answered, focus),
     listener,
   );
   const bar = new StatusBar(server);
   const installer = new Installer(server, environment, folder, context.asAbsolutePath("server"), log, globalState);
-  const puller = new Puller(server, folder, log, globalState);
+  const puller = new Puller(server, folder, log, globalState, milestones, () => {
+    bar.pulling = puller.pulling;
+    bar.draw();
+  });
+  const panel = new Panel((document, position) => server.alternatives(document, position));
+  const sample = Uri.joinPath(context.extensionUri, "walkthrough", "sample.txt");
   running = server;
 
   function focus(): void {
     const document = window.activeTextEditor?.document;
     if (document && ["file", "untitled"].includes(document.uri.scheme)) server.focus(document.uri.toString());
   }
+  function answered(some: boolean): void {
+    bar.refreshSoon();
+    if (some) milestones.reach("suggestion");
+  }
   function changed(): void {
-    void commands.executeCommand("setContext", "codespec.running", server.process.kind === "running");
+    const runs = server.process.kind === "running";
+    void commands.executeCommand("setContext", "codespec.running", runs);
+    if (runs) milestones.reach("server");
     bar.changed();
     focus();
     void complain(server, log);
@@ -59,12 +76,14 @@ export async function activate(context: ExtensionContext): Promise<void> {
   subscriptions.push(
     log,
     bar,
-    puller,
+    panel,
     server.onChange(changed),
+    tokens.onChange(() => void server.restart()),
     window.onDidChangeActiveTextEditor(focus),
     workspace.onDidChangeConfiguration(configured),
-    ...addCommands({ server, bar, installer, puller, gate, log }),
+    ...addCommands({ server, bar, installer, puller, gate, tokens, panel, milestones, log, sample }),
   );
+  await tokens.moveOld();
   await server.start();
   if (server.process.kind === "missing") void installer.offer();
 }
@@ -73,8 +92,9 @@ export async function deactivate(): Promise<void> {
   await running?.stop();
 }
 
-/** A server that does not run any more is told once, with the ways out. */
+/** A server that does not run any more, or is of another version, is told once, with the ways out. */
 async function complain(server: Server, log: LogOutputChannel): Promise<void> {
+  if (server.process.kind === "running" && server.process.fault) return complainOfVersion(server.process.fault, log);
   if (server.process.kind !== "failed") return;
   const { sentence } = server.process;
   log.error(sentence);
@@ -82,4 +102,11 @@ async function complain(server: Server, log: LogOutputChannel): Promise<void> {
   if (chosen === "Show Log") log.show();
   if (chosen === "Settings") await commands.executeCommand("codespec.openSettings");
   if (chosen === "Restart") await server.restart();
+}
+
+async function complainOfVersion(sentence: string, log: LogOutputChannel): Promise<void> {
+  log.warn(sentence);
+  const chosen = await window.showWarningMessage(`codespec: ${sentence}`, "Install the Server", "Settings");
+  if (chosen === "Install the Server") await commands.executeCommand("codespec.install");
+  if (chosen === "Settings") await commands.executeCommand("codespec.openSettings");
 }

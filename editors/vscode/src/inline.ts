@@ -20,10 +20,10 @@ type Items = InlineCompletionItem[] | InlineCompletionList;
 export type Gate = MoreGate<Items>;
 
 /**
- * The language client's share: `answered` is called when a question is through, `focus` where the server has to be told
- * again which document is in use.
+ * The language client's share: `answered` is called when a question is through, with whether there is something to
+ * show, `focus` where the server has to be told again which document is in use.
  */
-export function middleware(gate: Gate, answered: () => void, focus: () => void): Middleware {
+export function middleware(gate: Gate, answered: (some: boolean) => void, focus: () => void): Middleware {
   return {
     // A document that is opened without being shown must not have the status bar speak of it.
     didOpen: async (document, next) => {
@@ -42,10 +42,12 @@ export function middleware(gate: Gate, answered: () => void, focus: () => void):
       const ask = async (): Promise<Items | null> => (await next(document, position, context, token)) ?? null;
       const again = async (): Promise<Items | null> =>
         (await next(document, position, unasked, NEVER_CANCELLED)) ?? null;
+      let items: Items | null = null;
       try {
-        return await gate.answer(place, ask, again);
+        items = await gate.answer(place, ask, again);
+        return items;
       } finally {
-        answered();
+        answered(items !== null && activeEditor.hasSome(items));
       }
     },
   };

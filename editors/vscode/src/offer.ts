@@ -1,10 +1,9 @@
 /** A better model than the starter pair: what the server says of it, and when the user is asked. Pure. */
 
-/** codespec/offer. `command` fetches the model with the server's own Python. */
+/** codespec/offer, as far as it is used: a name for `codespec models pull`, and what that fetches. */
 export interface Offer {
   readonly model: string;
   readonly bytes: number;
-  readonly command: readonly string[];
 }
 
 export const AGAIN_MS = 7 * 24 * 3600 * 1000; // "not now" holds for a week, in all windows
@@ -27,9 +26,8 @@ export function question({ model, bytes }: Offer): string {
   );
 }
 
-/** Whether what a server sent is one: a program and its words, which are run as they are. */
+/** Whether what a server sent is one; the name becomes a word of a command line, and must be no flag. */
 export function isOffer(value: unknown): value is Offer {
-  const { model, bytes, command } = (value ?? {}) as Partial<Offer>;
-  const words = Array.isArray(command) && command.length > 1 && command.every((word) => typeof word === "string");
-  return typeof model === "string" && typeof bytes === "number" && words;
+  const { model, bytes } = (value ?? {}) as Partial<Offer>;
+  return typeof model === "string" && /^\w[\w./-]*$/.test(model) && typeof bytes === "number";
 }

@@ -1,69 +1,87 @@
 /**
- * A better model, offered and pulled: the question, the task in a terminal, and the daemon's restart behind that. Knows
- * VS Code; offer.ts knows when to ask.
+ * Models, chosen or offered, and pulled: the questions, the download with its progress in the status bar, and the
+ * daemon's restart behind that. Knows VS Code; models.ts and offer.ts have the words, the server's program does the work.
  */
 
-import {
-  type Disposable,
-  type LogOutputChannel,
-  type Memento,
-  ProcessExecution,
-  Task,
-  TaskScope,
-  tasks,
-  window,
-} from "vscode";
+import { commands, type LogOutputChannel, type Memento, window } from "vscode";
+import type { Milestones } from "./milestones.ts";
+import { choices, headingOf, type Listing, percentOf, readListing, whyNot } from "./models.ts";
 import { type Asked, isOffer, mayAsk, type Offer, question } from "./offer.ts";
+import { Cancelled, run } from "./run.ts";
 import type { Server } from "./server.ts";
-import { Single } from "./single.ts";
+import { chooseModel } from "./settings.ts";
+import type { Pulling } from "./status.ts";
 
 const ASKED = "codespec.modelAsked";
-const NAME = "codespec: pull the model";
+const LIST_SECONDS = 60;
 
-export class Puller implements Disposable {
+export class Puller {
+  /** What is being fetched now. */
+  pulling: Pulling | undefined;
   private offered: Offer | undefined;
-  private readonly running = new Single();
-  private readonly listening = tasks.onDidEndTaskProcess(({ execution, exitCode }) => {
-    if (execution.task.name === NAME) void this.ended(exitCode);
-  });
+  private stopping: AbortController | undefined;
 
+  /** `changed` is called when there is more, or no more, of what is being fetched. */
   constructor(
     private readonly server: Server,
     private readonly folder: string,
     private readonly log: LogOutputChannel,
     private readonly kept: Memento,
+    private readonly milestones: Milestones,
+    private readonly changed: () => void,
   ) {}
 
-  /** The server says that there is one. The user is asked, unless an earlier answer holds. */
+  /** The server says that there is a better one. The user is asked, unless an earlier answer holds. */
   async offer(offer: unknown): Promise<void> {
     if (!isOffer(offer)) return this.log.warn("the server's offer can't be read");
     this.offered = offer;
     if (!mayAsk(this.kept.get<Asked>(ASKED), Date.now())) return;
     await this.kept.update(ASKED, { at: Date.now(), never: false }); // other windows do not ask as well
-    const chosen = await window.showInformationMessage(question(offer), "Pull", "Not now", "Never");
+    const chosen = await window.showInformationMessage(question(offer), "Pull", "Choose Another", "Not now", "Never");
     if (chosen === "Never") await this.kept.update(ASKED, { at: Date.now(), never: true });
-    if (chosen === "Pull") await this.pull();
+    if (chosen === "Pull") await this.pull(offer.model);
+    if (chosen === "Choose Another") await this.choose();
   }
 
-  /** Fetches what was offered, in a terminal where its progress is seen. One at a time. */
-  async pull(): Promise<void> {
-    if (!this.offered) {
-      void window.showInformationMessage("No model is offered: `codespec models list` in a terminal names all.");
+  /** Fetches what was offered. */
+  async pullOffered(): Promise<void> {
+    if (this.offered) await this.pull(this.offered.model);
+    else void window.showInformationMessage("codespec: no model is offered: “codespec: Choose a Model” lists all.");
+  }
+
+  /** Lists what fits this machine, and fetches what the user takes. */
+  async choose(): Promise<void> {
+    const listing = await this.list();
+    if (!listing) return;
+    const title = "codespec: choose a model";
+    const how = { title, placeHolder: headingOf(listing), matchOnDetail: true };
+    const chosen = await window.showQuickPick(choices(listing), how);
+    if (chosen) await this.pull(chosen.model);
+  }
+
+  /** Fetches a model and has the daemon use it. One at a time. */
+  async pull(model: string): Promise<void> {
+    if (this.pulling) {
+      const { model: first } = this.pulling;
+      void window.showInformationMessage(`codespec: ${first} is still being fetched: wait for it, or stop it.`);
       return;
     }
-    const { model, command } = this.offered;
-    const [program = "", ...words] = command;
-    const how = new ProcessExecution(program, words, { cwd: this.folder });
-    const task = new Task({ type: "process" }, TaskScope.Global, NAME, "codespec", how, []);
-    try {
-      await this.running.begin(() => {
-        this.log.info(`pulling ${model}`);
-        return tasks.executeTask(task);
-      });
-    } catch (error) {
-      const why = error instanceof Error ? error.message : String(error);
-      void window.showErrorMessage(`codespec: ${model} was not pulled, because no terminal opened (${why}): try again.`);
-    }
+    const path = this.program();
+    if (!path) return;
+    this.stopping = new AbortController();
+    this.tell({ model, percent: 0 });
+    const why = await this.fetch(path, model, this.stopping.signal).finally(() => this.tell(undefined));
+    if (why === undefined) return void window.showInformationMessage(`codespec: ${model} was not fetched to its end.`);
+    if (why) return this.complain(model, why);
+    this.offered = undefined;
+    await chooseModel(model);
+    this.milestones.reach("model");
+    await this.restartDaemon(`${model} is here, and the daemon loads it.`);
+  }
+
+  /** Ends what is being fetched; the next pull goes on from there. */
+  stop(): void {
+    this.stopping?.abort();
   }
 
   /** Has the daemon load its models anew, and says what came of it. */
@@ -73,18 +91,55 @@ export class Puller implements Disposable {
     else void window.showInformationMessage(`codespec: ${done}`);
   }
 
-  dispose(): void {
-    this.listening.dispose();
+  /** Why it failed, "" if it did not; undefined where it was stopped. */
+  private async fetch(path: string, model: string, signal: AbortSignal): Promise<string | undefined> {
+    const onLine = (line: string): void => {
+      const percent = percentOf(line);
+      if (percent === undefined) this.log.info(line);
+      else this.tell({ model, percent });
+    };
+    try {
+      const words = ["models", "pull", model, "--progress"];
+      const { code, lines } = await run(path, words, { cwd: this.folder, signal, onLine });
+      return code === 0 ? "" : whyNot(lines);
+    } catch (error) {
+      if (error instanceof Cancelled) return undefined;
+      throw error;
+    }
   }
 
-  private async ended(code: number | undefined): Promise<void> {
-    const model = this.offered?.model ?? "";
-    this.running.end();
-    if (code !== 0) {
-      void window.showErrorMessage(`codespec: ${model} was not pulled: the terminal says why.`);
-      return;
+  private async list(): Promise<Listing | undefined> {
+    const path = this.program();
+    if (!path) return undefined;
+    const { code, lines } = await run(path, ["models", "list", "--json"], { cwd: this.folder, seconds: LIST_SECONDS });
+    try {
+      return readListing(code === 0 ? (lines.find((line) => line.startsWith("{")) ?? "") : "");
+    } catch (error) {
+      if (!(error instanceof SyntaxError)) throw error;
+      this.log.error(lines.join("\n"));
+      void window.showErrorMessage(`codespec: the models can't be listed (${whyNot(lines)}): see the log.`);
+      return undefined;
     }
-    this.offered = undefined;
-    await this.restartDaemon(`${model} is here, and the daemon loads it.`);
+  }
+
+  private program(): string | undefined {
+    const found = this.server.find();
+    if (found.kind === "found") return found.path;
+    void window.showWarningMessage("codespec: the server is not here: run “codespec: Install the Server” first.");
+    return undefined;
+  }
+
+  private tell(pulling: Pulling | undefined): void {
+    const beginsOrEnds = !pulling !== !this.pulling;
+    this.pulling = pulling;
+    if (beginsOrEnds) void commands.executeCommand("setContext", "codespec.pulling", pulling !== undefined);
+    this.changed();
+  }
+
+  private async complain(model: string, why: string): Promise<void> {
+    this.log.error(`${model}: ${why}`);
+    const chosen = await window.showErrorMessage(`codespec: ${model} was not fetched (${why}).`, "Try Again", "Show Log");
+    if (chosen === "Try Again") await this.pull(model);
+    if (chosen === "Show Log") this.log.show();
   }
 }

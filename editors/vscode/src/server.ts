@@ -5,10 +5,18 @@
 
 import { type ChildProcess, spawn } from "node:child_process";
 import { mkdirSync } from "node:fs";
-import { EventEmitter, type LogOutputChannel } from "vscode";
+import {
+  EventEmitter,
+  type InlineCompletionItem,
+  type LogOutputChannel,
+  type Position,
+  type TextDocument,
+} from "vscode";
 import {
   CloseAction,
   ErrorAction,
+  InlineCompletionRequest,
+  InlineCompletionTriggerKind,
   LanguageClient,
   type LanguageClientOptions,
   type Middleware,
@@ -20,6 +28,7 @@ import { MOST, Restarts } from "./restarts.ts";
 import { readLines } from "./run.ts";
 import { forServer, settings } from "./settings.ts";
 import type { Figures, Process, Told } from "./status.ts";
+import { versionFault } from "./versions.ts";
 
 const START_MS = 60_000; // what is no language server never answers
 const STOP_MS = 2000;
@@ -39,8 +48,18 @@ export interface Listener {
   offered(offer: unknown): void;
 }
 
+/** What the extension brings: its version, where its own Python environment would be, a folder that no workspace can
+ * fill, and variables for the server's process. */
+export interface Own {
+  readonly version: string;
+  readonly environment: string;
+  readonly folder: string;
+  variables(): Promise<Record<string, string>>;
+}
+
 /** One process and its connection. */
 interface Life {
+  readonly path: string;
   readonly child: ChildProcess;
   readonly client: Client;
   words: string; // the last line on its standard error
@@ -54,10 +73,8 @@ export class Server {
   private life: Life | undefined;
   private turn: Promise<void> = Promise.resolve();
 
-  /** `environment` is where our own Python environment would be, `folder` a folder that no workspace can fill. */
   constructor(
-    private readonly environment: string,
-    private readonly folder: string,
+    private readonly own: Own,
     private readonly log: LogOutputChannel,
     private readonly middleware: Middleware,
     private readonly listener: Listener,
@@ -65,7 +82,7 @@ export class Server {
 
   /** Where the program is, as things are now. */
   find(): Found {
-    return findServer(settings.command, this.environment, machine);
+    return findServer(settings.command, this.own.environment, machine);
   }
 
   start(): Promise<void> {
@@ -103,6 +120,19 @@ export class Server {
     return (await this.life?.client.sendRequest<Explained>("workspace/executeCommand", params)) ?? {};
   }
 
+  /** All that there is at a place, as if the user asked there. */
+  async alternatives(document: TextDocument, position: Position): Promise<InlineCompletionItem[]> {
+    const client = this.life?.client;
+    if (!client) return [];
+    const found = await client.sendRequest(InlineCompletionRequest.type, {
+      textDocument: client.code2ProtocolConverter.asTextDocumentIdentifier(document),
+      position: client.code2ProtocolConverter.asPosition(position),
+      context: { triggerKind: InlineCompletionTriggerKind.Invoked },
+    });
+    const items = await client.protocol2CodeConverter.asInlineCompletionResult(found);
+    return Array.isArray(items) ? items : (items?.items ?? []);
+  }
+
   /** Ends the daemon and starts it again, with what is on the disk now; why that can't be, "" if it was done. */
   async restartDaemon(): Promise<string> {
     if (!this.life) return "the language server does not run: restart codespec first.";
@@ -138,12 +168,12 @@ export class Server {
     this.show({ kind: "starting" });
     this.log.info(`starting ${found.path} lsp`);
     const child = await this.spawn(found.path);
-    if (child) await this.connect(child);
+    if (child) await this.connect(child, found.path);
   }
 
-  private async connect(child: ChildProcess): Promise<void> {
+  private async connect(child: ChildProcess, path: string): Promise<void> {
     const client = new Client("codespec", "codespec", () => Promise.resolve(child), this.options());
-    const life: Life = { child, client, words: "" };
+    const life: Life = { path, child, client, words: "" };
     this.life = life;
     readLines(child.stderr!, (line) => (life.words = line));
     child.once("close", (code, signal) => void this.next(() => this.ended(life, signal ?? `exit code ${code}`)));
@@ -155,13 +185,19 @@ export class Server {
     const late = setTimeout(() => child.kill(), START_MS);
     try {
       await client.start();
-      this.show({ kind: "running" });
+      this.show(this.running(life));
     } catch (error) {
       this.log.error(`no connection to the server: ${String(error)}`);
       child.kill();
     } finally {
       clearTimeout(late);
     }
+  }
+
+  private running({ client, path }: Life): Process {
+    const version = client.initializeResult?.serverInfo?.version ?? "";
+    const own = path.startsWith(this.own.environment);
+    return { kind: "running", version, fault: versionFault(this.own.version, { version, path, own }) };
   }
 
   private options(): LanguageClientOptions {
@@ -181,8 +217,10 @@ export class Server {
 
   /** Undefined, and told, where the program can't be started. */
   private async spawn(path: string): Promise<ChildProcess | undefined> {
-    mkdirSync(this.folder, { recursive: true });
-    const child = spawn(path, ["lsp"], { cwd: this.folder, stdio: "pipe", windowsHide: true });
+    const { folder: cwd } = this.own;
+    mkdirSync(cwd, { recursive: true });
+    const env = { ...process.env, ...(await this.own.variables()) };
+    const child = spawn(path, ["lsp"], { cwd, env, stdio: "pipe", windowsHide: true });
     const error = await new Promise<Error | null>((resolve) => {
       child.once("spawn", () => resolve(null));
       child.once("error", resolve);

@@ -22,9 +22,11 @@ export const settings = {
   },
 };
 
-/** For the server, which reads what is its own. */
+/** For the server, which reads what is its own; a token is no setting of its. */
 export function forServer(): Record<string, unknown> {
-  return JSON.parse(JSON.stringify(workspace.getConfiguration(SECTION))) as Record<string, unknown>;
+  const all = JSON.parse(JSON.stringify(workspace.getConfiguration(SECTION))) as Record<string, unknown>;
+  delete all["token"];
+  return all;
 }
 
 /** Switches everything; returns whether it is on now. */
@@ -40,6 +42,11 @@ export async function toggleLanguage(languageId: string): Promise<boolean> {
   const found = workspace.getConfiguration(SECTION).inspect<Record<string, boolean>>("languages");
   await update("languages", { ...(found?.workspaceValue ?? found?.globalValue), [languageId]: on });
   return on;
+}
+
+/** The model that the daemon is to have from its next start on. */
+export function chooseModel(name: string): Promise<void> {
+  return update("model", name);
 }
 
 /** Where the value comes from is where it is changed: a workspace's own value would hide the user's. */

@@ -2,7 +2,8 @@
 
 /** The extension's own half: how the server's process is. */
 export type Process =
-  | { readonly kind: "starting" | "running" | "stopped" }
+  | { readonly kind: "starting" | "stopped" }
+  | { readonly kind: "running"; readonly version: string; readonly fault: string }
   | { readonly kind: "installing"; readonly step: string }
   | { readonly kind: "missing" | "failed"; readonly sentence: string };
 
@@ -43,8 +44,15 @@ export interface Figures {
 
 export type Mood = "Normal" | "Busy" | "Inactive" | "Off" | "Warning" | "Error";
 
+/** A model on its way. */
+export interface Pulling {
+  readonly model: string;
+  readonly percent: number;
+}
+
 /** Everything that is known. `enabled` is the setting. */
 export interface Known {
+  readonly pulling?: Pulling | undefined;
   readonly process: Process;
   readonly told: Told;
   readonly figures: Figures;
@@ -66,6 +74,7 @@ export function moodOf({ process, told, enabled }: Known): Mood {
   if (process.kind === "starting" || process.kind === "installing") return "Busy";
   if (!enabled || process.kind === "stopped") return "Off";
   if (told.kind !== "Normal") return told.kind;
+  if (process.kind === "running" && process.fault) return "Warning";
   return told.busy ? "Busy" : "Normal";
 }
 
@@ -84,7 +93,7 @@ export function sentenceOf(known: Known): string {
       return "The server is stopped.";
     case "running":
       if (!enabled) return "codespec is switched off.";
-      return told.message || "codespec is ready.";
+      return (told.kind === "Normal" && process.fault) || told.message || "codespec is ready.";
   }
 }
 
@@ -92,6 +101,7 @@ export function sentenceOf(known: Known): string {
 export function barText(known: Known): string {
   const mood = moodOf(known);
   const { counters } = known.figures;
+  if (known.pulling) return `$(cloud-download) codespec · ${known.pulling.percent} %`;
   const parts = ["codespec"];
   if (mood === "Normal" && counters?.shown) parts.push(share(counters.acceptance));
   if (mood === "Normal" && typeof counters?.lastMs === "number") parts.push(milliseconds(counters.lastMs));
@@ -101,11 +111,13 @@ export function barText(known: Known): string {
 
 /** For screen readers, and for the tooltip's first line. */
 export function headline(known: Known): string {
-  return `${moodOf(known)}: ${sentenceOf(known)}`;
+  const { pulling } = known;
+  const fetched = pulling ? ` ${pulling.model} is being fetched: ${pulling.percent} %.` : "";
+  return `${moodOf(known)}: ${sentenceOf(known)}${fetched}`;
 }
 
 /** What there is to know beside the headline, a name and a value a line. */
-export function facts({ figures: { daemon, last, counters } }: Known): [string, string][] {
+export function facts({ process, figures: { daemon, last, counters } }: Known): [string, string][] {
   const found: [string, string][] = [];
   if (daemon?.target) found.push(["model", daemon.target]);
   if (daemon?.drafter) found.push(["drafter", daemon.drafter]);
@@ -114,6 +126,7 @@ export function facts({ figures: { daemon, last, counters } }: Known): [string, 
       "daemon",
       daemon.state === "ready" ? `${daemon.url}, ${daemon.version}` : `${daemon.url}, ${stateOf(daemon)}`,
     ]);
+  if (process.kind === "running") found.push(["language server", process.version]);
   if (counters?.shown) {
     const taken = counters.accepted + counters.partlyAccepted;
     found.push(["taken", `${share(counters.acceptance)} (${taken} of ${counters.shown} suggestions)`]);

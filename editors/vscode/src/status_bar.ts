@@ -3,7 +3,17 @@
 import { type Disposable, MarkdownString, StatusBarAlignment, ThemeColor, window } from "vscode";
 import type { Server } from "./server.ts";
 import { settings } from "./settings.ts";
-import { barText, facts, type Figures, headline, type Known, type Mood, moodOf, type Told } from "./status.ts";
+import {
+  barText,
+  facts,
+  type Figures,
+  headline,
+  type Known,
+  type Mood,
+  moodOf,
+  type Pulling,
+  type Told,
+} from "./status.ts";
 
 const PAUSE_MS = 500; // figures are asked for when answers have come and gone, not with each
 const COLOURS: Partial<Record<Mood, string>> = { Error: "errorBackground", Warning: "warningBackground" };
@@ -14,6 +24,9 @@ export class StatusBar implements Disposable {
   private figures: Figures = {};
   private timer: NodeJS.Timeout | undefined;
 
+  /** A model on its way, and its end. */
+  pulling: Pulling | undefined;
+
   constructor(private readonly server: Server) {
     this.item.name = "codespec";
     this.item.command = "codespec.showStatus";
@@ -22,7 +35,8 @@ export class StatusBar implements Disposable {
   }
 
   get known(): Known {
-    return { process: this.server.process, told: this.told, figures: this.figures, enabled: settings.enabled };
+    const { told, figures, pulling } = this;
+    return { process: this.server.process, told, figures, pulling, enabled: settings.enabled };
   }
 
   /** The server says how it is. */

@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { barText, facts, type Figures, headline, type Known, moodOf } from "../src/status.ts";
 
 const READY: Known = {
-  process: { kind: "running" },
+  process: { kind: "running", version: "0.1.0", fault: "" },
   told: { kind: "Normal", message: "", busy: false },
   figures: {},
   enabled: true,
@@ -60,12 +60,19 @@ test("the bar has figures once there are any, and only while all is well", () =>
   assert.equal(barText(failed), "$(error) codespec");
 });
 
+test("a model on its way shows how far it is, whatever else there is", () => {
+  const pulling = { model: "smollm2-135m", percent: 43 };
+  assert.equal(barText({ ...READY, figures: FIGURES, pulling }), "$(cloud-download) codespec · 43 %");
+  assert.equal(headline({ ...READY, pulling }), "Normal: codespec is ready. smollm2-135m is being fetched: 43 %.");
+});
+
 test("facts are those that are known", () => {
-  assert.deepEqual(facts(READY), []);
+  assert.deepEqual(facts(READY), [["language server", "0.1.0"]]);
   assert.deepEqual(facts({ ...READY, figures: FIGURES }), [
     ["model", "codespec-starter"],
     ["drafter", "codespec-starter-drafter"],
     ["daemon", "http://127.0.0.1:8765, 0.1.0"],
+    ["language server", "0.1.0"],
     ["taken", "38 % (3 of 8 suggestions)"],
     ["answers", "43 ms the last, 8.4 ms the median"],
     ["last draft", "30 of 44 tokens right, 1.7 × as fast as plain decoding"],
@@ -74,5 +81,8 @@ test("facts are those that are known", () => {
     daemon: { ...FIGURES.daemon!, state: "absent", target: "", drafter: "", version: "" },
     last: null,
   };
-  assert.deepEqual(facts({ ...READY, figures: absent }), [["daemon", "http://127.0.0.1:8765, not running"]]);
+  assert.deepEqual(facts({ ...READY, figures: absent }), [
+    ["daemon", "http://127.0.0.1:8765, not running"],
+    ["language server", "0.1.0"],
+  ]);
 });

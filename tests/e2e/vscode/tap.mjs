@@ -3,13 +3,22 @@
 // a file in $E2E_TAPS, in the order and at the time it passed here. `GET /` on the port named there asks the
 // language server for its status, which the editor does not see.
 import { spawn } from "node:child_process";
-import { appendFileSync } from "node:fs";
+import { appendFileSync, existsSync, readFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { join } from "node:path";
 
 const OURS = "tap-"; // what our own requests' ids begin with
 const record = join(process.env.E2E_TAPS, `${process.pid}.jsonl`);
 const note = (from, message) => appendFileSync(record, `${JSON.stringify({ at: Date.now(), from, message })}\n`);
+
+/** The server's hello, as a server of the version in $E2E_TAPS/version would say it, where there is that file. */
+function otherwise(message, bytes) {
+  const planted = join(process.env.E2E_TAPS, "version");
+  if (!existsSync(planted)) return bytes;
+  message.result.serverInfo.version = readFileSync(planted, "utf8");
+  const body = Buffer.from(JSON.stringify(message));
+  return Buffer.concat([Buffer.from(`Content-Length: ${body.length}\r\n\r\n`), body]);
+}
 
 /** Calls `take(message, bytes)` for each message of a stream. */
 function read(stream, take) {
@@ -28,6 +37,7 @@ function read(stream, take) {
 }
 
 const args = process.argv.slice(2);
+await pullAsPlanted();
 const speaks = args[0] === "lsp";
 const child = spawn(process.env.E2E_SERVER, args, {
   stdio: [speaks ? "pipe" : "inherit", speaks ? "pipe" : "inherit", "inherit"],
@@ -35,6 +45,17 @@ const child = spawn(process.env.E2E_SERVER, args, {
 for (const signal of ["SIGTERM", "SIGINT"]) process.on(signal, () => child.kill(signal));
 child.once("exit", (code) => process.exit(code ?? 1));
 if (speaks) listen();
+
+/** `models pull` says what $E2E_TAPS/pull has, a line at a time, and fetches nothing, where there is that file. */
+async function pullAsPlanted() {
+  const planted = join(process.env.E2E_TAPS, "pull");
+  if (args[1] !== "pull" || !existsSync(planted)) return;
+  for (const line of readFileSync(planted, "utf8").split("\n")) {
+    process.stderr.write(`${line}\n`);
+    await new Promise((resolve) => setTimeout(resolve, 1000)); // long enough to be seen
+  }
+  process.exit(0);
+}
 
 function listen() {
   const asked = new Map();
@@ -51,7 +72,7 @@ function listen() {
       return;
     }
     note("server", message);
-    process.stdout.write(bytes);
+    process.stdout.write(message.result?.serverInfo ? otherwise(message, bytes) : bytes);
   });
   const server = createServer(async (_request, response) => {
     const id = `${OURS}${++number}`;

@@ -48,6 +48,11 @@ export class Window {
     await this.page.evaluate(watch);
   }
 
+  /** The record of the language server that this window has now; it had others, if it was started again. */
+  newest() {
+    return Wire.find(this.server.taps, this.folder);
+  }
+
   cursor() {
     return this.page.locator('[id="status.editor.selection"]').textContent();
   }
@@ -83,8 +88,8 @@ export class Window {
   }
 
   /** What an answer puts behind the cursor. */
-  rest({ items, params } = this.wire.answers.at(-1)) {
-    const { insertText, range } = items[0];
+  rest({ items, params } = this.wire.answers.at(-1), index = 0) {
+    const { insertText, range } = items[index];
     return insertText.slice(params.position.character - range.start.character);
   }
 

@@ -1,0 +1,88 @@
+/** Models to choose from: what `codespec models list --json` says, as rows with what fits this machine first. Pure. */
+
+export interface Row {
+  readonly name: string;
+  readonly title?: string;
+  readonly here: string;
+  readonly download?: number;
+  readonly memory?: number;
+  readonly fits?: boolean | null;
+  readonly licence?: string | null;
+  readonly gated?: boolean;
+}
+
+const FREE = 0.75; // of the machine's memory: the catalogue names what must be free, and an editor is open beside it
+
+export interface Listing {
+  readonly memory: number | null;
+  readonly models: readonly Row[];
+  readonly recommended: readonly { readonly target: string; readonly gigabytes: number }[];
+}
+
+export interface Choice {
+  readonly model: string;
+  readonly label: string;
+  readonly description: string;
+  readonly detail: string;
+}
+
+/** What the program printed. Raises SyntaxError where that is no listing. */
+export function readListing(text: string): Listing {
+  const found = JSON.parse(text) as Partial<Listing> | null;
+  if (!Array.isArray(found?.models) || !Array.isArray(found.recommended)) throw new SyntaxError("no list of models");
+  return { memory: found.memory ?? null, models: found.models, recommended: found.recommended };
+}
+
+/** Those that fit: the recommended one first, then those that are here, then the smaller before the larger. */
+export function choices(listing: Listing): Choice[] {
+  const best = recommended(listing);
+  const rank = ({ name, here, memory = 0 }: Row): number =>
+    (name === best ? -2e15 : here === "pulled" ? -1e15 : 0) + memory;
+  return listing.models
+    .filter(({ fits, download }) => fits !== false && download !== undefined)
+    .sort((a, b) => rank(a) - rank(b))
+    .map((row) => ({
+      model: row.name,
+      label: row.name === best ? `$(star-full) ${row.name}` : row.name,
+      description: row.name === best ? "recommended for this much memory" : "",
+      detail: detailOf(row),
+    }));
+}
+
+/** Over the list. */
+export function headingOf({ memory }: Listing): string {
+  const has = memory === null ? "" : `This machine has ${size(memory)} of memory. `;
+  return `${has}A larger model writes better, and slower`;
+}
+
+/** The percent that has arrived, by a line of `codespec models pull --progress`; undefined for any other line. */
+export function percentOf(line: string): number | undefined {
+  const found = /^codespec: \S+: (\d{1,3}) %$/.exec(line.trim());
+  return found ? Number(found[1]) : undefined;
+}
+
+/** What a pull that failed says last. */
+export function whyNot(lines: readonly string[]): string {
+  return (lines.at(-1) ?? "it says nothing").replace(/^codespec: /, "").replace(/\.$/, "");
+}
+
+export function size(bytes: number): string {
+  return bytes >= 9.95e9
+    ? `${Math.round(bytes / 1e9)} GB`
+    : bytes >= 1e9
+      ? `${(bytes / 1e9).toFixed(1)} GB`
+      : `${Math.round(bytes / 1e6)} MB`;
+}
+
+/** The pair for the most memory that may be free here; "" where that is less than any asks for, or nobody knows. */
+function recommended({ memory, recommended, models }: Listing): string {
+  const fitting = recommended.filter(({ gigabytes }) => memory !== null && gigabytes * 1e9 <= FREE * memory);
+  const [best] = [...fitting].sort((a, b) => b.gigabytes - a.gigabytes);
+  return models.find(({ name, fits }) => name === best?.target && fits !== false)?.name ?? "";
+}
+
+function detailOf({ here, download = 0, memory = 0, licence, gated }: Row): string {
+  const fetch = here === "pulled" ? "is here" : `${size(download)} to fetch`;
+  const parts = [fetch, `${size(memory)} of memory`, licence || "licence not stated"];
+  return [...parts, ...(gated ? ["asks for a login: `hf auth login`"] : [])].join(" · ");
+}

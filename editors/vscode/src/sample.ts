@@ -1,0 +1,11 @@
+/** The sample's text: where the cursor goes is marked in it. Pure. */
+
+export const SAMPLE_CURSOR = "<cursor>";
+
+/** The text without the mark, and the mark's place. Raises where there is none. */
+export function splitSample(text: string, mark: string): { content: string; line: number; character: number } {
+  const at = text.indexOf(mark);
+  if (at < 0) throw new Error(`the sample has no ${mark}`);
+  const before = text.slice(0, at).split("\n");
+  return { content: text.replace(mark, ""), line: before.length - 1, character: before.at(-1)!.length };
+}

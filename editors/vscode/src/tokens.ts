@@ -1,0 +1,66 @@
+/**
+ * The daemon's token in VS Code's secret storage, which is the system's keychain where there is one. Knows VS Code;
+ * token.ts has the rules. The language server gets it as a variable of its process, never as a setting.
+ */
+
+import { ConfigurationTarget, type LogOutputChannel, type SecretStorage, window, workspace } from "vscode";
+import { tokenFault, whatOf } from "./token.ts";
+
+const KEY = "codespec.token";
+export const VARIABLE = "CODESPEC_SERVE_TOKEN";
+
+export class Tokens {
+  constructor(
+    private readonly secrets: SecretStorage,
+    private readonly log: LogOutputChannel,
+  ) {}
+
+  /** Called when it was set or forgotten, in this window or another. */
+  onChange(act: () => void): { dispose(): unknown } {
+    return this.secrets.onDidChange(({ key }) => {
+      if (key === KEY) act();
+    });
+  }
+
+  /** What the server's process needs to know of it. */
+  async variables(): Promise<Record<string, string>> {
+    const token = await this.secrets.get(KEY);
+    return token ? { [VARIABLE]: token } : {};
+  }
+
+  async set(): Promise<void> {
+    const token = await window.showInputBox({
+      title: "codespec: the daemon's token",
+      prompt: "What `codespec serve --token-file` has. VS Code keeps it in its secret storage.",
+      password: true,
+      ignoreFocusOut: true,
+      validateInput: (text) => tokenFault(text.trim()),
+    });
+    if (token) await this.secrets.store(KEY, token.trim());
+  }
+
+  async forget(): Promise<void> {
+    await this.secrets.delete(KEY);
+    void window.showInformationMessage("codespec: the token is forgotten.");
+  }
+
+  /** A token in the settings is plain text, and travels where settings are synchronized: it is taken out of there. */
+  async moveOld(): Promise<void> {
+    const settings = workspace.getConfiguration("codespec");
+    const old = settings.get("token", "").trim();
+    const what = whatOf(old, (await this.secrets.get(KEY)) ?? "");
+    if (what === "nothing") return;
+    if (what === "tell") {
+      void window.showWarningMessage(`codespec: codespec.token is of no use: ${tokenFault(old)}`);
+      return;
+    }
+    if (what === "move") await this.secrets.store(KEY, old);
+    await settings.update("token", undefined, ConfigurationTarget.Global);
+    this.log.info(`codespec.token: ${what === "move" ? "moved to the secret storage" : "removed from the settings"}`);
+    void window.showInformationMessage(
+      what === "move"
+        ? "codespec: the token stood in your settings as plain text. It is in VS Code's secret storage now."
+        : "codespec: the token in your settings is taken out, because one is in VS Code's secret storage.",
+    );
+  }
+}
