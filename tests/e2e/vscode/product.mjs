@@ -1,6 +1,7 @@
 // What belongs to a product that one can install: versions that are compared, keys for words, lines and alternatives,
 // the panel, the token, the list of completions beside ghost text. Each in a window of its own, as in scenarios.mjs.
 import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
 import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { choose, LONG, WORDS } from "./places.mjs";
@@ -49,6 +50,25 @@ export const product = {
     await window.command("codespec: Get Started");
     await until("that step is done as well", isDone("Get the first suggestion"));
     await ide.shot(window, "walkthrough-done");
+  },
+
+  async "one button: an environment is made, the server runs from it, a model is asked for, a sample completes"(ide) {
+    const window = await ide.open({ "a.py": "x = 1\n" }, ["a.py", 1, 1]);
+    const script = new URL("fake_wheel.py", import.meta.url).pathname;
+    const { "codespec.command": tap } = ide.server.always;
+    const made = spawnSync("python3", [script, ide.server.home, tap], { encoding: "utf8" });
+    assert.equal(made.status, 0, made.stderr);
+    const { server: first } = window.newest();
+    ide.server.settings({ "codespec.command": "", "codespec.installFrom": made.stdout.trim() });
+    await until("there is no server", async () => /is not installed/.test((await window.status()).label));
+    await window.command("codespec: Set Up");
+    await window.page.waitForSelector(".quick-input-list .monaco-list-row:visible");
+    await ide.shot(window, "set-up");
+    assert.notEqual(window.newest().server, first);
+    const environment = join(ide.server.home, "data/User/globalStorage/codespec.codespec/server");
+    assert.ok(existsSync(join(environment, "codespec-ready")) && existsSync(join(environment, "bin/codespec")));
+    await window.press("Escape");
+    await until("there is ghost text in the sample", () => window.ghost());
   },
 
   async "a language server of another version is told in one sentence with the mend"(ide) {
