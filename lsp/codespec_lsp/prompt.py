@@ -6,7 +6,7 @@ Knows the request's fields and their bounds; does not know which files may be se
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from codespec_grammars import Cursor
 
 from codespec_lsp.buffer import Buffer, Position
 from codespec_lsp.documents import Document
+from codespec_lsp.syntax import DocumentSyntax
 
 MOST_BYTES = 64 * 1024  # on each side of the cursor
 MOST_LANGUAGE, MOST_PATH = 64, 4096  # characters
@@ -114,14 +115,18 @@ class SnippetCache:
         self._known: dict[str, tuple[object, tuple[Snippet, ...]]] = {}
 
     def find(
-        self, here: Document, documents: Iterable[Document], may_send: Callable[[Document], bool]
+        self,
+        here: Document,
+        documents: Iterable[Document],
+        may_send: Callable[[Document], bool],
+        syntax: Mapping[str, DocumentSyntax],
     ) -> tuple[Snippet, ...]:
         """The snippets for `here`. The order of use does not count while nothing else changes."""
         others = [document for document in documents if document is not here and may_send(document)]
-        state = frozenset((document.uri, document.version) for document in others)
+        state = frozenset((other.uri, other.version, syntax[other.uri].parsed) for other in others)
         known = self._known.get(here.uri)
         if known is None or known[0] != state:
-            known = self._known[here.uri] = (state, find_snippets(here, reversed(others)))
+            known = self._known[here.uri] = (state, find_snippets(here, reversed(others), syntax))
         return known[1]
 
     def forget(self, uri: str) -> None:
@@ -129,8 +134,11 @@ class SnippetCache:
         self._known.pop(uri, None)
 
 
-def find_snippets(here: Document, others: Iterable[Document]) -> tuple[Snippet, ...]:
-    """The snippets for one document: first of the files that its imports name, then of those used last."""
+def find_snippets(
+    here: Document, others: Iterable[Document], syntax: Mapping[str, DocumentSyntax]
+) -> tuple[Snippet, ...]:
+    """The snippets for one document: first of the files that its imports name, with the heads of what these define,
+    then of those used last."""
     named = "\n".join(_imports(here))
     files = sorted(
         (document for document in others if document is not here),
@@ -139,7 +147,8 @@ def find_snippets(here: Document, others: Iterable[Document]) -> tuple[Snippet, 
     snippets: list[Snippet] = []
     left = MOST_SNIPPETS
     for document in files[:MOST_FILES]:
-        for text in _pieces(document):
+        defined = syntax[document.uri].outline() if _stem(document) in named else ""
+        for text in _pieces(document, defined):
             if not text.strip() or len(text) > left:
                 continue
             left -= len(text)
@@ -147,10 +156,11 @@ def find_snippets(here: Document, others: Iterable[Document]) -> tuple[Snippet, 
     return tuple(snippets)
 
 
-def _pieces(document: Document) -> Iterable[str]:
-    """The imports, then what is around the rows edited lately, the latest first; no row twice."""
+def _pieces(document: Document, defined: str) -> Iterable[str]:
+    """The imports, what is defined, then what is around the rows edited lately, the latest first; no row twice."""
     imports = "".join(_imports(document))[:MOST_IMPORTS]
     yield imports
+    yield defined
     seen: set[int] = set()
     lines = document.buffer.lines
     for row in document.edited_rows:

@@ -24,7 +24,7 @@ from codespec_lsp.dismissals import Dismissals
 from codespec_lsp.documents import Document, Documents
 from codespec_lsp.exclusions import Exclusions
 from codespec_lsp.outcomes import Outcomes, Report, outcome_of, stands_in
-from codespec_lsp.prompt import Prompt, SnippetCache, build_prompt, clean, request_body
+from codespec_lsp.prompt import Prompt, Snippet, SnippetCache, build_prompt, clean, request_body
 from codespec_lsp.settings import Settings
 from codespec_lsp.status import StatusLine
 from codespec_lsp.streaming import Streamer
@@ -256,11 +256,17 @@ class Session:
             version=document.version,
             language=document.language_id,
             path=document.path,
-            snippets=self._snippets.find(document, self.documents, self._may_send) if self.settings.snippets else (),
+            snippets=self._find_snippets(document),
             cursor=syntax.find_cursor(prompt.prefix, prompt.suffix, len(before), in_document),
             trigger=trigger,
             max_tokens=self.settings.max_tokens,
         )
+
+    def _find_snippets(self, document: Document) -> Sequence[Snippet]:
+        """Pieces of other open files, if the user wants them sent."""
+        if not self.settings.snippets:
+            return ()
+        return self._snippets.find(document, self.documents, self._may_send, self._syntax)
 
     async def _report(self, taken: Taken) -> None:
         """Tells the daemon what was accepted, unless the file is one that nothing is sent of."""

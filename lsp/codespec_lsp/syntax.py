@@ -17,6 +17,7 @@ from codespec_grammars.registry import Grammar, load_grammar
 from codespec_grammars.window import kept_from
 
 from codespec_lsp.buffer import Edit
+from codespec_lsp.outlines import outline
 
 TREE_AFTER = 0.03  # seconds after a change: the answer goes first
 MOST_AFTER = 8192  # characters to the right; the tracker looks at less
@@ -41,12 +42,25 @@ class DocumentSyntax:
         self._cursors = CursorFinder(language)
         self._tree = SyntaxTree(language, text)
         self._refreshing: asyncio.Task[None] | None = None
+        self._outlined, self._outline = 0, ""
         self._refresh_soon()
 
     def edited(self, edit: Edit) -> None:
         """The document changed. The tree is parsed in a moment."""
         self._tree.edited(edit)
         self._refresh_soon()
+
+    @property
+    def parsed(self) -> int:
+        """How many times the document was parsed to its end: an outline is of the last one."""
+        return self._tree.parsed
+
+    def outline(self) -> str:
+        """The heads of what the document defines, as of its last whole parse; "" before the first."""
+        root = self._tree.root if self._tree.fresh else None
+        if root is not None and self._outlined != self._tree.parsed:
+            self._outlined, self._outline = self._tree.parsed, outline(root, self._tree.source)
+        return self._outline
 
     def close(self) -> None:
         """The document is gone."""
@@ -142,7 +156,13 @@ class SyntaxTree:
         self._edits: list[Edit] = []
         self._tree: tree_sitter.Tree | None = None
         self.slices = 0
+        self.parsed = 0
         self.fresh = False
+
+    @property
+    def source(self) -> bytes:
+        """The text that the tree is of."""
+        return self._source
 
     @property
     def root(self) -> tree_sitter.Node | None:
@@ -182,6 +202,7 @@ class SyntaxTree:
                 if tree is not None:
                     if not self._edits:
                         self._tree, self.fresh = tree, True
+                        self.parsed += 1
                     break
 
     def _slice(self, parser: tree_sitter.Parser, source: bytes) -> tree_sitter.Tree | None:

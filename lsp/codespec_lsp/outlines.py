@@ -1,0 +1,78 @@
+"""What a file defines, as its heads: functions, classes and their methods without bodies, small types whole.
+
+For files that another one imports, so that a model sees names, parameters and results there. Knows syntax trees and the
+names of their fields, which grammars share; knows no language and no documents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import tree_sitter
+
+MOST = 2048  # characters of one outline
+MOST_CHILDREN = 400  # of one node that are looked at
+MOST_HEAD = 240  # bytes of one head
+MOST_WHOLE = 400  # bytes of a type that is shown whole
+_WRAPPED = ("definition", "declaration")  # fields that hold what a decorator or an export is about
+_NO_DEFINITIONS = ("statement", "loop", "expression")
+_TYPES = ("struct", "interface", "enum", "type", "record")
+_HOLD_METHODS = ("class", "impl", "trait", "object", "module", "namespace", *_TYPES)
+
+
+def outline(root: tree_sitter.Node, source: bytes) -> str:
+    """The heads of a file's definitions in their order, "" where there are none."""
+    lines: list[str] = []
+    left = MOST
+    for head in _heads(root, source, deep=False):
+        left -= len(head) + 1
+        if left < 0:
+            break
+        lines.append(head)
+    return "".join(line + "\n" for line in lines)
+
+
+def _heads(parent: tree_sitter.Node, source: bytes, *, deep: bool) -> Iterator[str]:
+    for index in range(min(parent.named_child_count, MOST_CHILDREN)):
+        child = parent.named_child(index)
+        node = _unwrapped(child) if child is not None else None
+        if node is None or not _is_definition(node):
+            continue
+        start = child.start_byte if child is not None and _is_type(child) else node.start_byte
+        body = node.child_by_field_name("body")
+        if body is None or (_is_type(node) and node.end_byte - node.start_byte <= MOST_WHOLE):
+            yield _text(source, start, node.end_byte, MOST_WHOLE)
+            continue
+        yield _text(source, start, body.start_byte, MOST_HEAD)
+        if not deep and any(word in node.type for word in _HOLD_METHODS):
+            yield from _heads(body, source, deep=True)
+
+
+def _unwrapped(node: tree_sitter.Node) -> tree_sitter.Node:
+    """What a decorator, an export or Go's `type` is about; the node itself elsewhere."""
+    for field in _WRAPPED:
+        inner = node.child_by_field_name(field)
+        if inner is not None:
+            return inner
+    only = node.named_child(0) if node.named_child_count == 1 and node.type.endswith("declaration") else None
+    return only if only is not None and only.child_by_field_name("name") is not None else node
+
+
+def _is_definition(node: tree_sitter.Node) -> bool:
+    if node.has_error or any(word in node.type for word in _NO_DEFINITIONS):
+        return False
+    names = ("name", "declarator", *(("type",) if "impl" in node.type else ()))
+    named = any(node.child_by_field_name(field) is not None for field in names)
+    return named and (node.child_by_field_name("body") is not None or _is_type(node))
+
+
+def _is_type(node: tree_sitter.Node) -> bool:
+    return any(word in node.type for word in _TYPES)
+
+
+def _text(source: bytes, start: int, end: int, most: int) -> str:
+    """A piece from its line's indentation on, without what opens the body."""
+    line = source.rfind(b"\n", 0, start) + 1
+    indent = source[line:start] if not source[line:start].strip() else b""
+    piece = source[start : min(end, start + most)].rstrip()
+    return (indent + piece).decode("utf-8", "ignore")

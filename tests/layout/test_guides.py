@@ -1,0 +1,78 @@
+"""The guides say what the code says: models by memory, doctor's own words, and a test behind every yes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from codespec.catalogue.disk import written
+from codespec.catalogue.entries import read_advice, read_catalogue
+from codespec.cli.models_table import overview
+
+ROOT = Path(__file__).resolve().parents[2]
+LINKED = re.compile(r"\[([^\]]+)\]\(\.\./((?:tests|editors)/[^)#]+)\)")
+STATES = ("yes", "no", "partly")
+
+
+def table(page: str, columns: int) -> list[list[str]]:
+    """The rows of a page's tables with so many columns, heads among them."""
+    rows = [line.split("|")[1:-1] for line in (ROOT / page).read_text(encoding="utf-8").splitlines() if line[:1] == "|"]
+    return [[cell.strip() for cell in row] for row in rows if len(row) == columns]
+
+
+def test_models_by_memory_are_those_that_the_catalogue_recommends() -> None:
+    listed = {row[0]: row for row in table("docs/quickstart.md", 6) if row[1].startswith("`")}
+    advised = {f"{advice.gigabytes} GB": advice.target for advice in read_advice()}
+    assert {gigabytes: row[1].strip("`") for gigabytes, row in listed.items() if gigabytes in advised} == advised
+    assert len(listed) == len(advised) + 1, "and one for less memory"
+
+
+def test_models_need_and_cost_what_the_catalogue_says() -> None:
+    rows = {row["name"]: row for row in overview()["models"] if "memory" in row}
+    for _, name, download, memory, drafter, licence in table("docs/quickstart.md", 6):
+        if name.startswith("`"):
+            known, entry = rows[name.strip("`")], read_catalogue()[name.strip("`")]
+            assert (download, memory) == (written(known["download"]), written(known["memory"])), name
+            assert drafter.strip("`") == {"own": "ships"}.get(entry.drafter, entry.drafter), name
+            assert licence == entry.licence
+
+
+def test_what_doctor_is_quoted_with_it_says() -> None:
+    """A quotation that is in no check is one that doctor never says."""
+    checks = sorted((ROOT / "codespec/cli/checks").glob("*.py"))
+    said = "".join(path.read_text(encoding="utf-8") for path in checks)
+    said += (ROOT / "codespec/pair/report.py").read_text(encoding="utf-8")
+    quoted = [row[1] for row in table("docs/troubleshooting.md", 3) if row[0].startswith("`")]
+    assert len(quoted) >= 20
+    assert not [each for each in quoted if each.strip("`") not in said]
+
+
+def expectations() -> list[list[str]]:
+    """Expectation, who sets it, whether codespec meets it, and what shows it."""
+    return [row for row in table("docs/expectations.md", 4) if row[2].partition(":")[0] in STATES]
+
+
+def test_the_last_line_counts_right() -> None:
+    answers = [row[2].partition(":")[0] for row in expectations()]
+    counts = [answers.count(state) for state in ("yes", "partly", "no")]
+    page = (ROOT / "docs/expectations.md").read_text(encoding="utf-8")
+    assert [int(each) for each in re.findall(r"\d+", page.splitlines()[-1])] == counts
+
+
+def test_there_are_sixty_expectations_and_not_all_are_met() -> None:
+    rows = expectations()
+    assert len(rows) == 60 and len({row[0] for row in rows}) == 60
+    assert any(row[2].startswith("no") for row in rows), "nobody believes a table of yes alone"
+
+
+@pytest.mark.parametrize("row", expectations(), ids=lambda row: row[0][:60])
+def test_a_test_stands_behind_every_yes(row: list[str]) -> None:
+    shown = LINKED.findall(row[3])
+    assert shown or row[2].startswith("no"), "a yes without a test"
+    for name, path in shown:
+        file = ROOT / path
+        assert file.is_file(), path
+        begins = f"def {name}(" if path.endswith(".py") else f'test("{name}'
+        assert begins in file.read_text(encoding="utf-8"), name
