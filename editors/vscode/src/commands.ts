@@ -29,8 +29,6 @@ const PAGE = Uri.parse("codespec:The last completion");
 const OF_VS_CODE = {
   acceptWord: "editor.action.inlineSuggest.acceptNextWord",
   acceptLine: "editor.action.inlineSuggest.acceptNextLine",
-  nextAlternative: "editor.action.inlineSuggest.showNext",
-  previousAlternative: "editor.action.inlineSuggest.showPrevious",
 };
 
 /** All that commands need. */
@@ -39,7 +37,7 @@ export interface Parts {
   readonly bar: StatusBar;
   readonly installer: Installer;
   readonly puller: Puller;
-  readonly gate: { dismissed(): void };
+  readonly gate: { readonly hasGrown: boolean; dismissed(): void };
   readonly tokens: Tokens;
   readonly panel: Panel;
   readonly milestones: Milestones;
@@ -76,11 +74,19 @@ export function addCommands(parts: Parts): Disposable[] {
     register("insertAlternative", (number?: number) => panel.insert(number)),
     register("openSettings", () => commands.executeCommand("workbench.action.openSettings", "codespec.")),
     ...Object.entries(OF_VS_CODE).map(([name, own]) => register(name, () => commands.executeCommand(own))),
+    register("nextAlternative", () => showOther(gate.hasGrown, "showNext")),
+    register("previousAlternative", () => showOther(gate.hasGrown, "showPrevious")),
     register("dismiss", () => {
       gate.dismissed();
       return commands.executeCommand("editor.action.inlineSuggest.hide");
     }),
   ];
+}
+
+/** Behind a text that has grown VS Code asks for no alternatives: it was made to ask, and takes that for the user. */
+function showOther(hasGrown: boolean, which: "showNext" | "showPrevious"): Thenable<unknown> {
+  const names = hasGrown ? ["hide", "trigger", which] : [which];
+  return commands.executeCommand("runCommands", { commands: names.map((name) => `editor.action.inlineSuggest.${name}`) });
 }
 
 function openWalkthrough(): Thenable<unknown> {

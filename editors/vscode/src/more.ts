@@ -43,6 +43,8 @@ export const MOST_TOLD = 5; // times that it is told to ask for one text
 export class MoreGate<Items> {
   private asked: Asked<Items> | null = null;
   private ready: Ready<Items> | null = null;
+  /** Whether what the editor shows was fetched for it, and so has no alternatives, though the editor believes it asked. */
+  hasGrown = false;
   private refuse = false; // what is ready: it was dismissed before the editor asked
   private timer: NodeJS.Timeout | undefined; // of the next offer
   private reminder: NodeJS.Timeout | undefined; // that what is ready was not asked for
@@ -62,6 +64,7 @@ export class MoreGate<Items> {
     const isReady = ready !== null && isSame(ready.place, place);
     this.ready = null;
     this.refuse = false;
+    this.hasGrown = isReady;
     if (isReady && refuse) return null;
     if (!isReady) this.stop();
     this.asked = { place, again };

@@ -49,7 +49,7 @@ test("keys, menus and the walkthrough's buttons lead to commands that are there"
 
 test("the keys of what VS Code does itself go to it at once, not through another process", () => {
   const direct = contributes.keybindings.map(({ command }) => command).filter((name) => name.startsWith("editor."));
-  const ours = readFileSync("src/commands.ts", "utf8").match(/editor\.action\.inlineSuggest\.(accept|show)\w+/g);
+  const ours = readFileSync("src/commands.ts", "utf8").match(/editor\.action\.inlineSuggest\.accept\w+/g);
   assert.deepEqual(direct, ours);
 });
 

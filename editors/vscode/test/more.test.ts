@@ -219,3 +219,13 @@ test("it is not told again where the user went away, typed on or dismissed it", 
     assert.equal(scene.refreshed, refreshed, leave.toString());
   }
 });
+
+test("it is known that a text has grown, until the user asks", async () => {
+  const scene = new Scene();
+  await scene.asks();
+  assert.ok(!scene.gate.hasGrown);
+  await scene.grows();
+  assert.ok(scene.gate.hasGrown);
+  await scene.asks();
+  assert.ok(!scene.gate.hasGrown);
+});

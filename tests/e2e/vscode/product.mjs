@@ -103,11 +103,16 @@ export const product = {
     assert.equal((await window.wire.status()).counters.accepted, 1);
   },
 
-  async "the next alternative and the one before, by their keys"(ide) {
+  async "the next alternative and the one before, by their keys, behind a text that has grown"(ide) {
     const place = await choose(ide.daemon, LONG);
-    const window = await ide.openAt(place);
-    await window.type(place.key);
-    await window.whole(place.text);
+    const window = await ide.openAt(place, { "codespec.budgetMs": 300 });
+    const release = ide.daemon.slow();
+    try {
+      await window.type(place.key);
+      await window.whole(place.text);
+    } finally {
+      release();
+    }
     await window.press("Alt+]");
     const answer = await several(window);
     const shows = (index) =>
