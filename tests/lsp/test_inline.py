@@ -7,7 +7,9 @@ import json
 from typing import Any
 
 import pytest
+from codespec_lsp.server import Server
 
+from tests.lsp import fake_daemon
 from tests.lsp.conversation import URI, insertion, question, replacement, run, until
 from tests.lsp.fake_daemon import talking
 
@@ -201,8 +203,11 @@ def test_two_questions_at_one_place_are_one_piece_of_work() -> None:
     run(scenario())
 
 
-def test_a_question_is_about_the_text_of_its_time() -> None:
+def test_a_question_is_about_the_text_of_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """An edit, a question and another edit in one packet: no answer is for a text that is gone."""
+
+    servers: list[Server] = []
+    monkeypatch.setattr(fake_daemon, "Server", lambda *given: servers.append(Server(*given)) or servers[-1])
 
     async def scenario() -> None:
         async with talking() as (client, fake):
@@ -223,6 +228,8 @@ def test_a_question_is_about_the_text_of_its_time() -> None:
             await until(lambda: bool(client.stray))
             assert client.stray[0]["id"] == "q" and client.stray[0]["error"]["code"] == -32801
             assert await client.texts(0, 6) == ["x = zab"]
+            protocol = servers[0].protocol
+            assert "q" not in {**protocol._request_futures, **protocol._open}, "nothing is kept of what was answered"
             assert [asked.body["prefix"] for asked in fake.asked] == ["x = za"]
 
     run(scenario())

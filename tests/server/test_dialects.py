@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from codespec.server.dialects.codespec import _cursor
 from codespec.server.dialects.requests import read_max_tokens
 from codespec.server.wire import Fields
 from codespec.types import CompletionRequest, Snippet
@@ -289,3 +290,9 @@ def test_a_client_that_asks_for_too_much_gets_half_the_context(asked_for: int | 
     notes: list[str] = []
     assert read_max_tokens(Fields({"max_tokens": asked_for}), "max_tokens", 512, notes) == tokens
     assert bool(notes) == (asked_for in (300, 9999))
+
+
+def test_a_cursor_at_the_beginning_of_its_line() -> None:
+    for indent in ({}, {"indent": 0}):
+        cursor = _cursor(Fields({"cursor": {"context": "unknown", **indent}}))
+        assert cursor is not None and cursor.indent == 0
