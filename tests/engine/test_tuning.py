@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from codespec.config import EngineConfig
-from codespec.engine import tuning
+from codespec.config import STARTER, EngineConfig
+from codespec.engine import load, tuning
+from codespec.engine.engine import Engine
 from codespec.engine.tuning import find_threads, largest_batch, longest_draft, tune
 from codespec.models import timing
+from codespec.models.language_model import LanguageModel
 from codespec.models.timing import choose_threads
 from codespec.speculation.cost_model import CostTable, Curve, ForwardCost
 from tests.pairs import build, model
@@ -118,3 +120,16 @@ class TestThreads:
 class _Cores:
     cores = 8
     label = "a processor of eight cores"
+
+
+@pytest.mark.parametrize("threads", [0, 1])
+def test_threads_are_measured_only_where_none_are_given(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[LanguageModel] = []
+
+    def find(model: LanguageModel, _notes: list[str]) -> int:
+        measured.append(model)
+        return 1
+
+    monkeypatch.setattr(load, "find_threads", find)
+    engine = Engine.load(target=str(STARTER / "target"), drafter=None, threads=threads, warmup=0, learn=False)
+    assert measured == ([] if threads else [engine.target])
