@@ -28,7 +28,7 @@ from queue import SimpleQueue
 
 from tools.mutant_report import write_report
 from tools.mutations import Mutant, find_mutants
-from tools.tree_copy import Copy
+from tools.tree_copy import Copy, CopyError
 
 ROOT = Path(__file__).resolve().parent.parent
 PLANTED = ROOT / "tools" / "planted_faults.toml"
@@ -254,7 +254,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # by turns: what there is time for is of all rooms
         faults += [fault for turn in zip_longest(*rooms) for fault in turn if fault]
         verdicts = run(faults, options.jobs, options.minutes)
-    except MutantsError as error:
+    except (MutantsError, CopyError) as error:
         print(f"mutants: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

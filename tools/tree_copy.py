@@ -19,8 +19,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from xml.etree import ElementTree
 
+CONFTEST = "while loading conftest"  # a fault in what all tests share
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 NOTHING_FAILED = (0, 5)  # pytest's; 5: there was nothing to run
+CANNOT_RUN = 4  # pytest's: a test that is not there, or what all tests share cannot be imported
+
+
+class CopyError(Exception):
+    """One sentence on what keeps tests from being run: no verdict on a fault."""
 
 
 class Copy:
@@ -98,6 +104,8 @@ class Copy:
                 self._end(process)
         if process.returncode in NOTHING_FAILED:
             return "", self._durations()
+        if process.returncode == CANNOT_RUN and CONFTEST not in said:
+            raise CopyError(f"pytest cannot run {' '.join(tests)}: {said.strip().splitlines()[-1]}")
         found = FAILED.search(said)  # none where what all tests share can't be imported
         return (found[1] if found else f"exit code {process.returncode}"), {}
 

@@ -15,7 +15,7 @@ from tools import mutants
 from tools.mutant_report import summary, write_report
 from tools.mutants import ROOMS, judged_faults, near_tests, planted_faults, sampled_faults
 from tools.mutations import find_mutants
-from tools.tree_copy import Copy
+from tools.tree_copy import Copy, CopyError
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = '''"""A text that is none of its concern: 1."""
@@ -151,6 +151,11 @@ def test_what_can_not_be_imported_and_what_hangs_are_noticed(copy: Copy) -> None
     if sys.platform == "linux":
         assert wait_for(lambda: has_ended(number))  # a signal takes a moment
     assert copy.test(["no_such_file.py"], 120)[0] == "exit code 4"
+
+
+def test_tests_that_are_not_there_are_no_verdict(copy: Copy) -> None:
+    with pytest.raises(CopyError, match=r"pytest cannot run test_missing\.py: .*not found"):
+        copy.first_failure(["test_missing.py"], 60)
 
 
 def test_the_table(tmp_path: Path) -> None:
