@@ -14,7 +14,8 @@ ADD = "def add(a, b):\n    return a + b\n\n\n"
 
 
 def type_return(editor: Editor, path: Path, limit: float = WAIT) -> str:
-    """Ghost text behind `return`."""
+    """Ghost text behind `return`, whichever mode the editor is in."""
+    editor.keys("<Esc>")
     editor.edit(path, f"{ADD}def subtract(a, b):\n")
     editor.keys("Goreturn ")
     return editor.shown(limit=limit)
@@ -33,7 +34,6 @@ def test_two_editors_have_one_daemon_and_it_comes_back(start: Start, project: Pa
     os.kill(killed, signal.SIGKILL)
     first = editors[0]
     first.wait(lambda: killed not in daemons_at(port), "the daemon is gone")
-    first.keys("<Esc>")
     type_return(first, project / "back.py", START)
     assert len(daemons_at(port)) == 1
     assert first.status()["kind"] == "Normal"
