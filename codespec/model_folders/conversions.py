@@ -1,7 +1,8 @@
 """Model folders that are converted before they can be loaded: from a GGUF file, or from a model and a peft adapter.
 Each is converted once and cached (see `catalogue.conversion_cache`).
 
-Knows how these files are called and what names an adapter's model; what they hold is the converters' business.
+Knows how these files are called, what names an adapter's model, and how much its settings may claim; what else they
+hold is the converters' business.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from codespec.catalogue.conversion_cache import SOURCE, Conversion, convert_once
 from codespec.catalogue.disk import Say
 from codespec.catalogue.store import MANIFEST
 from codespec.errors import ModelError
+from codespec.model_folders.weights import read_header
 from codespec.text.control_tokens import read_json
 
 GGUF_CONVERTER, ADAPTER_MERGER = "codespec.models.gguf.convert", "codespec.models.merge_adapter"
@@ -61,10 +64,38 @@ def base_model_name(adapter: Path) -> str:
     return name
 
 
+def check_adapter(adapter: Path) -> None:
+    """Raises ModelError if it is no LoRA, or its settings claim more than its weights hold."""
+    settings, tensors = read_json(adapter / ADAPTER_CONFIG), read_header(adapter / ADAPTER_WEIGHTS)
+    if settings.get("peft_type") != "LORA" or settings.get("layer_replication"):
+        raise ModelError(f"The adapter {adapter} is no LoRA of its model's own layers: take another one.")
+    patterns, tokens = settings.get("rank_pattern"), settings.get("trainable_token_indices")
+    lists = list(tokens.values()) if isinstance(tokens, dict) else [tokens]
+    claimed = {
+        "rank": max([settings.get("r"), *(patterns.values() if isinstance(patterns, dict) else ())], key=_size),
+        "number of tokens": sum(len(listed) for listed in lists if isinstance(listed, list)),
+    }
+    held = {
+        "rank": max((min(tensor.shape) for tensor in tensors if len(tensor.shape) == 2), default=0),
+        "number of tokens": max((tensor.shape[0] for tensor in tensors if tensor.shape), default=0),
+    }
+    for what, value in claimed.items():
+        if _size(value) > held[what]:
+            raise ModelError(
+                f"The adapter {adapter} claims the {what} {value}, and its weights hold {held[what]}: fetch it again."
+            )
+
+
+def _size(value: Any) -> float:
+    """A size as a number; infinite if it is none."""
+    return value if isinstance(value, int) else inf
+
+
 def merge_adapter(base: Path, adapter: Path, say: Say | None = None) -> Path:
     """The folder of a model (in the Hugging Face layout) with an adapter merged into it, merged now if it never was.
     Raises ModelError in one sentence.
     """
+    check_adapter(adapter)
     with _readable(adapter):
         weights = (*sorted(base.glob("*.safetensors")), adapter / ADAPTER_WEIGHTS)
         parts = [f"{file.name} {hash_once(file)}\n" for file in (*weights, *_text_files(base), *_text_files(adapter))]

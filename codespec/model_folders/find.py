@@ -17,6 +17,7 @@ from codespec.errors import ModelError
 from codespec.model_folders.conversions import (
     ADAPTER_WEIGHTS,
     base_model_name,
+    check_adapter,
     convert_gguf,
     is_adapter,
     is_gguf,
@@ -29,14 +30,17 @@ _HUB_ID = re.compile(r"[^./~\\:][^/\\:]*/[^/\\]+")
 
 
 def check_models(config: EngineConfig) -> None:
-    """Raises ModelError for a model of a configuration that is not on this machine, or for a folder that holds none.
+    """Raises ModelError for a model of a configuration that is not on this machine, for a folder that holds none, or
+    for an adapter that can't be one.
 
     Hub ids are not looked up, and nothing is converted.
     """
     drafter = config.drafter if config.asks_drafter else "none"
     for name in (config.target, drafter):
         place = find_local(name) if name != "none" else None
-        if place and place.is_dir() and not is_adapter(place) and not (place / "config.json").is_file():
+        if place and is_adapter(place):
+            check_adapter(place)
+        elif place and place.is_dir() and not (place / "config.json").is_file():
             raise ModelError(f"{place} has no config.json: give a folder in the Hugging Face layout.")
 
 

@@ -11,7 +11,6 @@ import json
 import shutil
 import sys
 from collections.abc import Sequence
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,6 @@ from transformers import AutoModelForCausalLM
 
 from codespec.catalogue.conversion_cache import FORMAT, SOURCE
 from codespec.errors import CodespecError, ModelError
-from codespec.model_folders.conversions import ADAPTER_CONFIG, ADAPTER_WEIGHTS
-from codespec.model_folders.weights import read_header
 from codespec.models.model_check import FAILURES, one_line, read_config
 from codespec.text.control_tokens import read_json
 
@@ -35,7 +32,6 @@ def merge(base: Path, adapter: Path, folder: Path, sha256: str) -> None:
     """Writes into the folder, which must exist, in float32; ModelError in one sentence if that can't be done."""
     _demand_disk(folder, sum(file.stat().st_size for file in base.glob("*.safetensors")) * 2 + ROOM)
     read_config(base)
-    _check_adapter(adapter)
     loader: Any = AutoModelForCausalLM
     try:
         network = loader.from_pretrained(base, dtype=torch.float32, trust_remote_code=False, use_safetensors=True)
@@ -54,33 +50,6 @@ def merge(base: Path, adapter: Path, folder: Path, sha256: str) -> None:
     of = {"base_sha256": source.get("sha256", "")} if source else {}  # removing the base removes this too
     config[SOURCE] = {**(source or {}), **of, "format": FORMAT, "sha256": sha256, "adapter": adapter.name}
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
-
-
-def _check_adapter(adapter: Path) -> None:
-    """ModelError if it is no LoRA, or its settings claim more than its weights hold."""
-    settings, tensors = read_json(adapter / ADAPTER_CONFIG), read_header(adapter / ADAPTER_WEIGHTS)
-    if settings.get("peft_type") != "LORA" or settings.get("layer_replication"):
-        raise ModelError(f"The adapter {adapter} is no LoRA of its model's own layers: take another one.")
-    patterns, tokens = settings.get("rank_pattern"), settings.get("trainable_token_indices")
-    lists = list(tokens.values()) if isinstance(tokens, dict) else [tokens]
-    claimed = {
-        "rank": max([settings.get("r"), *(patterns.values() if isinstance(patterns, dict) else ())], key=_size),
-        "number of tokens": sum(len(listed) for listed in lists if isinstance(listed, list)),
-    }
-    held = {
-        "rank": max((min(tensor.shape) for tensor in tensors if len(tensor.shape) == 2), default=0),
-        "number of tokens": max((tensor.shape[0] for tensor in tensors if tensor.shape), default=0),
-    }
-    for what, value in claimed.items():
-        if _size(value) > held[what]:
-            raise ModelError(
-                f"The adapter {adapter} claims the {what} {value}, and its weights hold {held[what]}: fetch it again."
-            )
-
-
-def _size(value: Any) -> float:
-    """A size as a number; infinite if it is none."""
-    return value if isinstance(value, int) else inf
 
 
 def _demand_disk(folder: Path, needed: int) -> None:

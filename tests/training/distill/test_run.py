@@ -29,15 +29,20 @@ from codespec.training.distill.student import Student
 from codespec.types import CompletionRequest
 
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # peft's own
-SMALL = {"HERE": 3, "ELSEWHERE": 2, "PART": 16}
+# Few places, short texts and small steps, by module; what they measure is chance, so nothing is asked of it.
+SMALL = {
+    stages: {"HERE": 3, "ELSEWHERE": 2, "PART": 16, "READ_TIMES": 2},
+    places: {"MAX_TOKENS": 24},
+    loop: {"TOKENS": 1024, "WARM_UP": 2},
+}
 # In a process of its own: the same small numbers, and a checkpoint after every step.
 SCRIPT = """
 import sys
-from codespec.training.distill import loop, places, stages
+from codespec.training.distill import loop
 from codespec.training.distill.run import distill
 from codespec.training.distill.settings import Settings
-loop.CHECKPOINT_SECONDS, loop.WARM_UP, places.MAX_TOKENS = 0.0, 2, 24
-for name, value in {small!r}.items(): setattr(stages, name, value)
+loop.CHECKPOINT_SECONDS = 0.0
+for module, name, value in {small!r}: setattr(sys.modules[module], name, value)
 distill({settings!r})
 """
 
@@ -57,14 +62,12 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_small(patch: pytest.MonkeyPatch) -> None:
-    """Few places and short texts; what they measure is chance, so nothing is asked of it."""
-    for name, value in SMALL.items():
-        patch.setattr(stages, name, value)
-    patch.setattr(places, "MAX_TOKENS", 24)
+    for module, values in SMALL.items():
+        for name, value in values.items():
+            patch.setattr(module, name, value)
     patch.setattr(card, "LEAST_GAIN", 0.0)
     patch.setattr(card, "MOST_LOSS", 1.0)
     patch.setattr(loop, "LEAST_KEPT", 0.0)
-    patch.setattr(loop, "WARM_UP", 2)
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +141,8 @@ def test_a_killed_run_goes_on_to_the_same_bytes(
     one = settings(code, tmp_path / "drafter", spoiled)
     work = tmp_path / "drafter.work"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    script = SCRIPT.format(small=SMALL, settings=one)
+    small = [(module.__name__, *item) for module, values in SMALL.items() for item in values.items()]
+    script = SCRIPT.format(small=small, settings=one)
     with subprocess.Popen([sys.executable, "-c", script], env=environment, stderr=subprocess.DEVNULL) as process:
         while not (work / sign).exists() and process.poll() is None:
             time.sleep(0.01)
