@@ -24,7 +24,7 @@ from codespec.models.language_model import LanguageModel
 from codespec.models.linear import large_kinds, measure_least_rows, tiled_linears
 from codespec.user_folders import cache_folder
 
-KIND = 2  # how shapes are found: one of another kind is not read
+KIND = 3  # how shapes are found: one of another kind is not read
 FORCED = "CODESPEC_TEST_CALLS"  # a shape as JSON that exact models take whatever is found here: for tests
 
 

@@ -4,13 +4,19 @@ A row's logits, keys and values must not change by a bit with its neighbours, wi
 or with the chunks of its prompt. Kernels decide that and differ from processor to processor, so nothing is assumed:
 every different matrix of the model and every kind of its attention is tried, and then whole forwards. Knows one model;
 knows no requests and keeps nothing.
+
+Random numbers hide most of what differs: rounded to two bytes, two orders of a sum agree but for one in thousands. So
+products and attention are also tried on numbers that cancel. Nothing but the rounding is left of such a sum, and every
+row shows in which order it was made (Higham 2002, chapter 4, on summation and cancellation).
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -24,9 +30,8 @@ from codespec.models.span_groups import Group, Span
 
 TILES = (16, 32, 64, 128)  # rows of a product's call, where not every number will do
 MOST_LEAST = 8  # rows up to which every product may be padded instead
-# A multiple of query rows, and the most of a call: by what few rows cost. Never one: torch's attention takes query rows
-# by 32, 64 or 256, and a row that is left alone goes through another product (matrix by vector), whose sums differ in
-# bfloat16 too seldom for a trial: four of a thousand such rows, three of 164 texts (bench/LOG.md, 2026-11-23).
+# A multiple of query rows, and the most of a call: by what few rows cost. Torch's attention takes query rows by 32, 64
+# or 256, and one to three that are left over go through other products on some machines (bench/LOG.md, 2026-11-24).
 QUERIES = (
     *((unit, 0) for unit in (2, 4, 8, 16, 32)),
     *((unit, 32) for unit in (4, 8, 16)),
@@ -35,8 +40,10 @@ QUERIES = (
 SIZES = (1, 32)
 FIRST_COUNTS = (1, 2, 33, 5, 17)  # tried with the largest matrix too, whatever it takes
 COUNTS = tuple(dict.fromkeys((*FIRST_COUNTS, 100, 3, 64, 128, 4, 8, 9, 16, 48, 256, 512, *range(1, 97), 192)))
-# The least numbers compared: rounded to two bytes, two orders of a sum differ in about one of 10,000.
+# The least random numbers compared: rounded to two bytes, two orders of a sum differ in about one of 10,000.
 COMPARED = {4: 512, 2: 60_000}
+CANCELLED = 200  # keys of a block that are cancelled by as many others
+NOISE = 0.02  # what rounding leaves of a score: more than the steps between numbers of two bytes near one
 SECONDS = 0.8  # for the products of a model; the finding says what was not tried by then
 PROMPT, STEPS = 512, 16  # rows read for each completion, and its steps: what a tile's time is weighed by
 BAD = (float("nan"), float("inf"), 1e4)
@@ -146,25 +153,39 @@ def _least_rows(trial: Trial, layers: Sequence[TiledLinear]) -> int:
 
 
 class _CountTrial:
-    """One matrix, multiplied by as many rows as it can be compared with."""
+    """One matrix, multiplied by as many rows as it can be compared with. Another of its shape stands in for it, whose
+    products cancel; but not for a huge one, which would be held twice.
+    """
 
     def __init__(self, trial: Trial, layer: TiledLinear) -> None:
-        self.layer = layer
+        self.layer, self.cancels = (layer, False) if layer.is_huge else (_cancelling(trial, layer), True)
         self.most = CallShape().most_rows(layer.is_huge)
         self.differing: set[int] = set()
         self._rows = trial.draw(self.most, layer.in_features)
-        self._whole = _product(layer, CallShape(), self._rows)
-        alike = _product(layer, CallShape(), self._rows[:1].expand(self.most, -1).contiguous())
+        if self.cancels:
+            half = layer.in_features // 2
+            self._rows[:, half : 2 * half] = self._rows[:, :half]
+        self._whole = _product(self.layer, CallShape(), self._rows)
+        alike = _product(self.layer, CallShape(), self._rows[:1].expand(self.most, -1).contiguous())
         self.place_varies = not torch.equal(alike, self._whole[:1].expand(self.most, -1))
 
     def compare(self, count: int) -> None:
         """Notes whether so many rows give other bits than all of them."""
-        enough = COMPARED[self.layer.dtype.itemsize] // self.layer.out_features
+        enough = 1 if self.cancels else COMPARED[self.layer.dtype.itemsize] // self.layer.out_features
         for start in range(0, min(max(1, enough), self.most - count + 1), count):
             rows = slice(start, start + count)
             if not torch.equal(_product(self.layer, CallShape(), self._rows[rows]), self._whole[rows]):
                 self.differing.add(count)
                 return
+
+
+def _cancelling(trial: Trial, layer: TiledLinear) -> TiledLinear:
+    """A matrix of this shape whose second half takes the first one's products away again."""
+    half = layer.in_features // 2
+    drawn = trial.draw(layer.out_features, half)
+    weight = torch.cat([drawn, -drawn, drawn.new_zeros(layer.out_features, layer.in_features - 2 * half)], dim=1)
+    bias = None if layer.bias is None else torch.zeros_like(layer.bias)
+    return TiledLinear(weight, bias, CallShape(), packed=layer.packed is not None)
 
 
 def _tile_varies(trial: Trial, layer: TiledLinear, rows: int) -> bool:
@@ -246,7 +267,8 @@ def _attention_varies(trial: Trial, heads: Heads, calls: CallShape) -> bool:
     """
     attended = _Attended(trial, heads, calls)
     most = min(4, max(1, trial.model.spec.max_length // KEY_BLOCK))
-    return any(
+    cancelling = (_Attended(trial, heads, calls, cancels=what) for what in ("scores", "values"))
+    return any(not same for one in cancelling for same in one.left_over()) or any(
         not same
         for block in range(1, most + 1)
         for same in (*attended.verified(block), *attended.chunks(block), *attended.together(block))
@@ -254,9 +276,13 @@ def _attention_varies(trial: Trial, heads: Heads, calls: CallShape) -> bool:
 
 
 class _Attended:
-    """Random queries, keys and values of one kind of attention, and their results in calls of one shape."""
+    """Random queries, keys and values of one kind of attention, and their results in calls of one shape. `cancels` says
+    what is nothing but rounding.
+    """
 
-    def __init__(self, trial: Trial, heads: Heads, calls: CallShape) -> None:
+    def __init__(
+        self, trial: Trial, heads: Heads, calls: CallShape, cancels: Literal["", "scores", "values"] = ""
+    ) -> None:
         self.heads, self.calls, self.chunk = heads, calls, min(trial.chunk, KEY_BLOCK - 8)
         length = 4 * KEY_BLOCK
         self.queries = trial.draw(3, heads.kv_heads, heads.groups, length, heads.size)
@@ -266,6 +292,43 @@ class _Attended:
         # As many heads as make one row enough to compare; they share one head's keys.
         self.many = max(1, COMPARED[trial.model.dtype.itemsize] // 2 // (heads.groups * heads.value_size))
         self.several = trial.draw(self.many, heads.groups, 32, heads.size)
+        if cancels:
+            self.many, self.several = 1, trial.draw(1, heads.groups, 72, heads.size)
+        if cancels == "scores":
+            self._cancel_scores()
+        elif cancels == "values":
+            self._cancel_values()
+
+    def _cancel_scores(self) -> None:
+        """Every score is the sum of large products and of the same with the other sign."""
+        half = self.heads.size // 2
+        large = math.sqrt(NOISE * 2**24 / (self.heads.scale * math.sqrt(half)))
+        self.keys *= large
+        self.keys[..., half : 2 * half] = self.keys[..., :half]
+        for queries in (self.queries, self.several):
+            queries *= large
+            queries[..., half : 2 * half] = -queries[..., :half]
+            queries[..., 2 * half :] = 0
+
+    def _cancel_values(self) -> None:
+        """All keys that are seen weigh the same, and their values add up to nothing."""
+        for queries in (self.queries, self.several):
+            queries.zero_()
+        blocks = self.values.unflatten(2, (-1, KEY_BLOCK))
+        blocks[:, :, :, CANCELLED : 2 * CANCELLED] = -blocks[:, :, :, :CANCELLED]
+        blocks[:, :, :, 2 * CANCELLED :] = 0
+
+    def left_over(self) -> Iterator[bool]:
+        """Any number of rows up to 40, and many of a prompt's: whatever is left over of the kernel's own blocks."""
+        start = KEY_BLOCK - 80
+        whole = self._several(start, slice(0, 72), 1)
+        for rows in range(1, 41):
+            yield torch.equal(self._several(start, slice(0, rows), 1), whole[:, :, :rows])
+        start = KEY_BLOCK - self.chunk
+        whole = self._attend((0, start, self.chunk))
+        for rows in range(48, self.chunk, 7):
+            behind = self.chunk - rows
+            yield torch.equal(self._attend((0, start + behind, rows)), whole[:, :, behind:])
 
     def verified(self, block: int) -> Iterator[bool]:
         """1…8 rows and more at the end of a block, compared with 32; with more heads where there are few rows."""
