@@ -1,11 +1,11 @@
 """How much the memory of accepted texts adds when a typist repeats similar edits in one repository.
 
-    python -m tools.typist_memory [--files N] [--places N]
+    python -m tools.typist_memory [--model NAME] [--dtype TYPE] [--files N] [--places N]
 
 The repository is a package of Python's own library. At places of its files the typist asks for a completion and accepts
 it where its first line is what stands there; else the line is typed. Days, each with a daemon of its own: one, then
 other places of the same files, then the places of the first day again. With the memory and without, both with drafter
-and lookup, a fixed draft length, the starter pair; rounds are counted, not timed. Knows engines and files.
+and lookup and a fixed draft length; rounds are counted, not timed. Knows engines and files.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from codespec.config import make_config
 from codespec.engine.load import build_engine
 from codespec.memory.accepted import Accepted, Memory
+from codespec.model_folders.choice import choose
 from codespec.types import CompletionRequest, Stats
 
 SCOPE = "typist"
 ROOT = Path(asyncio.__file__).parent
-SETTINGS = {"model": "starter", "policy": "fixed:8", "learn": False, "threads": 1, "max_batch": 1, "context": 1024}
+SETTINGS = {"policy": "fixed:8", "learn": False, "threads": 1, "max_batch": 1, "context": 1024}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +53,9 @@ def find_places(files: Sequence[Path], count: int, seed: int) -> list[Place]:
     return found
 
 
-def spend_day(places: Sequence[Place], memory: Memory | None) -> tuple[Stats, int, int]:
+def spend_day(places: Sequence[Place], memory: Memory | None, model: dict[str, str]) -> tuple[Stats, int, int]:
     """A day's work: its sum, how many completions were accepted, and how many drafts the memory made."""
-    engine, whole, accepted = build_engine(make_config(SETTINGS)), Stats(), 0
+    engine, whole, accepted = build_engine(choose({**SETTINGS, **model}).config), Stats(), 0
     if memory is not None and engine.proposer is not None:
         engine.proposer.remember_with(memory)
     for place in places:
@@ -88,7 +88,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--files", type=int, default=16)
     parser.add_argument("--places", type=int, default=6)
+    parser.add_argument("--model", default="starter")
+    parser.add_argument("--dtype", default="float32")
     options = parser.parse_args()
+    model = {"model": options.model, "dtype": options.dtype}
     files = sorted(ROOT.glob("*.py"), key=lambda file: -file.stat().st_size)[: options.files]
     days = [find_places(files, options.places, seed) for seed in (1, 2, 1)]
     print("| day | memory | places | accepted | rounds | tokens a round | drafts from memory |")
@@ -100,7 +103,7 @@ def main() -> None:
                 memory = Memory(8) if on else None
                 if memory is not None:
                     memory.scopes = frozenset({SCOPE})
-                stats, accepted, drafts = spend_day(places, memory)
+                stats, accepted, drafts = spend_day(places, memory, model)
                 rate = stats.committed / stats.rounds
                 cells = (day, "on" if on else "off", len(places), accepted, stats.rounds, f"{rate:.3f}", drafts)
                 print(f"| {' | '.join(map(str, cells))} |", flush=True)

@@ -32,6 +32,8 @@ def tree(tmp_path: Path) -> Path:
         (tmp_path / package / "__init__.py").touch()
     light = (
         "regular_file",
+        "ignore_files",
+        "ignore_patterns",
         "bounded_json",
         "secret_files",
         "token_file",

@@ -9,18 +9,19 @@ from collections.abc import Collection
 from pathlib import Path
 
 import pytest
-from codespec_lsp import exclusions
-from codespec_lsp.exclusions import MOST_IGNORE_BYTES, IgnoreFiles, Rules
-from codespec_lsp.gitignore import Patterns
+from codespec_lsp.exclusions import Rules
 from codespec_lsp.session import NOT_KNOWN
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from codespec import ignore_files
+from codespec.ignore_files import MOST_IGNORE_BYTES, IgnoreFiles
+from codespec.ignore_patterns import Patterns
 from tests.lsp.conversation import run
 from tests.lsp.fake_daemon import talking
 
 RULES = Rules(frozenset(), Patterns(()), IgnoreFiles())
-READ, NAMED_BY = exclusions.read_regular, exclusions._named_by
+READ, NAMED_BY = ignore_files.read_regular, ignore_files._named_by
 NAMES = ["a", "a", "a", "b", "b", "ab", "a.py", "b.log", "[x]", "x y", "!a", "#b", "é", "bab", "]", "-"]
 NAMES += ["-b", "b-", "]b"]
 LINES = ["a", "/a", "a/", "*.py", "!*.py", "a/**", "**/b", "a/*/b", "!a", "?", "[ab]", "[!a]", "\\!a", "\\#b", "#b"]
@@ -164,8 +165,8 @@ def test_names_that_no_file_can_have(tmp_path: Path) -> None:
 def test_an_ignore_file_is_read_when_it_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither reading, parsing nor matching is done again for each question."""
     read, matched = [], []
-    monkeypatch.setattr(exclusions, "read_regular", lambda *asked: read.append(asked) or READ(*asked))
-    monkeypatch.setattr(exclusions, "_named_by", lambda *asked: matched.append(asked) or NAMED_BY(*asked))
+    monkeypatch.setattr(ignore_files, "read_regular", lambda *asked: read.append(asked) or READ(*asked))
+    monkeypatch.setattr(ignore_files, "_named_by", lambda *asked: matched.append(asked) or NAMED_BY(*asked))
     (tmp_path / ".git").mkdir()
     (tmp_path / ".gitignore").write_bytes(b"".join(b"*%dx*\n" % number for number in range(20_000)))
     why = IgnoreFiles().reason

@@ -16,6 +16,7 @@ from codespec.corpus.build import Deduplicator, is_written_by_hand
 from codespec.corpus.documents import Document
 from codespec.corpus.sources import held_out_files, stdlib_package
 from codespec.errors import TrainingError
+from codespec.ignore_files import IgnoreFiles, repository_of
 from codespec.pair.sample import source_files
 from codespec.secret_files import is_secret
 
@@ -32,7 +33,8 @@ class Split(NamedTuple):
 
 
 def read_code(folders: Sequence[Path]) -> list[Document]:
-    """Hand-written source files below the folders, without copies, secrets and hidden, installed or built files.
+    """Hand-written source files below the folders, without copies, secrets and hidden, ignored, installed or built
+    files. Ignore files count as they do for an editor, but for those above a folder that they leave out as a whole.
 
     Raises TrainingError for a folder that is missing or holds no such file.
     """
@@ -70,7 +72,17 @@ def general_code() -> Split:
 def _read_folder(folder: Path) -> list[Document]:
     if not folder.is_dir():
         raise TrainingError(f"There is no folder {folder}: name a folder with code in --code.")
-    named = [(str(file.relative_to(folder)), file) for file in source_files(folder) if not is_secret(file.name)]
+    files, ignored, top = source_files(folder), IgnoreFiles(), folder.absolute()
+    repository = repository_of(top / "_", [top])
+    if repository and not ignored.reason_below(
+        repository, top / "_"
+    ):  # else it is ignored itself, yet it was asked for
+        top = repository
+    named = [
+        (str(file.relative_to(folder)), file)
+        for file in files
+        if not is_secret(file.name) and not ignored.reason_below(top, file.absolute())
+    ]
     found = [_document(folder.resolve().name, name, file) for name, file in named]
     return [document for document in found if document is not None]
 

@@ -305,3 +305,16 @@ def test_files_are_held_out_by_rule_and_secrets_are_left(tmp_path: Path) -> None
     found = split(documents)
     assert len(found.held_out) == 2 and not set(found.held_out) & set(found.learned)
     assert split(documents[::-1]) == found
+
+
+def test_ignored_files_are_left_but_not_a_folder_that_is_named(tmp_path: Path) -> None:
+    write(tmp_path, "own/a.py", "own/made.py", "own/secret/b.py", "vendor/c.py", "vendor/made.py")
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".gitignore").write_text("vendor/\nmade.py\n")
+    (tmp_path / "own" / ".codespecignore").write_text("secret\n")
+
+    def names(folder: Path) -> set[str]:
+        return {document.path for document in read_code([folder])}
+
+    assert names(tmp_path) == {"own/a.py"} and names(tmp_path / "own") == {"a.py"}
+    assert names(tmp_path / "vendor") == {"c.py", "made.py"}
