@@ -50,8 +50,8 @@ class Cap:
 class Draft:
     """A guess as text. `ends[i]` is the byte behind unit i, `confidences[i]` the proposer's probability for it.
 
-    `ids` are target ids where drafter and target share a vocabulary; then nothing is retokenized. `chances` are the
-    probabilities [vocabulary] that each of them was drawn from; without, the draft is just what it is.
+    `ids` are target ids where drafter and target share a vocabulary; then nothing is retokenized. `probabilities` are
+    the probabilities [vocabulary] that each of them was drawn from; without, the draft is just what it is.
     """
 
     text: bytes = b""
@@ -59,7 +59,7 @@ class Draft:
     ends: tuple[int, ...] = ()
     confidences: tuple[float, ...] = ()
     ids: tuple[int, ...] | None = None
-    chances: tuple[NDArray[np.float32], ...] = field(default=(), compare=False, repr=False)
+    probabilities: tuple[NDArray[np.float32], ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Candidates:
 
     `confidences` are the proposer's, one an id; `units` is how many units of its own it drafted for them; `left_out`
     are the ids behind, which a policy trimmed: the first of them is judged for nothing by the target's next choice.
-    `chances` are the draft's, one an id or none.
+    `probabilities` are the draft's, one an id or none.
     """
 
     ids: tuple[int, ...] = ()
@@ -77,7 +77,7 @@ class Candidates:
     confidences: tuple[float, ...] = ()
     units: int = 0
     left_out: tuple[int, ...] = ()
-    chances: tuple[NDArray[np.float32], ...] = field(default=(), compare=False, repr=False)
+    probabilities: tuple[NDArray[np.float32], ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

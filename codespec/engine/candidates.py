@@ -38,8 +38,8 @@ def to_candidates(
         ids = ids[:most]
         sizes = [len(tokenizer.token_bytes[token]) for token in ids]
         confidences = draft.confidences[: len(ids)] if draft.ids is not None else shared_out(draft, sizes)
-        units, chances = len(draft.ends), draft.chances[: len(ids)]
-        found = Candidates(ids, draft.source, reason, confidences, units, chances=chances)
+        units, probabilities = len(draft.ends), draft.probabilities[: len(ids)]
+        found = Candidates(ids, draft.source, reason, confidences, units, probabilities=probabilities)
         result.append(found if ids else NONE)
     return result
 
@@ -50,7 +50,7 @@ def keep_drawn(
     """The trimmed candidates, but all of those that were drawn by chance: to drop one for what it is, or for what came
     behind it, would bend the distribution. How many are drawn is decided before each of them.
     """
-    return [whole if whole.chances else part for whole, part in zip(proposed, trimmed, strict=True)]
+    return [whole if whole.probabilities else part for whole, part in zip(proposed, trimmed, strict=True)]
 
 
 def shared_out(draft: Draft, sizes: collections.abc.Sequence[int]) -> tuple[float, ...]:

@@ -27,7 +27,7 @@ from codespec.text.tokenizer import TextTokenizer
 from codespec.types import CompletionRequest, Owner
 from codespec.verify.device_sampling import DeviceSampler, SampledRow
 from codespec.verify.noise import row_key, uniform
-from codespec.verify.sampling import Position, Row, Sampler, chances, draw, prepare
+from codespec.verify.sampling import Position, Row, Sampler, draw, prepare, probabilities
 
 DRAFTING = 3  # what noise is for (verify.acceptance)
 MAX_UNITS_A_TOKEN = 3  # a drafter token may spell less than a target token
@@ -48,11 +48,11 @@ class Guess:
     ids: list[int] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
     confidences: list[float] = field(default_factory=list)
-    chances: list[Row] = field(default_factory=list)
+    probabilities: list[Row] = field(default_factory=list)
 
     @property
     def drawn(self) -> bool:
-        """Whether its tokens are drawn by chance, and the target is shown the chances."""
+        """Whether its tokens are drawn by chance, and the target is shown the probabilities."""
         request = self.sequence.request
         return self.text.shared and request.rule == "rejection" and request.temperature > 0.0
 
@@ -66,8 +66,8 @@ class Guess:
         if not self.ids:
             return NOTHING
         ids = tuple(self.ids) if self.text.shared else None
-        text, chances = self.held + bytes(self.drafted), tuple(self.chances)
-        return Draft(text, source, tuple(self.ends), tuple(self.confidences), ids, chances)
+        text, probabilities = self.held + bytes(self.drafted), tuple(self.probabilities)
+        return Draft(text, source, tuple(self.ends), tuple(self.confidences), ids, probabilities)
 
 
 class DraftModel(Proposer):
@@ -110,8 +110,8 @@ class DraftModel(Proposer):
         return {"drafter": CacheUse.of(self.slots, self.model.cache)}
 
     def check(self, request: CompletionRequest, length: int) -> None:
-        """Under rejection the target must see the chances of what is drawn: RequestError where the drafter can't show
-        them.
+        """Under rejection the target must see the probabilities of what is drawn: RequestError where the drafter can't
+        show them.
         """
         if request.rule != "rejection":
             return
@@ -140,9 +140,9 @@ class DraftModel(Proposer):
             logits = self.model.forward([guess.rows() for guess in going])
             for guess in going:
                 guess.text.cached = guess.text.length
-            chances = logits.softmax(dim=1)  # before the sampler changes them
+            probabilities = logits.softmax(dim=1)  # before the sampler changes them
             tokens = self._choose(going, logits)
-            both = torch.stack([tokens.double(), chances.gather(1, tokens[:, None])[:, 0].double()]).tolist()
+            both = torch.stack([tokens.double(), probabilities.gather(1, tokens[:, None])[:, 0].double()]).tolist()
             going = [g for g, token, p in zip(going, *both, strict=True) if self._extend(g, int(token), p)]
         for guess in started:
             drafts[guess.place] = guess.draft(self.name)
@@ -264,9 +264,9 @@ class DraftModel(Proposer):
         request, sequence = guess.sequence.request, guess.sequence
         row = logits.cpu().numpy().copy()
         prepare(row, request, replace(position, allowed=self._spelled))
-        guess.chances.append(chances(row, request))
+        guess.probabilities.append(probabilities(row, request))
         key = row_key(request.seed, sequence.choice, position.offset, position.silent, DRAFTING, len(sequence.ids))
-        return draw(guess.chances[-1], uniform(key))
+        return draw(guess.probabilities[-1], uniform(key))
 
     def _extend(self, guess: Guess, token: int, confidence: float) -> bool:
         """Adds one drafter token to a guess; says whether it goes on."""

@@ -122,16 +122,16 @@ class HeadProposer(Proposer):
         the target's noise favours.
         """
         request = guess.sequence.request
-        chances = logits.float().softmax(0)
+        probabilities = logits.float().softmax(0)
         plain = request.rule == "rejection" or request.temperature == 0.0
         if plain and request.repetition_penalty == 1.0:
-            best = int(chances.argmax())
-            return int(self.runner.ids[best]), float(chances[best])
+            best = int(probabilities.argmax())
+            return int(self.runner.ids[best]), float(probabilities[best])
         whole = torch.full((len(self._spelled),), -torch.inf)
         whole[self.runner.ids.cpu()] = logits.float().cpu()
         (token,) = self._sampler.choose(whole[None], request, guess.sequence.choice, [self._position(guess)])
         at = int((self.runner.ids == token).nonzero()[0, 0])
-        return token, float(chances[at])
+        return token, float(probabilities[at])
 
     def _position(self, guess: Guess) -> Position:
         sequence = guess.sequence

@@ -16,7 +16,8 @@ from codespec.memory.accepted import Memory
 from codespec.proposers.base import NOTHING, Proposer, budget_bytes
 from codespec.sequence import Cap, Draft, Sequence
 
-MIN_MATCH = 3  # bytes: right in a quarter of cases, eight in six of ten (bench/LOG.md); who weighs chances may use them
+# Bytes: three are right in a quarter of cases, eight in six of ten (bench/LOG.md).
+MIN_MATCH = 3
 MAX_MATCH = 96
 REMEMBERED_MATCH = 12  # bytes at least in the memory, which is long enough to hold any few bytes somewhere
 RECENT = 16

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from codespec.errors import CodespecError, RequestError, ServeError, TokenizerError
 from codespec.server.audit import Audit
+from codespec.server.fair_queue import Scheduled, schedule
 from codespec.server.handles import Failed, Message, Priority, RequestHandle, empty_completions
 from codespec.server.jobs import Job, Jobs
 from codespec.server.logs import log_failure
 from codespec.server.prefetch import PrefetchCache, follow_up
-from codespec.server.scheduling import Scheduled, schedule
 from codespec.types import CompletionRequest, DoneEvent
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@ position, over priors that were measured once.
 
 A key with few judgements borrows from the wider one: context and language → context → everything. A proposer's
 confidence and the request's own log-odds move the chance by weights that are learned too (logistic regression, one step
-a judged token). Knows counts and chances; does not know costs, lengths or texts.
+a judged token). Knows counts and probabilities; does not know costs, lengths or texts.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Prior:
     number holds beyond), that of the first by context, and the weights that learning begins with.
     """
 
-    chances: tuple[float, ...] = (0.5, 0.6)
+    probabilities: tuple[float, ...] = (0.5, 0.6)
     by_context: Mapping[str, float] = field(default_factory=dict)
     bias: float = 0.0
     confidence: float = 0.5
@@ -52,12 +52,12 @@ class Prior:
 
     def chance(self, position: int) -> float:
         """The chance of position 0, 1, …"""
-        return self.chances[min(position, len(self.chances) - 1)]
+        return self.probabilities[min(position, len(self.probabilities) - 1)]
 
     def shift(self, context: str) -> float:
         """How far a context moves the log-odds of the first token; 0 where nothing is known of it."""
         share = self.by_context.get(context)
-        return 0.0 if share is None else logit(share) - logit(self.chances[0])
+        return 0.0 if share is None else logit(share) - logit(self.probabilities[0])
 
 
 PRIORS = {
@@ -116,12 +116,12 @@ class AcceptanceModel:
         else:
             known = [by_confidence * logit(confidence) for confidence in confidences[:count]]
         base = bias + by_log_odds * log_odds
-        chances, survival, last = [], 1.0, len(known) - 1
+        probabilities, survival, last = [], 1.0, len(known) - 1
         for number in range(count):
             here = odds[min(number, POSITIONS - 1)]
             survival *= sigmoid(base + by_rate * here + known[min(number, last)])
-            chances.append(survival)
-        return chances
+            probabilities.append(survival)
+        return probabilities
 
     def seen(self, source: str, key: Key) -> float:
         """Judgements of first tokens that are remembered under this key."""

@@ -1,7 +1,7 @@
 """What guessing may cost: one loss budget a text, one exploration credit for all, and the price of a second.
 
 A round here is the time of a plain step divided by the sequences in it: one token's time. All times are modelled ones,
-so that equal rounds decide alike on a busy machine and on an idle one. Knows rounds; does not know chances.
+so that equal rounds decide alike on a busy machine and on an idle one. Knows rounds; does not know probabilities.
 """
 
 from __future__ import annotations

@@ -220,8 +220,8 @@ def admit(survivals: Sequence[Sequence[float]], seconds: Callable[[int], float],
     """
     ranked = sorted(
         (-survival, number, position)
-        for number, chances in enumerate(survivals)
-        for position, survival in enumerate(chances)
+        for number, probabilities in enumerate(survivals)
+        for position, survival in enumerate(probabilities)
     )
     best, count, tokens = 0.0, 0, 0.0
     for rows, (survival, _, _) in enumerate(ranked, 1):

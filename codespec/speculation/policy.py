@@ -1,5 +1,5 @@
-"""How far to guess: the seam, and the policies that learn nothing of chances and costs. Knows contexts and confidences;
-does not know models.
+"""How far to guess: the seam, and the policies that learn nothing of probabilities and costs. Knows contexts and
+confidences; does not know models.
 
 A fixed length, a length that stops where the drafter is unsure, two rules of thumb, and a user's own caps over any of
 them. The cost policy (cost_policy) stands behind the same seam.
@@ -49,7 +49,7 @@ class DraftLengthPolicy(Protocol):
 
 
 def blind_cap(tokens: int) -> Cap:
-    """The cap of a policy that weighs no chances: a lookup of a shorter match would cost it more than it brings."""
+    """The cap of a policy without probabilities: a lookup of a shorter match would cost it more than it brings."""
     return Cap(tokens, by_source={"suffix": Cap(tokens, LIKELY)})
 
 

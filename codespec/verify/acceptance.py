@@ -13,7 +13,7 @@ from torch import Tensor
 from codespec.sequence import Candidates
 from codespec.types import CompletionRequest
 from codespec.verify import noise
-from codespec.verify.sampling import Position, Row, Sampler, chances, draw, prepare
+from codespec.verify.sampling import Position, Row, Sampler, draw, prepare, probabilities
 
 ACCEPTING, REDRAWING = 1, 2  # what noise is for: each purpose has its own
 
@@ -40,9 +40,9 @@ class View:
             return self.picked[row]
         return self.sampler.pick(self._prepared(row), self.request, self.choice, self.positions[row])
 
-    def chances(self, row: int) -> Row:
+    def probabilities(self, row: int) -> Row:
         """The probabilities [vocabulary] of that choice."""
-        return chances(self._prepared(row), self.request)
+        return probabilities(self._prepared(row), self.request)
 
     def _prepared(self, row: int) -> Row:
         if self._rows is None:
@@ -91,8 +91,8 @@ class RejectionRule:
 
     def judge(self, candidates: Candidates, view: View) -> tuple[int, int]:
         """Up to the first candidate that does not stand; behind all of them the target's own choice."""
-        for row, (candidate, theirs) in enumerate(zip(candidates.ids, candidates.chances, strict=True)):
-            ours = view.chances(row)
+        for row, (candidate, theirs) in enumerate(zip(candidates.ids, candidates.probabilities, strict=True)):
+            ours = view.probabilities(row)
             if view.uniform(row, ACCEPTING) * theirs[candidate] >= ours[candidate]:
                 beyond = ours.copy()
                 both = min(ours.size, theirs.size)  # one model may have more rows for ids without text

@@ -19,7 +19,7 @@ from torch import Tensor
 from codespec.types import CompletionRequest
 from codespec.verify.noise import Floats, coarse, gumbel, halves, least_coarse, row_key, token_hashes
 
-Row = NDArray[np.float32]  # one row of logits or chances [vocabulary]
+Row = NDArray[np.float32]  # one row of logits or probabilities [vocabulary]
 Ids = NDArray[np.int64]
 
 FEW = 512  # so many ids are hashed without asking which of them may win
@@ -112,7 +112,7 @@ def restrict(row: Row, allowed: collections.abc.Sequence[int]) -> None:
     row[kept] = scores
 
 
-def chances(row: Row, request: CompletionRequest) -> Row:
+def probabilities(row: Row, request: CompletionRequest) -> Row:
     """Probabilities [vocabulary] that a prepared row's choice has under the request's temperature and filters."""
     found = np.zeros_like(row)
     if request.temperature == 0.0:

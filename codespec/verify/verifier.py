@@ -40,7 +40,7 @@ class Turn:
 
 class Verifier:
     """The target's side of a round. `rule` judges candidates that came alone; those that came with the drafter's
-    chances are judged by rejection.
+    probabilities are judged by rejection.
     """
 
     def __init__(self, target: LanguageModel, rule: AcceptanceRule) -> None:
@@ -108,7 +108,7 @@ class Verifier:
             if view is None:
                 continue
             count = len(view.positions)
-            if not turn.candidates.chances:
+            if not turn.candidates.probabilities:
                 positions += range(row, row + count)
                 asked += [SampledRow(view.request, view.choice, position) for position in view.positions]
                 waiting.append(view)
@@ -121,7 +121,7 @@ class Verifier:
 
     def _judge(self, turn: Turn, view: View) -> Verdict:
         sequence, candidates = turn.sequence, turn.candidates
-        rule = self.rejection if candidates.chances else self.rule
+        rule = self.rejection if candidates.probabilities else self.rule
         accepted, last = rule.judge(candidates, view)
         committed = (*candidates.ids[:accepted], last)
         if view.logprobs is None or sequence.request.logprobs is None:

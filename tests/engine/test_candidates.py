@@ -15,16 +15,16 @@ from codespec.sequence import Draft
 SIZES = st.lists(st.integers(1, 5), min_size=1, max_size=8)
 
 
-def draft_of(sizes: list[int], chances: list[float]) -> Draft:
+def draft_of(sizes: list[int], probabilities: list[float]) -> Draft:
     ends = tuple(accumulate(sizes))
-    return Draft(b"x" * ends[-1], "drafter", ends, tuple(chances))
+    return Draft(b"x" * ends[-1], "drafter", ends, tuple(probabilities))
 
 
 @given(SIZES, st.lists(st.floats(0.1, 1.0), min_size=8, max_size=8), SIZES)
 def test_equals_the_product_over_every_unit_that_overlaps(
-    units: list[int], chances: list[float], sizes: list[int]
+    units: list[int], probabilities: list[float], sizes: list[int]
 ) -> None:
-    draft = draft_of(units, chances[: len(units)])
+    draft = draft_of(units, probabilities[: len(units)])
     found = shared_out(draft, sizes)
     begin = 0
     for size, confidence in zip(sizes, found, strict=True):

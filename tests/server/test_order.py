@@ -8,9 +8,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from codespec.server.fair_queue import effective_priority, schedule
 from codespec.server.handles import Priority, RequestHandle
 from codespec.server.jobs import Job, Jobs
-from codespec.server.scheduling import effective_priority, schedule
 from codespec.types import CompletionRequest
 from tests.server.fakes import FakeSequence
 

@@ -1,4 +1,4 @@
-"""Counters learn, borrow and forget; chances stay chances."""
+"""Counters learn, borrow and forget; probabilities stay between 0 and 1."""
 
 from __future__ import annotations
 

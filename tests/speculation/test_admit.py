@@ -18,12 +18,12 @@ STEPS = st.lists(st.floats(0.0, 1.0), min_size=12, max_size=12)
 
 
 def gain(survivals: Sequence[Sequence[float]], lengths: Sequence[int], seconds: Callable[[int], float]) -> float:
-    tokens = sum(sum(chances[:length]) for chances, length in zip(survivals, lengths, strict=True))
+    tokens = sum(sum(probabilities[:length]) for probabilities, length in zip(survivals, lengths, strict=True))
     return tokens - seconds(sum(lengths))
 
 
 def best(survivals: Sequence[Sequence[float]], seconds: Callable[[int], float]) -> float:
-    choices = itertools.product(*(range(len(chances) + 1) for chances in survivals))
+    choices = itertools.product(*(range(len(probabilities) + 1) for probabilities in survivals))
     return max(gain(survivals, lengths, seconds) for lengths in choices)
 
 
@@ -37,7 +37,7 @@ def stairs(steps: Sequence[float]) -> Callable[[int], float]:
 def test_equals_brute_force(survivals: list[list[float]], steps: list[float]) -> None:
     seconds = stairs(steps)
     lengths = admit(survivals, seconds, 1.0)
-    assert all(0 <= n <= len(chances) for n, chances in zip(lengths, survivals, strict=True))
+    assert all(0 <= n <= len(probabilities) for n, probabilities in zip(lengths, survivals, strict=True))
     assert gain(survivals, lengths, seconds) == pytest.approx(best(survivals, seconds))
 
 
@@ -49,8 +49,10 @@ def test_a_dearer_second_never_admits_more(survivals: list[list[float]], steps: 
 
 @given(BATCHES)
 def test_free_rows_are_all_admitted_and_worthless_ones_are_not(survivals: list[list[float]]) -> None:
-    assert admit(survivals, lambda rows: 0.0, 1.0) == [len(chances) for chances in survivals]
-    assert admit([[0.0] * len(chances) for chances in survivals], lambda rows: rows * 1e-9, 1.0) == [0] * len(survivals)
+    assert admit(survivals, lambda rows: 0.0, 1.0) == [len(probabilities) for probabilities in survivals]
+    assert admit([[0.0] * len(probabilities) for probabilities in survivals], lambda rows: rows * 1e-9, 1.0) == [
+        0
+    ] * len(survivals)
 
 
 def test_a_stair_is_crossed_where_what_lies_beyond_pays_for_it() -> None:
@@ -62,7 +64,7 @@ def test_a_stair_is_crossed_where_what_lies_beyond_pays_for_it() -> None:
 
 def test_brute_force_catches_a_rule_that_ignores_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     def careless(survivals: Sequence[Sequence[float]], seconds: Callable[[int], float], price: float) -> list[int]:
-        return [len(chances) for chances in survivals]
+        return [len(probabilities) for probabilities in survivals]
 
     monkeypatch.setitem(globals(), "admit", careless)
     with pytest.raises(AssertionError):

@@ -114,7 +114,7 @@ def test_the_loss_is_the_cross_entropy_of_the_known_chances(kind: Kind, target: 
     logs = (states @ vocabulary.rows.T).log_softmax(1)
     plain, total = torch.zeros(()), 0.0
     for row, (position, share) in enumerate(zip(guess.positions.tolist(), guess.weights.tolist(), strict=True)):
-        for token, chance in zip(lesson.likely[position - 1].tolist(), lesson.chances[position - 1], strict=True):
+        for token, chance in zip(lesson.likely[position - 1].tolist(), lesson.probabilities[position - 1], strict=True):
             place = int(vocabulary.places[token])
             if place >= 0:
                 plain = plain - share * chance * logs[row, place]

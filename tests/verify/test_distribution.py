@@ -25,7 +25,7 @@ from transformers.generation.logits_process import (
 from codespec.types import CompletionRequest
 from codespec.verify import sampling
 from codespec.verify.noise import Floats, Hashes, token_hashes
-from codespec.verify.sampling import Position, Sampler, chances, penalize
+from codespec.verify.sampling import Position, Sampler, penalize, probabilities
 
 LETTERS = [bytes([97 + number]) for number in range(12)]
 DRAWS = 20_000
@@ -150,7 +150,7 @@ def test_filters_are_transformers(
     theirs = steps(torch.tensor([before]), row.clone()).softmax(dim=1)
     ours = row.clone()
     penalize(ours.numpy()[0], before, penalty)
-    assert torch.allclose(torch.from_numpy(chances(ours.numpy()[0], request)), theirs[0], atol=1e-6)
+    assert torch.allclose(torch.from_numpy(probabilities(ours.numpy()[0], request)), theirs[0], atol=1e-6)
 
 
 def test_greedy_is_the_best_after_the_penalty() -> None:

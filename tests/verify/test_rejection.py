@@ -21,7 +21,7 @@ from codespec.types import CompletionRequest
 from codespec.verify import acceptance
 from codespec.verify.acceptance import RejectionRule, View
 from codespec.verify.noise import row_key, uniform
-from codespec.verify.sampling import Position, Row, Sampler, chances, draw
+from codespec.verify.sampling import Position, Row, Sampler, draw, probabilities
 
 SIZE, SEEDS, DRAFTED = 3, 3000, 2
 LIMIT = 54.1  # chi-square of 26 degrees of freedom, 1 in 1,000
@@ -43,13 +43,13 @@ def drafted(request: CompletionRequest, stop: float = 0.0) -> Candidates:
     ids: list[int] = []
     rows: list[Row] = []
     while len(ids) < DRAFTED:
-        row = chances(DRAFTER[ids[-1] if ids else -1], request)
+        row = probabilities(DRAFTER[ids[-1] if ids else -1], request)
         letter = draw(row, uniform(row_key(request.seed, 0, len(ids), 0, 3, 0)))
         if row[letter] < stop:
             break
         ids.append(letter)
         rows.append(row)
-    return Candidates(tuple(ids), chances=tuple(rows))
+    return Candidates(tuple(ids), probabilities=tuple(rows))
 
 
 def view_of(request: CompletionRequest, before: Sequence[int], first: int = 0) -> View:
@@ -72,7 +72,7 @@ def chi_square(drafting: Drafting = drafted, rule: RejectionRule | None = None, 
     """Of all texts of three letters, over SEEDS seeds."""
     asked = [request_of(seed, **settings) for seed in range(SEEDS)]
     counts = Counter(tuple(write(request, drafting, rule or RejectionRule())) for request in asked)
-    rows = [chances(row, asked[0]) for row in TARGET]
+    rows = [probabilities(row, asked[0]) for row in TARGET]
     found = 0.0
     for text in product(range(SIZE), repeat=3):
         wanted = SEEDS * float(np.prod([rows[b][letter] for b, letter in zip((-1, *text), text, strict=False)]))
@@ -91,8 +91,8 @@ def test_a_length_known_before_does_not_bend_it() -> None:
 
     def unsure(request: CompletionRequest) -> Candidates:
         whole = drafted(request)
-        length = 1 if whole.chances[0][whole.ids[0]] < 0.4 else 2
-        return Candidates(whole.ids[:length], chances=whole.chances[:length])
+        length = 1 if whole.probabilities[0][whole.ids[0]] < 0.4 else 2
+        return Candidates(whole.ids[:length], probabilities=whole.probabilities[:length])
 
     assert chi_square(unsure) < LIMIT
 
@@ -106,7 +106,7 @@ class Swapped(RejectionRule):
     """A planted bias: the drafter shows another row than it drew from."""
 
     def judge(self, candidates: Candidates, view: View) -> tuple[int, int]:
-        return super().judge(Candidates(candidates.ids, chances=candidates.chances[::-1]), view)
+        return super().judge(Candidates(candidates.ids, probabilities=candidates.probabilities[::-1]), view)
 
 
 class Plain(RejectionRule):
@@ -115,7 +115,7 @@ class Plain(RejectionRule):
     def judge(self, candidates: Candidates, view: View) -> tuple[int, int]:
         accepted, last = super().judge(candidates, view)
         if accepted < len(candidates.ids):
-            last = draw(chances(view.logits[accepted].numpy(), view.request), view.uniform(accepted, 9))
+            last = draw(probabilities(view.logits[accepted].numpy(), view.request), view.uniform(accepted, 9))
         return accepted, last
 
 
@@ -143,9 +143,9 @@ def test_noise_for_one_thing_must_not_serve_another(monkeypatch: pytest.MonkeyPa
 def test_a_drafter_that_is_the_target_is_always_right() -> None:
     for seed in range(300):
         request = request_of(seed)
-        row = chances(TARGET[-1], request)
+        row = probabilities(TARGET[-1], request)
         letter = draw(row, uniform(row_key(seed, 0, 0, 0, 3, 0)))
-        candidates = Candidates((letter,), chances=(row,))
+        candidates = Candidates((letter,), probabilities=(row,))
         accepted, _ = RejectionRule().judge(candidates, view_of(request, [-1, letter]))
         assert accepted == 1
 
@@ -158,8 +158,8 @@ def test_one_seed_and_one_draft_give_one_text(seed: int, more: int, fewer: int) 
     candidates = drafted(request)
     view = view_of(request, [-1, *candidates.ids])
     told = RejectionRule().judge(candidates, view_of(request, [-1, *candidates.ids]))
-    padded = tuple(np.append(row, np.zeros(more, np.float32)) for row in candidates.chances)
-    assert RejectionRule().judge(Candidates(candidates.ids, chances=padded), view) == told
+    padded = tuple(np.append(row, np.zeros(more, np.float32)) for row in candidates.probabilities)
+    assert RejectionRule().judge(Candidates(candidates.ids, probabilities=padded), view) == told
     wider = np.pad(TARGET[[-1, *candidates.ids]], ((0, 0), (0, fewer)), constant_values=-np.inf)
     view = View(Sampler([*LETTERS, *[b""] * fewer]), request, 0, torch.from_numpy(wider), view.positions)
     assert RejectionRule().judge(candidates, view) == told
@@ -172,5 +172,5 @@ def test_more_is_accepted_than_by_matching_independent_draws() -> None:
         request = request_of(seed)
         candidates = drafted(request)
         accepted += RejectionRule().judge(candidates, view_of(request, [-1, *candidates.ids]))[0] > 0
-        wanted += float(np.minimum(candidates.chances[0], chances(TARGET[-1], request)).sum())
+        wanted += float(np.minimum(candidates.probabilities[0], probabilities(TARGET[-1], request)).sum())
     assert accepted == pytest.approx(wanted, abs=100)

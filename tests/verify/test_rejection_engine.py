@@ -27,7 +27,7 @@ from codespec.sequence import Candidates
 from codespec.sequence import Sequence as Text
 from codespec.speculation.policy import ConfidenceStopped
 from codespec.types import Completion, CompletionRequest
-from codespec.verify.sampling import chances
+from codespec.verify.sampling import probabilities
 from tests.kin import cousin
 from tests.pairs import build, model, texts, total
 from tests.parrot import CONTEXT, Parrot
@@ -65,7 +65,7 @@ class Trimming(ConfidenceStopped):
         found = []
         for own in candidates:
             sure = next((n for n, p in enumerate(own.confidences) if p < 0.12), len(own.ids))
-            found.append(replace(own, ids=own.ids[:sure], chances=own.chances[:sure]))
+            found.append(replace(own, ids=own.ids[:sure], probabilities=own.probabilities[:sure]))
         return found
 
 
@@ -86,7 +86,7 @@ def chi_square(done: Sequence[Completion], request: CompletionRequest) -> float:
     """Of all texts of three letters, against the products of the target's probabilities."""
     target, counts, found = Bigram(), Counter(one.token_ids for one in done), 0.0
     begin = target.tokenizer.encode(request.prefix)[-1]
-    rows = {last: chances(target.table[last].numpy(), request) for last in range(len(target.token_bytes))}
+    rows = {last: probabilities(target.table[last].numpy(), request) for last in range(len(target.token_bytes))}
     texts = [(begin,)]
     for _ in range(3):
         texts = [(*text, int(letter)) for text in texts for letter in np.flatnonzero(rows[text[-1]])]
@@ -127,7 +127,7 @@ def test_neighbours_do_not_notice() -> None:
 
 
 def test_what_a_lookup_finds_is_judged_by_matching() -> None:
-    """It was not drawn, so it has no chances; both kinds of draft take turns in one text."""
+    """It was not drawn, so it has no probabilities; both kinds of draft take turns in one text."""
     done = engine_of(suffix=True, tokens=4).complete(asked(8, prefix="abcabcabcabc", max_tokens=60, temperature=0.2))
     sources = total(done).by_source
     assert sources["suffix"].accepted and sources["draft_model"].accepted

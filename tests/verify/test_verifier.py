@@ -100,7 +100,7 @@ def test_held_bytes_bind_each_row() -> None:
 
 @pytest.mark.parametrize("drawn", [(), (0,), (1,), (0, 1)], ids=["none", "the first", "the second", "both"])
 def test_choices_on_the_device_are_of_those_rows_that_are_not_judged_by_rejection(drawn: tuple[int, ...]) -> None:
-    """The rows of a draft with chances lie between the others' in the batch's logits."""
+    """The rows of a draft with probabilities lie between the others' in the batch's logits."""
     parrot = Parrot(toy_tokenizer("bytes"), PREFIX + SAID)
     verifier = Verifier(parrot, MatchRule())
     verifier.device_sampler = DeviceSampler(parrot.token_bytes, parrot.device)
@@ -108,8 +108,10 @@ def test_choices_on_the_device_are_of_those_rows_that_are_not_judged_by_rejectio
     for slot, count in enumerate((2, 3)):
         ids = tuple(said(parrot, count))
         row = np.full(len(parrot.token_bytes), 1e-9, np.float32)
-        chances = tuple(np.where(np.arange(row.size) == number, 1.0, row).astype(np.float32) for number in ids)
+        probabilities = tuple(np.where(np.arange(row.size) == number, 1.0, row).astype(np.float32) for number in ids)
         sequence = sequence_of(parrot, slot, temperature=0.01 if slot in drawn else 0.0, rule="rejection")
-        turns.append(Turn(sequence, sequence.num_pending, Candidates(ids, chances=chances if slot in drawn else ())))
+        turns.append(
+            Turn(sequence, sequence.num_pending, Candidates(ids, probabilities=probabilities if slot in drawn else ()))
+        )
     for turn, verdict in zip(turns, verifier.accept(turns, verifier.verify(turns)), strict=True):
         assert verdict is not None and list(verdict.committed) == said(parrot, len(turn.candidates.ids) + 1)

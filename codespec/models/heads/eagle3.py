@@ -1,5 +1,5 @@
 """An EAGLE-3 head (Li et al. 2025, arXiv 2503.01840): one layer that reads a token and a state, and puts out the next
-state and, from it, the chances of the next token but one.
+state and, from it, the probabilities of the next token but one.
 
 At position t the state is the target's, fused from a low, a middle and a high layer, and the token is the one behind
 it; further on the head reads its own state in the target's place. Weights have the names of the public repository.

@@ -34,7 +34,7 @@ WINDOW = 64  # batches whose rows are sorted by length together
 class Lesson:
     """One row. Position `rows[i]` predicts the token `labels[i]`, which counts `weights[i]` and lies between
     `bounds[i]` and `bounds[i + 1]`, in bytes from the cursor. At position `taught[j]` the target
-    expects `ids[j]` (int32) with `chances[j]` (float16), both [taught, KEPT].
+    expects `ids[j]` (int32) with `probabilities[j]` (float16), both [taught, KEPT].
     """
 
     tokens: list[int]
@@ -44,7 +44,7 @@ class Lesson:
     weights: list[float]
     taught: list[int]
     ids: Tensor
-    chances: Tensor
+    probabilities: Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class LessonBatch:
     weights: Tensor
     taught: Tensor
     ids: Tensor
-    chances: Tensor
+    probabilities: Tensor
 
 
 def make_lesson(
@@ -79,7 +79,9 @@ def make_lesson(
     pairs = common_places(laid.bounds, expected.offsets)
     where = torch.tensor([there for _, there in pairs], dtype=torch.long)
     taught = [laid.first - 1 + here for here, _ in pairs]
-    return Lesson(tokens, laid.bounds, rows, labels, weights, taught, expected.ids[where], expected.chances[where])
+    return Lesson(
+        tokens, laid.bounds, rows, labels, weights, taught, expected.ids[where], expected.probabilities[where]
+    )
 
 
 def common_places(drafter: Sequence[int], target: Sequence[int]) -> list[tuple[int, int]]:
@@ -111,7 +113,7 @@ def batch(lessons: Sequence[Lesson]) -> LessonBatch:
         torch.tensor([weight for lesson in lessons for weight in lesson.weights]),
         torch.tensor([start + row for start, lesson in flat for row in lesson.taught], dtype=torch.long),
         torch.cat([lesson.ids for lesson in lessons]),
-        torch.cat([lesson.chances for lesson in lessons]),
+        torch.cat([lesson.probabilities for lesson in lessons]),
     )
 
 

@@ -18,11 +18,11 @@ def text_nats(logits: Tensor, labels: Tensor) -> Tensor:
     return cross_entropy(logits.float(), labels, reduction="none")
 
 
-def forward_kl(logits: Tensor, ids: Tensor, chances: Tensor) -> Tensor:
-    """KL(target ‖ drafter) in nats at each row [N]: `chances` [N, k] of the drafter's tokens `ids` [N, k] by the
+def forward_kl(logits: Tensor, ids: Tensor, probabilities: Tensor) -> Tensor:
+    """KL(target ‖ drafter) in nats at each row [N]: `probabilities` [N, k] of the drafter's tokens `ids` [N, k] by the
     target, against the drafter's logits [N, vocabulary].
     """
-    wanted = chances.float()
+    wanted = probabilities.float()
     wanted = wanted / wanted.sum(dim=1, keepdim=True).clamp(min=1e-9)
     found = logits.float().log_softmax(dim=1).gather(1, ids.long())
     return (torch.xlogy(wanted, wanted) - wanted * found).sum(dim=1)
@@ -32,5 +32,5 @@ def total_loss(logits: Tensor, batch: LessonBatch) -> Tensor:
     """The weighted mean of both losses over a batch; logits [B × T, vocabulary]. A taught row counts one."""
     weights = batch.weights.to(logits.device)
     text = (text_nats(logits[batch.rows], batch.labels.to(logits.device)) * weights).sum()
-    taught = forward_kl(logits[batch.taught], batch.ids.to(logits.device), batch.chances.to(logits.device)).sum()
+    taught = forward_kl(logits[batch.taught], batch.ids.to(logits.device), batch.probabilities.to(logits.device)).sum()
     return (text + taught) / (weights.sum() + len(batch.taught)).clamp(min=1e-6)

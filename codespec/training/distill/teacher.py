@@ -68,12 +68,13 @@ def lay_out(tokenizer: TextTokenizer, template: FimTemplate | None, example: Dis
 @dataclass(frozen=True, slots=True)
 class Expected:
     """The target's expectations in one text: `offsets` [N] are bytes from the cursor at which a token of the target's
-    ends and the next begins, the drafter's likeliest next tokens there (int32) with their chances (float16), [N, KEPT].
+    ends and the next begins, the drafter's likeliest next tokens there (int32) with their probabilities (float16), both
+    [N, KEPT].
     """
 
     offsets: list[int]
     ids: Tensor
-    chances: Tensor
+    probabilities: Tensor
 
 
 class Teacher:
@@ -97,8 +98,8 @@ class Teacher:
                 self._target.admit(slot, len(one.ids))
             keep = [len(one.ids) - one.first + 1 for one in laid]
             rows = [Rows(slot, 0, one.ids, keep=kept) for slot, (one, kept) in enumerate(zip(laid, keep, strict=True))]
-            ids, chances = self._vocabularies.carry(self._target.forward(rows), KEPT)
-            parts = zip(laid, ids.split(keep), chances.split(keep), strict=True)
+            ids, probabilities = self._vocabularies.carry(self._target.forward(rows), KEPT)
+            parts = zip(laid, ids.split(keep), probabilities.split(keep), strict=True)
             read += [Expected(one.bounds, *found) for one, *found in parts]
         return read
 
@@ -113,7 +114,7 @@ def save_expected(path: Path, texts: Sequence[Expected]) -> None:
         "counts": torch.tensor([len(text.offsets) for text in texts], dtype=torch.int32),
         "offsets": offsets,
         "ids": torch.cat([text.ids for text in texts]) if texts else torch.zeros(0, KEPT, dtype=torch.int32),
-        "chances": torch.cat([text.chances for text in texts]) if texts else torch.zeros(0, KEPT).half(),
+        "probabilities": torch.cat([text.probabilities for text in texts]) if texts else torch.zeros(0, KEPT).half(),
     }
     write_atomically(path, save(tensors))
 
@@ -125,5 +126,5 @@ def load_expected(path: Path) -> list[Expected]:
     except (OSError, SafetensorError) as error:
         raise TrainingError(f"{path} cannot be read ({error}): begin without --resume.") from error
     counts = tensors["counts"].tolist()
-    parts = zip(*(tensors[name].split(counts) for name in ("offsets", "ids", "chances")), strict=True)
-    return [Expected(offsets.tolist(), ids, chances) for offsets, ids, chances in parts]
+    parts = zip(*(tensors[name].split(counts) for name in ("offsets", "ids", "probabilities")), strict=True)
+    return [Expected(offsets.tolist(), ids, probabilities) for offsets, ids, probabilities in parts]

@@ -1,4 +1,4 @@
-"""Carries a target's chances for the next token to a drafter's vocabulary, by bytes.
+"""Carries a target's probabilities for the next token to a drafter's vocabulary, by bytes.
 
 Where a token boundary of both lies at the same byte, a target's token says which bytes come next. Its chance goes to
 the token with which the drafter itself begins to spell them: the one of the same bytes where the vocabularies share it.
@@ -35,13 +35,13 @@ class AlignedVocabularies:
         self._carried = (self.to_drafter != NOWHERE).nonzero()[:, 0]
 
     def carry(self, logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """The drafter's `count` likeliest next tokens by the target's logits [N, vocabulary], and their chances, which
-        sum to one: int32 and float16, both [N, count].
+        """The drafter's `count` likeliest next tokens by the target's logits [N, vocabulary], and their probabilities,
+        which sum to one: int32 and float16, both [N, count].
         """
-        chances = logits.float().softmax(dim=1)
+        probabilities = logits.float().softmax(dim=1)
         where = self._carried.to(logits.device)
         carried = torch.zeros(len(logits), self._size, device=logits.device)
-        carried.index_add_(1, self.to_drafter.to(logits.device)[where], chances[:, where])
+        carried.index_add_(1, self.to_drafter.to(logits.device)[where], probabilities[:, where])
         best, ids = carried.topk(min(count, self._size), dim=1)
         best = best / best.sum(dim=1, keepdim=True).clamp(min=1e-9)
         return ids.int().cpu(), best.half().cpu()

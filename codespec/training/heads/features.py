@@ -32,20 +32,20 @@ from codespec.types import CompletionRequest
 
 SHARD = 64  # texts
 MOST_TOKENS = 1024  # of a text with its prompt
-LIKELY = 16  # tokens a position of which the target's chances are kept
+LIKELY = 16  # tokens a position of which the target's probabilities are kept
 LEAST_WRITTEN = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
     """One text with its prompt: `ids` [T], the target's `features` [T, layers, size], and of the token behind each
-    position the `likely` ids [T, LIKELY] with their `chances`. The target wrote the tokens from `begin` on.
+    position the `likely` ids [T, LIKELY] with their `probabilities`. The target wrote the tokens from `begin` on.
     """
 
     ids: Tensor
     features: Tensor
     likely: Tensor
-    chances: Tensor
+    probabilities: Tensor
     begin: int
 
 
@@ -71,7 +71,9 @@ class FeatureStore:
     def lesson(self, number: int) -> Lesson:
         """One lesson."""
         shard, start, end, begin = self._places[number]
-        read = [self._files[shard].get_slice(name)[start:end] for name in ("ids", "features", "likely", "chances")]
+        read = [
+            self._files[shard].get_slice(name)[start:end] for name in ("ids", "features", "likely", "probabilities")
+        ]
         return Lesson(read[0].long(), read[1], read[2].long(), read[3].float(), begin)
 
     def count_tokens(self, vocab_size: int) -> Tensor:
@@ -160,7 +162,7 @@ def prompt_and_text(
 def _read(
     model: LanguageModel, admission: Admission, example: DistillationExample, layers: Sequence[int]
 ) -> tuple[Tensor, ...] | None:
-    """ids, features, likely, chances, begin of an example."""
+    """ids, features, likely, probabilities, begin of an example."""
     found = prompt_and_text(model, admission, example)
     if found is None:
         return None
@@ -168,24 +170,24 @@ def _read(
     model.admit(0, len(ids))
     logits = model.forward([Rows(0, 0, ids, keep=len(ids))])
     likely = logits.topk(min(LIKELY, logits.shape[1]), dim=1)
-    chances = (likely.values - logits.logsumexp(dim=1, keepdim=True)).exp()
+    probabilities = (likely.values - logits.logsumexp(dim=1, keepdim=True)).exp()
     assert model.taps is not None
     places = [model.taps.layers.index(layer) for layer in layers]
     features = model.features[: len(ids), places].to("cpu", torch.bfloat16)
     rows = torch.tensor(ids, dtype=torch.int32)
-    return rows, features, likely.indices.int().cpu(), chances.bfloat16().cpu(), torch.tensor(begin)
+    return rows, features, likely.indices.int().cpu(), probabilities.bfloat16().cpu(), torch.tensor(begin)
 
 
 def _write_shard(path: Path, rows: Sequence[tuple[Tensor, ...]]) -> None:
     if not rows:
         return
-    ids, features, likely, chances, begins = zip(*rows, strict=True)
+    ids, features, likely, probabilities, begins = zip(*rows, strict=True)
     lengths = torch.tensor([0, *map(len, ids)])
     tensors = {
         "ids": torch.cat(ids),
         "features": torch.cat(features),
         "likely": torch.cat(likely),
-        "chances": torch.cat(chances),
+        "probabilities": torch.cat(probabilities),
         "bounds": lengths.cumsum(0),
         "begins": torch.stack(begins),
     }

@@ -1,5 +1,5 @@
-"""How a head is taught: with the target's chances as labels, over the draft vocabulary, at the positions where it will
-have to guess. Knows lessons and both kinds of heads; knows no files and no optimizer.
+"""How a head is taught: with the target's probabilities as labels, over the draft vocabulary, at the positions where it
+will have to guess. Knows lessons and both kinds of heads; knows no files and no optimizer.
 
 EAGLE-3 learns by training-time test (Li et al. 2025): it is unrolled over several draft steps, in which it reads its
 own states as it will when it drafts. DFlash fills blocks behind random anchors (Chen et al. 2026); the nearer a
@@ -84,10 +84,10 @@ def _attend_unrolled(q: Tensor, keys: list[Tensor], values: list[Tensor], begins
     hidden = torch.arange(told, device=q.device)[None] > begins[:, None]
     scores = scores.float().masked_fill(hidden[:, None, None], -torch.inf)
     mine = [(rows * part[: len(q), :, None]).sum(-1, keepdim=True).float() for part in keys[1:]]
-    chances = torch.cat([scores, *mine], dim=-1).softmax(-1).to(q.dtype)
-    seen = torch.einsum("nkgt,tks->nkgs", chances[..., :told], values[0])
+    probabilities = torch.cat([scores, *mine], dim=-1).softmax(-1).to(q.dtype)
+    seen = torch.einsum("nkgt,tks->nkgs", probabilities[..., :told], values[0])
     for step, part in enumerate(values[1:]):
-        seen = seen + chances[..., told + step, None] * part[: len(q), :, None]
+        seen = seen + probabilities[..., told + step, None] * part[: len(q), :, None]
     return seen.flatten(1, 2)
 
 
@@ -130,26 +130,28 @@ def _attend_blocks(
     scores = torch.einsum("nkgs,tks->nkgt", q, keys).float().masked_fill(hidden[:, None, None], -torch.inf)
     blocks = [part.unflatten(0, (-1, block)) for part in (q, k, v)]
     inside = torch.einsum("bnkgs,bmks->bnkgm", blocks[0], blocks[1]).float().flatten(0, 1)
-    chances = torch.cat([scores, inside], dim=-1).softmax(-1).to(rows.dtype)
-    seen = torch.einsum("nkgt,tks->nkgs", chances[..., : len(keys)], values)
-    mixed = torch.einsum("bnkgm,bmks->bnkgs", chances[..., len(keys) :].unflatten(0, (-1, block)), blocks[2])
+    probabilities = torch.cat([scores, inside], dim=-1).softmax(-1).to(rows.dtype)
+    seen = torch.einsum("nkgt,tks->nkgs", probabilities[..., : len(keys)], values)
+    mixed = torch.einsum("bnkgm,bmks->bnkgs", probabilities[..., len(keys) :].unflatten(0, (-1, block)), blocks[2])
     return (seen + mixed.flatten(0, 1)).flatten(1, 2)
 
 
 class _ChanceLoss(torch.autograd.Function):
-    """Cross-entropy against sparse chances, chunk by chunk, so that backward only scales a gradient that is there. The
-    output head is the target's and is not trained.
+    """Cross-entropy against sparse probabilities, chunk by chunk, so that backward only scales a gradient that is
+    there. The output head is the target's and is not trained.
     """
 
     @staticmethod
-    def forward(ctx: Any, states: Tensor, rows: Tensor, places: Tensor, chances: Tensor, weights: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, states: Tensor, rows: Tensor, places: Tensor, probabilities: Tensor, weights: Tensor
+    ) -> Tensor:
         total = torch.zeros((), device=states.device)
         gradient = torch.empty_like(states)
         for begin in range(0, len(states), CHUNK):
             part = slice(begin, begin + CHUNK)
             logits = (states[part].to(rows.dtype) @ rows.T).float()
             logs = functional.log_softmax(logits, dim=1)
-            wanted, scale = chances[part], weights[part, None]
+            wanted, scale = probabilities[part], weights[part, None]
             total -= (logs.gather(1, places[part]) * wanted * scale).sum()
             logs.exp_().mul_(scale * wanted.sum(1, keepdim=True))
             logs.scatter_add_(1, places[part], -wanted * scale)
@@ -170,11 +172,11 @@ def guess_loss(guess: Guess, lesson: Lesson, vocabulary: Vocabulary) -> tuple[Te
     before = guess.positions - 1
     places = vocabulary.places[lesson.likely[before]]
     known = places >= 0
-    chances = lesson.chances[before] * known
+    probabilities = lesson.probabilities[before] * known
     total: Tensor = _ChanceLoss.apply(  # type: ignore[no-untyped-call]
-        guess.states, vocabulary.rows, places.clamp(min=0), chances, guess.weights
+        guess.states, vocabulary.rows, places.clamp(min=0), probabilities, guess.weights
     )
-    return total, float((chances.sum(1) * guess.weights).sum())
+    return total, float((probabilities.sum(1) * guess.weights).sum())
 
 
 @torch.no_grad()

@@ -196,8 +196,8 @@ class HeadRun:
 
     def _lesson(self, number: int) -> Lesson:
         found = self.store.lesson(number)
-        ids, likely, chances = (part.to(self.device) for part in (found.ids, found.likely, found.chances))
-        return Lesson(ids, found.features.to(self.device, self._compute), likely, chances, found.begin)
+        ids, likely, probabilities = (part.to(self.device) for part in (found.ids, found.likely, found.probabilities))
+        return Lesson(ids, found.features.to(self.device, self._compute), likely, probabilities, found.begin)
 
     def _choose(self, index: int) -> int:
         """The lesson that is the `index`-th to be learned from: every one once an epoch, in an order by seed."""

@@ -50,12 +50,12 @@ def test_a_chance_goes_to_the_token_with_which_the_drafter_begins() -> None:
     found = aligned()
     assert found.to_drafter.tolist() == [1, 3, 5, 0, 1, NOWHERE], "re, space, bracket, end, re, nothing"
     assert found.shared == 2, "the bracket and re"
-    chances = torch.tensor([[0.4, 0.2, 0.1, 0.1, 0.1, 0.1]])
-    ids, kept = found.carry(chances.log(), 4)
+    probabilities = torch.tensor([[0.4, 0.2, 0.1, 0.1, 0.1, 0.1]])
+    ids, kept = found.carry(probabilities.log(), 4)
     assert dict(zip(ids[0].tolist(), kept[0].tolist(), strict=True)) == pytest.approx(
         {1: 0.5 / 0.9, 3: 0.2 / 0.9, 5: 0.1 / 0.9, 0: 0.1 / 0.9}, abs=2e-3
     ), "what cannot be carried is left out, and the rest is one"
-    ids, kept = found.carry(chances.log(), 1)
+    ids, kept = found.carry(probabilities.log(), 1)
     assert ids.tolist() == [[1]] and kept.tolist() == [[1.0]]
 
 
@@ -72,12 +72,12 @@ def test_places_are_taught_where_both_begin_and_the_drafters_token_is_no_longer(
 
 
 def test_the_divergence_is_that_of_the_kept_chances() -> None:
-    ids, chances = torch.tensor([[1, 3]]), torch.tensor([[0.75, 0.25]])
-    logits = torch.tensor([[0.0, math.log(3.0), 0.0, math.log(2.0)]])  # chances 1/7, 3/7, 1/7, 2/7
+    ids, probabilities = torch.tensor([[1, 3]]), torch.tensor([[0.75, 0.25]])
+    logits = torch.tensor([[0.0, math.log(3.0), 0.0, math.log(2.0)]])  # probabilities 1/7, 3/7, 1/7, 2/7
     wanted = 0.75 * math.log(0.75 / (3 / 7)) + 0.25 * math.log(0.25 / (2 / 7))
-    assert float(forward_kl(logits, ids, chances)) == pytest.approx(wanted, abs=1e-6)
+    assert float(forward_kl(logits, ids, probabilities)) == pytest.approx(wanted, abs=1e-6)
     exact = torch.tensor([[-50.0, math.log(0.75), -50.0, math.log(0.25)]])
-    assert float(forward_kl(exact, ids, chances)) == pytest.approx(0.0, abs=1e-5)
+    assert float(forward_kl(exact, ids, probabilities)) == pytest.approx(0.0, abs=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["llama2", "gpt2"])
@@ -108,7 +108,7 @@ def test_expectations_come_back_from_disk(tmp_path) -> None:  # type: ignore[no-
     save_expected(tmp_path / "a", [one, other])
     first, second = load_expected(tmp_path / "a")
     assert first.offsets == one.offsets and torch.equal(first.ids, one.ids)
-    assert torch.equal(second.chances, other.chances)
+    assert torch.equal(second.probabilities, other.probabilities)
 
 
 def test_rounds_are_counted_as_speculation_counts_them() -> None:

@@ -319,8 +319,8 @@ def choose(row: Row, temperature: float, dice: np.random.Generator) -> int:
     """The best id, or one drawn at a temperature."""
     if temperature == 0.0:
         return int(row.argmax())
-    chances = np.exp((row - row.max()) / temperature).cumsum()
-    return int(np.searchsorted(chances, dice.random() * chances[-1], side="right"))
+    probabilities = np.exp((row - row.max()) / temperature).cumsum()
+    return int(np.searchsorted(probabilities, dice.random() * probabilities[-1], side="right"))
 
 
 def look_up(ids: Sequence[int], count: int) -> list[int]:

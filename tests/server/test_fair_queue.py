@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from codespec.server.fair_queue import AGING, OLDEST_SHARE, QUANTUM
 from codespec.server.handles import Failed, Priority, RequestHandle
-from codespec.server.scheduling import AGING, OLDEST_SHARE, QUANTUM
 from codespec.types import CompletionRequest, DoneEvent
 from tests.server.test_prefetch import Harness
 
