@@ -57,6 +57,10 @@ class CompletionRequest:
         """Whether all of the prompt's text stands in the document."""
         return not self.selected and not self.resumes
 
+    def is_beside(self, other: CompletionRequest) -> bool:
+        """Whether the other asks the same: two parts of an editor may, a menu of completions and ghost text."""
+        return (self.version, self.offset, self.selected) == (other.version, other.offset, other.selected)
+
 
 @dataclass(eq=False, slots=True)
 class Generation:
@@ -76,11 +80,11 @@ class Generation:
 
 @dataclass(eq=False, slots=True)
 class DocumentState:
-    """The requests and completions of one document: the newest request and the one being answered, the completion being
+    """The requests and completions of one document: the newest request and those being answered, the completion being
     generated and its alternatives, and what was answered last."""
 
     newest: CompletionRequest | None = None
-    answering: CompletionRequest | None = None
+    answering: list[CompletionRequest] = field(default_factory=list)
     generation: Generation | None = None
     alternatives: list[Completion] = field(default_factory=list)
     alternatives_task: asyncio.Task[None] | None = None
@@ -94,10 +98,10 @@ class DocumentState:
         """Whether the client requests this only because it was notified of more."""
         return self.notified and self.answered is not None and self.answered.version == request.version
 
-    def supersede(self) -> None:
-        """The open requests get no answer."""
-        for request in (self.newest, self.answering):
-            if request is not None:
+    def supersede(self, by: CompletionRequest | None = None) -> None:
+        """The open requests get no answer, but for those that ask what `by` asks."""
+        for request in [*self.answering, self.newest]:
+            if request is not None and not (by and request.is_beside(by)):
                 request.superseded = True
                 request.wake.set()
 
@@ -149,16 +153,16 @@ class Completer:
         self._states: dict[str, DocumentState] = {}
 
     def receive(self, request: CompletionRequest) -> None:
-        """Takes a request when it arrives: an older one of its document gets no answer."""
+        """Takes a request when it arrives: an older one of its document gets no answer if it asks something else."""
         state = self._state(request.document)
-        state.supersede()
+        state.supersede(request)
         state.newest = request
 
     def edited(self, document: Document, edit: Edit) -> None:
         """The document changed: a completion that does not go on from there stops at once."""
         state = self._state(document)
-        if state.answering is not None:
-            state.answering.wake.set()
+        for request in state.answering:
+            request.wake.set()
         state.stop_alternatives()
         if state.generation is not None:
             state.generation.typed_prefix.follow(edit, state.generation.completion.text)
@@ -181,7 +185,8 @@ class Completer:
         if request.stale:
             raise ContentModified
         several = alternatives if request.explicit and not state.follows_notification(request) else 1
-        state.answering, state.notified = request, False
+        state.answering.append(request)
+        state.notified = False
         try:
             found = self._find_cached(state, request)
             completion = self._find_or_generate(state, request, found)
@@ -190,9 +195,8 @@ class Completer:
             await self._wait(state, request, completion, budget, several)
             return self._suggestions(state, request, completion, several)
         finally:
-            if state.answering is request:
-                state.answering = None
-            if state.answered is not request and state.newest is request:
+            state.answering.remove(request)
+            if state.answered is not request and state.newest is request and not state.answering:
                 state.let_linger(AFTER_CANCEL)
 
     def _state(self, document: Document) -> DocumentState:
@@ -297,7 +301,7 @@ class Completer:
     def _grown(self, document: Document, completion: Completion) -> None:
         """Notifies the client that there is more, if this completion is the one that it was answered with."""
         state = self._states.get(document.uri)
-        if state is None or state.answered is None or state.shown is None or state.answering is not None:
+        if state is None or state.answered is None or state.shown is None or state.answering:
             return
         if state.shown.completion is not completion or state.answered.stale:
             return

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import pytest
+from codespec_lsp.completer import AFTER_CANCEL
 from codespec_lsp.server import Server
 
 from tests.lsp import fake_daemon
@@ -186,7 +187,7 @@ def test_a_newer_question_ends_the_older() -> None:
 
 
 def test_two_questions_at_one_place_are_one_piece_of_work() -> None:
-    """Neovim asks twice for some keys."""
+    """Neovim asks twice for some keys, and for its ghost text and a menu. Both are answered."""
 
     async def scenario() -> None:
         async with talking() as (client, fake):
@@ -194,11 +195,33 @@ def test_two_questions_at_one_place_are_one_piece_of_work() -> None:
             _, first = client.ask(0, 4)
             asked = await fake.question()
             _, second = client.ask(0, 4)
-            assert (await first)["error"]["code"] == -32801
+            await client.status()
             asked.say("b")
             asked.end()
-            assert (await second)["result"]["items"][0]["insertText"] == "x = b"
+            for reply in (first, second):
+                assert (await reply)["result"]["items"][0]["insertText"] == "x = b"
             assert len(fake.asked) == 1
+
+    run(scenario())
+
+
+def test_one_of_two_questions_at_one_place_is_taken_back() -> None:
+    """The other one still gets its answer, and the work goes on for it."""
+
+    async def scenario() -> None:
+        async with talking() as (client, fake):
+            client.open("x = \n")
+            _, first = client.ask(0, 4)
+            asked = await fake.question()
+            number, second = client.ask(0, 4)
+            await client.status()
+            client.notify("$/cancelRequest", {"id": number})
+            assert (await second)["error"]["code"] == -32800
+            await asyncio.sleep(2 * AFTER_CANCEL)
+            assert not asked.gone.is_set()
+            asked.say("b")
+            asked.end()
+            assert (await first)["result"]["items"][0]["insertText"] == "x = b"
 
     run(scenario())
 

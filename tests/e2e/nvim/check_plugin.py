@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,10 @@ FAULTS = {
         {"key": {}},
         "there is no option `key`: there are cmd, enabled, filetypes, ghost_text, keys",
     ),
-    "an unknown key": ({"keys": {"acept": "x"}}, "there is no option `keys.acept`: there are accept, accept_line, "),
+    "an unknown key": (
+        {"keys": {"acept": "x"}},
+        "there is no option `keys.acept`: there are accept, accept_block, accept_line, ",
+    ),
     "an unknown setting": (
         {"settings": {"budget": 1}},
         "there is no option `settings.budget`: there are",
@@ -54,13 +58,42 @@ def test_nothing_starts_by_itself(program: str, home: Path, project: Path, daemo
     editor.close()
 
 
-@pytest.mark.parametrize("manner", ["lazy", "packadd"])
+# What the pages say for vim.pack: it clones the checkout, and the plugin is a folder of that.
+PACK = """
+local source, options = ...
+vim.pack.add({ { src = source, name = 'codespec' } }, {
+  confirm = false,
+  load = function(plugin)
+    vim.opt.runtimepath:prepend(plugin.path .. '/editors/nvim')
+    vim.cmd.runtime('plugin/codespec.lua')
+  end,
+})
+require('codespec').setup(options)
+"""
+
+
+def checkout(folder: Path) -> str:
+    """A repository that has the plugin where this one has it."""
+    shutil.copytree(PLUGIN, folder / "editors" / "nvim")
+    git = ["git", "-C", str(folder), "-c", "user.name=a", "-c", "user.email=a@example.invalid"]
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "all"]):
+        subprocess.run([*git, *words], check=True)
+    return f"file://{folder}"
+
+
+@pytest.mark.parametrize("manner", ["lazy", "packadd", "vim.pack"])
 def test_installed(program: str, home: Path, project: Path, daemon: Daemon, manner: str) -> None:
     editor = Editor(program, home)
     options = {"cmd": COMMAND, "settings": {"url": daemon.url}}
     editor.lua("vim.opt.runtimepath:remove(...)", str(PLUGIN))
     editor.lua("vim.g.loaded_codespec = nil; vim.api.nvim_del_user_command('Codespec')")
-    if manner == "lazy":
+    if manner == "vim.pack":
+        if editor.version() < (0, 12):
+            editor.close()
+            pytest.skip("vim.pack is of Neovim 0.12")
+        editor.lua(PACK, checkout(project / "checkout"), options)
+        assert "/pack/core/opt/codespec/editors/nvim" in editor.nvim.options["runtimepath"]
+    elif manner == "lazy":
         editor.lua(LAZY, str(PLUGIN), options)
     else:
         packages = project / "site" / "pack" / "mine" / "opt" / "codespec"

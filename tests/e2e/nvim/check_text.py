@@ -43,7 +43,7 @@ def texts(seed: int, count: int = 300) -> list[str]:
     return ["".join(chance.choices(ALPHABET, k=chance.randint(1, 12))) for _ in range(count)]
 
 
-@pytest.mark.parametrize("how", ["all", "word", "line"])
+@pytest.mark.parametrize("how", ["all", "word", "line", "block"])
 def test_pieces_add_up(editor: Editor, how: str) -> None:
     whole = texts(1)
     for text, pieces in zip(whole, editor.lua(PIECES.replace("HOW", repr(how)), whole), strict=True):
@@ -66,3 +66,22 @@ def test_columns_are_there_and_back(editor: Editor) -> None:
         assert [column for column, _, _ in columns] == units
         assert all(byte == size for _, byte, _ in columns)
         assert all(end == len(line.encode()) for _, _, end in columns)
+
+
+BLOCKS = {
+    "a line": ("a + b\nc", "", "a + b"),
+    "a body": ("f(x):\n        a\n\n        b\n    c = 1", "    ", "f(x):\n        a\n\n        b"),
+    "a body and what closes it": (" {\n  a;\n}\nb;", "", " {\n  a;\n}"),
+    "a body and its end": (" do\n    a\n  end\n  b", "  ", " do\n    a\n  end"),
+    "a word that begins like an end": (" do\n    a\n  endless = 1", "  ", " do\n    a"),
+    "arguments": ("(\n    a,\n)\nb", "", "(\n    a,\n)"),
+    "a body to the end": (":\n    a\n    b", "", ":\n    a\n    b"),
+    "what closes no body of its own": ("a\n}\nb", "", "a"),
+    "a new line first": ("\n    a\n    b\nc", "    ", "\n    a"),
+}
+
+
+@pytest.mark.parametrize("kind", BLOCKS)
+def test_a_block_is_a_line_and_what_belongs_to_it(editor: Editor, kind: str) -> None:
+    rest, indent, wanted = BLOCKS[kind]
+    assert editor.lua("return require('codespec.text').piece(...)", rest, "block", indent) == wanted

@@ -5,14 +5,19 @@ local text = require('codespec.text')
 
 local M = {}
 
---- It was taken whole: the item says itself how that is told.
----@param suggestion codespec.Suggestion
-function M.whole(suggestion)
-  local command = suggestion:item().command
+--- An item was taken whole: it says itself how that is told.
+---@param command lsp.Command?
+---@param bufnr integer
+function M.told(command, bufnr)
   if command then
     local params = { command = command.command, arguments = command.arguments }
-    server.request('workspace/executeCommand', params, function() end, suggestion.bufnr)
+    server.request('workspace/executeCommand', params, function() end, bufnr)
   end
+end
+
+---@param suggestion codespec.Suggestion
+function M.whole(suggestion)
+  M.told(suggestion:item().command, suggestion.bufnr)
 end
 
 --- It was taken up to a place of the buffer.

@@ -32,6 +32,7 @@ local function defaults()
       accept = '<Tab>',
       accept_word = '<M-Right>',
       accept_line = '<M-Down>',
+      accept_block = '<M-End>',
       next = '<M-]>',
       previous = '<M-[>',
       dismiss = '<C-]>',

@@ -3,6 +3,7 @@
 
 local Suggestion = require('codespec.suggestion')
 local acceptance = require('codespec.acceptance')
+local menu = require('codespec.menu')
 local native = require('codespec.native')
 local screen = require('codespec.screen')
 local server = require('codespec.server')
@@ -45,7 +46,7 @@ local function draw()
     return
   end
   local suggestion = ghost.suggestion
-  local may = suggestion and inserting() and vim.fn.pumvisible() == 0
+  local may = suggestion and inserting() and not menu.is_open()
   local rest = may and suggestion:rest(row, col) or ''
   if rest ~= '' then
     screen.show(suggestion, row, col, rest)
@@ -130,6 +131,37 @@ local function ask(explicit, then_)
   end)
 end
 
+--- Asks for the current buffer, for a menu and not for the screen. Returns what ends the question; `done` is called
+--- once, with nil where there is nothing to offer.
+---@param explicit boolean
+---@param done fun(suggestion: codespec.Suggestion?)
+---@return fun()
+function M.question(explicit, done)
+  local client, request = server.client(), nil
+  local bufnr, row, col = here()
+  if not client or not ghosts[bufnr] then
+    done(nil)
+    return function() end
+  end
+  local params = vim.lsp.util.make_position_params(0, client.offset_encoding)
+  params.context = { triggerKind = explicit and INVOKED or AUTOMATIC }
+  native.aside(function()
+    request = server.request(METHOD, params, function(err, result)
+      request = nil
+      if err or not result then
+        return done(nil)
+      end
+      local place = { row = row, col = col, encoding = client.offset_encoding, explicit = explicit }
+      done(Suggestion.read(bufnr, result.items or result, place))
+    end, bufnr)
+  end)
+  return function()
+    if request then
+      server.cancel(request)
+    end
+  end
+end
+
 --- The text or the cursor changed.
 local function changed()
   draw()
@@ -162,14 +194,14 @@ end
 function M.shown()
   local bufnr, row, col = here()
   local ghost = ghosts[bufnr]
-  if not ghost or ghost.shown == '' or vim.fn.pumvisible() ~= 0 then
+  if not ghost or ghost.shown == '' or menu.is_open() then
     return ''
   end
   return ghost.suggestion:rest(row, col)
 end
 
---- Takes all, the next word or the next line of what is shown. Returns whether something was shown.
----@param how 'all'|'word'|'line'
+--- Takes all, the next word, line or block of what is shown. Returns whether something was shown.
+---@param how 'all'|'word'|'line'|'block'
 ---@return boolean
 function M.accept(how)
   local bufnr, row, col = here()
@@ -177,7 +209,8 @@ function M.accept(how)
   if rest == '' then
     return false
   end
-  local piece, suggestion = text.piece(rest, how), ghosts[bufnr].suggestion
+  local indent = vim.api.nvim_get_current_line():match('^%s*')
+  local piece, suggestion = text.piece(rest, how, indent), ghosts[bufnr].suggestion
   local lines = vim.split(piece, '\n', { plain = true })
   vim.api.nvim_buf_set_text(bufnr, row, col, row, col, lines)
   row, col = row + #lines - 1, (#lines == 1 and col or 0) + #lines[#lines]
@@ -279,10 +312,11 @@ function M.detach(bufnr, client)
   return true
 end
 
---- Chooses who draws. Returns what sees the server's stream, if that is needed.
+--- Chooses who draws, and begins to heed menus. Returns what sees the server's stream, if that is needed.
 ---@param wanted 'auto'|'native'|'own'
 ---@return fun(rpc: vim.lsp.rpc.PublicClient)?
 function M.use(wanted)
+  menu.watch(draw)
   return screen.use(wanted)
       and function(rpc)
         native.connect(rpc, function(bufnr)

@@ -121,6 +121,12 @@ function M.accept_line()
   return ghost.accept('line')
 end
 
+--- Takes the next line of what is shown and what belongs to it: its body, and the line that closes that.
+---@return boolean
+function M.accept_block()
+  return ghost.accept('block')
+end
+
 --- Shows the next suggestion; asks for some where there is none.
 function M.next()
   ghost.select(1)

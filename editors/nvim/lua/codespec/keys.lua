@@ -7,8 +7,15 @@ local BEFORE = '<Plug>(codespec-before)'
 local DESC = 'codespec: '
 
 -- By action: whether it also works where nothing is shown.
-local ACTIONS =
-  { accept = false, accept_word = false, accept_line = false, next = true, previous = true, dismiss = false }
+local ACTIONS = {
+  accept = false,
+  accept_word = false,
+  accept_line = false,
+  accept_block = false,
+  next = true,
+  previous = true,
+  dismiss = false,
+}
 
 ---@type table<integer, table<string, table>> By buffer and key: the buffer's mapping that ours stands for.
 local covered = {}

@@ -14,13 +14,47 @@ function M.rest(text, before)
   return vim.startswith(text, before) and text:sub(#before + 1) or ''
 end
 
---- The first piece of a suggestion: 'all' of it, its next 'word' with the space before that, or its next 'line'.
----@param rest string
----@param how 'all'|'word'|'line'
+--- The word that a line ends in, or ''.
+---@param line string
 ---@return string
-function M.piece(rest, how)
+function M.last_word(line)
+  return line:match(WORD .. '*$')
+end
+
+--- The next line and what belongs to it: the lines indented deeper than `indent`, and the line that closes them.
+---@param rest string
+---@param indent string of the line that it begins in
+---@return string
+local function block(rest, indent)
+  local size, deeper = #rest:match('^\n*[^\n]*'), false
+  local at = size
+  while at < #rest do
+    local line = rest:match('^\n[^\n]*', at + 1)
+    local space, first = line:match('^\n(%s*)(.?)')
+    if first ~= '' and #space <= #indent then
+      local closes = deeper and #space == #indent and (first:match('[%]%)}]') or line:match('^\n%s*end%f[%W]'))
+      return rest:sub(1, closes and at + #line or size)
+    end
+    at = at + #line
+    if first ~= '' then
+      deeper, size = true, at
+    end
+  end
+  return rest:sub(1, size)
+end
+
+--- The first piece of a suggestion: 'all' of it, its next 'word' with the space before that, its next 'line', or its
+--- next 'block'.
+---@param rest string
+---@param how 'all'|'word'|'line'|'block'
+---@param indent string? of the line that it begins in
+---@return string
+function M.piece(rest, how, indent)
   if how == 'word' then
     return rest:match('^%s*' .. WORD .. '+') or rest:match('^%s*' .. OTHER .. '+') or rest
+  end
+  if how == 'block' then
+    return block(rest, indent or '')
   end
   return how == 'line' and rest:match('^\n*[^\n]*') or rest
 end

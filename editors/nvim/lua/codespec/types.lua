@@ -5,6 +5,7 @@
 ---@field accept string|false
 ---@field accept_word string|false
 ---@field accept_line string|false
+---@field accept_block string|false
 ---@field next string|false asks where nothing is shown
 ---@field previous string|false
 ---@field dismiss string|false
