@@ -31,6 +31,21 @@ const scenarios = {
     assert.notEqual(await shown.ghost(), "");
   },
 
+  async "a recorded example stands there until there is a completion"(shown) {
+    await shown.open({ wait: false, before: (page) => page.route("**/v1/codespec/complete", () => {}) });
+    await shown.ready();
+    assert.match(await shown.text("#ended"), /^an example, recorded with /);
+    assert.match(await shown.text("#saved"), /^\d+ tokens in \d+ steps of the big model, which alone needs /);
+    assert.ok((await shown.count("#rounds > *")) > 2);
+    assert.match(await shown.text("#round-facts"), /^Step \d+ of \d+/);
+    assert.deepEqual(await shown.contexts(), {}, "it counts for nothing");
+    assert.ok(await shown.page.isDisabled("#compare"));
+    await shown.page.unroute("**/v1/codespec/complete");
+    await shown.page.keyboard.press("Control+Space");
+    await shown.completed();
+    assert.doesNotMatch(await shown.text("#ended"), /recorded/);
+  },
+
   async "colours say who wrote what"(shown) {
     await shown.open({ shape: "raw" });
     const colours = new Map(); // of each author, once it wrote something
@@ -87,10 +102,10 @@ const scenarios = {
     }
     await shown.page.locator("#rounds > *").last().focus();
     await shown.page.keyboard.press("Home");
-    assert.match(await shown.text("#round-facts"), new RegExp(`^Round 1 of ${rounds.length}`));
-    assert.equal(await shown.text("#reason"), rounds[0].reason);
+    assert.match(await shown.text("#round-facts"), new RegExp(`^Step 1 of ${rounds.length}`));
+    assert.equal(await shown.text("#reason"), `Why this far: ${rounds[0].reason}`);
     await shown.page.keyboard.press("ArrowRight");
-    assert.match(await shown.text("#round-facts"), /^Round 2 /);
+    assert.match(await shown.text("#round-facts"), /^Step 2 /);
     const refused = refusal();
     await shown.page.locator("#rounds > *").nth(refused).hover();
     const struck = rounds[refused].draft.slice(rounds[refused].accepted_text.length);
@@ -98,7 +113,7 @@ const scenarios = {
     assert.ok((await shown.lit()).every((place) => place === String(refused)));
     await shown.page.click("#play");
     await shown.page.waitForFunction(
-      (last) => document.querySelector("#round-facts").textContent.startsWith(`Round ${last} of`),
+      (last) => document.querySelector("#round-facts").textContent.startsWith(`Step ${last} of`),
       Math.min(refused + 3, rounds.length),
     );
     await shown.page.click("#play");

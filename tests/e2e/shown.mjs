@@ -16,8 +16,8 @@ export class Shown {
     Object.assign(this, { browser, url, out });
   }
 
-  /** Opens the page in a tab of its own; `shape` is chosen before the first ask. */
-  async open({ wait = true, shape = "auto", ...look } = {}) {
+  /** Opens the page in a tab of its own; `shape` is chosen before the first ask, `before` sees the tab before that. */
+  async open({ wait = true, shape = "auto", before = () => {}, ...look } = {}) {
     this.context = await this.browser.newContext({ viewport: { width: 1280, height: 860 }, ...look });
     this.context.setDefaultTimeout(MILLISECONDS);
     this.page = await this.context.newPage();
@@ -30,6 +30,7 @@ export class Shown {
     this.page.on("request", (request) => request.method() === "POST" && this.asked.push(request.postDataJSON()));
     this.page.on("requestfinished", (request) => request.method() === "POST" && this.read(request));
     await this.page.addInitScript(watch, shape);
+    await before(this.page);
     await this.page.goto(this.url);
     if (wait) await this.ready();
   }

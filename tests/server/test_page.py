@@ -160,3 +160,13 @@ def test_the_lock_says_what_but_not_where() -> None:
     assert packages
     for name, values in packages.items():
         assert "resolved" not in values and values["integrity"].startswith("sha512-"), name
+
+
+def test_what_the_page_shows_first_is_code_that_compiles() -> None:
+    """The recorded example, and so the pictures of the page, which are of the same place."""
+    record = json.loads((ROOT / "web" / "src" / "recorded.json").read_text(encoding="utf-8"))
+    text = "".join(each["event"]["text"] for each in record["events"] if each["event"]["name"] == "text")
+    assert text.strip()
+    compile(record["ask"]["prefix"] + text + record["ask"]["suffix"], "recorded", "exec")
+    sample = (ROOT / "web" / "samples" / "python.txt").read_text(encoding="utf-8")
+    assert record["ask"]["prefix"] + "‸" + record["ask"]["suffix"] == sample

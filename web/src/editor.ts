@@ -31,6 +31,8 @@ const LOOK = EditorView.theme({
   ".cm-by-suffix": { "--by": "var(--suffix)", textDecorationLine: "underline", textDecorationStyle: "dotted" },
   ".cm-by-drafter": { "--by": "var(--drafter)", textDecorationLine: "underline", textDecorationStyle: "solid" },
   ".cm-by-target": { "--by": "var(--target)", textDecorationLine: "underline", textDecorationStyle: "double" },
+  ".cm-by-client": { "--by": "var(--number)", textDecorationLine: "underline", textDecorationStyle: "dashed" },
+  ".cm-by-head": { "--by": "var(--good)", textDecorationLine: "underline", textDecorationStyle: "wavy" },
   ".cm-by-untold": { "--by": "var(--faint)" },
   ".cm-written": {
     backgroundColor: "color-mix(in srgb, var(--by) 16%, transparent)",

@@ -51,6 +51,7 @@ export class Figures {
   }
 
   private finish(stats: Stats, cached: number, fresh: number): void {
+    part("saved").textContent = savedBy(stats);
     part("per-round").textContent = stats.rounds ? (stats.committed / stats.rounds).toFixed(2) : "–";
     part("accepted").textContent = stats.drafted ? `${Math.round((100 * stats.accepted) / stats.drafted)} %` : "–";
     part("first-piece").textContent = `${stats.first_piece_ms.toFixed(0)} ms`;
@@ -61,6 +62,16 @@ export class Figures {
   }
 }
 
+/** What guessing saved, in words. */
+export function savedBy({ rounds, committed, decode_ms, plain_ms }: Stats): string {
+  if (!rounds) return "";
+  const steps = `${committed} tokens in ${rounds} ${rounds === 1 ? "step" : "steps"} of the big model`;
+  if (!plain_ms || !decode_ms) return `${steps}; alone it needs a step for each.`;
+  const less = plain_ms - decode_ms;
+  const time = `${Math.abs(less) < 1000 ? `${Math.abs(less).toFixed(0)} ms` : `${(Math.abs(less) / 1000).toFixed(1)} s`}`;
+  return `${steps}, which alone needs a step for each: ${time} ${less >= 0 ? "saved" : "lost"}.`;
+}
+
 function ratio(rounds: number, trace: Trace): string {
   const tokens = trace.rounds.reduce((sum, round) => sum + round.accepted + 1, 0);
   return rounds ? (tokens / rounds).toFixed(2) : "–";
@@ -69,7 +80,7 @@ function ratio(rounds: number, trace: Trace): string {
 function showSpeeds(own: number, plain: number | null, how: string): void {
   const most = Math.max(own, plain ?? 0, 1);
   const rows = [speedRow("With guesses", own, most, "own")];
-  if (plain !== null) rows.push(speedRow(`Target alone, ${how}`, plain, most, "plain"));
+  if (plain !== null) rows.push(speedRow(`Big model alone, ${how}`, plain, most, "plain"));
   part("speeds").replaceChildren(...rows);
   part("times").textContent = plain ? `${(own / plain).toFixed(2)} ×` : "–";
 }
@@ -101,7 +112,10 @@ function rowsOf(tally: Tally): HTMLElement[] {
 /** One strip: how many characters of the text each wrote. */
 function authorsOf(trace: Trace): HTMLElement[] {
   const sums = new Map<string, number>();
-  for (const run of trace.runs()) sums.set(run.author, (sums.get(run.author) ?? 0) + run.to - run.from);
+  for (const run of trace.runs()) {
+    sums.set(run.author, (sums.get(run.author) ?? 0) + run.to - run.from);
+    document.querySelector(`.legend .by-${run.author}`)?.removeAttribute("hidden"); // not everyone has one of these
+  }
   const all = Math.max(trace.text.length, 1);
   return [...sums].map(([author, length]) => {
     const share = Math.round((100 * length) / all);

@@ -8,6 +8,7 @@ import { element, part } from "./dom.ts";
 import { lightRound, openEditor, openState, showState } from "./editor.ts";
 import { Figures } from "./figures.ts";
 import { LANGUAGES, type Language } from "./languages.ts";
+import { RECORDED_OF, recorded } from "./recorded.ts";
 import { StateLine } from "./state.ts";
 import { startTheme } from "./theme.ts";
 import { Timeline } from "./timeline.ts";
@@ -42,6 +43,7 @@ class Page implements Watcher {
     this.place();
     showState(this.view, this.view.state);
     this.view.focus();
+    this.showRecorded();
     void this.state.look();
   }
 
@@ -49,11 +51,11 @@ class Page implements Watcher {
     this.state.fine();
     part("hint").textContent = trace.done && !trace.text ? nothing(trace.done) : "";
     if (!trace.rounds.length) return;
-    this.last = trace;
     part("same").textContent = "";
+    if (!this.last) part("ended").textContent = "";
+    this.last = trace;
     this.timeline.show(trace);
     this.figures.show(trace);
-    part("panel").classList.remove("idle");
     part<HTMLButtonElement>("compare").disabled = !trace.done;
     if (trace.done) this.announce(trace);
   }
@@ -66,6 +68,17 @@ class Page implements Watcher {
     part("live").textContent = `Accepted ${text}`;
   }
 
+  /** Until there is a completion of this visit. Its figures count for nothing. */
+  private showRecorded(): void {
+    const trace = recorded();
+    part("panel").classList.remove("idle");
+    const best = trace.rounds.reduce((best, one, place) => (one.accepted > trace.rounds[best]!.accepted ? place : best), 0);
+    this.timeline.show(trace, best);
+    new Figures().show(trace);
+    part("contexts").replaceChildren(element("p", { class: "soft" }, "Nothing was guessed yet."));
+    part("ended").textContent = `an example, recorded with ${RECORDED_OF}`;
+  }
+
   private announce(trace: Trace): void {
     part("live").textContent = trace.text ? `Suggestion: ${trace.text}. Tab accepts.` : "Nothing to suggest here.";
     part("ended").textContent = trace.done ? ending(trace.done) : "";
@@ -76,10 +89,10 @@ class Page implements Watcher {
     const guessed = this.last;
     if (!guessed?.done) return;
     button.disabled = true;
-    button.textContent = "The target alone …";
+    button.textContent = "The big model alone …";
     const plain = await this.completer.compare(guessed);
     button.disabled = false;
-    button.textContent = "Measure the target alone";
+    button.textContent = "Measure the big model alone";
     if (!plain?.done || this.last !== guessed) return;
     this.figures.compare(guessed.done.stats, plain.done.stats);
     part("same").textContent =

@@ -12,9 +12,11 @@ const STEP_MS = 650; // a round of the slow replay
 const TAIL = 500; // characters before the cursor that the story shows
 
 const NAMES: Record<Author, string> = {
-  suffix: "suffix match",
-  drafter: "drafter",
-  target: "target alone",
+  suffix: "copied",
+  client: "the editor's guess",
+  drafter: "small model",
+  head: "head",
+  target: "big model alone",
   untold: "ready text",
 };
 
@@ -38,8 +40,8 @@ export class Timeline {
     this.play.addEventListener("click", () => (this.timer ? this.pause() : this.replay()));
   }
 
-  /** Shows a trace, or what it grew by. */
-  show(trace: Trace): void {
+  /** Shows a trace, or what it grew by, and tells of one of its rounds: the last, if no other is named. */
+  show(trace: Trace, told = trace.rounds.length - 1): void {
     if (trace !== this.trace) this.clear(trace);
     const tallest = Math.max(...trace.rounds.map((round) => round.drafted), 4);
     size(this.bars, "--tallest", tallest);
@@ -47,7 +49,7 @@ export class Timeline {
     for (const round of trace.rounds.slice(this.bars.childElementCount)) {
       this.bars.append(bar(round, this.bars.childElementCount));
     }
-    if (!this.pinned && !this.timer) this.tell(trace.rounds.length - 1);
+    if (!this.pinned && !this.timer) this.tell(told);
     this.play.disabled = trace.rounds.length === 0;
   }
 
@@ -117,7 +119,7 @@ export class Timeline {
     this.facts.replaceChildren(...factsOf(round, place, this.trace.rounds.length));
     this.story.replaceChildren(...storyOf(this.trace, round, place));
     this.story.scrollTop = this.story.scrollHeight;
-    this.reason.textContent = round.reason;
+    this.reason.textContent = round.reason ? `Why this far: ${round.reason}` : "";
   }
 }
 
@@ -133,19 +135,19 @@ function bar(round: TimedRound, place: number): HTMLElement {
     ),
     element("span", { class: round.target_text ? "token" : "token none" }),
   );
-  const said = round.drafted ? `${NAMES[author]}, ${round.accepted} of ${round.drafted} accepted` : NAMES.target;
-  made.setAttribute("aria-label", `Round ${place + 1}: ${said}`);
+  const said = round.drafted ? `${NAMES[author]}, ${round.accepted} of ${round.drafted} tokens right` : NAMES.target;
+  made.setAttribute("aria-label", `Step ${place + 1}: ${said}`);
   return made;
 }
 
 function factsOf(round: TimedRound, place: number, count: number): HTMLElement[] {
   const author = round.drafted ? authorOf(round.source) : "target";
   const facts = [
-    element("span", { class: "which" }, `Round ${place + 1} of ${count}`),
+    element("span", { class: "which" }, `Step ${place + 1} of ${count}`),
     element("span", { class: `chip by-${author}` }, NAMES[author]),
   ];
   if (round.context !== "unknown") facts.push(element("span", { class: "fact" }, round.context.replace("_", " ")));
-  if (round.drafted) facts.push(element("span", { class: "fact" }, `${round.accepted} of ${round.drafted} accepted`));
+  if (round.drafted) facts.push(element("span", { class: "fact" }, `${round.accepted} of ${round.drafted} tokens right`));
   facts.push(element("span", { class: "fact" }, `${round.at.toFixed(0)} ms`));
   return facts;
 }

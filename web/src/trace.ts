@@ -7,8 +7,11 @@
 
 import type { Ask, CompletionEvent, Done, Round } from "./wire.ts";
 
-/** `untold`: the daemon had this text ready and told no rounds of it. */
-export type Author = "suffix" | "drafter" | "target" | "untold";
+/**
+ * `suffix`: copied from text that was there; `client`: the editor's own guess; `head`: a network that reads the target's
+ * states; `untold`: the daemon had this text ready and told no rounds of it.
+ */
+export type Author = "suffix" | "client" | "drafter" | "head" | "target" | "untold";
 
 /** Characters `from` to `to` of the text, by one author in one round. */
 export interface Run {
@@ -23,8 +26,16 @@ export interface TimedRound extends Round {
   readonly at: number;
 }
 
+/** By the daemon's name of a source; any other is a drafter's. */
+const AUTHORS: Readonly<Record<string, Author>> = {
+  suffix: "suffix",
+  prediction: "client",
+  eagle3: "head",
+  dflash: "head",
+};
+
 export function authorOf(source: string): Author {
-  return source === "suffix" ? "suffix" : "drafter";
+  return AUTHORS[source] ?? "drafter";
 }
 
 /** What the target did not agree with. */
