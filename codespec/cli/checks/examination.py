@@ -117,6 +117,10 @@ def _models(config: EngineConfig, known: Known) -> Iterator[Finding]:
     known.whole = known.target is not None and (known.drafter is not None or config.drafter == "none")
     if known.target is not None and known.drafter is not None:
         yield from models.check_together(known.target, known.drafter)
+    if known.target is not None and config.asks_head:
+        head = models.check_head(config.head, known.target)
+        known.whole = known.whole and head.state != "failed"
+        yield head
     if known.target is not None:
         yield models.check_fill_in(known.target)
 

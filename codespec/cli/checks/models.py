@@ -19,6 +19,7 @@ from codespec.errors import CodespecError, ModelError
 from codespec.model_folders.find import find_fetched, looks_local
 from codespec.model_folders.machine import USUAL_CONTEXT, choose_context, context_room, machine_memory
 from codespec.model_folders.model_config import text_config
+from codespec.models.heads.config import WEIGHTS, read_head_config
 from codespec.pair.facts import ModelFacts, read_facts
 from codespec.pair.report import check_pair
 from codespec.pair.rows import stored_as
@@ -45,6 +46,27 @@ def check_model(role: str, name: str) -> tuple[Finding, ModelFacts | None]:
         return failed(role, said or mend, mend if said else "choose another model"), None
     size = f"{facts.weights.parameters / 1e6:,.1f} M parameters in {stored_as(facts)}"
     return well(role, f"{facts.architecture}, {size}, from {name}"), facts
+
+
+def check_head(name: str, target: ModelFacts) -> Finding:
+    """Whether a head's folder is there and of the target's sizes; only a start can tell more."""
+    values = text_config(target.config)
+    layers, size = (values.get(key) for key in ("num_hidden_layers", "hidden_size"))
+    if not isinstance(layers, int) or not isinstance(size, int):
+        return warning(
+            "head", "the target's config.json does not say what a head reads of it", "start the daemon to see"
+        )
+    try:
+        config = read_head_config(Path(name), layers)
+    except ModelError as error:
+        return from_error("head", error)
+    if not (Path(name) / WEIGHTS).is_file():
+        return failed("head", f"{name} has no {WEIGHTS}", "fetch or export the head again")
+    if (config.target_size, config.vocab_size) != (size, target.vocab_rows) or max(config.layers) >= layers:
+        mend = "give a head of this target, or train one with `codespec train head`"
+        return failed("head", f"{name} was trained for another target ({config.made_for})", mend)
+    read = ", ".join(str(layer) for layer in config.layers)
+    return well("head", f"{config.kind}, reads the target's layers {read}, from {name}")
 
 
 def check_fill_in(target: ModelFacts) -> Finding:

@@ -16,15 +16,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
-from codespec.errors import ModelError, TokenizerError
+from codespec.errors import ModelError
 from codespec.model_folders.weights import read_header
-from codespec.models.heads.config import HeadConfig, parse_config
+from codespec.models.heads.config import WEIGHTS, HeadConfig, read_head_config
 from codespec.models.heads.dflash import DFlash
 from codespec.models.heads.eagle3 import Eagle3
 from codespec.models.heads.host import Host, draft_ids, to_d2t
-from codespec.text.control_tokens import read_json
 
-WEIGHTS = "model.safetensors"
 Head = Eagle3 | DFlash
 
 
@@ -62,19 +60,6 @@ def load_head(folder: Path, host: Host, *, dtype: torch.dtype, device: torch.dev
     if whole:
         network.lm_head = host.output
     return LoadedHead(config, network, ids.to(device), embed)
-
-
-def read_head_config(folder: Path, target_layers: int) -> HeadConfig:
-    """The config.json of a head's folder. Raises ModelError if there is none or it is no head's."""
-    if not (folder / "config.json").is_file():
-        raise ModelError(f"There is no head in {folder}: give a folder with config.json and {WEIGHTS}.")
-    try:
-        values = read_json(folder / "config.json")
-    except TokenizerError as error:
-        raise ModelError(
-            f"The config.json of the head {folder} can't be read as a JSON object: fetch or export the head again."
-        ) from error
-    return parse_config(values, folder, target_layers=target_layers)
 
 
 def save_head(config: HeadConfig, network: Head, ids: Tensor, *, name: str) -> dict[str, bytes]:

@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from codespec.errors import ModelError
+from codespec.errors import ModelError, TokenizerError
+from codespec.text.control_tokens import read_json
 
 Kind = Literal["eagle3", "dflash"]
+WEIGHTS = "model.safetensors"  # the file of them
 KINDS: tuple[Kind, ...] = ("eagle3", "dflash")
 ARCHITECTURES: dict[str, Kind] = {
     "LlamaForCausalLMEagle3": "eagle3",
@@ -52,6 +54,12 @@ class HeadConfig:
     rope: Mapping[str, Any] = field(default_factory=lambda: {"rope_type": "default", "rope_theta": 10000.0})
     target: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def made_for(self) -> str:
+        """The target that it was trained for, in words."""
+        size = f"{self.vocab_size} tokens, width {self.target_size}"
+        return f"{self.target['name']}: {size}" if self.target.get("name") else size
+
     def to_json(self) -> dict[str, Any]:
         """A config.json in the layout of the kind's own repository."""
         values: dict[str, Any] = {
@@ -80,6 +88,19 @@ class HeadConfig:
             reads = {"target_layer_ids": list(self.layers), "mask_token_id": self.mask_token}
             values |= {"architectures": ["DFlashDraftModel"], "block_size": self.block, "dflash_config": reads}
         return values | {"codespec": {"target": dict(self.target)}}
+
+
+def read_head_config(folder: Path, target_layers: int) -> HeadConfig:
+    """The config.json of a head's folder. Raises ModelError if there is none or it is no head's."""
+    if not (folder / "config.json").is_file():
+        raise ModelError(f"There is no head in {folder}: give a folder with config.json and {WEIGHTS}.")
+    try:
+        values = read_json(folder / "config.json")
+    except TokenizerError as error:
+        raise ModelError(
+            f"The config.json of the head {folder} can't be read as a JSON object: fetch or export the head again."
+        ) from error
+    return parse_config(values, folder, target_layers=target_layers)
 
 
 def parse_config(values: Mapping[str, Any], folder: Path, *, target_layers: int) -> HeadConfig:

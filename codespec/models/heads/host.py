@@ -71,14 +71,9 @@ class Host:
         named = config.target.get("sha256")
         if sizes != (self.size, self.vocab_size) or (named and named != self.fingerprint["sha256"]):
             raise ModelError(
-                f"The head {name} was trained for another target ({_describe(config)}): give a head of this one, or "
+                f"The head {name} was trained for another target ({config.made_for}): give a head of this one, or "
                 "train one with `codespec train head`."
             )
-
-
-def _describe(config: HeadConfig) -> str:
-    size = f"{config.vocab_size} tokens, width {config.target_size}"
-    return f"{config.target['name']}: {size}" if config.target.get("name") else size
 
 
 def _digest(embed: nn.Module, model: LanguageModel) -> str:
