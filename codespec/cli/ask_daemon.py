@@ -40,6 +40,8 @@ def ask_daemon(options: argparse.Namespace, config: EngineConfig, request: Compl
         _load_here(f"no daemon can be asked ({str(error).removesuffix('.')})")
         return None
     if found.who == "nobody":
+        if sys.stderr.isatty():  # nobody reads it in a script, and it is no fault
+            _load_here("no daemon runs, which would have them loaded already (`codespec serve`)")
         return None
     where = f"the daemon at {address.url}"
     if reason := _why_not(found, config, request, drafts=options.show_draft or options.json):

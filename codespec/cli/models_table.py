@@ -41,9 +41,12 @@ def render(found: Mapping[str, Any]) -> list[str]:
     lines = [_line(cells, widths) for cells in table]
     machine = f"this machine has {written(found['memory'])} of memory; " if found["memory"] else ""
     lines += ["", f"{machine}models lie in {found['home']}", "", "the recommended pair by free memory:"]
+    fitting = [advice for advice in found["recommended"] if advice["gigabytes"] * 1e9 <= (found["memory"] or 0)]
+    best = max(fitting, key=lambda advice: advice["gigabytes"], default=None)
     for advice in found["recommended"]:
         drafter = "the drafter that ships" if advice["drafter"] == "own" else advice["drafter"]
-        lines.append(f"{advice['gigabytes']:>5} GB  {advice['target']} with {drafter} ({advice['licence']})")
+        here = "  <- for this machine" if advice == best else ""
+        lines.append(f"{advice['gigabytes']:>5} GB  {advice['target']} with {drafter} ({advice['licence']}){here}")
     return [*lines, "", "get one: codespec models pull NAME"]
 
 

@@ -39,6 +39,7 @@ class Painter:
 
     def why(self) -> None:
         """A faint line for each round so far: accepted and drafted tokens, and why the draft was that long."""
+        self._faint("step  accepted/drafted tokens, and why so many were drafted")
         for number, event in enumerate(self._rounds, 1):
             self._faint(f"{number:3}  {event.accepted}/{event.drafted}  {event.reason or 'no draft'}")
 

@@ -126,7 +126,7 @@ class Admission:
         if trimmed:
             cut = self._room(request) < self.context - reserve(request, self.context)
             most = f"{self.budget} tokens that first_answer_ms allows" if cut else f"context of {self.context} tokens"
-            said.append(f"the prompt is longer than the {most} and was trimmed")
+            said.append(f"the prompt is longer than the {most} and was trimmed: what is nearest to the cursor was read")
         if request.suffix and isinstance(self.template, FimMissing):
             said.append(f"{self.template.reason}: the text after the cursor was not used")
         return said

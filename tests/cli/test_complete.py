@@ -120,6 +120,7 @@ def test_show_draft_tells_accepted_from_written(source: Path, models: Models, co
     stats = found["stats"]
     *lines, summary = shown.out.splitlines()
     lines, why = lines[: -stats["rounds"]], lines[-stats["rounds"] :]
+    assert lines.pop().startswith("step  accepted/drafted")
     assert all(re.fullmatch(r" +\d+  \d/\d  (cap|draft ended|no draft)", line) for line in why)
     numbers = [int(number) for number in SUMMARY.fullmatch(summary).groups()]  # type: ignore[union-attr]
     assert numbers == [stats[name] for name in ("committed", "rounds", "accepted", "drafted")]
@@ -207,7 +208,7 @@ def test_a_long_prompt_is_trimmed_and_that_is_said(
 ) -> None:
     done = command("complete", place, *models.flags, "--context", "64", "--max-tokens", "4", *form)
     assert done.code == 0 and done.out
-    assert done.err == "codespec: the prompt is longer than the context of 64 tokens and was trimmed\n"
+    assert done.err == "codespec: the prompt is longer than the context of 64 tokens and was trimmed: what is nearest to the cursor was read\n"
 
 
 def test_the_models_own_maximum_counts_too(place: str, models: Models, command: Command, tmp_path: Path) -> None:

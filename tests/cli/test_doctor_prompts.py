@@ -52,7 +52,7 @@ def test_the_command_says_it(command: Command, models: Models) -> None:
             {},
             "warning: context 1,024 tokens (all that the model takes); of a new document 256 are read (answered",
         ),
-        (SLOWEST, {}, "no fewer are of use: choose a smaller target or a faster dtype"),
+        (SLOWEST, {}, "later than asked for, and fewer tokens would not be enough: close what keeps"),
     ],
 )
 def test_what_was_chosen_and_why(

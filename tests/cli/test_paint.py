@@ -35,7 +35,9 @@ def test_every_round_can_say_why() -> None:
     for event in (one_round("ab", "cd", "t"), replace(one_round("", "", "t"), reason="it does not pay")):
         painter.round(event)
     painter.why()
-    assert out.getvalue().splitlines()[-2:] == ["[ab]-cd-tt  1  1/2  no draft", "  2  0/0  it does not pay"]
+    first, *lines = out.getvalue().splitlines()
+    assert first == "[ab]-cd-ttstep  accepted/drafted tokens, and why so many were drafted"
+    assert lines == ["  1  1/2  no draft", "  2  0/0  it does not pay"]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from codespec.errors import CodespecError, ConfigError
 from codespec.server.settings import ServeConfig, check_bind, is_loopback
 from codespec.token_file import read_token
 
-OTHER_PORT = "stop it, or choose another port (--port, or port in [serve])"
+OTHER_PORT = "stop it, or choose another port (`codespec serve --port`, then --url here; or port in [serve] for both)"
 STATES: dict[str, tuple[State, str]] = {
     "starting": ("warning", "wait a moment, or read what `codespec serve` prints"),
     "stopping": ("warning", "start it again when it has ended"),

@@ -117,8 +117,8 @@ def check_prompts(engine: Engine, config: EngineConfig) -> Finding:
     said += f"{config.first_answer_ms}; {1 / reading.seconds(1):,.0f} tokens a second)"
     if takes <= config.first_answer_ms:
         return well(PROMPTS, said)
-    mend = "choose a smaller target or a faster dtype, or run doctor again when the machine is less busy"
-    return warning(PROMPTS, f"{said}: no fewer are of use", mend)
+    mend = "close what keeps the machine busy and run doctor again, or choose a smaller target"
+    return warning(PROMPTS, f"{said}: later than asked for, and fewer tokens would not be enough", mend)
 
 
 def _why_context(config: EngineConfig, context: int, longest: int) -> str:

@@ -45,7 +45,7 @@ class HeadRecipe:
 
     budget: Budget
     seed: int = 0
-    lessons: int = 8
+    lessons: int = 3
     unroll: int = 4
     anchors: int = ANCHORS
     matrix_rate: float = 0.02
