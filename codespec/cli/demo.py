@@ -74,7 +74,7 @@ def measure(engine: Engine, config: EngineConfig, places: Sequence[Site]) -> int
     print("\n".join(draft_lines(runs)))
     lines, wrong = text_lines(runs, [place.name for place in places])
     print("\n".join(lines))
-    print("docs/measured.md has other figures: of more and longer texts, on a machine that did nothing else", flush=True)
+    print("docs/measured.md has other figures: of more and longer texts, on an idle machine", flush=True)
     refuse_mismatches(wrong)
     return 0
 

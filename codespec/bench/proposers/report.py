@@ -13,13 +13,13 @@ def report(found: Mapping[str, Any]) -> list[str]:
     by_place = {(row["row"], row["at_once"]): row for row in found["rows"]}
     heading = f"{found['target']['name']}, {found['prompts']} prompts, up to {found['tokens']} tokens each"
     lines = [heading, found["processor"], *([found["note"]] if found["note"] else [])]
-    lines.append(f"{'':12}" + "".join(f"{f'{count} at once':>30}" for count in counts))
+    lines.append(f"{'':14}" + "".join(f"{f'{count} at once':>30}" for count in counts))
     columns = f"{'accepted':>10}{'ms':>10}{'x off':>10}"
-    lines.append(f"{'':12}" + columns * len(counts))
-    lines.append(f"{'':12}" + f"{'a round':>10}{'a draft':>10}{'':>10}" * len(counts))
+    lines.append(f"{'':14}" + columns * len(counts))
+    lines.append(f"{'':14}" + f"{'a round':>10}{'a draft':>10}{'':>10}" * len(counts))
     for name in names:
         cells = [by_place[name, count] for count in counts]
-        lines.append(f"{name:12}" + "".join(map(_cell, cells)))
+        lines.append(f"{name:14}" + "".join(map(_cell, cells)))
     return lines
 
 

@@ -1,4 +1,4 @@
-"""`codespec bench proposers`: every proposer alone and all of them in a chain, on the same prompts and target.
+"""`codespec bench proposers`: every proposer alone and in chains, on the same prompts and target.
 
 What is measured: tokens accepted a round, milliseconds a draft, and how many times as fast as decoding without drafts,
 at several numbers of prompts at once. Prompts are read before anything is timed. The rows take turns, batch by batch,
@@ -39,7 +39,7 @@ from codespec.speculation.cost_policy import CostPolicy
 from codespec.speculation.policy import DraftLengthPolicy, FixedLength
 from codespec.types import Completion, CompletionRequest, Stats
 
-OFF, ALL = "off", "chain"
+OFF, CHAIN = "off", "chain"
 TABLE_SECONDS = 6.0
 
 
@@ -104,9 +104,10 @@ class Arena:
 
     @property
     def rows(self) -> dict[str, tuple[str, ...]]:
-        """The sources of each row."""
+        """The sources of each row: each alone, the chain without a head, and with each head."""
         alone = ["suffix", *self.runners, *self.pair.drafters]
-        return {OFF: (), **{name: (name,) for name in alone}, ALL: tuple(alone)}
+        chains = {f"{CHAIN}+{head}": ("suffix", head, *self.pair.drafters) for head in self.runners}
+        return {OFF: (), **{name: (name,) for name in alone}, CHAIN: ("suffix", *self.pair.drafters), **chains}
 
     def proposers(self, sources: Sequence[str], batch: int) -> TimedChain:
         """New proposers of these names, cheapest first."""

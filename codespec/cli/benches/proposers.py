@@ -13,7 +13,7 @@ from codespec.cli.options import engine_config, require_torch
 def add(benches: Any) -> None:
     """Adds the command."""
     parser = bench_parser(
-        benches, "proposers", "who guesses best: lookups, the drafter, heads, and all of them in a chain", run
+        benches, "proposers", "who guesses best: lookups, the drafter, heads, and chains of them", run
     )
     add_site_flags(parser, "prompts, one JSON object a line; with --held-out half of each")
     parser.add_argument(

@@ -44,14 +44,14 @@ def test_every_proposer_has_a_row_and_no_text_differs() -> None:
     bench = ProposerBench(EngineConfig(learn=False), (Path("a"),), limit=4, tokens=12, concurrency=(1, 4))
     found = run_proposer_bench(bench)
     names = [row["row"] for row in found["rows"]]
-    assert names == [OFF, "suffix", "eagle3", "dflash", "draft_model", "chain"] * 2
+    assert names == [OFF, "suffix", "eagle3", "dflash", "draft_model", "chain", "chain+eagle3", "chain+dflash"] * 2
     assert not mismatches(found)
-    assert all(row["tokens"] == found["rows"][0]["tokens"] for row in found["rows"][:6])
+    assert all(row["tokens"] == found["rows"][0]["tokens"] for row in found["rows"][:8])
     assert found["rows"][0]["times_off"] == 1.0 and not found["rows"][0]["accepted_a_round"]
     assert set(found["costs"]["drafters"]) == {"eagle3", "dflash", "draft_model"}
     assert tuple(found["costs"]["whole"]) == ("dflash",)
     lines = report(found)
-    assert "a note" in lines and [line.split()[0] for line in lines[-6:]] == names[:6]
+    assert "a note" in lines and [line.split()[0] for line in lines[-8:]] == names[:8]
     found["rows"][3]["different"] = 2
     assert mismatches(found) == ["dflash, 1 at once: 2 texts"]
 
