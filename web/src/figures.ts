@@ -68,7 +68,8 @@ export function savedBy({ rounds, committed, decode_ms, plain_ms }: Stats): stri
   const steps = `${committed} tokens in ${rounds} ${rounds === 1 ? "step" : "steps"} of the big model`;
   if (!plain_ms || !decode_ms) return `${steps}; alone it needs a step for each.`;
   const less = plain_ms - decode_ms;
-  const time = `${Math.abs(less) < 1000 ? `${Math.abs(less).toFixed(0)} ms` : `${(Math.abs(less) / 1000).toFixed(1)} s`}`;
+  const size = Math.abs(less);
+  const time = size < 1000 ? `${size.toFixed(0)} ms` : `${(size / 1000).toFixed(1)} s`;
   return `${steps}, which alone needs a step for each: ${time} ${less >= 0 ? "saved" : "lost"}.`;
 }
 

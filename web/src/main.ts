@@ -72,8 +72,8 @@ class Page implements Watcher {
   private showRecorded(): void {
     const trace = recorded();
     part("panel").classList.remove("idle");
-    const best = trace.rounds.reduce((best, one, place) => (one.accepted > trace.rounds[best]!.accepted ? place : best), 0);
-    this.timeline.show(trace, best);
+    const most = Math.max(...trace.rounds.map((round) => round.accepted));
+    this.timeline.show(trace, trace.rounds.findIndex((round) => round.accepted === most));
     new Figures().show(trace);
     part("contexts").replaceChildren(element("p", { class: "soft" }, "Nothing was guessed yet."));
     part("ended").textContent = `an example, recorded with ${RECORDED_OF}`;

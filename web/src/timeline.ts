@@ -147,7 +147,8 @@ function factsOf(round: TimedRound, place: number, count: number): HTMLElement[]
     element("span", { class: `chip by-${author}` }, NAMES[author]),
   ];
   if (round.context !== "unknown") facts.push(element("span", { class: "fact" }, round.context.replace("_", " ")));
-  if (round.drafted) facts.push(element("span", { class: "fact" }, `${round.accepted} of ${round.drafted} tokens right`));
+  const right = `${round.accepted} of ${round.drafted} tokens right`;
+  if (round.drafted) facts.push(element("span", { class: "fact" }, right));
   facts.push(element("span", { class: "fact" }, `${round.at.toFixed(0)} ms`));
   return facts;
 }

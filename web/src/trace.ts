@@ -8,8 +8,8 @@
 import type { Ask, CompletionEvent, Done, Round } from "./wire.ts";
 
 /**
- * `suffix`: copied from text that was there; `client`: the editor's own guess; `head`: a network that reads the target's
- * states; `untold`: the daemon had this text ready and told no rounds of it.
+ * `suffix`: copied from text that was there; `client`: the editor's own guess; `head`: a network that reads the
+ * target's states; `untold`: the daemon had this text ready and told no rounds of it.
  */
 export type Author = "suffix" | "client" | "drafter" | "head" | "target" | "untold";
 
