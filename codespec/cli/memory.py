@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,15 +61,26 @@ def run_list(options: argparse.Namespace) -> int:
 
 
 def run_clear(options: argparse.Namespace) -> int:
-    """Deletes and says of how many repositories; returns 0."""
-    root = str(Path(options.repository).expanduser().absolute()) if options.repository else ""
+    """Deletes and says of how many repositories; returns 0. Raises ConfigError for one of which nothing is kept."""
     try:
-        counts = {KINDS[store.folder.name]: store.clear(root) for store in _stores()}
+        counts = {KINDS[store.folder.name]: _clear(store, options.repository) for store in _stores()}
     except OSError as error:
         raise ConfigError(f"What is kept can't be deleted ({error.strerror}): make its folder writable.") from error
+    if options.repository and not any(counts.values()):
+        raise ConfigError(f"Nothing is kept of {options.repository}: `codespec memory list` names what is.")
     said = (f"{kind} of {count} repositor{'y' if count == 1 else 'ies'}" for kind, count in counts.items())
     print(f"deleted: {', '.join(said)}")
     return 0
+
+
+def _clear(store: Store, repository: str) -> int:
+    """Deletes one repository, however it is spelled here and was by the editor, or all; returns how many."""
+    if not repository:
+        return store.clear("")
+    given = Path(repository).expanduser()
+    wanted = os.path.realpath(given)
+    roots = {kept.root for kept in store.read_all([]) if os.path.realpath(kept.root) == wanted}
+    return sum(store.clear(root) for root in {*roots, wanted, os.path.abspath(given)})
 
 
 def _stores() -> tuple[Store, ...]:

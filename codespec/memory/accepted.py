@@ -120,7 +120,7 @@ class Memory:
         if changed and changed == self._seen:
             return
         self._stamps = self._texts.stamps() if changed else {}
-        for key in [key for key in self._open if key not in self._stamps]:
+        for key in [key for key in list(self._open) if key not in self._stamps]:
             self._open.pop(key, None)  # it was deleted: nothing of it is to be drafted
         self._seen = changed if time.time_ns() - changed > SETTLED * 1e9 else 0
 

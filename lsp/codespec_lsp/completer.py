@@ -59,7 +59,8 @@ class CompletionRequest:
 
     def is_beside(self, other: CompletionRequest) -> bool:
         """Whether the other asks the same: two parts of an editor may, a menu of completions and ghost text."""
-        return (self.version, self.offset, self.selected) == (other.version, other.offset, other.selected)
+        place = (self.version, self.offset, self.selected)
+        return place == (other.version, other.offset, other.selected) and self.edit_range == other.edit_range
 
 
 @dataclass(eq=False, slots=True)
@@ -184,7 +185,8 @@ class Completer:
         state = self._state(request.document)
         if request.stale:
             raise ContentModified
-        several = alternatives if request.explicit and not state.follows_notification(request) else 1
+        told = state.follows_notification(request)
+        several = alternatives if request.explicit and not told else 1
         state.answering.append(request)
         state.notified = False
         try:
@@ -193,10 +195,15 @@ class Completer:
             if several > max(1, len(found)) and not _is_nothing(completion):
                 self._generate_alternatives(state, request, several - max(1, len(found)))
             await self._wait(state, request, completion, budget, several)
-            return self._suggestions(state, request, completion, several)
+            before = state.shown if state.answered is not None and state.answered.is_beside(request) else None
+            found_now = self._suggestions(state, request, completion, several)
+            if before is not None and not told and _is_longer(state.shown, before):
+                self._tell_more(request.document)  # whoever was answered before could not be told while this one waited
+            return found_now
         finally:
             state.answering.remove(request)
-            if state.answered is not request and state.newest is request and not state.answering:
+            left = state.newest is not None and state.newest.is_beside(request) and not state.answering
+            if left and not (state.answered is not None and state.answered.is_beside(request)):
                 state.let_linger(AFTER_CANCEL)
 
     def _state(self, document: Document) -> DocumentState:
@@ -262,6 +269,8 @@ class Completer:
                 request.wake.set()
 
         completion.listeners.append(listen)
+        for alternative in alternatives:
+            alternative.listeners.append(request.wake.set)
         try:
             while not self._enough(request, completion, alternatives, known):
                 left = end - self._clock()
@@ -272,6 +281,8 @@ class Completer:
                 await _sleep_until(request.wake, left)
         finally:
             completion.listeners.remove(listen)
+            for alternative in alternatives:
+                alternative.listeners.remove(request.wake.set)
 
     @staticmethod
     def _enough(
@@ -321,6 +332,11 @@ class Completer:
         if state is not None:
             state.notify_later = None
             self._grown(document, completion)
+
+
+def _is_longer(shown: Suggestion | None, before: Suggestion) -> bool:
+    """Whether the same completion is shown further than it was."""
+    return shown is not None and shown.completion is before.completion and len(shown.shown) > len(before.shown)
 
 
 def _is_nothing(completion: Completion) -> bool:

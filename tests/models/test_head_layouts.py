@@ -19,7 +19,7 @@ from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm, Qwen3RotaryEm
 
 from codespec.errors import ModelError
 from codespec.models.heads.checkpoint import LoadedHead, load_head, save_head
-from codespec.models.heads.config import KINDS, Kind, spread_layers, usual_layers
+from codespec.models.heads.config import KINDS, Kind, parse_config, spread_layers, usual_layers
 from codespec.models.heads.drafting import DFlashRunner, Eagle3Runner, make_runner
 from codespec.models.heads.host import Host
 from codespec.models.language_model import LanguageModel
@@ -281,3 +281,12 @@ def test_a_head_that_reads_a_layer_which_its_target_lacks(target: LanguageModel,
     head = load(tmp_path, target)
     with pytest.raises(ModelError, match="reads layer 60 and the target has 9 layers"):
         target.tap(head.config.layers)
+
+
+@pytest.mark.parametrize("wrong", [{"num_key_value_heads": 4, "num_attention_heads": 6}, {"head_dim": 15}])
+def test_a_shape_that_no_attention_computes_is_refused(
+    wrong: dict[str, int], target: LanguageModel, tmp_path: Path
+) -> None:
+    head = random_head(target, "eagle3")
+    with pytest.raises(ModelError, match="which no attention computes: fetch or export the head again"):
+        parse_config({**head.config.to_json(), **wrong}, tmp_path, target_layers=8)

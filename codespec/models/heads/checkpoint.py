@@ -48,6 +48,8 @@ def load_head(folder: Path, host: Host, *, dtype: torch.dtype, device: torch.dev
     network: Head = (Eagle3 if config.kind == "eagle3" else DFlash)(config)
     own = _own_names(config, tensors)
     embed = _embedding(config, tensors, host, folder)
+    if embed is not host.embed:
+        embed.to(device, dtype)
     if isinstance(network, DFlash) and "mask" not in own:
         own["mask"] = _mask(config, embed, folder, device)
     whole = "lm_head.weight" not in own and "d2t" not in tensors and config.draft_vocab == host.vocab_size

@@ -112,6 +112,12 @@ def parse_config(values: Mapping[str, Any], folder: Path, *, target_layers: int)
     get = _Reader(values, folder)
     hidden, heads = get.size("hidden_size"), get.size("num_attention_heads", most=1 << 12)
     layers = get.layers(kind, target_layers)
+    kv_heads, head_size = get.size("num_key_value_heads", heads, most=1 << 12), get.size("head_dim", hidden // heads)
+    if heads % kv_heads or head_size % 2:
+        raise ModelError(
+            f"The head {folder} has {heads} attention heads of {head_size} over {kv_heads} of keys, which no attention "
+            "computes: fetch or export the head again."
+        )
     drafted = 1 if kind == "eagle3" else get.size("num_hidden_layers", most=MOST_LAYERS)
     return HeadConfig(
         kind=kind,
@@ -119,8 +125,8 @@ def parse_config(values: Mapping[str, Any], folder: Path, *, target_layers: int)
         target_size=get.size("target_hidden_size", hidden),
         layers=layers,
         heads=heads,
-        kv_heads=get.size("num_key_value_heads", heads, most=1 << 12),
-        head_size=get.size("head_dim", hidden // heads),
+        kv_heads=kv_heads,
+        head_size=head_size,
         mlp_size=get.size("intermediate_size"),
         vocab_size=get.size("vocab_size"),
         draft_vocab=get.size("draft_vocab_size", get.size("vocab_size")),

@@ -124,10 +124,14 @@ local function ask(explicit, then_)
   params.context = { triggerKind = explicit and INVOKED or AUTOMATIC }
   local answered = asked(bufnr, explicit, then_)
   native.aside(function()
-    ghost.request = server.request(METHOD, params, function(err, result)
-      ghost.request = nil
+    local request
+    request = server.request(METHOD, params, function(err, result)
+      if ghost.request == request then -- a late answer isn't the newer question's
+        ghost.request = nil
+      end
       answered(err, result)
     end, bufnr)
+    ghost.request = request
   end)
 end
 
