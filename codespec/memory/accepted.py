@@ -141,11 +141,12 @@ class Memory:
     def _keep(self, accepted: Accepted) -> None:
         """On the thread: writes what is to be kept. A failure is said once; later texts are tried all the same."""
         try:
+            remembered = self.remembers and len(accepted.text.strip()) >= LEAST_TEXT
             if self.gathers:
                 keep_place(self._places, _place(accepted), self.notes)
-            if self.remembers and len(accepted.text.strip()) >= LEAST_TEXT:
+            if remembered:
                 self._remember(accepted)
-            self.kept += 1
+            self.kept += remembered or self.gathers
             self._failed = False
         except (OSError, ConfigError) as error:
             if not self._failed:

@@ -183,8 +183,8 @@ class Completer:
     async def answer(self, request: CompletionRequest, budget: float, alternatives: int) -> list[Suggestion]:
         """What to show, the best first; [] for nothing. Raises ContentModified."""
         state = self._state(request.document)
-        if request.stale:
-            raise ContentModified
+        if request.stale or not (state.newest is None or state.newest.is_beside(request)):
+            raise ContentModified  # the second: two asked here, and a newer one elsewhere superseded the last only
         told = state.follows_notification(request)
         several = alternatives if request.explicit and not told else 1
         state.answering.append(request)

@@ -85,9 +85,10 @@ class Scene:
         self.edits.append(self.clock())
         self.completer.edited(self.document, edit)
 
-    def ask(self, explicit: bool) -> asyncio.Task[None]:
+    def ask(self, explicit: bool, column: int | None = None) -> asyncio.Task[None]:
+        """At the end of the text, or at a column of its first line."""
         buffer, now = self.document.buffer, self.clock()
-        tip = buffer.position(len(buffer.lines), 0)
+        tip = buffer.position(len(buffer.lines) if column is None else 0, column or 0)
         prompt = build_prompt(self.document.uri, buffer, tip)
         version, offset = self.document.version, buffer.offset(tip)
         request = CompletionRequest(self.document, prompt, offset, version, now, NOTHING, NOTHING, explicit)
@@ -136,6 +137,21 @@ def test_every_answer_comes_within_its_budget(story: list[tuple[float, str]]) ->
         if reply.suggestions is None:
             newer = [other.request.received for other in scene.replies if other is not reply] + scene.edits
             assert any(abs(reply.at - moment) < SLACK for moment in newer), "what overtook it ended it at once"
+
+
+def test_of_questions_that_arrive_together_only_the_newest_place_is_answered() -> None:
+    """Two parts of an editor ask at one place, and the cursor has moved on before either is looked at."""
+
+    async def story() -> tuple[list[bool], int]:
+        scene = Scene()
+        asked = [scene.ask(explicit=False), scene.ask(explicit=False), scene.ask(explicit=False, column=0)]
+        await asyncio.sleep(0.01)
+        scene.say("foo")
+        scene.finish()
+        await asyncio.gather(*asked)
+        return [reply.suggestions is not None for reply in scene.replies], len(scene.writing)
+
+    assert run_virtually(story()) == ([False, False, True], 1), "and the model writes for that one only"
 
 
 def test_a_growing_text_is_told_of_ten_times_a_second_at_most() -> None:

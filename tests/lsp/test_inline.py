@@ -205,6 +205,26 @@ def test_two_questions_at_one_place_are_one_piece_of_work() -> None:
     run(scenario())
 
 
+def test_what_grew_while_another_question_waited_is_told() -> None:
+    """The first was answered by the clock; while the second waits, nobody is told that there is more."""
+
+    async def scenario() -> None:
+        async with talking(budget_ms=600) as (client, fake):
+            client.open("x = \n")
+            _, first = client.ask(0, 4)
+            asked = await fake.question()
+            asked.say("foo(")
+            await asyncio.sleep(0.35)
+            _, second = client.ask(0, 4)
+            assert (await first)["result"]["items"][0]["insertText"] == "x = foo("
+            asked.say("bar)")
+            asked.end()
+            assert (await second)["result"]["items"][0]["insertText"] == "x = foo(bar)"
+            await client.hear("codespec/more", 1)
+
+    run(scenario())
+
+
 def test_one_of_two_questions_at_one_place_is_taken_back() -> None:
     """The other one still gets its answer, and the work goes on for it."""
 

@@ -132,9 +132,10 @@ def test_a_full_disk_is_said_once_and_stops_nothing(memory: Memory) -> None:
 
 
 def test_trifles_are_not_remembered(memory: Memory) -> None:
+    memory.gathers = False
     for text in ("", ")", "\n    ", "x\n"):
         memory.accept(accepted(text)).result()
-    assert texts_store().use().repositories == 0
+    assert texts_store().use().repositories == 0 and memory.kept == 0
 
 
 def test_places_are_read_back(memory: Memory) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
+import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from codespec.config import STARTER
 from codespec.corpus.documents import Document, write_documents
@@ -19,9 +21,12 @@ from codespec.models.heads.checkpoint import load_head
 from codespec.models.heads.config import KINDS
 from codespec.models.heads.host import Host
 from codespec.models.loader import load_model
-from codespec.training.distill.texts import DistillationExample, save_examples
+from codespec.training.distill.texts import DistillationExample, read_examples, save_examples
+from codespec.training.heads.command import _texts
 from codespec.training.heads.corpus_texts import corpus_texts
+from codespec.training.heads.features import collect_features
 from codespec.training.heads.run import HeadRun
+from codespec.training.pair import WorkFolder
 from tests.training.test_command import run
 
 
@@ -86,6 +91,29 @@ def test_a_resumed_run_repeats_the_whole_one(kind: str, tmp_path: Path, examples
     assert whole.keys() == part.keys() and all(torch.equal(whole[name], part[name]) for name in whole)
     with pytest.raises(TrainingError, match="another target or another kind"):
         train(tmp_path, examples, "dflash" if kind == "eagle3" else "eagle3", "--steps", "9", "--resume", out="part")
+
+
+def test_what_is_held_out_is_of_files_that_are_not_learned_from(tmp_path: Path) -> None:
+    made = [DistillationExample(f"{number % 7}.py", str(number), "x", "", ended=False) for number in range(28)]
+    save_examples(tmp_path / "texts.jsonl.gz", made)
+    args = argparse.Namespace(examples=tmp_path / "texts.jsonl.gz", read=0, seed=3)
+    texts = _texts(args, WorkFolder(tmp_path))
+    assert sorted(texts, key=lambda text: int(text.prefix)) == made
+    assert len({text.path for text in texts[:24]} & {text.path for text in texts[24:]}) == 0
+    assert [text.path for text in texts] != sorted(text.path for text in texts), "mixed, not by name"
+
+
+def test_what_a_target_said_is_not_taken_for_what_an_adapted_one_says(tmp_path: Path, examples: Path) -> None:
+    """Their token vectors and tokenizers are the same, and only one layer's weights are not."""
+    adapted = tmp_path / "adapted"
+    shutil.copytree(STARTER / "target", adapted)
+    weights = load_file(adapted / "model.safetensors")
+    name = next(name for name in weights if name.endswith("down_proj.weight"))
+    save_file({**weights, name: weights[name] + 0.01}, adapted / "model.safetensors", {"format": "pt"})
+    texts = read_examples(examples)[:2]
+    for target in (STARTER / "target", adapted, STARTER / "target"):
+        collect_features(load_model(str(target), exact=False), [1], texts, tmp_path / "features")
+    assert len(list((tmp_path / "features").iterdir())) == 2
 
 
 def test_texts_of_the_corpus_are_read_too(tmp_path: Path, documents: list[Document]) -> None:

@@ -44,6 +44,7 @@ from codespec.training.run import catching_signals
 WRITING, READING = 0.45, 0.7  # of the minutes, at which writing and reading end
 SPARE = 10.0  # seconds, beside what the last measurement takes
 OWN = 2 * GROUP  # texts that the drafter writes in a round
+OWN_TIMES = 1.5  # times what the target takes to read a text: the drafter has written it before
 MEASURED_AGAIN = 1.2  # times the first measurement
 
 
@@ -120,11 +121,13 @@ class _Run:
         """Accepted and rounds of the old drafter on both kinds of places, and the seconds that it took."""
 
         def make() -> dict[str, Any]:
+            old, bar = None if self.student.is_new else self._load(str(self.student.folder)), StageBar("judge")
+            for kind, where in (("here", places.judge_here), ("elsewhere", places.judge_elsewhere)):
+                texts = measure(self.target, old, where, self.settings.threads, bar).texts
+                self.work.save_part(kind, 0, texts)
+            bar.note(f"wrote the texts by which the best weights are chosen, {self.work.seconds:.0f} s of the run used")
             started = self.work.seconds
-            old = None if self.student.is_new else self._load(str(self.student.folder))
             found = self._measure(old, places)
-            for kind, measured in found.items():
-                self.work.save_part(kind, 0, measured.texts)
             counts = {kind: [measured.accepted, measured.rounds] for kind, measured in found.items()}
             return {"counts": counts, "seconds": self.work.seconds - started}
 
@@ -164,13 +167,14 @@ class _Run:
             seed=settings.seed, until=WRITING * self.end,
         )  # fmt: skip
         bar.note(f"{sum(map(len, written))} texts written, {work.seconds:.0f} s of the run used")
-        bar = StageBar("read")
+        bar, began = StageBar("read"), work.seconds
         found, counts = list[Lesson](), dict[str, Any]()
         for kind, parts in (("written", written), ("read", to_read(places.read))):
             taught = read_texts(self.teacher, kind, parts, work, bar, until=READING * self.end)  # type: ignore[arg-type]
             found += self._to_lessons(kind, taught)  # type: ignore[arg-type]
             counts[kind] = len(taught)
             bar.note(f"{len(taught)} texts {kind} and taught, {work.seconds:.0f} s of the run used")
+        work.decide("seconds a text read", lambda: (work.seconds - began) / max(1, len(found)))
         own = f" and {OWN} of its own in each of {settings.rounds} rounds" if settings.rounds else ""
         return found, counts | {"own": own}
 
@@ -187,7 +191,8 @@ class _Run:
         training = Training(self.student, settings.rate, settings.seed, judge)
         training.learn_from(lessons, 0)
         training.open(work.checkpoint)
-        left = self.end - work.seconds - reserve
+        own = settings.rounds * OWN * OWN_TIMES * work.decide("seconds a text read", float)
+        left = self.end - work.seconds - reserve - own
         steps = work.decide("steps", lambda: settings.steps or training.fitting_steps(left))
         bar = StageBar("train")
         with catching_signals() as interruption:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from codespec.corpus.documents import Document
 from codespec.engine.engine import Engine
 from codespec.progress import StageBar
@@ -24,16 +26,19 @@ from codespec.training.distill.work import WorkFolder
 PLACES_A_MINUTE = 60  # no machine that this is meant for writes more
 READ_TIMES = 4  # places that are read for each at which something is written
 REHEARSED = 5  # one place in so many is in general code, so that nothing is forgotten
-HERE, ELSEWHERE = 40, 24  # places to measure at
+HERE, ELSEWHERE = 40, 24  # places to measure at, and as many to choose the best weights by
+MOST_GATHERED = 0.5  # of the places that are written
 PART = 128  # texts that are read in one part
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where to write, to read, and to measure."""
+    """Where to write, to read, to choose the best weights by, and to measure: those that choose do not measure."""
 
     written: list[Place]
     read: list[Place]
+    judge_here: list[Place]
+    judge_elsewhere: list[Place]
     here: list[Place]
     elsewhere: list[Place]
 
@@ -49,9 +54,9 @@ def prepare_places(
     more: Iterable[tuple[str, str, str, str]] = (),
 ) -> Places:
     """All places of a run: kept in the work folder, or chosen now. `more` are places gathered elsewhere: those are
-    written at first.
+    written at first, up to half of all, but for those in files that are held out.
     """
-    names = ("written", "read", "here", "elsewhere")
+    names = ("written", "read", "judge-here", "judge-elsewhere", "here", "elsewhere")
     files = [folder / f"places-{name}.jsonl.gz" for name in names]
     if not all(file.exists() for file in files):
         share = FIM_SHARE if fills_in else 0.0
@@ -64,11 +69,13 @@ def prepare_places(
             there = choose(other.learned, number // REHEARSED, turn + 1)
             return _mix(choose(own.learned, number - len(there), turn), there)
 
+        gathered = _gathered(list(map(Place._make, more)), own.held_out, int(MOST_GATHERED * count), seed)
+        here, elsewhere = choose(own.held_out, 2 * HERE, 4), choose(other.held_out, 2 * ELSEWHERE, 5)
         found = (
-            [*map(Place._make, more), *mixed(count, 0)][:count],
+            [*gathered, *mixed(count - len(gathered), 0)],
             mixed(READ_TIMES * count, 2),
-            choose(own.held_out, HERE, 4),
-            choose(other.held_out, ELSEWHERE, 5),
+            *(here[::2], elsewhere[::2]),
+            *(here[1::2], elsewhere[1::2]),
         )
         for file, places in zip(files, found, strict=True):
             save_places(file, places)
@@ -126,6 +133,18 @@ def read_texts(
         done = number + 1
     work.decide(what, lambda: done if parts else 0)
     return found
+
+
+def _gathered(places: Sequence[Place], held_out: Sequence[Document], most: int, seed: int) -> list[Place]:
+    """`most` of the places at most, by seed, none of them in a held-out file: either path may begin further up."""
+    held = [f"/{document.path}" for document in held_out]
+
+    def is_held(path: str) -> bool:
+        return any(f"/{path}".endswith(other) or other.endswith(f"/{path}") for other in held)
+
+    learned = [place for place in places if not is_held(place.path)]
+    order = np.random.default_rng([seed, 11]).permutation(len(learned))
+    return [learned[number] for number in order[:most]]
 
 
 def _mix(own: Sequence[Place], other: Sequence[Place]) -> list[Place]:

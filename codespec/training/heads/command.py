@@ -51,13 +51,17 @@ def run_head(args: argparse.Namespace, work: WorkFolder) -> bool:
 
 
 def _texts(args: argparse.Namespace, work: WorkFolder) -> list[DistillationExample]:
-    """What the target wrote, if it is named or there, and as much of the corpus as is asked for, mixed by the seed."""
+    """What the target wrote, if it is named or there, and as much of the corpus as is asked for, mixed by the seed.
+
+    A file's texts stay together: the last ones are held out, and nothing else of their files is to be learned from.
+    """
     file = args.examples or work.find_distill_data()
     written = read_examples(file) if args.examples or not args.read or file.is_file() else []
     read = corpus_texts(read_documents(work.corpus), args.read, seed=args.seed) if args.read else []
     texts = [*written, *read]
-    order = np.random.default_rng([args.seed, 8]).permutation(len(texts)) if read else range(len(texts))
-    return [texts[number] for number in order]
+    paths = sorted({text.path for text in texts})
+    place = dict(zip(paths, np.random.default_rng([args.seed, 8]).permutation(len(paths)).tolist(), strict=True))
+    return sorted(texts, key=lambda text: place[text.path])
 
 
 def _collect(

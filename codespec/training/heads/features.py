@@ -20,10 +20,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from codespec.catalogue.conversion_cache import hash_once
 from codespec.corpus.documents import write_atomically
 from codespec.engine.admission import Admission
 from codespec.errors import RequestError, TrainingError
-from codespec.models.heads.host import Host
+from codespec.model_folders.find import find_folder
 from codespec.models.language_model import LanguageModel
 from codespec.models.rows import Rows
 from codespec.progress import ProgressBar
@@ -126,7 +127,8 @@ def collect_features(
 def _key(model: LanguageModel, layers: Sequence[int], examples: Sequence[DistillationExample]) -> str:
     """A name for what this target says of these examples."""
     facts: dict[str, Any] = {
-        "target": Host.of(model).fingerprint["sha256"],
+        "target": [hash_once(file) for file in sorted(find_folder(model.spec.name).glob("*.safetensors"))],
+        "tokenizer": model.tokenizer.fingerprint,
         "layers": list(layers),
         "dtype": str(model.dtype),
         "most": MOST_TOKENS,
