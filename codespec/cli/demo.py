@@ -26,6 +26,7 @@ from codespec.model_folders.choice import STARTER_NAME, choose, offer
 from codespec.model_folders.find import find_folder
 from codespec.model_folders.machine import computes_bfloat16
 from codespec.models.processor import processor
+from codespec.progress import StageBar
 from codespec.types import CompletionRequest
 
 if TYPE_CHECKING:
@@ -104,8 +105,6 @@ def _line_up(engine: Engine, config: EngineConfig) -> list[Racer]:
 
 def _race(line_up: Sequence[Racer], engine: Engine, places: Sequence[Site]) -> dict[Racer, list[Run]]:
     """Each place by everybody in turn, so that a busy moment of the machine falls on all."""
-    from tqdm import tqdm
-
     from codespec.cli.demo_race import read_prompts
 
     texts = [(WARM_UP, "warm_up.py"), *((place.near, place.path) for place in places)]
@@ -114,9 +113,11 @@ def _race(line_up: Sequence[Racer], engine: Engine, places: Sequence[Site]) -> d
     for racer in line_up:
         racer.write(warm_up)
     runs: dict[Racer, list[Run]] = {racer: [] for racer in line_up}
-    for prompt in tqdm(prompts, desc="measuring", unit="text", leave=False, disable=None):
+    bar = StageBar("codespec: measuring")
+    for done, prompt in enumerate(prompts, 1):
         for racer in line_up:
             runs[racer].append(racer.write(prompt))
+        bar.update(done / len(prompts), f"{done} of {len(prompts)} texts", ended=done == len(prompts))
     return runs
 
 

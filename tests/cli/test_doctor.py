@@ -40,10 +40,11 @@ def test_all_is_well(command: Command, models: Models) -> None:
     assert found["probe"].startswith("ok: 24 tokens twice, equal (") and " 0 drafted" not in found["probe"]
     assert f"codespec {__version__}" in found["python"] and "torch" in found["packages"]
     said = (
-        r"ok: exact: \d+ (or more )?rows a product, .* \(\d+ kinds of products with .*; \d+ tokens in chunks\); "
-        r"costs (\d+\.\d\d(, | and )?){3} times fast for 1 row, 8 rows and a prompt of 256; "
+        r"ok: exact mode holds and takes (\d+\.\d\d(, | and )?){3} times as long as fast mode for 1 token, 8 tokens "
+        rf"and a prompt of 256: \d+ (or more )?rows a product, .* on {re.escape(processor().label)}; "
+        r"tried: \d+ kinds of products with .*; \d+ tokens in chunks"
     )
-    assert re.match(said + re.escape(processor().label), found["arithmetic"]), found["arithmetic"]
+    assert re.match(said, found["arithmetic"]), found["arithmetic"]
 
 
 def test_json_says_the_same(command: Command, models: Models) -> None:
@@ -216,10 +217,15 @@ def test_the_kept_shape_is_compared_with_the_one_found_now(
     other = CallShape(rows=32, queries=32, most_queries=32)
     monkeypatch.setattr("codespec.engine.calls._kept", lambda model, *_: model.use(other) or Finding(other))
     said = arithmetic(command, models)
-    assert said.startswith("ok: exact: ") and said.endswith(f"an earlier search chose, which holds too: {other.label}")
+    assert said.startswith("ok: exact mode holds and ") and said.endswith(
+        f"an earlier search chose, which holds too: {other.label}"
+    )
     monkeypatch.setattr("codespec.models.batch_invariance.find_variance", lambda *_: "the cache differs")
     said = arithmetic(command, models)
-    assert said.startswith("warning: exact: ") and f"({other.label}) no longer holds (the cache differs): " in said
+    assert (
+        said.startswith("warning: exact mode holds and ")
+        and f"({other.label}) no longer holds (the cache differs): " in said
+    )
     assert "codespec/calls" in said.rpartition(": remove ")[2]
 
 

@@ -49,11 +49,14 @@ def check_arithmetic(engine: Engine, config: EngineConfig) -> Finding:
 
     model, used, chunk = engine.target, engine.target.calls, config.prefill_chunk or MOST_CHUNK
     if model.device.type != "cpu":  # no other shape is there, and each start tries all of this
-        return well(NAME, f"exact, with kernels of our own: {tried_length(model)} tokens in chunks are the same")
+        return well(
+            NAME, f"exact mode holds, with kernels of our own: {tried_length(model)} tokens in chunks are the same"
+        )
     found = settle(model, chunk, WHOLE)
     if found.variance:
         return _varying(found.variance)
-    said = f"exact: {found.calls.label} ({found.tried}); {_cost(model, found.calls, chunk)}; {processor().label}"
+    how = f"{found.calls.label} on {processor().label}"
+    said = f"exact mode holds and {_cost(model, found.calls, chunk)}: {how}; tried: {found.tried}"
     if found.calls == used:
         return well(NAME, said)
     model.use(used)
@@ -76,8 +79,8 @@ def _cost(model: LanguageModel, calls: CallShape, chunk: int) -> str:
         lambda model: time_prompt(model, prompt, chunk),
     )
     one, few, many = cost_over_fast(model, calls, fast_calls(model), timers, SECONDS)
-    rows = f"1 row, {VERIFY} rows and a prompt of {prompt}"
-    return f"costs {one:.2f}, {few:.2f} and {many:.2f} times fast for {rows}"
+    rows = f"1 token, {VERIFY} tokens and a prompt of {prompt}"
+    return f"takes {one:.2f}, {few:.2f} and {many:.2f} times as long as fast mode for {rows}"
 
 
 def _variance(notes: Sequence[str]) -> str:
