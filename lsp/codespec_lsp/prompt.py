@@ -1,4 +1,4 @@
-"""What the daemon is sent for one cursor: the text around it, facts about the cursor, pieces of other open files.
+"""What the daemon is sent for one cursor: the text around it, facts about the cursor, pieces of other files.
 
 Knows the request's fields and their bounds; does not know which files may be sent.
 """
@@ -14,6 +14,7 @@ from codespec_grammars import Cursor
 
 from codespec_lsp.buffer import Buffer, Position
 from codespec_lsp.documents import Document
+from codespec_lsp.imports import import_rows
 from codespec_lsp.syntax import DocumentSyntax
 
 MOST_BYTES = 64 * 1024  # on each side of the cursor
@@ -24,10 +25,7 @@ MOST_FILES = 6
 MOST_IMPORTS = 1024  # characters of one file's imports
 MOST_SNIPPET = 2048  # characters of one snippet
 MOST_SNIPPETS = 12_288  # characters of all snippets
-IMPORT_ROWS = 400  # rows that are searched for imports
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
-_IMPORT = re.compile(r"\s*(?:import|from|use|using|#\s*include|require|include|package|extern crate|export .* from)\b")
-_REQUIRE = re.compile(r".*\brequire\(")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,13 +118,15 @@ class SnippetCache:
         documents: Iterable[Document],
         may_send: Callable[[Document], bool],
         syntax: Mapping[str, DocumentSyntax],
+        imported: tuple[Snippet, ...] = (),
     ) -> tuple[Snippet, ...]:
-        """The snippets for `here`. The order of use does not count while nothing else changes."""
+        """The snippets for `here`; `imported` are those of files that are not open. The order of use does not count
+        while nothing else changes."""
         others = [document for document in documents if document is not here and may_send(document)]
-        state = frozenset((other.uri, other.version, syntax[other.uri].parsed) for other in others)
+        state = (frozenset((other.uri, other.version, syntax[other.uri].parsed) for other in others), imported)
         known = self._known.get(here.uri)
         if known is None or known[0] != state:
-            known = self._known[here.uri] = (state, find_snippets(here, reversed(others), syntax))
+            known = self._known[here.uri] = (state, find_snippets(here, reversed(others), syntax, imported))
         return known[1]
 
     def forget(self, uri: str) -> None:
@@ -135,31 +135,34 @@ class SnippetCache:
 
 
 def find_snippets(
-    here: Document, others: Iterable[Document], syntax: Mapping[str, DocumentSyntax]
+    here: Document,
+    others: Iterable[Document],
+    syntax: Mapping[str, DocumentSyntax],
+    imported: Sequence[Snippet] = (),
 ) -> tuple[Snippet, ...]:
-    """The snippets for one document: first of the files that its imports name, with the heads of what these define,
-    then of those used last."""
-    named = "\n".join(_imports(here))
-    files = sorted(
-        (document for document in others if document is not here),
-        key=lambda document: _stem(document) not in named,
-    )
+    """The snippets for one document: first of the files that its imports name, with the heads of what these define, be
+    they open or `imported` from disk, then of those used last."""
+    rows = "\n".join(import_rows(here.buffer.lines))
+    files = [document for document in others if document is not here]
+    named = [document for document in files if _stem(document) in rows][:MOST_FILES]
+    rest = [document for document in files if _stem(document) not in rows][: MOST_FILES - len(named)]
     snippets: list[Snippet] = []
     left = MOST_SNIPPETS
-    for document in files[:MOST_FILES]:
-        defined = syntax[document.uri].outline() if _stem(document) in named else ""
-        for text in _pieces(document, defined):
-            if not text.strip() or len(text) > left:
-                continue
-            left -= len(text)
-            snippets.append(Snippet(clean(document.path)[-MOST_PATH:], clean(text)))
+    for path, text in (
+        *((each.path, text) for each in named for text in _pieces(each, syntax[each.uri].outline())),
+        *((each.path, each.text) for each in imported),
+        *((each.path, text) for each in rest for text in _pieces(each, "")),
+    ):
+        if not text.strip() or len(text) > left:
+            continue
+        left -= len(text)
+        snippets.append(Snippet(clean(path)[-MOST_PATH:], clean(text)))
     return tuple(snippets)
 
 
 def _pieces(document: Document, defined: str) -> Iterable[str]:
     """The imports, what is defined, then what is around the rows edited lately, the latest first; no row twice."""
-    imports = "".join(_imports(document))[:MOST_IMPORTS]
-    yield imports
+    yield "".join(import_rows(document.buffer.lines))[:MOST_IMPORTS]
     yield defined
     seen: set[int] = set()
     lines = document.buffer.lines
@@ -168,11 +171,6 @@ def _pieces(document: Document, defined: str) -> Iterable[str]:
         rows = [at for at in range(first, last) if at not in seen]
         seen.update(rows)
         yield "".join(lines[at] for at in rows)[:MOST_SNIPPET]
-
-
-def _imports(document: Document) -> list[str]:
-    rows = document.buffer.lines[:IMPORT_ROWS]
-    return [line for line in rows if len(line) < 200 and (_IMPORT.match(line) or _REQUIRE.match(line))]
 
 
 def _stem(document: Document) -> str:

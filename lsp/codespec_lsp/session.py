@@ -22,7 +22,8 @@ from codespec_lsp.completions import Completion, Suggestion
 from codespec_lsp.deletions import Deletions
 from codespec_lsp.dismissals import Dismissals
 from codespec_lsp.documents import Document, Documents
-from codespec_lsp.exclusions import Exclusions
+from codespec_lsp.exclusions import PATIENCE, Exclusions
+from codespec_lsp.imported_files import ImportedFiles
 from codespec_lsp.outcomes import Outcomes, Report, outcome_of, stands_in
 from codespec_lsp.prompt import Prompt, Snippet, SnippetCache, build_prompt, clean, request_body
 from codespec_lsp.settings import Settings
@@ -64,6 +65,7 @@ class Session:
         self._send_outcome = report
         self._name = secrets.token_hex(4)
         self._snippets = SnippetCache()
+        self._imported = ImportedFiles(self.exclusions, clock)
         self._warm_ups = WarmUps(self._warm_up)
         self._syntax: dict[str, DocumentSyntax] = {}
         self._deletions: dict[str, Deletions] = {}
@@ -114,7 +116,8 @@ class Session:
         self.acceptance.close(uri)
         self.dismissals.close(uri)
         self._snippets.forget(uri)
-        self.exclusions.forget(uri)
+        for each in (uri, *self._imported.close(uri)):
+            self.exclusions.forget(each)
         self._syntax.pop(uri).close()
         del self._deletions[uri]
 
@@ -129,6 +132,7 @@ class Session:
         """The client is gone."""
         for uri in [document.uri for document in self.documents]:
             self.closed(uri)
+        self._imported.end()
         await self.streamer.close()
 
     def why_not(self, document: Document) -> str:
@@ -180,6 +184,8 @@ class Session:
 
     async def answer(self, request: CompletionRequest) -> list[Suggestion]:
         """What to show. Raises ContentModified where the document moved on."""
+        if self.settings.snippets:
+            self._imported.look(request.document)
         await self.exclusions.refresh(self._concerned(request.document))
         reason = self.why_not(request.document)
         self.status.document(reason)
@@ -241,6 +247,9 @@ class Session:
         return self.streamer.spawn(self._warm_up_if_allowed(document)) if document.buffer.text.strip() else None
 
     async def _warm_up_if_allowed(self, document: Document) -> None:
+        looking = self._imported.look(document) if self.settings.snippets else None
+        if looking is not None:
+            await asyncio.wait([looking], timeout=PATIENCE)  # else what it finds would be read with the first request
         await self.exclusions.refresh(self._concerned(document))
         if not self.why_not(document):
             prompt = build_prompt(document.uri, document.buffer, likely_position(document))
@@ -263,10 +272,14 @@ class Session:
         )
 
     def _find_snippets(self, document: Document) -> Sequence[Snippet]:
-        """Pieces of other open files, if the user wants them sent."""
+        """Pieces of other files, if the user wants them sent."""
         if not self.settings.snippets:
             return ()
-        return self._snippets.find(document, self.documents, self._may_send, self._syntax)
+        seen = {each.path for each in self.documents}
+        imported = tuple(
+            Snippet(each.path, each.text) for each in self._imported.known(document) if each.path not in seen
+        )
+        return self._snippets.find(document, self.documents, self._may_send, self._syntax, imported)
 
     async def _report(self, taken: Taken) -> None:
         """Tells the daemon what was accepted, unless the file is one that nothing is sent of."""
@@ -298,8 +311,10 @@ class Session:
             self.status.document(self.why_not(document))
 
     def _concerned(self, document: Document) -> list[str]:
-        """The documents whose text would be sent with a request in one."""
-        return [each.uri for each in self.documents if each is document or self.settings.snippets]
+        """The URIs of what would be sent with a request in a document."""
+        if not self.settings.snippets:
+            return [document.uri]
+        return [each.uri for each in (*self.documents, *self._imported.found(document))]
 
 
 def _repeats_from(buffer: Buffer, here: Position) -> int:
