@@ -37,11 +37,7 @@ def add_engine_options(parser: Parser, *, shape_flags: tuple[str, ...] = ("--tar
     group = parser.add_argument_group("models and speculation (also CODESPEC_* variables and --config)")
     add_pair_options(group)
     group.add_argument("--device", help="auto, cpu or cuda (default cpu)")
-    group.add_argument(
-        "--dtype",
-        choices=CHOICES["dtype"],
-        help="the target's number format (default float32, or the --model's own if this processor computes in it)",
-    )
+    group.add_argument("--dtype", choices=CHOICES["dtype"], help="number format (default float32, or the model's)")
     group.add_argument("--mode", choices=CHOICES["mode"], help="exact: bit for bit; fast: up to near-ties")
     rare = partial(parser.add_rare, group)
     rare("--drafter-device", help="the drafter's device (default same: the target's)")

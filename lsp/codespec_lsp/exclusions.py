@@ -85,6 +85,11 @@ class Exclusions:
         if left and max(left.values()) > 0:
             await asyncio.wait([task for task in left if left[task] > 0], timeout=max(left.values()))
 
+    @property
+    def rules(self) -> Rules:
+        """What they are now; others are another object."""
+        return self._rules
+
     async def repository(self, uri: str) -> Path | None:
         """The folder of the repository, or of the workspace, that a document lies in; None for neither."""
         if split_uri(uri).scheme != "file":

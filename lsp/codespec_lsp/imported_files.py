@@ -1,41 +1,58 @@
-"""What the files define that a document imports and that are not open: read from disk, in a thread, now and then.
+"""What the files define that a document imports and that are not open: found and read beside the loop, now and then.
 
 Only regular files of the document's own repository, only heads of definitions, and only what the rules about secrets,
-globs and ignore files let out, as they are each time. Knows no prompt.
+globs and ignore files let out, by the name that is spelled and by the one that it leads to. Knows no prompt.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+import contextlib
+import json
+import sys
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-import tree_sitter
-from codespec_grammars import find_language
-from codespec_grammars.registry import Grammar, load_grammar
-
-from codespec.regular_file import read_regular
-from codespec_lsp.documents import Document
-from codespec_lsp.exclusions import Exclusions
+from codespec.ignore_files import repository_of
+from codespec_lsp.documents import Document, path_of, split_uri
+from codespec_lsp.exclusions import PATIENCE, Exclusions, Rules
 from codespec_lsp.imports import find_imported, import_rows
-from codespec_lsp.outlines import outline
 
-LOOK_AGAIN = 5.0  # seconds after which it is looked again, where somebody asks
-MOST_BYTES = 64 << 10  # of a file: a larger one would hold up the loop while it is parsed
+LOOK_AGAIN = 1.0  # seconds after which it is looked again, where somebody asks: decisions on open files get as old
+READING = 5.0  # seconds for one file's outline; where it takes longer there is none
+MOST_FILES = 6
 MOST_CHARACTERS = 4096  # for one document: reading them must not take the time of the answer
 MOST_KEPT = 256  # outlines
-
-Stamp = tuple[int, int]  # a file's time and size
 
 
 class Definitions(NamedTuple):
     """The heads of what a file defines."""
 
     path: str
-    uri: str
     text: str
+
+
+class File(NamedTuple):
+    """A file as it is imported, what that name leads to, and the state of it."""
+
+    path: str
+    meant: str
+    time: int
+    size: int
+
+
+@dataclass(slots=True)
+class _Imports:
+    """What a document imports by some rules, as far as the look that `began` then is over."""
+
+    rules: Rules
+    began: float
+    looking: asyncio.Task[None]
+    files: tuple[File, ...] = ()
 
 
 class ImportedFiles:
@@ -44,92 +61,116 @@ class ImportedFiles:
     def __init__(self, exclusions: Exclusions, clock: Callable[[], float]) -> None:
         self._exclusions = exclusions
         self._clock = clock
-        self._found: dict[str, tuple[Definitions, ...]] = {}
-        self._looking: dict[str, asyncio.Task[None]] = {}
-        self._looked: dict[str, float] = {}
-        self._outlines: dict[Path, tuple[Stamp, str]] = {}
+        self._imports: dict[str, _Imports] = {}
+        self._outlines: dict[File, str] = {}
+        self._reading: asyncio.Task[None] | None = None
         # One of its own: a folder that does not answer holds up nothing else, and looking goes on when it does.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="codespec-imports")
 
     def known(self, document: Document) -> tuple[Definitions, ...]:
-        """What was found last, as far as it may be sent now."""
-        return tuple(each for each in self.found(document) if self._exclusions.known(each.uri) == "")
-
-    def found(self, document: Document) -> tuple[Definitions, ...]:
-        """What was found last."""
-        return self._found.get(document.uri, ())
-
-    def look(self, document: Document) -> asyncio.Task[None] | None:
-        """Looks for a document's imports, unless that was done a moment ago; returns what is under way."""
-        uri, now = document.uri, self._clock()
-        if uri not in self._looking and now - self._looked.get(uri, -LOOK_AGAIN) >= LOOK_AGAIN:
-            self._looked[uri] = now
-            task = self._looking[uri] = asyncio.get_running_loop().create_task(self._look(document))
-            task.add_done_callback(lambda _: self._looking.pop(uri, None))
-        return self._looking.get(uri)
-
-    def close(self, uri: str) -> list[str]:
-        """A document is gone; returns the URIs of what it imported."""
-        task = self._looking.pop(uri, None)
-        if task is not None:
-            task.cancel()
-        self._looked.pop(uri, None)
-        return [each.uri for each in self._found.pop(uri, ())]
-
-    def end(self) -> None:
-        """The client is gone."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
-
-    async def _look(self, document: Document) -> None:
-        rows = import_rows(document.buffer.lines)
-        repository = await self._exclusions.repository(document.uri) if rows else None
-        if repository is None:
-            self._found.pop(document.uri, None)
-            return
-        loop = asyncio.get_running_loop()
-        files = await loop.run_in_executor(self._thread, _find, rows, Path(document.path), repository)
-        uris = {path.as_uri(): path for path in files}
-        await self._exclusions.refresh(uris)
-        allowed = [(uri, path) for uri, path in uris.items() if self._exclusions.known(uri) == ""]
-        self._found[document.uri] = await loop.run_in_executor(self._thread, self._read, allowed)
-
-    def _read(self, files: Iterable[tuple[str, Path]]) -> tuple[Definitions, ...]:
-        """On the thread: the outlines of the files, as many as there is room for."""
+        """What the last look found, as far as it is read and there is room for it; nothing while one is under way."""
+        imports = self._imports.get(document.uri)
+        if imports is None or imports.rules is not self._exclusions.rules or not imports.looking.done():
+            return ()
         found, left = list[Definitions](), MOST_CHARACTERS
-        for uri, path in files:
-            text = self._outline(path)
+        for file in imports.files:
+            text = self._outlines.get(file, "")
             if text and len(text) <= left:
                 left -= len(text)
-                found.append(Definitions(str(path), uri, text))
+                found.append(Definitions(file.path, text))
         return tuple(found)
 
-    def _outline(self, path: Path) -> str:
-        """The heads of what a file defines; "" for one that can't be read, or of no language that is known."""
+    async def look(self, document: Document) -> None:
+        """Looks which files a document imports, unless that was done a moment ago, and waits for it, but not for long.
+        They are read afterwards."""
+        imports, now = self._imports.get(document.uri), self._clock()
+        old = imports is not None and (now - imports.began >= LOOK_AGAIN and imports.looking.done())
+        if imports is None or old or imports.rules is not self._exclusions.rules:
+            if imports is not None:
+                imports.looking.cancel()
+            task = asyncio.get_running_loop().create_task(self._look(document))
+            imports = self._imports[document.uri] = _Imports(self._exclusions.rules, now, task)
+        left = imports.began + PATIENCE - now
+        if left > 0 and not imports.looking.done():
+            await asyncio.wait([imports.looking], timeout=left)
+
+    async def read(self, seconds: float) -> None:
+        """Waits until the files that were found are read."""
+        if self._reading is not None and not self._reading.done():
+            await asyncio.wait([self._reading], timeout=seconds)
+
+    def close(self, uri: str) -> None:
+        """A document is gone."""
+        imports = self._imports.pop(uri, None)
+        if imports is not None:
+            imports.looking.cancel()
+
+    async def end(self) -> None:
+        """The client is gone, after its documents."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.wait([self._reading])
+
+    async def _look(self, document: Document) -> None:
+        """Finds the files of the newest look, and has those read that are not known."""
+        await asyncio.sleep(0)  # until whoever began it has kept it
+        imports = self._imports[document.uri]
+        rows = import_rows(document.buffer.lines)
+        if rows:
+            loop, uri = asyncio.get_running_loop(), document.uri
+            imports.files = await loop.run_in_executor(self._thread, _find, rows, uri, imports.rules)
+        unread = [file for file in imports.files if file not in self._outlines]
+        if unread and (self._reading is None or self._reading.done()):
+            self._reading = asyncio.get_running_loop().create_task(self._read(unread))
+
+    async def _read(self, files: Sequence[File]) -> None:
+        """Has a process of its own read the files. One that takes too long ends with it, and counts as empty."""
+        command = (sys.executable, "-P", "-m", "codespec_lsp.outline_reader")  # -P: nothing of the open folder is run
+        process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL)
+        assert process.stdin is not None and process.stdout is not None
         try:
-            state = path.stat()
-            stamp = (state.st_mtime_ns, state.st_size)
-            known = self._outlines.get(path)
-            if known is None or known[0] != stamp:
-                known = (stamp, _outline(path))
+            process.stdin.write("".join(json.dumps(file.meant) + "\n" for file in files).encode())
+            process.stdin.close()
+            for file in files:
                 while len(self._outlines) >= MOST_KEPT:
-                    self._outlines.pop(next(iter(self._outlines)), None)
-                self._outlines[path] = known
-        except (OSError, ValueError):
-            return ""
-        return known[1]
+                    del self._outlines[next(iter(self._outlines))]
+                self._outlines[file] = ""
+                async with asyncio.timeout(READING):
+                    line = await process.stdout.readline()
+                if not line:
+                    return  # it broke down over this file
+                self._outlines[file] = json.loads(line)
+        except (OSError, ValueError, TimeoutError):
+            return  # what was not read stays empty, or is read with the next look
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
 
 
-def _find(rows: Sequence[str], file: Path, repository: Path) -> list[Path]:
-    """The files that are meant, none of them a link that leads out of the repository."""
-    top = repository.resolve()
-    return [path for path in find_imported(rows, file, repository) if path.resolve().is_relative_to(top)]
+def _find(rows: Sequence[str], uri: str, rules: Rules) -> tuple[File, ...]:
+    """On the thread: the files that are meant, that lie in the document's own repository, and that may be sent."""
+    file = Path(path_of(uri))
+    if split_uri(uri).scheme != "file" or not file.is_absolute():
+        return ()
+    try:
+        repository = repository_of(file, rules.roots)
+        if repository is None:
+            return ()
+        top, roots = repository.resolve(), [root.resolve() for root in rules.roots]
+        found = list[File]()
+        for path in find_imported(rows, file, repository):
+            meant = path.resolve()
+            if repository_of(meant, roots) == top and _may_send(path, rules) and _may_send(meant, rules):
+                state = meant.stat()
+                found.append(File(str(path), str(meant), state.st_mtime_ns, state.st_size))
+    except (OSError, ValueError, RuntimeError):  # it is gone, its name is none, or its links lead round and round
+        return ()
+    return tuple(found[:MOST_FILES])
 
 
-def _outline(path: Path) -> str:
-    language = find_language(path=str(path))
-    grammar = load_grammar(language) if language else None
-    if not isinstance(grammar, Grammar):
-        return ""
-    source = read_regular(path, MOST_BYTES)
-    text = outline(tree_sitter.Parser(grammar.language).parse(source).root_node, source)
-    return "" if "\0" in text else text
+def _may_send(path: Path, rules: Rules) -> bool:
+    """Whether the rules let a file out; never one whose name a URI does not carry, as they would look at another."""
+    uri = path.as_uri()
+    return path_of(uri) == str(path) and not rules.reason(uri)

@@ -1,48 +1,57 @@
 """The rows of a file that import others, and which files of its repository they may mean.
 
 By names alone: an import's words are looked for as a path, below the file's own folder and the folders above it. Knows
-how languages spell imports and how their files end; opens no file, and knows no documents.
+how languages spell imports and how their files end; opens no file but go.mod, and knows no documents and no rules.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+from codespec.regular_file import read_regular
+
 ROWS = 400  # that are searched
 MOST_ROW = 200  # characters
-MOST_FILES = 6
-MOST_TRIED = 4000  # paths that are looked at: some milliseconds
-MOST_MATCHES = 100  # files of one folder
 MOST_INSIDE = 40  # rows inside one bracket
+MOST_FILES, MOST_EACH = 12, 3  # files in all, and for one import
+MOST_WORDS = 12  # of an import
+MOST_TRIED = 20_000  # names: some ten milliseconds
+MOST_FOLDERS, MOST_NAMES = 200, 5000  # that are listed, and of each
 _IMPORT = re.compile(
-    r"\s*(?:import|from|use|using|#\s*include|require|require_relative|include|package|extern crate|export .* from|"
-    r"(?:pub )?mod)\b"
+    r"\s*(?:(?:import|from|use|using|#\s*include|require|require_relative|include|package|extern crate|"
+    r"export .* from)\b|(?:pub(?:\([\w: ]*\))? )?mod \w+;)"
 )
 _REQUIRE = re.compile(r".*\brequire\(")
 _QUOTED = re.compile(r"""["'<]([\w@~$./+-]+)["'>]""")
 _ALIASES = ("@", "~")  # of a repository's own sources
+_MODULE = re.compile(r"\s*(?:pub(?:\([\w: ]*\))? )?mod (\w+);")
 _WORDS = re.compile(r"\.*[\w$]+(?:(?:\.|::)[\w$]+)*|\.+(?=\s+import\b)")
+_NO_WORDS = re.compile(r"\sas\s+\w+|#.*|//.*|;.*")
 _KEYWORDS = frozenset(
-    ("import", "from", "use", "using", "static", "type", "package", "extern", "pub", "mod", "as", "include", "require")
+    ("import", "from", "use", "using", "static", "type", "extern", "crate", "pub", "include", "require")
 )
 _HERE, _ABOVE, _TOP = "self", "super", "crate"  # Rust's
-_BESIDE = ("src", "lib", "include", "src/main/java", "src/main/kotlin")  # below a repository, where sources begin
+_RUST_ROOTS = ("mod.rs", "lib.rs", "main.rs")  # whose modules lie beside them
+_GO_MODULE = re.compile(rb"^module\s+(\S+)", re.MULTILINE)
+_BESIDE = ("src", "lib", "include", "src/main/java", "src/main/kotlin")  # below a project, where sources begin
 _C = ("", ".h", ".hpp")
-_SCRIPT = ("", ".ts", ".tsx", ".js", ".jsx", ".mjs", ".d.ts", "/index.ts", "/index.js")
+_SCRIPT = ("", ".ts", ".tsx", ".js", ".jsx", ".mjs", ".d.ts", "/index.ts", "/index.tsx", "/index.js")
+_SCRIPTS = (".ts", ".tsx", ".js", ".jsx", ".mjs", ".cjs", ".vue", ".svelte")
 ENDINGS = {
     ".py": (".py", "/__init__.py", ".pyi"),
     ".pyi": (".pyi", ".py", "/__init__.py"),
-    **dict.fromkeys((".ts", ".tsx", ".js", ".jsx", ".mjs", ".cjs", ".vue", ".svelte"), _SCRIPT),
+    **dict.fromkeys(_SCRIPTS, _SCRIPT),
     **dict.fromkeys((".c", ".h", ".cc", ".cpp", ".cxx", ".hh", ".hpp"), _C),
     ".rs": (".rs", "/mod.rs"),
     ".java": (".java", ".kt"),
     ".kt": (".kt", ".java"),
     ".scala": (".scala", ".java"),
-    ".go": ("/*.go",),
     ".rb": (".rb", ""),
     ".php": (".php", ""),
     ".lua": (".lua", "/init.lua"),
@@ -70,39 +79,50 @@ def import_rows(lines: Sequence[str]) -> list[str]:
 
 def find_imported(rows: Sequence[str], file: Path, repository: Path) -> list[Path]:
     """Existing files of the repository that the rows of a file may mean, at most MOST_FILES, in their order."""
-    endings = ENDINGS.get(file.suffix, ())
+    tree, tried = _Tree(), 0
     folders = [folder for folder in file.parents if folder.is_relative_to(repository)]
-    found, tried = dict[Path, None](), 0
+    if file.suffix == ".go":
+        return _find_go(rows, folders, tree, file)
+    if file.suffix == ".rs" and file.name not in _RUST_ROOTS:
+        folders.insert(0, file.with_suffix(""))
+    found = dict[Path, None]()
     for named in (named for row in _joined(rows) for named in parse_import(row)):
-        for path in _candidates(named, folders, repository, endings):
+        if _is_elsewhere(named, file.suffix):
+            continue
+        for start, name in _candidates(named, folders, ENDINGS.get(file.suffix, ())):
             tried += 1
-            matches = _existing(path)
-            if matches:
-                found |= dict.fromkeys(each for each in matches if each != file)
+            if tree.holds(start, name) and (path := start / name).is_file():
+                if path != file:
+                    found[path] = None
                 break
-        if len(found) >= MOST_FILES or tried >= MOST_TRIED:
+            if tried >= MOST_TRIED:
+                return list(found)
+        if len(found) >= MOST_FILES:
             break
-    return list(found)[:MOST_FILES]
+    return list(found)
 
 
 def parse_import(row: str) -> list[Import]:
-    """What a row may name, the likeliest first."""
+    """What a row may name, the likeliest first; nothing for one that says where the file itself belongs."""
     quoted = _QUOTED.findall(row)
     if quoted:
         return [_path_import(each) for each in quoted]
-    words = [each for each in _WORDS.findall(row) if each not in _KEYWORDS]
-    if not words:
+    module = _MODULE.match(row)
+    if module:
+        return [Import((module[1],), 0)]
+    words = [each for each in _WORDS.findall(_NO_WORDS.sub("", row)) if each not in _KEYWORDS]
+    if not words or words[0] == "package":
         return []
     base, *others = (_word_import(each) for each in words)
-    members = [Import((*base.words, *other.words), base.above) for other in others]
+    members = [Import((*base.words, *other.words)[:MOST_WORDS], base.above) for other in others]
     return [*members, base, *(others if row.lstrip().startswith("import") else ())]
 
 
 def _path_import(text: str) -> Import:
-    """`./a/b`, `../c`, `geo/box.h`, `example.com/shop/prices`."""
+    """`./a/b`, `../c`, `geo/box.h`, `@/layout/box`."""
     parts = [part for part in text.split("/") if part not in ("", ".")]
     above = parts.count("..") if text.startswith(".") else None
-    return Import(tuple(part for part in parts if part != ".."), above)
+    return Import(tuple(part for part in parts if part != "..")[:MOST_WORDS], above)
 
 
 def _word_import(text: str) -> Import:
@@ -114,38 +134,91 @@ def _word_import(text: str) -> Import:
         if words[0] != _TOP:
             above = (above or 0) + (words[0] == _ABOVE)
         del words[0]
-    return Import(tuple(words), above)
+    return Import(tuple(words[:MOST_WORDS]), above)
 
 
-def _candidates(named: Import, folders: Sequence[Path], repository: Path, endings: Sequence[str]) -> Iterator[Path]:
-    """The paths that an import may mean, whether or not they exist: more words first, then nearer folders."""
-    beside = (repository / name for name in _BESIDE)
-    starts = [*folders, *beside] if named.above is None else folders[named.above : named.above + 1]
-    for words in _spellings(named):
-        yield from (start.joinpath(*words[:-1], words[-1] + ending) for start in starts for ending in endings)
+def _is_elsewhere(named: Import, suffix: str) -> bool:
+    """Whether it is of the language's own library, or a package by its bare name, whatever a file here is called."""
+    if named.above is not None or not named.words:
+        return False
+    if suffix in (".py", ".pyi"):
+        return named.words[0] in sys.stdlib_module_names
+    return suffix in _SCRIPTS and len(named.words) == 1
 
 
-def _existing(path: Path) -> list[Path]:
-    """The file of a path; several where it is a pattern, no tests among them."""
+def _find_go(rows: Sequence[str], folders: Sequence[Path], tree: _Tree, file: Path) -> list[Path]:
+    """A package is a folder of the module that go.mod names."""
+    top = next((folder for folder in folders if tree.holds(folder, "go.mod")), None)
+    found = list[Path]()
     try:
-        if "*" not in path.name:
-            return [path] if path.is_file() else []
-        matches = sorted(islice(path.parent.glob(path.name), MOST_MATCHES))
-        return [each for each in matches if not each.stem.endswith("_test")]
-    except OSError:  # a folder that may not be looked into
+        declared = _GO_MODULE.search(read_regular(top / "go.mod", 64 << 10)) if top else None
+    except (OSError, ValueError):
         return []
+    if declared is None or top is None:
+        return []
+    module = declared[1].decode("utf-8", "replace") + "/"
+    for text in (text for row in _joined(rows) for text in _QUOTED.findall(row)):
+        words = [word for word in text.removeprefix(module).split("/") if word not in ("", ".", "..")]
+        if text.startswith(module) and words and tree.holds(top, "/".join(words)):
+            folder = top.joinpath(*words)
+            names = sorted(name for name in tree.names(str(folder)) if name.endswith(".go"))
+            paths = [folder / name for name in names if not name.endswith("_test.go")][:MOST_EACH]
+            found += [path for path in paths if path != file and path.is_file()]
+    return found[:MOST_FILES]
+
+
+def _candidates(named: Import, folders: Sequence[Path], endings: Sequence[str]) -> Iterator[tuple[Path, str]]:
+    """Where an import may lie: more of its words first, then nearer folders."""
+    if named.above is None:
+        starts = [*folders, *(folder / name for folder in folders for name in _BESIDE)]
+    else:
+        starts = list(folders[named.above : named.above + 1])
+    for words in _spellings(named):
+        yield from ((start, "/".join(words) + ending) for start in starts for ending in endings)
 
 
 def _spellings(named: Import) -> Iterator[tuple[str, ...]]:
-    """The words as a path: the last ones may be what a file defines, the first ones what the repository is called."""
+    """The words as a path: the last ones may be what a file defines, the first one an alias of the repository."""
     words = named.words
+    if words and named.above is None and words[0] in _ALIASES:
+        words = words[1:]
     yield from (words[:end] for end in range(len(words), 0, -1))
     if words and words[-1].endswith(".js"):  # as TypeScript calls what it will become
         yield (*words[:-1], words[-1].removesuffix(".js"))
     if len(words) == 1 and "." in words[0]:  # as Lua does between quotes
-        yield tuple(words[0].split("."))
-    if named.above is None and words and ("." in words[0] or words[0] in _ALIASES):
-        yield from (words[first:] for first in range(1, len(words)))
+        yield tuple(word for word in words[0].split(".") if word)
+
+
+class _Tree:
+    """Which names there are below some folders, spelled as the folders spell them; each is listed once."""
+
+    def __init__(self) -> None:
+        self._listed: dict[str, frozenset[str]] = {}
+
+    def holds(self, start: Path, name: str) -> bool:
+        """Whether the path `name` is there below a folder."""
+        folder = str(start)
+        *folders, last = name.split("/")
+        for each in folders:
+            if each not in self.names(folder):
+                return False
+            folder = f"{folder}/{each}"
+        return last in self.names(folder)
+
+    def names(self, folder: str) -> frozenset[str]:
+        """The names in a folder, as far as they are looked at."""
+        known = self._listed.get(folder)
+        if known is None and len(self._listed) < MOST_FOLDERS:
+            known = self._listed[folder] = _list(folder)
+        return known or frozenset()
+
+
+def _list(folder: str) -> frozenset[str]:
+    try:
+        with os.scandir(folder) as entries:
+            return frozenset(entry.name for entry in islice(entries, MOST_NAMES))
+    except (OSError, ValueError):  # there is none, or it may not be looked into
+        return frozenset()
 
 
 def _joined(rows: Sequence[str]) -> list[str]:

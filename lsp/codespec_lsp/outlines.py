@@ -17,6 +17,10 @@ MOST_WHOLE = 400  # bytes of a type that is shown whole
 _WRAPPED = ("definition", "declaration")  # fields that hold what a decorator or an export is about
 _NO_DEFINITIONS = ("statement", "loop", "expression")
 _TYPES = ("struct", "interface", "enum", "type", "record")
+_AROUND = ("preproc_if", "linkage_specification", "namespace_definition", "ambient_declaration")  # definitions
+MOST_AROUND = 4  # one in the other
+_PROTOTYPES = ("function_signature", "method_signature")
+_DECLARATIONS = ("declaration", "field_declaration")  # C's, which may be prototypes
 _HOLD_METHODS = ("class", "impl", "trait", "object", "module", "namespace", *_TYPES)
 
 
@@ -32,13 +36,22 @@ def outline(root: tree_sitter.Node, source: bytes) -> str:
     return "".join(line + "\n" for line in lines)
 
 
-def _heads(parent: tree_sitter.Node, source: bytes, *, deep: bool) -> Iterator[str]:
+def _heads(parent: tree_sitter.Node, source: bytes, *, deep: bool, around: int = 0) -> Iterator[str]:
     for index in range(min(parent.named_child_count, MOST_CHILDREN)):
         child = parent.named_child(index)
         node = _unwrapped(child) if child is not None else None
-        if node is None or not _is_definition(node):
+        if child is None or node is None:
             continue
-        start = child.start_byte if child is not None and _is_type(child) else node.start_byte
+        if node.type.startswith(_AROUND) and around < MOST_AROUND:
+            yield from _heads(node.child_by_field_name("body") or node, source, deep=deep, around=around + 1)
+            continue
+        end = _end_of_prototype(node)
+        if end:
+            yield _text(source, child.start_byte, end, MOST_HEAD)
+            continue
+        if not _is_definition(node):
+            continue
+        start = child.start_byte if _is_type(child) else node.start_byte
         body = node.child_by_field_name("body")
         if body is None or (_is_type(node) and node.end_byte - node.start_byte <= MOST_WHOLE):
             yield _text(source, start, node.end_byte, MOST_WHOLE)
@@ -56,6 +69,23 @@ def _unwrapped(node: tree_sitter.Node) -> tree_sitter.Node:
             return inner
     only = node.named_child(0) if node.named_child_count == 1 and node.type.endswith("declaration") else None
     return only if only is not None and only.child_by_field_name("name") is not None else node
+
+
+def _end_of_prototype(node: tree_sitter.Node) -> int:
+    """Where the head ends of a function that is declared without a body, or given as a value to a name; 0: neither."""
+    if node.has_error:
+        return 0
+    if node.type in _PROTOTYPES:
+        return node.end_byte
+    if node.type in _DECLARATIONS:
+        declarator = node.child_by_field_name("declarator")
+        while declarator is not None and declarator.type.endswith(("pointer_declarator", "reference_declarator")):
+            declarator = declarator.child_by_field_name("declarator") or declarator.named_child(0)
+        return node.end_byte if declarator is not None and declarator.type == "function_declarator" else 0
+    only = node.named_child(0) if node.type == "lexical_declaration" and node.named_child_count == 1 else node
+    value = only.child_by_field_name("value") if only is not None and only.type == "variable_declarator" else None
+    body = value.child_by_field_name("body") if value is not None and "function" in value.type else None
+    return body.start_byte if body is not None else 0
 
 
 def _is_definition(node: tree_sitter.Node) -> bool:

@@ -116,8 +116,8 @@ class Session:
         self.acceptance.close(uri)
         self.dismissals.close(uri)
         self._snippets.forget(uri)
-        for each in (uri, *self._imported.close(uri)):
-            self.exclusions.forget(each)
+        self._imported.close(uri)
+        self.exclusions.forget(uri)
         self._syntax.pop(uri).close()
         del self._deletions[uri]
 
@@ -132,7 +132,7 @@ class Session:
         """The client is gone."""
         for uri in [document.uri for document in self.documents]:
             self.closed(uri)
-        self._imported.end()
+        await self._imported.end()
         await self.streamer.close()
 
     def why_not(self, document: Document) -> str:
@@ -184,13 +184,12 @@ class Session:
 
     async def answer(self, request: CompletionRequest) -> list[Suggestion]:
         """What to show. Raises ContentModified where the document moved on."""
-        if self.settings.snippets:
-            self._imported.look(request.document)
         await self.exclusions.refresh(self._concerned(request.document))
         reason = self.why_not(request.document)
         self.status.document(reason)
         if reason or self._is_quiet(request):
             return []
+        await self._look_at_imports(request.document)
         settings = self.settings
         budget = settings.invoked_budget_ms if request.explicit else settings.budget_ms
         try:
@@ -247,11 +246,10 @@ class Session:
         return self.streamer.spawn(self._warm_up_if_allowed(document)) if document.buffer.text.strip() else None
 
     async def _warm_up_if_allowed(self, document: Document) -> None:
-        looking = self._imported.look(document) if self.settings.snippets else None
-        if looking is not None:
-            await asyncio.wait([looking], timeout=PATIENCE)  # else what it finds would be read with the first request
         await self.exclusions.refresh(self._concerned(document))
         if not self.why_not(document):
+            await self._look_at_imports(document)
+            await self._imported.read(PATIENCE)  # else they would be read with the first request
             prompt = build_prompt(document.uri, document.buffer, likely_position(document))
             await self.streamer.warm_up(self._body(document, prompt, "opened", in_document=False) | {"warm_up": True})
 
@@ -270,6 +268,10 @@ class Session:
             trigger=trigger,
             max_tokens=self.settings.max_tokens,
         )
+
+    async def _look_at_imports(self, document: Document) -> None:
+        if self.settings.snippets and self.documents.get(document.uri) is document:
+            await self._imported.look(document)
 
     def _find_snippets(self, document: Document) -> Sequence[Snippet]:
         """Pieces of other files, if the user wants them sent."""
@@ -311,10 +313,8 @@ class Session:
             self.status.document(self.why_not(document))
 
     def _concerned(self, document: Document) -> list[str]:
-        """The URIs of what would be sent with a request in a document."""
-        if not self.settings.snippets:
-            return [document.uri]
-        return [each.uri for each in (*self.documents, *self._imported.found(document))]
+        """The documents whose text would be sent with a request in one."""
+        return [each.uri for each in self.documents if each is document or self.settings.snippets]
 
 
 def _repeats_from(buffer: Buffer, here: Position) -> int:

@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from codespec_lsp import imported_files
-from codespec_lsp.imported_files import LOOK_AGAIN, MOST_BYTES, MOST_CHARACTERS
+from codespec_lsp.exclusions import DECIDE_AGAIN
+from codespec_lsp.imported_files import LOOK_AGAIN, MOST_CHARACTERS
+from codespec_lsp.outline_reader import MOST_BYTES
 
 from tests.lsp.conversation import Editor, run
 from tests.lsp.fake_daemon import FakeDaemon, talking
 
 PRICE = "def total(orders, currency='EUR'):\n    return sum(orders)\n"
 HEAD = "def total(orders, currency='EUR'):\n"
+Sent = list[tuple[str, str]]
 
 
 @pytest.fixture
@@ -27,25 +30,48 @@ def shop(tmp_path: Path) -> Path:
     return folder
 
 
-async def sent(client: Editor, fake: FakeDaemon, file: Path, text: str, **more: Any) -> list[tuple[str, str]]:
-    """The snippets that go along with a question at a document's end, which is opened a moment before."""
-    fake.script = ["1"]
-    client.open(text, uri=file.as_uri(), **more)
-    await asyncio.sleep(0.25)
-    return await asked(client, fake, file, text)
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is looked again for every question, and decisions are made anew."""
+    assert LOOK_AGAIN <= DECIDE_AGAIN
+    monkeypatch.setattr(imported_files, "LOOK_AGAIN", 0.0)
+    monkeypatch.setattr("codespec_lsp.exclusions.DECIDE_AGAIN", 0.0)
 
 
-async def asked(client: Editor, fake: FakeDaemon, file: Path, text: str) -> list[tuple[str, str]]:
-    line = text.count("\n")
-    await client.texts(line, len(text.rpartition("\n")[2]), uri=file.as_uri())
-    return [(Path(each["path"]).name, each["text"]) for each in fake.asked[-1].body["snippets"]]
+class Writer:
+    """Somebody who types into one document and asks at its end."""
+
+    def __init__(self, client: Editor, fake: FakeDaemon, file: Path, text: str) -> None:
+        self.client, self.fake, self.uri, self.text, self.version = client, fake, file.as_uri(), text, 1
+        fake.script = ["1"]
+        client.open(text, uri=self.uri)
+
+    async def sent(self) -> Sent:
+        """The snippets of other files that go along with the next question."""
+        last = self.text.rpartition("\n")[2]
+        self.version += 1
+        self.client.type(self.version, self.text.count("\n"), len(last), "y", uri=self.uri)
+        self.text += "y"
+        asked = len(self.fake.asked)
+        await self.client.texts(self.text.count("\n"), len(last) + 1, uri=self.uri, trigger=1)  # whatever was dismissed
+        assert len(self.fake.asked) > asked
+        return [(Path(each["path"]).name, each["text"]) for each in self.fake.asked[-1].body["snippets"]]
+
+    async def sends(self, *expected: tuple[str, str]) -> None:
+        """Asks until it is this that goes along: files are read a moment after they were found."""
+        while (found := await self.sent()) != list(expected):
+            assert len(found) <= len(expected), found
+            await asyncio.sleep(0.05)
 
 
 def test_what_an_imported_file_defines_goes_along(shop: Path) -> None:
     async def scenario() -> None:
         async with talking(start={"rootUri": shop.as_uri()}) as (client, fake):
-            assert await sent(client, fake, shop / "cart.py", "from price import total\nx = ") == [("price.py", HEAD)]
-            assert fake.warmed[0].body["snippets"] == fake.asked[0].body["snippets"], "it has been read ahead"
+            await Writer(client, fake, shop / "cart.py", "from price import total\nx = ").sends(("price.py", HEAD))
+            client.open("import price\ny = ", uri=(shop / "b.py").as_uri())
+            while not fake.warmed or "b.py" not in fake.warmed[-1].body["path"]:
+                await asyncio.sleep(0.05)
+            assert HEAD in [each["text"] for each in fake.warmed[-1].body["snippets"]], "it is read ahead"
 
     run(scenario())
 
@@ -53,84 +79,143 @@ def test_what_an_imported_file_defines_goes_along(shop: Path) -> None:
 def test_once_it_is_open_its_open_text_counts(shop: Path) -> None:
     async def scenario() -> None:
         async with talking(start={"rootUri": shop.as_uri()}) as (client, fake):
+            writer = Writer(client, fake, shop / "cart.py", "from price import total\nx = ")
+            await writer.sends(("price.py", HEAD))
             client.open("def other():\n    pass\n", uri=(shop / "price.py").as_uri())
-            found = await sent(client, fake, shop / "cart.py", "from price import total\nx = ")
-            assert found == [("price.py", "def other():\n")]
+            await asyncio.sleep(0.2)
+            await writer.sends(("price.py", "def other():\n"))
 
     run(scenario())
 
 
-def test_without_a_repository_or_with_the_setting_off_nothing_is_read(shop: Path, tmp_path: Path) -> None:
+def test_without_a_repository_or_with_the_setting_off_nothing_is_read(
+    shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = list[str]()
+    find = imported_files._find
+    monkeypatch.setattr(imported_files, "_find", lambda *each: looked.append(each[1]) or find(*each))
+
     async def scenario() -> None:
+        text = "from price import total\nx = "
         async with talking() as (client, fake):
-            assert await sent(client, fake, shop / "cart.py", "from price import total\nx = ") == []
+            writer = Writer(client, fake, shop / "cart.py", text)
+            await writer.sent()
+            await asyncio.sleep(0.3)
+            assert await writer.sent() == [] and looked
+        looked.clear()
         async with talking(start={"rootUri": shop.as_uri()}, snippets=False) as (client, fake):
-            assert await sent(client, fake, shop / "cart.py", "from price import total\nx = ") == []
+            assert await Writer(client, fake, shop / "cart.py", text).sent() == [] and not looked
+        async with talking(start={"rootUri": shop.as_uri()}) as (client, fake):
+            (shop / ".gitignore").write_text("cart.py\n")
+            client.open(text, uri=(shop / "cart.py").as_uri())
+            assert await client.texts(1, 4, uri=(shop / "cart.py").as_uri()) == [] and not looked, "nor for one ignored"
         (tmp_path / ".git").mkdir()
-        async with talking() as (client, fake):
-            found = await sent(client, fake, shop / "cart.py", "from price import total\nx = ")
-            assert found == [("price.py", HEAD)], "a file of a repository needs no open folder"
+        async with talking() as (client, fake):  # a file of a repository needs no open folder
+            await Writer(client, fake, shop / "main.py", text).sends(("price.py", HEAD))
 
     run(scenario())
 
 
-def test_nothing_of_secret_ignored_excluded_and_distant_files(shop: Path, tmp_path: Path) -> None:
-    (tmp_path / "distant.py").write_text(PRICE)
-    (shop / "distant.py").symlink_to(tmp_path / "distant.py")
-    (shop / "credentials.py").write_text(PRICE)
-    (shop / "linked.py").symlink_to(shop / "credentials.py")
-    (shop / "ignored.py").write_text(PRICE)
-    (shop / "globbed.py").write_text(PRICE)
+def hidden_ways(shop: Path) -> None:
+    """Files that must not be sent, below names that an import can spell."""
+    (shop / ".gitignore").write_bytes(b"ignored.py\nfolder/\nnested/\ns\xe9cret.go\n")
+    for name in ("ignored", "credentials", "globbed"):
+        (shop / f"{name}.py").write_text(PRICE)
+        (shop / f"to_{name}.py").symlink_to(shop / f"{name}.py")
+    (shop.parent / "distant.py").write_text(PRICE)
+    (shop / "distant.py").symlink_to(shop.parent / "distant.py")
+    for folder in ("folder", "nested", "other"):
+        (shop / folder).mkdir()
+        (shop / folder / "deep.py").write_text(PRICE)
+    (shop / "shown").symlink_to(shop / "folder")
+    (shop / "nested/.git").mkdir()
+    (shop / "other/.git").mkdir()  # a repository of its own, with rules of its own
     (shop / "large.py").write_text(PRICE + "#" * MOST_BYTES)
     (shop / "data.py").write_bytes(PRICE.replace("total", "to\0tal").encode())
-    (shop / ".gitignore").write_text("ignored.py\n")
     os.mkfifo(shop / "pipe.py")
-    names = ("distant", "credentials", "linked", "ignored", "globbed", "large", "data", "pipe", "price")
-    text = "".join(f"import {name}\n" for name in names) + "x = "
+    (shop / "loop.py").symlink_to(shop / "loop.py")
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        "import ignored",
+        "import credentials",
+        "import globbed",
+        "import to_ignored",
+        "import to_credentials",
+        "import to_globbed",
+        "import distant",
+        "from folder import deep",
+        "from shown import deep",
+        "from nested import deep",
+        "from other import deep",
+        "import large",
+        "import data",
+        "import pipe",
+        "import loop",
+    ],
+)
+def test_nothing_of_what_must_not_be_sent(shop: Path, row: str) -> None:
+    hidden_ways(shop)
 
     async def scenario() -> None:
         async with talking(start={"rootUri": shop.as_uri()}, exclude=("globbed.py",)) as (client, fake):
-            found = [name for name, _ in await sent(client, fake, shop / "cart.py", text)]
-            assert found == []  # six files are looked at, and none of them may be sent
-        async with talking(start={"rootUri": shop.as_uri()}) as (client, fake):
-            few = "import large, data, pipe, price\nx = "
-            assert await sent(client, fake, shop / "cart.py", few) == [("price.py", HEAD)]
+            writer = Writer(client, fake, shop / "cart.py", f"{row}\nfrom price import total\nx = ")
+            await writer.sends(("price.py", HEAD))
+            await asyncio.sleep(0.2)
+            await writer.sends(("price.py", HEAD))
 
     run(scenario())
 
 
-def test_a_file_that_becomes_ignored_is_not_sent_any_more(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("codespec_lsp.exclusions.DECIDE_AGAIN", 0.0)
+def test_nothing_of_a_file_whose_name_a_uri_does_not_carry(shop: Path) -> None:
+    """The rules would look at another file than the one that is read."""
+    hidden_ways(shop)
+    (shop / "go.mod").write_text("module shop\n")
+    (shop / "tax").mkdir()
+    (shop / "tax/a.go").write_text("package tax\n\nfunc Tax(w int) int {\n\treturn w\n}\n")
+    with open(os.fsencode(shop / "tax") + b"/s\xe9cret.go", "wb") as file:
+        file.write(b"package tax\n\nfunc Secret(w int) int {\n\treturn w\n}\n")
 
     async def scenario() -> None:
         async with talking(start={"rootUri": shop.as_uri()}) as (client, fake):
-            text = "from price import total\nx = "
-            assert await sent(client, fake, shop / "cart.py", text)
-            (shop / ".codespecignore").write_text("price.py\n")
-            client.type(2, 1, 4, "y", uri=(shop / "cart.py").as_uri())
-            assert await asked(client, fake, shop / "cart.py", text + "y") == []
+            writer = Writer(client, fake, shop / "cart.go", 'package cart\nimport "shop/tax"\nx = ')
+            await writer.sends(("a.go", "func Tax(w int) int\n"))
+            await asyncio.sleep(0.2)
+            await writer.sends(("a.go", "func Tax(w int) int\n"))
 
     run(scenario())
 
 
-def test_a_changed_file_and_a_new_import_are_found_after_a_while(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(imported_files, "LOOK_AGAIN", 0.0)
-    assert LOOK_AGAIN <= 10
+def test_a_file_that_becomes_ignored_or_excluded_is_not_sent_any_more(shop: Path) -> None:
+    async def scenario() -> None:
+        async with talking(start={"rootUri": shop.as_uri()}) as (client, fake):
+            writer = Writer(client, fake, shop / "cart.py", "from price import total\nx = ")
+            await writer.sends(("price.py", HEAD))
+            client.notify("workspace/didChangeConfiguration", {"settings": {"codespec": {"exclude": ["price.py"]}}})
+            assert await writer.sent() == []
+            client.notify("workspace/didChangeConfiguration", {"settings": {"codespec": {"exclude": []}}})
+            await writer.sends(("price.py", HEAD))
+            (shop / ".codespecignore").write_text("price.py\n")
+            assert await writer.sent() == []
+
+    run(scenario())
+
+
+def test_a_changed_file_and_a_new_import_are_found(shop: Path) -> None:
     (shop / "tax.py").write_text("def tax(price):\n    return 0\n")
 
     async def scenario() -> None:
         async with talking(start={"rootUri": shop.as_uri()}) as (client, fake):
-            file, text = shop / "cart.py", "from price import total\nx = "
-            assert await sent(client, fake, file, text) == [("price.py", HEAD)]
+            writer = Writer(client, fake, shop / "cart.py", "from price import total\nx = ")
+            await writer.sends(("price.py", HEAD))
             (shop / "price.py").write_text("def sum_up():\n    return 1\n")
-            client.type(2, 1, 0, "import tax\n", uri=file.as_uri())
-            text = "from price import total\nimport tax\nx = "
-            for version in range(3, 6):  # the first question begins to look
-                client.type(version, 2, len(text.rpartition("\n")[2]), "y", uri=file.as_uri())
-                text += "y"
-                found = await asked(client, fake, file, text)
-                await asyncio.sleep(0.1)
-            assert found == [("price.py", "def sum_up():\n"), ("tax.py", "def tax(price):\n")]
+            await writer.sends(("price.py", "def sum_up():\n"))
+            writer.version += 1
+            client.type(writer.version, 1, 0, "import tax\n", uri=writer.uri)
+            writer.text = writer.text.replace("\nx", "\nimport tax\nx")
+            await writer.sends(("price.py", "def sum_up():\n"), ("tax.py", "def tax(price):\n"))
 
     run(scenario())
 
@@ -141,28 +226,68 @@ def test_there_is_a_bound(shop: Path) -> None:
 
     async def scenario() -> None:
         async with talking(start={"rootUri": shop.as_uri()}) as (client, fake):
-            text = "".join(f"import m{number}\n" for number in range(6)) + "x = "
-            found = await sent(client, fake, shop / "cart.py", text)
+            writer = Writer(client, fake, shop / "cart.py", "".join(f"import m{n}\n" for n in range(6)) + "x = ")
+            while len(found := await writer.sent()) < 2:
+                await asyncio.sleep(0.05)
+            await asyncio.sleep(0.5)
+            found = await writer.sent()
             assert MOST_CHARACTERS // 2 < sum(len(text) for _, text in found) <= MOST_CHARACTERS
 
     run(scenario())
 
 
-def test_a_folder_that_does_not_answer_holds_up_no_answer(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = threading.Event()
-    monkeypatch.setattr(imported_files, "find_imported", lambda *_: [shop / "price.py"] if answers.wait() else [])
+def test_a_file_that_keeps_a_grammar_busy_holds_up_nothing(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """64 KiB of this take half a minute to parse."""
+    monkeypatch.setattr(imported_files, "READING", 3.0)
+    (shop / "Slow.java").write_text("a<" * (32 << 10))
+    (shop / "Price.java").write_text("class Price {\n    int total(int w) {\n        return w;\n    }\n}\n")
 
     async def scenario() -> None:
         async with talking(start={"rootUri": shop.as_uri()}) as (client, fake):
-            for number in range(8):  # more than there are threads
-                found = await sent(client, fake, shop / f"cart_{number}.py", "import price\nx = ")
-                assert "price.py" not in dict(found)
+            writer = Writer(client, fake, shop / "Cart.java", "import Slow;\nimport Price;\nint x = ")
+            longest, last = 0.0, time.monotonic()
+            while not await writer.sent():
+                await asyncio.sleep(0.01)
+                longest, last = max(longest, time.monotonic() - last), time.monotonic()
+            assert longest < 2.5, "no answer waited for it"
+            assert [name for name, _ in await writer.sent()] == ["Price.java"]
+
+    run(scenario())
+
+
+def test_a_folder_that_does_not_answer_holds_up_little(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = threading.Event()
+    find = imported_files.repository_of
+
+    def wait(file: Path, roots: list[Path]) -> Path | None:
+        answers.wait()
+        return find(file, roots)
+
+    monkeypatch.setattr(imported_files, "repository_of", wait)
+
+    async def scenario() -> None:
+        async with talking(start={"rootUri": shop.as_uri()}) as (client, fake):
+            writers = [Writer(client, fake, shop / f"cart_{n}.py", "import price\nx = ") for n in range(8)]
+            for writer in writers:  # more than there are threads
+                assert "price.py" not in dict(await writer.sent())
             answers.set()
-            await asyncio.sleep(0.1)
-            found = await sent(client, fake, shop / "cart.py", "import price\nx = ")
-            assert dict(found)["price.py"] == HEAD
+            while "price.py" not in dict(await writers[0].sent()):
+                await asyncio.sleep(0.05)
 
     try:
         run(scenario())
     finally:
         answers.set()
+
+
+def test_names_that_are_none_break_no_answer(shop: Path) -> None:
+    async def scenario() -> None:
+        async with talking(start={"rootUri": shop.as_uri()}) as (client, fake):
+            fake.script = ["1"]
+            for uri in ("file:a.py", "file:///a%00b.py", "file:///" + "a" * 5000 + ".py", "untitled:Untitled-1"):
+                client.open("import price\nx = ", uri=uri)
+                assert len(await client.texts(1, 4, uri=uri)) <= 1
+                client.notify("textDocument/didClose", {"textDocument": {"uri": uri}})
+            await Writer(client, fake, shop / "cart.py", "import price\nx = ").sends(("price.py", HEAD))
+
+    run(scenario())

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
-from codespec_lsp.imports import MOST_FILES, find_imported, import_rows
+from codespec_lsp import imports
+from codespec_lsp.imports import MOST_FILES, MOST_FOLDERS, MOST_INSIDE, find_imported, import_rows
 
 
 def lay(folder: Path, *names: str) -> None:
@@ -37,12 +39,30 @@ def lay(folder: Path, *names: str) -> None:
         ("c/main.c", "#include <geo/point.h>", ["include/geo/point.h"]),
         ("c/main.c", "#include <stdio.h>", []),
         ("rust/src/main.rs", "use crate::shop::price::Total;", ["rust/src/shop/price.rs"]),
-        ("rust/src/shop/cart.rs", "use super::price::Total;", ["rust/src/price.rs"]),
+        ("rust/src/shop/cart.rs", "use super::price::Total;", ["rust/src/shop/price.rs"]),
+        ("rust/src/shop/mod.rs", "use super::price::Total;", ["rust/src/price.rs"]),
+        ("rust/src/shop.rs", "use self::price::Total;", ["rust/src/shop/price.rs"]),
+        ("rust/src/shop.rs", "pub(crate) mod price;", ["rust/src/shop/price.rs"]),
+        ("rust/src/main.rs", "mod tests {", []),
         ("rust/src/main.rs", "pub mod price;", ["rust/src/price.rs"]),
         ("java/src/com/shop/Cart.java", "import com.shop.Price;", ["java/src/com/shop/Price.java"]),
         ("java/src/com/shop/Cart.java", "import static com.shop.Price.total;", ["java/src/com/shop/Price.java"]),
         ("go/cart.go", 'import "example.com/shop/prices"', ["go/prices/a.go", "go/prices/b.go"]),
         ("go/cart.go", 'import "encoding/json"', []),
+        ("go/cart.go", 'import "github.com/others/testify/prices"', []),
+        ("go/prices/c.go", "package prices", []),
+        ("shop/cart.py", "import price as os", ["shop/price.py"]),
+        ("shop/cart.py", "import os as price", []),
+        ("shop/cart.py", "import logging  # as price does", []),
+        ("web/cart.ts", "import { EventEmitter } from 'events'", []),
+        ("web/cart.ts", 'import { view } from "./views";', ["web/views/index.tsx"]),
+        ("web/cart.ts", 'import { total } from "./Price";', []),
+        (
+            "m/src/test/java/com/shop/T.java",
+            "import com.shop.Cart;",
+            ["m/src/main/java/com/shop/Cart.java"],
+        ),
+        ("libs/geo/src/main.c", "#include <geo.h>", ["libs/geo/include/geo.h"]),
         ("lib/cart.rb", 'require_relative "price"', ["lib/price.rb"]),
         ("lua/cart.lua", 'local price = require("shop.price")', ["lua/shop/price.lua"]),
     ],
@@ -52,6 +72,9 @@ def test_which_files_a_row_means(tmp_path: Path, file: str, row: str, expected: 
     lay(tmp_path, "src/layout/box.tsx", "c/box.h", "include/geo/point.h", "rust/src/shop/price.rs", "rust/src/price.rs")
     lay(tmp_path, "rust/src/shop/mod.rs", "java/src/com/shop/Price.java", "go/prices/a.go", "go/prices/b.go")
     lay(tmp_path, "go/prices/a_test.go", "go/json/x.go", "lib/price.rb", "lua/shop/price.lua", file)
+    lay(tmp_path, "shop/logging.py", "shop/os.py", "src/events.ts", "web/views/index.tsx", "web/price.txt")
+    lay(tmp_path, "m/src/main/java/com/shop/Cart.java", "libs/geo/include/geo.h", "rust/src/tests.rs")
+    (tmp_path / "go/go.mod").write_text("module example.com/shop\n\ngo 1.22\n")
     found = find_imported([row + "\n"], tmp_path / file, tmp_path)
     assert [path.relative_to(tmp_path).as_posix() for path in found] == expected
 
@@ -61,12 +84,14 @@ def test_rows_inside_a_bracket_belong_to_the_import() -> None:
     assert import_rows(python) == ["import os\n", "from shop import (\n", "    price,\n", ")\n"]
     script = ["import {\n", "  total,\n", '} from "./price";\n', "total();\n"]
     assert import_rows(script) == script[:3]
-    assert import_rows(["import (\n", *["x\n"] * 100])[-1] == "x\n" and len(import_rows(["import (\n"] * 100)) == 100
+    assert len(import_rows(["import (\n", *["x\n"] * 100])) == 1 + MOST_INSIDE
+    assert import_rows(["mod tests {\n", "    x\n", "}\n"]) == []
     assert import_rows(["import x" + "y" * 300 + "\n"]) == []
 
 
 def test_rows_inside_a_bracket_are_read_with_what_opens_it(tmp_path: Path) -> None:
     lay(tmp_path, "a.py", "shop/price.py", "shop/tax.py", "web/a.ts", "web/price.ts", "go/a.go", "go/tax/x.go")
+    (tmp_path / "go/go.mod").write_text("module example.com/shop\n")
     rows = ["from shop import (\n", "    price,\n", "    tax,\n", ")\n"]
     assert [path.name for path in find_imported(rows, tmp_path / "a.py", tmp_path)] == ["price.py", "tax.py"]
     rows = ["import {\n", "  total,\n", '} from "./price";\n']
@@ -86,3 +111,17 @@ def test_nothing_outside_the_repository_is_meant_and_not_too_much_inside(tmp_pat
     many = [f"import m{number}\n" for number in range(20)]
     assert len(find_imported(many, inside / "a.py", inside)) == MOST_FILES
     assert find_imported(["import price\n"], inside / "a.unknown", inside) == []
+
+
+def test_work_is_bounded_whatever_a_repository_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deep = tmp_path.joinpath(*["a"] * 60)
+    deep.mkdir(parents=True)
+    for number in range(6000):
+        (tmp_path / f"n{number}").touch()
+    listed, really = list[str](), imports._list
+    monkeypatch.setattr(imports, "_list", lambda folder: listed.append(folder) or really(folder))
+    rows = [f'import "@/{"a/" * 90}{number}"\n' for number in range(300)]
+    before = time.process_time()
+    assert find_imported(rows, deep / "x.ts", tmp_path) == []
+    assert time.process_time() - before < 5, "a tenth of a second, where nothing else runs"
+    assert len(listed) == len(set(listed)) <= MOST_FOLDERS

@@ -70,6 +70,23 @@ def heads(language: str, source: str) -> str:
         ),
         ("rust", "impl Box {\n    pub fn area(&self) -> f64 {\n        1.0\n    }\n}\n", None),
         ("c", "int area(int w, int h) {\n\treturn w * h;\n}\n", "int area(int w, int h)\n"),
+        (
+            "c",
+            "#ifndef A\n#define A\nstruct P {\n  int x;\n};\nint *total(int w, int h);\nextern int y;\n#endif\n",
+            "struct P {\n  int x;\n}\nint *total(int w, int h);\n",
+        ),
+        (
+            "cpp",
+            "#pragma once\nnamespace shop {\nclass Cart {\n  int total(int w) const;\n  int x;\n};\n"
+            "int price(int);\n}\n",
+            "class Cart\n  int total(int w) const;\nint price(int);\n",
+        ),
+        (
+            "typescript",
+            "export declare function total(a: number): number;\n"
+            "export const price = (a: number) => {\n  return a;\n};\nconst tax = (b: number) => b;\nconst z = 3;\n",
+            "function total(a: number): number;\nexport const price = (a: number) =>\nconst tax = (b: number) =>\n",
+        ),
         ("java", "class Box {\n    int area(int w) {\n        return w;\n    }\n}\n", None),
         ("json", '{"a": {"b": 1}}\n', ""),
     ],

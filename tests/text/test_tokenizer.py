@@ -210,7 +210,7 @@ def test_a_large_vocabulary_is_tabled_quickly() -> None:
     read = time.process_time()
     tokenizer = TextTokenizer(document, config={})
     assert tokenizer.vocab_size > 130_000
-    assert time.process_time() - read < 10 * (read - begun), "of what tokenizers itself takes to read it"
+    assert time.process_time() - read < 30 * (read - begun), "of what tokenizers itself takes to read it"
 
 
 def write_folder(folder: Path, config: dict[str, object]) -> None:

@@ -44,7 +44,7 @@ from codespec.training.run import catching_signals
 WRITING, READING = 0.45, 0.7  # of the minutes, at which writing and reading end
 SPARE = 10.0  # seconds, beside what the last measurement takes
 OWN = 2 * GROUP  # texts that the drafter writes in a round
-OWN_TIMES = 1.5  # times what the target takes to read a text: the drafter has written it before
+OWN_SHARE = 0.5  # of what a text took until then: the drafter writes faster than the target, which reads as before
 MEASURED_AGAIN = 1.2  # times the first measurement
 
 
@@ -167,14 +167,13 @@ class _Run:
             seed=settings.seed, until=WRITING * self.end,
         )  # fmt: skip
         bar.note(f"{sum(map(len, written))} texts written, {work.seconds:.0f} s of the run used")
-        bar, began = StageBar("read"), work.seconds
+        bar = StageBar("read")
         found, counts = list[Lesson](), dict[str, Any]()
         for kind, parts in (("written", written), ("read", to_read(places.read))):
             taught = read_texts(self.teacher, kind, parts, work, bar, until=READING * self.end)  # type: ignore[arg-type]
             found += self._to_lessons(kind, taught)  # type: ignore[arg-type]
             counts[kind] = len(taught)
             bar.note(f"{len(taught)} texts {kind} and taught, {work.seconds:.0f} s of the run used")
-        work.decide("seconds a text read", lambda: (work.seconds - began) / max(1, len(found)))
         own = f" and {OWN} of its own in each of {settings.rounds} rounds" if settings.rounds else ""
         return found, counts | {"own": own}
 
@@ -191,7 +190,7 @@ class _Run:
         training = Training(self.student, settings.rate, settings.seed, judge)
         training.learn_from(lessons, 0)
         training.open(work.checkpoint)
-        own = settings.rounds * OWN * OWN_TIMES * work.decide("seconds a text read", float)
+        own = settings.rounds * OWN * OWN_SHARE * work.seconds / max(1, len(lessons))
         left = self.end - work.seconds - reserve - own
         steps = work.decide("steps", lambda: settings.steps or training.fitting_steps(left))
         bar = StageBar("train")

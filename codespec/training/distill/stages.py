@@ -53,8 +53,8 @@ def prepare_places(
     fills_in: bool,
     more: Iterable[tuple[str, str, str, str]] = (),
 ) -> Places:
-    """All places of a run: kept in the work folder, or chosen now. `more` are places gathered elsewhere: those are
-    written at first, up to half of all, but for those in files that are held out.
+    """All places of a run: kept in the work folder, or chosen now. `more` are places gathered elsewhere: every other
+    one is such a place, as long as there are some, but for those in files that are held out.
     """
     names = ("written", "read", "judge-here", "judge-elsewhere", "here", "elsewhere")
     files = [folder / f"places-{name}.jsonl.gz" for name in names]
@@ -69,10 +69,11 @@ def prepare_places(
             there = choose(other.learned, number // REHEARSED, turn + 1)
             return _mix(choose(own.learned, number - len(there), turn), there)
 
-        gathered = _gathered(list(map(Place._make, more)), own.held_out, int(MOST_GATHERED * count), seed)
+        held = [*own.held_out, *other.held_out]
+        gathered = _gathered(list(map(Place._make, more)), held, int(MOST_GATHERED * count), seed)
         here, elsewhere = choose(own.held_out, 2 * HERE, 4), choose(other.held_out, 2 * ELSEWHERE, 5)
         found = (
-            [*gathered, *mixed(count - len(gathered), 0)],
+            _in_turn(gathered, mixed(count - len(gathered), 0)),
             mixed(READ_TIMES * count, 2),
             *(here[::2], elsewhere[::2]),
             *(here[1::2], elsewhere[1::2]),
@@ -145,6 +146,13 @@ def _gathered(places: Sequence[Place], held_out: Sequence[Document], most: int, 
     learned = [place for place in places if not is_held(place.path)]
     order = np.random.default_rng([seed, 11]).permutation(len(learned))
     return [learned[number] for number in order[:most]]
+
+
+def _in_turn(gathered: Sequence[Place], chosen: Sequence[Place]) -> list[Place]:
+    """One of each while there are both: what the clock lets be written is of both kinds too."""
+    both = [place for pair in zip(gathered, chosen, strict=False) for place in pair]
+    count = min(len(gathered), len(chosen))
+    return [*both, *gathered[count:], *chosen[count:]]
 
 
 def _mix(own: Sequence[Place], other: Sequence[Place]) -> list[Place]:

@@ -53,7 +53,7 @@ def run_head(args: argparse.Namespace, work: WorkFolder) -> bool:
 def _texts(args: argparse.Namespace, work: WorkFolder) -> list[DistillationExample]:
     """What the target wrote, if it is named or there, and as much of the corpus as is asked for, mixed by the seed.
 
-    A file's texts stay together: the last ones are held out, and nothing else of their files is to be learned from.
+    A file's texts stay together: the last ones are held out, and of one of their files at most others are learned.
     """
     file = args.examples or work.find_distill_data()
     written = read_examples(file) if args.examples or not args.read or file.is_file() else []

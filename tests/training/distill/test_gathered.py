@@ -42,12 +42,14 @@ def test_they_are_half_of_the_texts_at_most_and_never_in_a_held_out_file(
 ) -> None:
     held = [Document("shop", "src/held.py", "python", documents[0].text)]
     paths = ("src/held.py", "held.py", "deep/shop/src/held.py", "src/other_held.py", "a.py", "b.py", "c.py")
-    gathered = [(path, "x = ", "", path) for path in paths]
-    own, general = Split(documents, held), Split(documents, documents)
+    elsewhere = Document("kept", "kept/general.py", "python", documents[0].text)
+    gathered = [(path, "x = ", "", path) for path in (*paths, "kept/general.py")]
+    own, general = Split(documents, held), Split(documents, [elsewhere])
     made = prepare_places(tmp_path, lambda: own, lambda: general, 6, seed=0, fills_in=True, more=gathered)
-    taken = [place.path for place in made.written[:3]]
+    taken = [place.path for place in made.written[::2]]
     assert len(made.written) == 6 and len(set(taken) & set(paths[3:])) == 3
-    assert not {place.path for place in made.written[3:]} & set(paths)
+    assert "kept/general.py" not in taken
+    assert not {place.path for place in made.written[1::2]} & set(paths), "one of each, so that time takes of both"
 
 
 def test_the_places_that_choose_the_weights_do_not_measure_them(tmp_path: Path, documents: list[Document]) -> None:
