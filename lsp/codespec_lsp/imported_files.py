@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from codespec.bounded_json import parse_json
 from codespec.ignore_files import repository_of
 from codespec_lsp.documents import Document, path_of, split_uri
 from codespec_lsp.exclusions import PATIENCE, Exclusions, Rules
@@ -140,7 +141,7 @@ class ImportedFiles:
                     line = await process.stdout.readline()
                 if not line:
                     return  # it broke down over this file
-                self._outlines[file] = json.loads(line)
+                self._outlines[file] = parse_json(line)
         except (OSError, ValueError, TimeoutError):
             return  # what was not read stays empty, or is read with the next look
         finally:

@@ -14,6 +14,7 @@ import tree_sitter
 from codespec_grammars import find_language
 from codespec_grammars.registry import Grammar, load_grammar
 
+from codespec.bounded_json import parse_json
 from codespec.regular_file import read_regular
 from codespec_lsp.outlines import outline
 
@@ -23,7 +24,7 @@ MOST_BYTES = 128 << 10  # of a file
 def main() -> None:
     """Reads paths to the end of the input, and answers each at once."""
     for line in sys.stdin:
-        sys.stdout.write(json.dumps(read_outline(Path(json.loads(line)))) + "\n")
+        sys.stdout.write(json.dumps(read_outline(Path(parse_json(line.encode())))) + "\n")
         sys.stdout.flush()
 
 
