@@ -164,7 +164,7 @@ def _snippet_ids(
     if not snippets:
         return [], ()
     if template.separator_id is None:
-        return [], ("snippets are left out: the model's vocabulary has no file separator",)
+        return [], ("snippets are left out: no file separator is known that the model was taught",)
     names = [*(name for name, _ in snippets), path]
     heads = [_file_head(tokenizer, template.separator_id, name) for name in names]
     ids: list[int] = []

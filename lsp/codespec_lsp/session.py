@@ -187,7 +187,8 @@ class Session:
         await self.exclusions.refresh(self._concerned(request.document))
         reason = self.why_not(request.document)
         self.status.document(reason)
-        if reason or self._is_quiet(request):
+        empty = not (request.prompt.prefix or request.prompt.suffix)  # there is nothing to go on
+        if reason or empty or self._is_quiet(request):
             return []
         await self._look_at_imports(request.document)
         settings = self.settings

@@ -170,6 +170,20 @@ def test_pieces_of_other_files_come_along_and_stay() -> None:
     run(scenario())
 
 
+def test_an_empty_document_is_asked_nothing_about() -> None:
+    """A model that has no token for the beginning of a text can't go on from nothing, and would say so in red."""
+
+    async def scenario() -> None:
+        async with talking() as (client, fake):
+            fake.script = ["1"]
+            client.open("")
+            assert await client.texts(0, 0) == [] == await client.texts(0, 0, trigger=1) and not fake.asked
+            client.type(2, 0, 0, "x = ")
+            assert await client.texts(0, 4) == ["x = 1"]
+
+    run(scenario())
+
+
 def test_secrets_and_ignored_files_are_never_completed(tmp_path: Path) -> None:
     (tmp_path / ".gitignore").write_text("build/\n")
 

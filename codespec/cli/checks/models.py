@@ -77,7 +77,8 @@ def check_fill_in(target: ModelFacts) -> Finding:
         return warning(
             "fill-in", f"the text behind the cursor is not used ({reason})", "choose a target with FIM tokens"
         )
-    return well("fill-in", f"the target fills in ({template.family}, {template.order})")
+    others = "" if template.separator_id is not None else "; other files are left out, as it knows no separator"
+    return well("fill-in", f"the target fills in ({template.family}, {template.order}){others}")
 
 
 def check_together(target: ModelFacts, drafter: ModelFacts) -> Iterator[Finding]:
