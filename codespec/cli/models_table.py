@@ -13,9 +13,11 @@ from codespec.catalogue.disk import written
 from codespec.catalogue.entries import BYTES, Entry, Wheel, read_advice, read_catalogue
 from codespec.catalogue.pull import partly
 from codespec.catalogue.store import models_home, pulled
-from codespec.model_folders.machine import machine_memory
+from codespec.model_folders.machine import has_gpu, machine_memory
 
 _COLUMNS = ("name", "here", "download", "memory", "fits", "fim", "drafter", "licence")
+FREE = 0.75  # of the machine's memory: the catalogue names what must be free, and an editor is open beside it
+ON_PROCESSOR = 2e9  # parameters: a larger target is too slow for suggestions without a GPU
 _TO_THE_RIGHT = ("download", "memory")
 
 
@@ -30,8 +32,20 @@ def overview() -> dict[str, Any]:
         "home": str(models_home()),
         "memory": memory,
         "models": rows,
+        "best": best_for(memory, gpu=has_gpu()),
         "recommended": [{**asdict(advice), "licence": entries[advice.target].licence} for advice in read_advice()],
     }
+
+
+def best_for(memory: int | None, *, gpu: bool) -> str:
+    """The recommended target for a machine with so many bytes of memory; "" where none fits, or nobody knows."""
+    entries = read_catalogue()
+    fitting = [
+        advice.target
+        for advice in read_advice()
+        if advice.gigabytes * 1e9 <= FREE * (memory or 0) and (gpu or entries[advice.target].parameters <= ON_PROCESSOR)
+    ]
+    return fitting[-1] if fitting else ""
 
 
 def render(found: Mapping[str, Any]) -> list[str]:
@@ -41,11 +55,9 @@ def render(found: Mapping[str, Any]) -> list[str]:
     lines = [_line(cells, widths) for cells in table]
     machine = f"this machine has {written(found['memory'])} of memory; " if found["memory"] else ""
     lines += ["", f"{machine}models lie in {found['home']}", "", "the recommended pair by free memory:"]
-    fitting = [advice for advice in found["recommended"] if advice["gigabytes"] * 1e9 <= (found["memory"] or 0)]
-    best = max(fitting, key=lambda advice: advice["gigabytes"], default=None)
     for advice in found["recommended"]:
         drafter = "the drafter that ships" if advice["drafter"] == "own" else advice["drafter"]
-        here = "  <- for this machine" if advice == best else ""
+        here = "  <- for this machine" if advice["target"] == found["best"] else ""
         lines.append(f"{advice['gigabytes']:>5} GB  {advice['target']} with {drafter} ({advice['licence']}){here}")
     return [*lines, "", "get one: codespec models pull NAME"]
 

@@ -7,9 +7,11 @@ speculation and without, today and tomorrow.
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 PROCESSOR = Path("/proc/cpuinfo")
+GPU_DEVICE = Path("/dev/nvidiactl")
 CONTAINER_MEMORY = Path("/sys/fs/cgroup/memory.max")
 USUAL_CONTEXT = 2048  # tokens: the least context where memory is short, if the model takes them
 CONTEXT_UNIT = 512  # tokens: caches are allocated in multiples of it
@@ -27,6 +29,11 @@ def machine_memory() -> int | None:
         return min(whole, int(CONTAINER_MEMORY.read_text(encoding="ascii")))
     except (OSError, ValueError):  # no container, or one without a limit
         return whole
+
+
+def has_gpu() -> bool:
+    """Whether there is an NVIDIA GPU with its driver, as far as that is known without loading anything."""
+    return shutil.which("nvidia-smi") is not None or GPU_DEVICE.exists()
 
 
 def computes_bfloat16() -> bool:

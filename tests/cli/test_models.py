@@ -73,6 +73,7 @@ def test_the_table(command: Command, gguf: Path, converted: list[str]) -> None:
     assert rows["smollm2-135m"].split()[:4] == ["smollm2-135m", "-", "93", "MB"]
     assert "pulled" in rows["tiny"] and "not stated" in rows["tiny"]
     assert rows["codegemma-2b"].endswith("Gemma Terms of Use, asks for a login")
+    lines = [line.removesuffix("  <- for this machine") for line in lines]
     assert "    4 GB  qwen2.5-coder-1.5b with the drafter that ships (Apache-2.0)" in lines
     assert "   80 GB  qwen2.5-coder-32b with qwen2.5-coder-1.5b (Apache-2.0)" in lines
 
@@ -98,6 +99,26 @@ def test_what_fits(memory: float | None, fits: tuple[bool | None, ...], monkeypa
     rows = {row["name"]: row for row in models_table.overview()["models"]}
     assert tuple(rows[name]["fits"] for name in ("smollm2-135m", "deepseek-coder-6.7b", "qwen2.5-coder-7b")) == fits
     assert models_table.render(models_table.overview())
+
+
+@pytest.mark.parametrize(
+    ("memory", "gpu", "best"),
+    [
+        (None, True, ""),
+        (4e9, True, ""),
+        (5.4e9, False, "qwen2.5-coder-1.5b"),
+        (25e9, False, "qwen2.5-coder-1.5b"),
+        (25e9, True, "deepseek-coder-6.7b"),
+        (200e9, True, "qwen2.5-coder-32b"),
+    ],
+)
+def test_which_is_recommended(memory: float | None, gpu: bool, best: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three quarters of the memory count, and without a GPU a larger model is too slow."""
+    monkeypatch.setattr(models_table, "machine_memory", lambda: memory)
+    monkeypatch.setattr(models_table, "has_gpu", lambda: gpu)
+    found = models_table.overview()
+    marked = [line for line in models_table.render(found) if line.endswith("<- for this machine")]
+    assert found["best"] == best and [line.split()[2] for line in marked] == ([best] if best else [])
 
 
 def test_a_file_is_converted_at_once(command: Command, gguf: Path, home: Path, converted: list[str]) -> None:

@@ -11,12 +11,10 @@ export interface Row {
   readonly gated?: boolean;
 }
 
-const FREE = 0.75; // of the machine's memory: the catalogue names what must be free, and an editor is open beside it
-
 export interface Listing {
   readonly memory: number | null;
   readonly models: readonly Row[];
-  readonly recommended: readonly { readonly target: string; readonly gigabytes: number }[];
+  readonly best: string;
 }
 
 export interface Choice {
@@ -29,13 +27,13 @@ export interface Choice {
 /** What the program printed. Raises SyntaxError where that is no listing. */
 export function readListing(text: string): Listing {
   const found = JSON.parse(text) as Partial<Listing> | null;
-  if (!Array.isArray(found?.models) || !Array.isArray(found.recommended)) throw new SyntaxError("no list of models");
-  return { memory: found.memory ?? null, models: found.models, recommended: found.recommended };
+  if (!Array.isArray(found?.models)) throw new SyntaxError("no list of models");
+  return { memory: found.memory ?? null, models: found.models, best: found.best ?? "" };
 }
 
 /** Those that fit: the recommended one first, then those that are here, then the smaller before the larger. */
 export function choices(listing: Listing): Choice[] {
-  const best = recommended(listing);
+  const { best } = listing;
   const rank = ({ name, here, memory = 0 }: Row): number =>
     (name === best ? -2e15 : here === "pulled" ? -1e15 : 0) + memory;
   return listing.models
@@ -44,7 +42,7 @@ export function choices(listing: Listing): Choice[] {
     .map((row) => ({
       model: row.name,
       label: row.name === best ? `$(star-full) ${row.name}` : row.name,
-      description: row.name === best ? "recommended for this much memory" : "",
+      description: row.name === best ? "recommended for this machine" : "",
       detail: detailOf(row),
     }));
 }
@@ -72,13 +70,6 @@ export function size(bytes: number): string {
     : bytes >= 1e9
       ? `${(bytes / 1e9).toFixed(1)} GB`
       : `${Math.round(bytes / 1e6)} MB`;
-}
-
-/** The pair for the most memory that may be free here; "" where that is less than any asks for, or nobody knows. */
-function recommended({ memory, recommended, models }: Listing): string {
-  const fitting = recommended.filter(({ gigabytes }) => memory !== null && gigabytes * 1e9 <= FREE * memory);
-  const [best] = [...fitting].sort((a, b) => b.gigabytes - a.gigabytes);
-  return models.find(({ name, fits }) => name === best?.target && fits !== false)?.name ?? "";
 }
 
 function detailOf({ here, download = 0, memory = 0, licence, gated }: Row): string {
