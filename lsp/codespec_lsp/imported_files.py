@@ -128,7 +128,10 @@ class ImportedFiles:
     async def _read(self, files: Sequence[File]) -> None:
         """Has a process of its own read the files. One that takes too long ends with it, and counts as empty."""
         command = (sys.executable, "-P", "-m", "codespec_lsp.outline_reader")  # -P: nothing of the open folder is run
-        process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL)
+        try:
+            process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL)
+        except OSError:  # there are too many, or too many files are open: the next look tries again
+            return
         assert process.stdin is not None and process.stdout is not None
         try:
             process.stdin.write("".join(json.dumps(file.meant) + "\n" for file in files).encode())
