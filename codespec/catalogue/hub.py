@@ -6,6 +6,7 @@ and continued.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import re
@@ -16,11 +17,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from codespec.catalogue.disk import Say
-from codespec.catalogue.source import Fetched, Plan, check_complete, check_file, git_hash_of, is_wanted, sha256_of
+from codespec.catalogue.disk import Say, drop, is_own_file
+from codespec.catalogue.entries import ModelFile
+from codespec.catalogue.source import (
+    Fetched,
+    Plan,
+    check_complete,
+    check_file,
+    is_wanted,
+    is_whole,
+    partial_of,
+    sha256_of,
+)
 from codespec.errors import ModelError
 
-PARTIAL = ".incomplete"
 _HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
@@ -34,22 +44,34 @@ class HubFile:
 
 
 class HubSource:
-    """A repository of the hub."""
+    """A repository of the hub, or one file of it; `room` is what the file takes when it is converted."""
 
-    def __init__(self, repository: str, name: str = "", licence: str = "", revision: str = "") -> None:
+    def __init__(
+        self,
+        repository: str,
+        name: str = "",
+        licence: str = "",
+        revision: str = "",
+        file: ModelFile | None = None,
+        room: int = 0,
+    ) -> None:
         self.repository = repository
         self.name = name or repository
-        self._licence, self._revision = licence, revision
+        self._licence, self._revision, self._file, self._room = licence, revision, file, room
 
     def plan(self) -> Plan:
         """The size of the wanted files. Raises ModelError in one sentence if the hub can't be asked."""
         licence = self._licence or _licence(self._info)
-        return Plan(f"{self.repository}@{self._info.sha}", licence, sum(file.size for file in self._files))
+        size = sum(file.size for file in self._files)
+        return Plan(f"{self.repository}@{self._info.sha}", licence, size, self._room)
 
     def fetch(self, folder: Path, say: Say) -> Fetched:
         """Downloads what is missing in the folder and checks every file."""
         for file in self._files:
             _fetch_file(self.repository, self._info.sha, file, folder)
+        if self._file:
+            say(f"{self.name}: {self._file.name} has the hash that the catalogue pins")
+            return Fetched(self._file.name, {self._file.name: self._file.sha256})
         say(f"{self.name}: all files have the hashes that the hub states")
         return Fetched("", {file.name: sha256_of(folder / file.name) for file in self._files})
 
@@ -60,6 +82,8 @@ class HubSource:
 
     @cached_property
     def _files(self) -> list[HubFile]:
+        if self._file:
+            return [HubFile(self._file.name, self._file.bytes, self._file.sha256)]
         siblings = self._info.siblings or []
         check_complete([sibling.rfilename for sibling in siblings], self.repository)
         return [_hub_file(sibling, self.repository) for sibling in siblings if is_wanted(sibling.rfilename)]
@@ -93,9 +117,11 @@ def _hub_file(sibling: Any, repository: str) -> HubFile:
 def _fetch_file(repository: str, commit: str, file: HubFile, folder: Path) -> None:
     """Downloads and checks one file, unless an earlier attempt did."""
     place = folder / file.name
-    if place.exists() and (sha256_of(place) if len(file.hash) == 64 else git_hash_of(place)) == file.hash:
+    if is_whole(place, file.hash):
         return
-    partial = folder / f"{file.name}.{file.hash[:16]}{PARTIAL}"
+    partial = partial_of(folder, file.name, file.hash)
+    if not is_own_file(partial):
+        drop(partial)
     with in_words(repository) as client:
         _download(client, repository, commit, file, partial)
     check_file(partial, file.hash, f"{file.name} of {repository}")
@@ -147,6 +173,8 @@ def in_words(repository: str) -> Iterator[Any]:
             "when it does, and what has arrived is kept."
         ) from error
     except (OSError, ValueError) as error:
+        if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):  # pull names the place and the mend
+            raise
         raise ModelError(
             f"{repository} did not arrive whole ({_first_line(error)}): pull again, and what has arrived is kept."
         ) from error

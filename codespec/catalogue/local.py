@@ -10,7 +10,7 @@ import re
 import shutil
 from pathlib import Path
 
-from codespec.catalogue.disk import Say
+from codespec.catalogue.disk import Say, drop
 from codespec.catalogue.source import Fetched, Plan, check_complete, is_wanted, sha256_of
 from codespec.errors import ConfigError, ModelError
 
@@ -81,7 +81,7 @@ class FolderSource:
 
 def take(file: Path, place: Path) -> None:
     """A copy of a file; what an earlier attempt left is replaced."""
-    place.unlink(missing_ok=True)
+    drop(place)
     shutil.copyfile(file, place)
 
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,36 +17,69 @@ from pathlib import Path
 from codespec.bounded_json import read_json_file
 from codespec.catalogue.arriving import Tell, watched
 from codespec.catalogue.conversion_cache import SOURCE, converted_home
-from codespec.catalogue.disk import Say, check_disk, folder_size, locked, written
-from codespec.catalogue.entries import Wheel, find_entry
+from codespec.catalogue.disk import (
+    NoRoom,
+    Say,
+    check_disk,
+    drop,
+    folder_size,
+    is_own_file,
+    is_own_folder,
+    locked,
+    make_own_folder,
+    written,
+)
+from codespec.catalogue.entries import Entry, Hub, Index, find_entry
 from codespec.catalogue.hub import HubSource
 from codespec.catalogue.local import FileSource, FolderSource
 from codespec.catalogue.source import Fetched, Plan, Source
 from codespec.catalogue.store import Pulled, folder_name, folder_of, models_home, name_of, pulled, read_pulled
-from codespec.catalogue.wheel import WheelSource
+from codespec.catalogue.wheel import IndexSource, converted_size
 from codespec.errors import ConfigError, ModelError
 
 _RESERVED = ("starter", "none", "own", "auto")  # words that mean something else where a model is named
 
+HUB, INDEX, ANY = "hub", "index", "any"  # which sources of a catalogue model are asked
+_PLACES = {HUB: "the hub", INDEX: "the package index"}
 
-def find_source(wanted: str, name: str = "") -> Source:
-    """What NAME, HUB_ID, FILE.gguf or FOLDER means. ConfigError or ModelError if it means nothing."""
+
+def find_sources(wanted: str, name: str = "", where: str = ANY) -> tuple[Source, ...]:
+    """The sources of what NAME, HUB_ID, FILE.gguf or FOLDER means, at least one, in the order in which they are tried;
+    `where` limits a catalogue model to its HUB or its INDEX. Raises ConfigError or ModelError if there is none.
+    """
+    entry = None if looks_like_path(wanted) else find_entry(wanted)
+    if entry is None or name:
+        if where != ANY:
+            raise ConfigError(f"--source is for models of the catalogue: {wanted} has one source.")
+        return (_single_source(wanted, name),)
+    kinds = {ANY: (Hub, Index), HUB: (Hub,), INDEX: (Index,)}[where]
+    sources = tuple(_catalogue_source(entry, each) for each in entry.sources if isinstance(each, kinds))
+    if not sources:
+        other = _PLACES[INDEX if where == HUB else HUB]
+        raise ConfigError(f"{entry.name} is not on {_PLACES[where]}: leave out --source, and {other} is asked.")
+    return sources
+
+
+def _catalogue_source(entry: Entry, source: Hub | Index) -> Source:
+    if isinstance(source, Index):
+        assert entry.file is not None  # the catalogue has a file for every index
+        return IndexSource(entry, source, entry.file)
+    room = converted_size(entry) if entry.file else 0
+    return HubSource(source.id, entry.name, entry.licence, source.revision, entry.file, room)
+
+
+def _single_source(wanted: str, name: str) -> Source:
     if looks_like_path(wanted):
         return _local_source(Path(wanted).expanduser(), name)
     if name:
         raise ConfigError(f"--name is for files and folders: {wanted} is known by its own name.")
-    entry = find_entry(wanted)
-    if entry is None:
-        if "/" not in wanted:
-            raise ConfigError(
-                f"{wanted!r} is not in the catalogue: give a name that `codespec models list` shows, a hub id "
-                "(owner/name), a file (./FILE.gguf) or a folder (./FOLDER)."
-            )
-        folder_name(wanted)
-        return HubSource(wanted)
-    if isinstance(entry.source, Wheel):
-        return WheelSource(entry, entry.source)
-    return HubSource(entry.source.id, entry.name, entry.licence, entry.source.revision)
+    if "/" not in wanted:
+        raise ConfigError(
+            f"{wanted!r} is not in the catalogue: give a name that `codespec models list` shows, a hub id "
+            "(owner/name), a file (./FILE.gguf) or a folder (./FOLDER)."
+        )
+    folder_name(wanted)
+    return HubSource(wanted)
 
 
 def looks_like_path(wanted: str) -> bool:
@@ -70,29 +102,48 @@ def _local_source(path: Path, name: str) -> Source:
     return source
 
 
-def pull(source: Source, say: Say, arrived: Tell | None = None) -> Pulled:
-    """The model, fetched unless it is there; `arrived` is told the percent meanwhile. ModelError in one sentence if it
-    cannot be had."""
-    with _in_words(source.name, "pulled"), alone(source.name, say):
-        there = read_pulled(source.name)
+def pull(sources: Sequence[Source], say: Say, arrived: Tell | None = None) -> Pulled:
+    """The model, fetched from the first of its sources that has it, unless it is here; `arrived` gets the percent
+    meanwhile. Raises ModelError in one sentence, the last source's, if none has it.
+    """
+    name = sources[0].name
+    with _in_words(name, "pulled"), alone(name, say):
+        there = read_pulled(name)
         if there:
-            _check_same(source, there)
+            _check_same(sources[0], there)
             say(f"{there.name} is there already ({written(there.bytes)})")
             return there
-        if folder_of(source.name).exists():
-            raise ModelError(f"{folder_of(source.name)} is in the way and no model that was pulled: move it elsewhere.")
-        plan = source.plan()
-        folder = part_of(source.name)
-        check_disk(folder, max(plan.size - folder_size(folder), 0) + plan.room, source.name)
-        say(f"{source.name}: {written(plan.size)} from {plan.label}")
-        folder.mkdir(parents=True, exist_ok=True)
+        if os.path.lexists(folder_of(name)):
+            raise ModelError(f"{folder_of(name)} is in the way and no model that was pulled: move it elsewhere.")
+        folder = part_of(name)
         try:
-            with watched(folder, plan.size, arrived) if arrived else nullcontext():
-                fetched = source.fetch(folder, say)
-            return _settle(folder, plan, source.name, fetched)
+            plan, fetched = _fetch_any(sources, folder, say, arrived)
+            return _settle(folder, plan, name, fetched)
         finally:
-            if folder.is_dir() and not any(folder.iterdir()):
+            if is_own_folder(folder) and not any(folder.iterdir()):
                 folder.rmdir()
+
+
+def _fetch_any(sources: Sequence[Source], folder: Path, say: Say, arrived: Tell | None) -> tuple[Plan, Fetched]:
+    """Tries the sources in order. A full disk is no source's fault and ends it."""
+    for source in sources[:-1]:
+        try:
+            return _fetch(source, folder, say, arrived)
+        except NoRoom:
+            raise
+        except ModelError as error:
+            say(f"{str(error).removesuffix('.')}; trying the next source")
+    return _fetch(sources[-1], folder, say, arrived)
+
+
+def _fetch(source: Source, folder: Path, say: Say, arrived: Tell | None) -> tuple[Plan, Fetched]:
+    plan = source.plan()
+    check_disk(folder, max(plan.size - folder_size(folder), 0) + plan.room, source.name)
+    make_own_folder(folder.parent)
+    make_own_folder(folder)
+    say(f"{source.name}: {written(plan.size)} from {plan.label}" + (f", {plan.note}" if plan.note else ""))
+    with watched(folder, plan.size, arrived) if arrived else nullcontext():
+        return plan, source.fetch(folder, say)
 
 
 def _check_same(source: Source, there: Pulled) -> None:
@@ -112,7 +163,9 @@ def _settle(folder: Path, plan: Plan, name: str, fetched: Fetched) -> Pulled:
     """Writes the manifest and moves the complete folder into the store, in one step."""
     for file in folder.iterdir():
         if file.name not in fetched.sha256:
-            shutil.rmtree(file) if file.is_dir() else file.unlink()
+            drop(file)
+        elif not is_own_file(file):
+            raise ModelError(f"{file} is not codespec's own file but a link: remove it and pull again.")
     manifest = Pulled(
         name=name,
         source=plan.label,
@@ -132,19 +185,19 @@ def remove(name: str, say: Say) -> int:
     entry = find_entry(name)
     name = entry.name if entry else name
     part = part_of(name)
-    if read_pulled(name) is None and not part.is_dir():
+    if read_pulled(name) is None and not os.path.lexists(part):
         raise ModelError(f"{name} has not been pulled: {_what_is_there()}.")
     with _in_words(name, "removed"), alone(name, say):
         there = read_pulled(name)
         gone = folders_of(there) if there else []
         freed = sum(_freed(folder) for folder in [*gone, part])
-        shutil.rmtree(part, ignore_errors=True)
+        drop(part)
         # Each goes out of sight first, so that no half of it is ever taken for the whole.
         for folder in gone:
             if folder == folder_of(name):
-                part.parent.mkdir(parents=True, exist_ok=True)
+                make_own_folder(part.parent)
                 os.rename(folder, part)
-                shutil.rmtree(part)
+                drop(part)
             else:
                 _remove_converted(folder)
         return freed
@@ -156,10 +209,10 @@ def _remove_converted(folder: Path) -> None:
 
     part = folder.with_suffix(".part")
     with FileLock(folder.with_suffix(".lock")):
-        shutil.rmtree(part, ignore_errors=True)
+        drop(part)
         if folder.is_dir():
             os.rename(folder, part)
-            shutil.rmtree(part)
+            drop(part)
 
 
 def folders_of(model: Pulled) -> list[Path]:
@@ -214,8 +267,8 @@ def _in_words(name: str, what: str) -> Iterator[None]:
 
 def _freed(folder: Path) -> int:
     """Bytes of files that lie nowhere else."""
-    files = [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
-    return sum(file.stat().st_size for file in files if file.stat().st_nlink == 1)
+    files = [path for path in folder.rglob("*") if is_own_file(path)] if is_own_folder(folder) else []
+    return sum(file.stat().st_size for file in files)
 
 
 def _what_is_there() -> str:

@@ -15,10 +15,11 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Protocol
 
-from codespec.catalogue.disk import Say
+from codespec.catalogue.disk import Say, is_own_file
 from codespec.catalogue.store import MANIFEST
 from codespec.errors import ModelError
 
+PARTIAL = ".incomplete"
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,120}")
 _WEIGHTS = "model*.safetensors"
 _WANTED = (_WEIGHTS, "*.json", "*.jinja", "LICEN[CS]E*", "NOTICE*", "README.md", "USE_POLICY*")
@@ -34,12 +35,14 @@ class Plan:
     licence  as the source states it; "" where it does not
     size     bytes to download or to copy
     room     bytes of disk beside them: what is unpacked or converted
+    note     a clause for the user about the source; "": nothing
     """
 
     label: str
     licence: str
     size: int
     room: int = 0
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,7 @@ class Fetched:
 
 
 class Source(Protocol):
-    """Where one model comes from."""
+    """One place that a model comes from."""
 
     @property
     def name(self) -> str:
@@ -88,6 +91,16 @@ def _why_no_weights(files: Collection[str]) -> str:
     if any(file.lower().endswith(".gguf") for file in files):
         return "it holds GGUF files; download the one you want and run `codespec models pull FILE.gguf`"
     return "it holds no model*.safetensors; choose a model in the Hugging Face layout"
+
+
+def partial_of(folder: Path, name: str, digest: str) -> Path:
+    """Where a file lies until it is whole. Every source of the same file continues what another has begun."""
+    return folder / f"{name}.{digest[:16]}{PARTIAL}"
+
+
+def is_whole(file: Path, digest: str) -> bool:
+    """Whether a file of our own is there with this SHA-256 (or, with 40 digits, git hash)."""
+    return is_own_file(file) and (sha256_of(file) if len(digest) == 64 else git_hash_of(file)) == digest
 
 
 def sha256_of(file: Path) -> str:

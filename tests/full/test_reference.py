@@ -11,7 +11,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from codespec.catalogue.pull import find_source, pull
+from codespec.catalogue.pull import find_sources, pull
 from codespec.engine.engine import Engine
 from codespec.model_folders.choice import REFERENCE
 from codespec.model_folders.find import find_folder
@@ -26,7 +26,7 @@ TOKENS = 48
 
 @pytest.fixture(scope="module")
 def requests() -> list[CompletionRequest]:
-    pull(find_source(REFERENCE), print)
+    pull(find_sources(REFERENCE), print)
     return read_requests(TOKENS)
 
 
