@@ -16,7 +16,6 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from statistics import median
 from typing import Any
 
 import torch
@@ -31,7 +30,7 @@ FULL, HALF = 127, 63  # the largest weight: of 8 bits; of pairs whose sum fits i
 MOST_DEPTH = 66_000  # 255 · 127 · depth must fit into 32 bits
 COUNTS = (1, 2, 5, 16, 33, 64, 130)  # rows of the trial products
 SIZE, COPIES, TURNS = 1024, 4, 5  # of the timed product
-SLOW = 2.0  # times the time of a float32 product: then the kernel is one for reference
+SLOW = 10.0  # times the time of a float32 product: then the kernel is one for reference (they were 100 times slower)
 _BUCKETS = CallShape()
 _ZERO = torch.tensor(float(ZERO))  # a number would be made a tensor anew at each call
 
@@ -116,12 +115,11 @@ def choose_kernel() -> Choice:
     """The fastest kernel here that is right: with the full range of weights, else with half of it. ModelError if there
     is none.
     """
-    found = {most: [kernel for kernel in KERNELS if not find_fault(kernel, most)] for most in (FULL, HALF)}
-    allowed = SLOW * _seconds(_float_product())
-    for most, kernels in found.items():
-        timed = {kernel: _seconds(_product(kernel)) for kernel in kernels}
-        if timed and min(timed.values()) <= allowed:
-            return Choice(min(timed, key=timed.__getitem__), most)
+    for most in (FULL, HALF):
+        kernels = [kernel for kernel in KERNELS if not find_fault(kernel, most)]
+        plain, *taken = _seconds([_float_product(), *map(_product, kernels)])
+        if taken and min(taken) <= SLOW * plain:
+            return Choice(kernels[taken.index(min(taken))], most)
     faults = "; ".join(f"{kernel.name}: {find_fault(kernel, HALF) or 'slower than float32'}" for kernel in KERNELS)
     raise ModelError(f"int8 is not available on this processor ({faults}): use dtype bfloat16 or float32.")
 
@@ -161,10 +159,12 @@ def _float_product() -> list[Callable[[], object]]:
     return [lambda weight=weight: linear(rows, weight) for weight in weights]  # type: ignore[misc]
 
 
-def _seconds(calls: list[Callable[[], object]]) -> float:
-    taken = []
-    for turn in range(TURNS * len(calls)):
-        began = time.perf_counter()
-        calls[turn % len(calls)]()
-        taken.append(time.perf_counter() - began)
-    return median(taken[len(calls) :])
+def _seconds(products: list[list[Callable[[], object]]]) -> list[float]:
+    """The least time of each product, taken in turns so that a busy moment falls on all of them."""
+    taken: list[list[float]] = [[] for _ in products]
+    for turn in range(TURNS * COPIES):
+        for calls, times in zip(products, taken, strict=True):
+            began = time.perf_counter()
+            calls[turn % COPIES]()
+            times.append(time.perf_counter() - began)
+    return [min(times[COPIES:]) for times in taken]
