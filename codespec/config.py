@@ -23,7 +23,7 @@ PREFIX = "CODESPEC_"
 NO_SETTINGS = ("CODESPEC_PROMPTS", "CODESPEC_SERVE_TOKEN", "CODESPEC_TEST_CALLS")  # variables of ours that others read
 TABLES = ("serve",)  # of a file, for settings that are not the engine's; CODESPEC_SERVE_* are their variables
 CHOICES = {
-    "dtype": ("float32", "bfloat16", "float16"),
+    "dtype": ("float32", "bfloat16", "float16", "int8"),
     "drafter_dtype": ("float32", "bfloat16", "float16", "int8"),
     "mode": ("exact", "fast"),
     "proposers": ("chain", "prediction", "suffix", "head", "draft_model"),
@@ -60,14 +60,14 @@ class EngineConfig:
     """Settings of one engine.
 
     model           a name of the catalogue, or starter: target and drafter together, and the target's number format;
-                    "": smollm2-135m where it has been pulled, else the starter pair
+                    "": the recommended one (model_folders.recommend) if it has been pulled, else the starter pair
     target          a folder in the Hugging Face layout, a .gguf file, the name of a pulled model or a hub id
     drafter         the same; "none": no drafter
     head            the folder of an EAGLE-3 or DFlash head that was trained for the target; "none": no head
     device          auto, cpu or cuda: where the target runs
     drafter_device  the same for the drafter; or same: where the target runs
-    dtype           the target's number format: float32, bfloat16 or float16
-    drafter_dtype   the drafter's, or int8; with a drafter of your own, where only `dtype` is given, the same
+    dtype           the target's number format: float32, bfloat16, float16 or int8 (on a CPU; exact by integer sums)
+    drafter_dtype   the drafter's; with a drafter of your own, where only `dtype` is given, the same
     mode            exact: the same bits with and without speculation; fast: up to near-ties, as the drafter always is
     speculate       whether requests that do not say otherwise are drafted for
     proposers       chain (prediction, suffix, head, then draft_model), or one of them
@@ -123,8 +123,6 @@ class EngineConfig:
     target_shape: str = "own"
 
     def __post_init__(self) -> None:
-        if self.dtype == "int8":  # one input scale serves all rows of a batch
-            raise ConfigError("dtype = 'int8' would let neighbours change a target's choices: set it as drafter_dtype.")
         for name, allowed in CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise ConfigError(f"{name} = {getattr(self, name)!r} is not one of {', '.join(allowed)}.")

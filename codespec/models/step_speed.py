@@ -1,0 +1,78 @@
+"""`python -m codespec.models.step_speed`: measures what the products of one token of a 1.5 B model cost in int8 here,
+prints the milliseconds and keeps them.
+
+The weights are random and lie in several copies, so that they come from memory as in a model.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from math import inf
+
+import torch
+from torch import Tensor
+
+from codespec.errors import ModelError
+from codespec.model_folders.step_time import write_step
+from codespec.models.int8.kernels import FULL, choose_kernel
+from codespec.models.processor import processor
+
+LAYERS, COPIES = 28, 8
+LAYER = ((2048, 1536), (1536, 1536), (17920, 1536), (1536, 8960))  # out, in: attention's two, and the MLP's two
+HEAD = (151936, 1536)
+SECONDS, MOST_STEPS, WARM_UP = 1.5, 20, 2
+
+
+def main() -> int:
+    """Measures and keeps the result; returns 0, or 1 if it can't be kept."""
+    torch.set_num_threads(processor().cores)
+    try:
+        milliseconds = measure()
+    except ModelError as error:  # no kernel: that is a result too
+        print(error, file=sys.stderr)
+        milliseconds = inf
+    try:
+        write_step(milliseconds)
+    except OSError as error:
+        print(f"{error.filename} can't be written ({error.strerror})", file=sys.stderr)
+        return 1
+    print(f"{milliseconds:.1f}")
+    return 0
+
+
+def measure() -> float:
+    """Milliseconds of the fastest step: others are disturbed by what else runs. ModelError if no int8 kernel runs."""
+    chosen = choose_kernel()
+    kernel = chosen.kernel
+
+    def pack(shape: tuple[int, int]) -> object:
+        weight = torch.randint(-chosen.most, chosen.most + 1, shape, dtype=torch.int8)
+        return kernel.pack(weight, torch.ones(shape[0]))
+
+    def encode(width: int) -> Tensor:
+        return kernel.encode(torch.randint(-FULL, FULL + 1, (1, width)).float())
+
+    layers = [[pack(shape) for shape in LAYER] for _ in range(COPIES)]
+    rows = [encode(width) for _, width in LAYER]
+    head, last = pack(HEAD), encode(HEAD[1])
+
+    def step() -> float:
+        began = time.perf_counter()
+        for layer in range(LAYERS):
+            for row, matrix in zip(rows, layers[layer % COPIES], strict=True):
+                kernel.multiply(row, matrix)
+        kernel.multiply(last, head)
+        return time.perf_counter() - began
+
+    with torch.inference_mode():
+        for _ in range(WARM_UP):
+            step()
+        taken: list[float] = []
+        while not taken or (sum(taken) < SECONDS and len(taken) < MOST_STEPS):
+            taken.append(step())
+    return 1e3 * min(taken)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
