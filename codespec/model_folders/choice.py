@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from codespec.config import STARTER, EngineConfig, make_config, read_levels
 from codespec.errors import ConfigError
 from codespec.model_folders.machine import computes_bfloat16, has_gpu
 from codespec.model_folders.recommend import DEFAULTS, LARGER, SMALLER, recommend, takes_larger
+from codespec.model_folders.step_time import read_step
 
 STARTER_NAME = "starter"
 
@@ -179,6 +181,6 @@ def _fitting_format(dtype: str, device: str) -> str:
     out to be the processor.
     """
     on_gpu = device.startswith("cuda")
-    if dtype == "int8" and (on_gpu or (device == "auto" and has_gpu())):
-        dtype = "bfloat16"  # int8 is for processors
+    if dtype == "int8" and (on_gpu or (device == "auto" and has_gpu()) or read_step() == inf):
+        dtype = "bfloat16"  # int8 is for processors, and not for every one
     return dtype if dtype != "bfloat16" or on_gpu or computes_bfloat16() else ""

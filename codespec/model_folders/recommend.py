@@ -6,6 +6,7 @@ Knows the machine's memory, how fast it computes and the catalogue's advice; fet
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
 from codespec.catalogue.disk import written
 from codespec.catalogue.entries import read_advice, read_catalogue
@@ -47,7 +48,7 @@ def decide(memory: int | None, step: float | None, *, gpu: bool = False) -> Reco
         return Recommendation(SMALLER, f"the 1.5B model needs more than {written(memory)} of memory")
     if step is None:
         return Recommendation(SMALLER, "how fast this machine computes has not been measured yet")
-    if step == float("inf"):
+    if step == inf:
         return Recommendation(SMALLER, "int8 does not run on this processor")
     took = f"a token of the 1.5B model takes {step:.0f} ms here"
     return Recommendation(LARGER, took) if step <= SLOWEST else Recommendation(SMALLER, took)
