@@ -149,7 +149,7 @@ def find_config(model: str | None) -> EngineConfig:
         _fetch(entry)
     except ModelError as error:
         say(f"{str(error).removesuffix('.')}; this demo goes on with the small starter pair.")
-        return replace(EngineConfig(), model=STARTER_NAME)  # so that nobody offers again what just failed
+        return choose({"model": STARTER_NAME}).config
     return choose({"model": entry.name}).config
 
 

@@ -20,6 +20,7 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(step_speed, "LAYER", ((64, 48), (48, 48), (96, 48), (48, 48)))
     monkeypatch.setattr(step_speed, "HEAD", (128, 48))
     monkeypatch.setattr(step_speed, "SECONDS", 0.01)
+    monkeypatch.setattr(step_speed, "_is_busy", lambda: False)
 
 
 def test_the_result_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
@@ -34,6 +35,14 @@ def test_no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(step_speed, "choose_kernel", none)
     assert step_speed.main() == 0 and read_step() == inf
+
+
+def test_a_busy_machine_is_not_slow_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_speed, "_is_busy", lambda: True)
+    monkeypatch.setattr(step_speed, "measure", lambda: 300.0)
+    assert step_speed.main() == 1 and read_step() is None
+    monkeypatch.setattr(step_speed, "measure", lambda: 30.0)
+    assert step_speed.main() == 0 and read_step() == 30.0
 
 
 def test_no_room(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
