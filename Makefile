@@ -16,7 +16,7 @@ endif
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
 
-demo: $(READY) ## complete real code, show who wrote what and the speed-up (pulls a model, 93 MB, once; CODESPEC_MODEL=starter: none)
+demo: $(READY) ## complete real code, show who wrote what and the speed-up (pulls a model once, 491 MB or 1.1 GB; CODESPEC_MODEL=smollm2-135m: 93 MB, =starter: none)
 	@$(BIN)/python -m codespec.cli.demo
 
 serve: $(READY) ## the daemon in the foreground, on 127.0.0.1:8765

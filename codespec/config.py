@@ -60,7 +60,7 @@ class EngineConfig:
     """Settings of one engine.
 
     model           a name of the catalogue, or starter: target and drafter together, and the target's number format;
-                    "": smollm2-135m where it has been pulled, else the starter pair
+                    "": the recommended one (model_folders.recommend) if it has been pulled, else the starter pair
     target          a folder in the Hugging Face layout, a .gguf file, the name of a pulled model or a hub id
     drafter         the same; "none": no drafter
     head            the folder of an EAGLE-3 or DFlash head that was trained for the target; "none": no head

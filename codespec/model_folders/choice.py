@@ -1,5 +1,5 @@
 """Which target and drafter the settings mean: `model` chooses both, `target` and `drafter` one each, and nothing means
-the best pair on this machine.
+the best pair on this machine (see `recommend`).
 
 Knows how the three settings overrule each other, what is pulled and what the processor computes. Fetches nothing.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ from codespec.catalogue.entries import OWN_DRAFTER, Entry, find_entry, read_cata
 from codespec.catalogue.store import find_pulled
 from codespec.config import STARTER, EngineConfig, make_config, read_levels
 from codespec.errors import ConfigError
-from codespec.model_folders.machine import computes_bfloat16
+from codespec.model_folders.machine import computes_bfloat16, has_gpu
+from codespec.model_folders.recommend import DEFAULTS, LARGER, SMALLER, recommend, takes_larger
+from codespec.model_folders.step_time import read_step
 
-STARTER_NAME, REFERENCE = "starter", "smollm2-135m"
+STARTER_NAME = "starter"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +62,31 @@ def choose(flags: Mapping[str, Any], file: Path | None = None, environment: Mapp
         return Choice(_with_pair(values, name), f"named by {place}")
     if "target" in values:
         return Choice(make_config(values), "target and drafter are named one by one")
-    if default_model() == STARTER_NAME:
-        return Choice(make_config(values), f"{REFERENCE} has not been pulled")
-    return Choice(_with_pair(values, default_model()), "the default, since it has been pulled")
+    name, recommended = default_model(), recommend().model
+    if name == STARTER_NAME:
+        return Choice(make_config(values), f"{recommended} has not been pulled")
+    why = "it has been pulled" if name == recommended else f"{recommended} has not been pulled"
+    return Choice(_with_pair(values, name), f"the default, since {why}")
 
 
 def default_model() -> str:
-    """The model where nothing is chosen: the reference pair if it has been pulled, else the starter pair."""
-    return REFERENCE if find_pulled(REFERENCE) else STARTER_NAME
+    """The model where nothing is chosen: the recommended one if it has been pulled, else another default model that
+    has been, else the starter pair.
+    """
+    return next((name for name in (recommend().model, *DEFAULTS) if find_pulled(name)), STARTER_NAME)
+
+
+def default_depends_on_speed() -> bool:
+    """Whether both larger default models are here and the memory takes either, so that the speed chooses."""
+    return all(find_pulled(name) for name in (LARGER, SMALLER)) and takes_larger()
+
+
+def named_model(
+    flags: Mapping[str, Any], file: Path | None = None, environment: Mapping[str, str] | None = None
+) -> str:
+    """The model or the target that the settings name, pulled or not; "" if they name none."""
+    values, _ = _merge(flags, file, environment)
+    return str(values.get("model") or values.get("target") or "")
 
 
 def named_pair(name: str) -> NamedPair:
@@ -87,7 +107,7 @@ def known_names() -> list[str]:
 
 def offer(config: EngineConfig) -> Entry | None:
     """The model to suggest pulling, where the starter pair runs only because nothing better is here; else None."""
-    return find_entry(REFERENCE) if not config.model and config.target == EngineConfig().target else None
+    return find_entry(recommend().model) if not config.model and config.target == EngineConfig().target else None
 
 
 def offer_note(config: EngineConfig) -> str:
@@ -134,8 +154,9 @@ def _with_pair(values: Mapping[str, Any], name: str) -> EngineConfig:
     found = {**values, "model": model_name(name)}
     if "target" not in values:
         found["target"] = _on_this_machine(pair.target)
-        if pair.dtype and _computes(pair.dtype, found.get("device", "cpu")):
-            found.setdefault("dtype", pair.dtype)
+        dtype = _fitting_format(pair.dtype, found.get("device", "cpu"))
+        if dtype:
+            found.setdefault("dtype", dtype)
     if "drafter" not in values:
         found["drafter"] = _on_this_machine(pair.drafter)
     return make_config(found)
@@ -155,6 +176,11 @@ def _on_this_machine(name: str) -> str:
     return name
 
 
-def _computes(dtype: str, device: str) -> bool:
-    """Whether a recommended number format is fast where the target runs; `auto` may turn out to be the processor."""
-    return dtype != "bfloat16" or device.startswith("cuda") or computes_bfloat16()
+def _fitting_format(dtype: str, device: str) -> str:
+    """The recommended number format, or another that is fast where the target runs; "": the default. `auto` may turn
+    out to be the processor.
+    """
+    on_gpu = device.startswith("cuda")
+    if dtype == "int8" and (on_gpu or (device == "auto" and has_gpu()) or read_step() == inf):
+        dtype = "bfloat16"  # int8 is for processors, and not for every one
+    return dtype if dtype != "bfloat16" or on_gpu or computes_bfloat16() else ""

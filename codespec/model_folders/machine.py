@@ -1,4 +1,5 @@
-"""What this machine offers a model: its memory, whether it computes bfloat16, and how many tokens of context fit.
+"""What this machine offers a model: its memory, its processor, whether that computes bfloat16, and how many tokens of
+context fit.
 
 The drafter and the memory that is free at the moment have no part in the context: a document's prompt is the same with
 speculation and without, today and tomorrow.
@@ -7,6 +8,7 @@ speculation and without, today and tomorrow.
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 from pathlib import Path
 
@@ -43,6 +45,20 @@ def computes_bfloat16() -> bool:
     except OSError:
         return False
     return "avx512_bf16" in flags or "amx_bf16" in flags
+
+
+def processor_key() -> str:
+    """Names the processor and how many of its logical cores this process may use, for measurements that are kept."""
+    fields: dict[str, str] = {}
+    try:
+        for line in PROCESSOR.read_text(encoding="utf-8", errors="replace").splitlines():
+            key, _, value = line.partition(":")
+            fields.setdefault(key.strip(), value.strip())
+    except OSError:
+        pass  # another system
+    known = [fields[key] for key in ("model name", "cpu family", "model", "stepping", "CPU part") if key in fields]
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return f"{' '.join(known) or platform.processor() or platform.machine()}, {usable} cores"
 
 
 def choose_context(setting: int, longest: int, token_bytes: int, batch: int, room: int) -> int:

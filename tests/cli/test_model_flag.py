@@ -11,12 +11,15 @@ import pytest
 from codespec.catalogue.entries import Entry, find_entry
 from codespec.catalogue.store import folder_of
 from codespec.model_folders import find
+from codespec.model_folders.choice import pull_command
+from codespec.model_folders.recommend import recommend
 from tests.cli.conftest import Command, Models
 from tests.cli.doctors import Look, fixture_look, lines_of  # noqa: F401
 from tests.cli.processes import run
 from tests.server.test_process import daemon
 
-NOTE = "codespec: the small starter pair answers; `codespec models pull smollm2-135m` (93 MB) brings a real one\n"
+RECOMMENDED = recommend().model
+NOTE = f"codespec: the small starter pair answers; {pull_command(RECOMMENDED)} brings a real one\n"
 COMMANDS = ("complete {source}:1:1", "serve", "check", "bench policy", "bench decode", "bench serve", "bench typing")
 
 
@@ -119,7 +122,7 @@ def test_the_doctor_says_which_model_and_why(
 
     found = look()
     assert found["settings"] == "ok: defaults, variables and flags"
-    assert found["model"] == "ok: starter, since smollm2-135m has not been pulled; " + NOTE[10:].strip()
+    assert found["model"] == f"ok: starter, since {RECOMMENDED} has not been pulled; " + NOTE[10:].strip()
     assert look("--model", "starter")["model"] == "ok: starter, named by the command line"
     own_file.write_text('model = "starter"\n')
     found = look()
@@ -132,7 +135,9 @@ def test_the_doctor_says_which_model_and_why(
     monkeypatch.delenv("CODESPEC_MODEL")
     own_file.unlink()
     pull("smollm2-135m", models.target)
-    assert look()["model"] == "ok: smollm2-135m, the default, since it has been pulled"
+    assert look()["model"] == f"ok: smollm2-135m, the default, since {RECOMMENDED} has not been pulled"
+    pull(RECOMMENDED, models.target)
+    assert look()["model"] == f"ok: {RECOMMENDED}, the default, since it has been pulled"
 
 
 def test_the_daemon_says_it_in_its_log_and_to_whoever_asks(own_file: Path) -> None:
@@ -141,7 +146,7 @@ def test_the_daemon_says_it_in_its_log_and_to_whoever_asks(own_file: Path) -> No
         served.until_ready()
         told = json.loads(served.ask("GET", "/health")[1])
         assert NOTE[10:].strip() in told["notes"]
-        assert (told["model"], told["offer"]["model"], told["target"]) == ("", "smollm2-135m", "codespec-starter")
+        assert (told["model"], told["offer"]["model"], told["target"]) == ("", RECOMMENDED, "codespec-starter")
         assert told["offer"]["bytes"] > 9e7
         code, _, err = served.end(15)
         assert code == 0 and err.count(NOTE) == 1

@@ -18,7 +18,10 @@ from codespec.catalogue.source import Source
 from codespec.catalogue.store import Pulled, folder_of
 from codespec.cli import models_table
 from codespec.errors import ConfigError
+from codespec.model_folders import recommend
 from codespec.model_folders.choice import pull_command, resolve
+from codespec.model_folders.recommend import LARGER, SMALLER
+from codespec.model_folders.step_time import write_step
 from tests.cli.conftest import Command
 from tests.cli.processes import run
 from tests.cli.test_light import HEAVY
@@ -74,7 +77,7 @@ def test_the_table(command: Command, gguf: Path, converted: list[str]) -> None:
     assert "pulled" in rows["tiny"] and "not stated" in rows["tiny"]
     assert rows["codegemma-2b"].endswith("Gemma Terms of Use, asks for a login")
     lines = [line.removesuffix("  <- for this machine") for line in lines]
-    assert "    4 GB  qwen2.5-coder-1.5b with the drafter that ships (Apache-2.0)" in lines
+    assert "    4 GB  qwen2.5-coder-1.5b-instruct with the drafter that ships (Apache-2.0)" in lines
     assert "   80 GB  qwen2.5-coder-32b with qwen2.5-coder-1.5b (Apache-2.0)" in lines
 
 
@@ -85,7 +88,7 @@ def test_as_json(command: Command, home: Path) -> None:
     (home / ".part" / "seed-coder-8b" / "config.json").write_text("{}")
     found = json.loads(command("models", "list", "--json").out)
     rows = {row["name"]: row for row in found["models"]}
-    assert found["home"] == str(home) and len(found["recommended"]) == 6
+    assert found["home"] == str(home) and len(found["recommended"]) == 7
     assert rows["seed-coder-8b"]["here"] == rows["owner/name"]["here"] == "partly"
     assert rows["smollm2-135m"]["here"] == "" and rows["smollm2-135m"]["fim"] is True
     assert rows["qwen2.5-coder-7b"]["source"] == "Qwen/Qwen2.5-Coder-7B"
@@ -101,24 +104,46 @@ def test_what_fits(memory: float | None, fits: tuple[bool | None, ...], monkeypa
     assert models_table.render(models_table.overview())
 
 
-@pytest.mark.parametrize(
-    ("memory", "gpu", "best"),
-    [
-        (None, True, ""),
-        (4e9, True, ""),
-        (5.4e9, False, "qwen2.5-coder-1.5b"),
-        (25e9, False, "qwen2.5-coder-1.5b"),
-        (25e9, True, "deepseek-coder-6.7b"),
-        (200e9, True, "qwen2.5-coder-32b"),
-    ],
-)
-def test_which_is_recommended(memory: float | None, gpu: bool, best: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three quarters of the memory count, and without a GPU a larger model is too slow."""
-    monkeypatch.setattr(models_table, "machine_memory", lambda: memory)
+@pytest.mark.parametrize(("gpu", "best"), [(False, "qwen2.5-coder-0.5b-instruct"), (True, "deepseek-coder-6.7b")])
+def test_which_is_recommended(gpu: bool, best: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the rule of `recommend`, which has tests of its own."""
+    monkeypatch.setattr(recommend, "machine_memory", lambda: 25_000_000_000)
     monkeypatch.setattr(models_table, "has_gpu", lambda: gpu)
     found = models_table.overview()
-    marked = [line for line in models_table.render(found) if line.endswith("<- for this machine")]
-    assert found["best"] == best and [line.split()[2] for line in marked] == ([best] if best else [])
+    lines = models_table.render(found)
+    marked = [line.split()[2] for line in lines if line.endswith("<- for this machine")]
+    assert found["best"] == best and marked == [best]
+    assert f"for this machine: {best}, since {found['why']}" in lines
+
+
+def test_whose_packaging_it_is(command: Command) -> None:
+    lines = command("models", "list").out.splitlines()
+    said = "qwen2.5-coder-1.5b-instruct on the package index: packed by third parties; the file is Qwen's own, by its "
+    assert said + "SHA-256" in lines
+    assert "smollm2-135m on the package index: packed by third parties; the file's SHA-256 is pinned here" in lines
+
+
+@pytest.mark.parametrize(
+    ("name", "step", "advice"),
+    [
+        (SMALLER, 30.0, f"{LARGER} suits this machine better, since a token of the 1.5B model takes 30 ms here"),
+        (LARGER, 60.0, f"{SMALLER} suits this machine better, since a token of the 1.5B model takes 60 ms here"),
+        (LARGER, 30.0, ""),
+        ("smollm2-135m", 30.0, ""),
+    ],
+)
+def test_a_pull_says_which_suits_the_machine(
+    name: str, step: float, advice: str, command: Command, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recommend, "machine_memory", lambda: 25_000_000_000)
+    write_step(step)
+    done = command("models", "pull", name)
+    assert done.code == 0 and asked == [name]
+    assert (advice in done.err) if advice else "suits" not in done.err
+
+
+def test_a_source_is_chosen(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    command("models", "pull", "smollm2-135m", "--source", "hub").check_mistake("smollm2-135m is not on the hub: ")
 
 
 def test_a_file_is_converted_at_once(command: Command, gguf: Path, home: Path, converted: list[str]) -> None:

@@ -13,8 +13,8 @@ from transformers import AutoModelForCausalLM
 
 from codespec.catalogue.pull import find_sources, pull
 from codespec.engine.engine import Engine
-from codespec.model_folders.choice import REFERENCE
 from codespec.model_folders.find import find_folder
+from codespec.model_folders.recommend import SMALLEST as REFERENCE
 from codespec.types import CompletionRequest
 from tests.full.on_off import BATCH, complete, equal, read_requests, total
 from tests.full.report import write_report

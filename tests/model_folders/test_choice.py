@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,22 @@ from codespec.catalogue.entries import read_catalogue
 from codespec.catalogue.store import folder_of
 from codespec.config import EngineConfig
 from codespec.errors import ConfigError
-from codespec.model_folders import choice
-from codespec.model_folders.choice import choose, offer, offer_note, resolve
+from codespec.model_folders import choice, recommend
+from codespec.model_folders.choice import (
+    choose,
+    default_depends_on_speed,
+    default_model,
+    named_model,
+    offer,
+    offer_note,
+    resolve,
+)
+from codespec.model_folders.step_time import write_step
 
 OWN = EngineConfig()
 TARGET, DRAFTER = OWN.target, OWN.drafter
 REFERENCE, LARGE, SMALL = "smollm2-135m", "qwen2.5-coder-7b", "qwen2.5-coder-0.5b"
+BETTER, BEST = "qwen2.5-coder-0.5b-instruct", "qwen2.5-coder-1.5b-instruct"
 Pull = Callable[..., None]
 
 
@@ -40,6 +51,13 @@ def pull(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pull:
 @pytest.fixture(autouse=True)
 def with_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choice, "computes_bfloat16", lambda: True)
+
+
+@pytest.fixture(autouse=True)
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine whose memory takes every default model, and whose speed was never measured."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(recommend, "machine_memory", lambda: 16_000_000_000)
 
 
 def names(config: EngineConfig) -> tuple[str, str]:
@@ -109,14 +127,55 @@ def test_who_overrules_whom(
     assert names(levels(tmp_path, file, environment, flags)) == expected
 
 
-def test_the_default_is_the_reference_model_once_it_is_pulled(pull: Pull) -> None:
+@pytest.mark.parametrize(
+    ("here", "step", "default"),
+    [
+        ((), None, "starter"),
+        ((REFERENCE,), None, REFERENCE),
+        ((REFERENCE, BETTER), None, BETTER),
+        ((REFERENCE, BEST), None, BEST),
+        ((BETTER, BEST), None, BETTER),
+        ((BETTER, BEST), 40.0, BEST),
+        ((BETTER, BEST), 50.0, BETTER),
+        ((REFERENCE, BETTER), 40.0, BETTER),
+        ((LARGE, SMALL), 40.0, "starter"),
+    ],
+    ids=str,
+)
+def test_the_default(here: tuple[str, ...], step: float | None, default: str, pull: Pull) -> None:
+    pull(*here)
+    if step is not None:
+        write_step(step)
+    assert default_model() == default
+
+
+def test_why_it_is_the_default(pull: Pull) -> None:
     before = choose({}, environment={})
     assert names(before.config) == (TARGET, DRAFTER) and before.config.model == ""
-    assert before.why == "smollm2-135m has not been pulled"
+    assert before.why == f"{BETTER} has not been pulled"
     pull(REFERENCE)
+    smaller = choose({}, environment={})
+    assert smaller.config.model == REFERENCE and smaller.why == f"the default, since {BETTER} has not been pulled"
+    pull(BETTER)
     after = choose({}, environment={})
-    assert names(after.config) == (REFERENCE, DRAFTER) and after.config.model == REFERENCE
+    assert names(after.config) == (BETTER, DRAFTER) and after.config.model == BETTER
     assert after.why == "the default, since it has been pulled"
+
+
+def test_when_the_speed_chooses(pull: Pull, monkeypatch: pytest.MonkeyPatch) -> None:
+    pull(BETTER)
+    assert not default_depends_on_speed()
+    pull(BEST)
+    assert default_depends_on_speed()
+    monkeypatch.setattr(recommend, "machine_memory", lambda: 4_000_000_000)
+    assert not default_depends_on_speed()
+
+
+def test_the_model_that_is_named() -> None:
+    assert named_model({"model": None}, environment={}) == ""
+    assert named_model({"model": None}, environment={"CODESPEC_MODEL": REFERENCE}) == REFERENCE
+    assert named_model({"model": BEST}, environment={"CODESPEC_TARGET": "t"}) == BEST
+    assert named_model({"target": "t"}, environment={"CODESPEC_MODEL": REFERENCE}) == "t"
 
 
 @pytest.mark.parametrize(
@@ -155,6 +214,8 @@ def test_a_model_that_was_pulled_from_elsewhere_gets_a_drafter_that_fits_any(pul
     [
         ({}, ("float32", "float32")),
         ({"model": REFERENCE}, ("bfloat16", "float32")),  # the drafter that codespec ships is fastest in float32
+        ({"model": BETTER}, ("int8", "float32")),
+        ({"model": BETTER, "dtype": "bfloat16"}, ("bfloat16", "float32")),
         ({"model": LARGE}, ("bfloat16", "bfloat16")),
         ({"model": LARGE, "dtype": "float16"}, ("float16", "float16")),
         ({"model": LARGE, "drafter_dtype": "int8"}, ("bfloat16", "int8")),
@@ -165,8 +226,8 @@ def test_a_model_that_was_pulled_from_elsewhere_gets_a_drafter_that_fits_any(pul
 )
 def test_the_recommended_number_format(settings: dict[str, str], dtypes: tuple[str, str], pull: Pull) -> None:
     pull(LARGE, SMALL)
-    if settings.get("model") == REFERENCE:
-        pull(REFERENCE)
+    if settings.get("model") in (REFERENCE, BETTER):
+        pull(settings["model"])
     got = resolve(settings, environment={})
     assert (got.dtype, got.drafter_dtype) == dtypes
 
@@ -183,6 +244,22 @@ def test_a_number_format_that_the_processor_lacks_is_not_recommended(
     for device in ("cuda", "cuda:1"):
         assert resolve({"model": REFERENCE, "device": device}, environment={}).dtype == "bfloat16"
     assert resolve({"model": REFERENCE, "dtype": "bfloat16"}, environment={}).dtype == "bfloat16"
+
+
+def test_int8_is_for_processors_that_multiply_it(pull: Pull, monkeypatch: pytest.MonkeyPatch) -> None:
+    pull(BETTER)
+    monkeypatch.setattr(choice, "has_gpu", lambda: False)
+
+    def dtype(**flags: str) -> str:
+        return resolve({"model": BETTER, **flags}, environment={}).dtype
+
+    assert dtype() == dtype(device="auto") == "int8" and dtype(device="cuda") == "bfloat16"
+    monkeypatch.setattr(choice, "has_gpu", lambda: True)
+    assert dtype() == "int8" and dtype(device="auto") == "bfloat16"
+    write_step(inf)
+    assert dtype() == "bfloat16"
+    monkeypatch.setattr(choice, "computes_bfloat16", lambda: False)
+    assert dtype() == "float32"
 
 
 def test_a_name_that_is_unknown(pull: Pull) -> None:
@@ -212,9 +289,13 @@ def test_a_model_or_its_drafter_that_is_not_pulled(pull: Pull) -> None:
 def test_what_is_offered_and_when(pull: Pull) -> None:
     alone = resolve({}, environment={})
     offered = offer(alone)
-    assert offered is not None and offered.name == REFERENCE
+    assert offered is not None and offered.name == BETTER
     assert offer_note(alone) == (
-        "the small starter pair answers; `codespec models pull smollm2-135m` (93 MB) brings a real one"
+        f"the small starter pair answers; `codespec models pull {BETTER}` (491 MB) brings a real one"
+    )
+    write_step(30.0)
+    assert offer_note(alone) == (
+        f"the small starter pair answers; `codespec models pull {BEST}` (1.1 GB) brings a real one"
     )
     for chosen in ({"model": "starter"}, {"target": "t"}):
         assert offer(resolve(chosen, environment={})) is None and offer_note(resolve(chosen, environment={})) == ""

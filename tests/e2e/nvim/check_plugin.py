@@ -199,7 +199,9 @@ def test_a_better_model_is_told_of_once_and_pulled_when_the_user_says_so(
     program: str, project: Path, port: int
 ) -> None:
     offering = {"url": f"http://127.0.0.1:{port}", "daemonArguments": ["--model", ""]}  # whatever the environment says
-    told = "`codespec models pull smollm2-135m` (93 MB) brings a real one. `:CodespecPull` does it here."
+    told = (
+        "`codespec models pull qwen2.5-coder-0.5b-instruct` (491 MB) brings a real one. `:CodespecPull` does it here."
+    )
 
     def begin() -> Editor:
         editor = Editor(program, project / "home", options={"settings": offering})
@@ -214,19 +216,23 @@ def test_a_better_model_is_told_of_once_and_pulled_when_the_user_says_so(
     (before,) = daemons_at(port)
     editor.wait(lambda: "small starter pair answers" in editor.status()["message"], "the status says it too")
     editor.nvim.command("checkhealth codespec")
-    assert "`:CodespecPull` brings smollm2-135m in its place" in editor.text()
+    assert "`:CodespecPull` brings qwen2.5-coder-0.5b-instruct in its place" in editor.text()
     command = editor.lua("return require('codespec.offer').now().command")
-    assert command[1:] == ["-P", "-m", "codespec", "models", "pull", "smollm2-135m"]
+    assert command[1:] == ["-P", "-m", "codespec", "models", "pull", "qwen2.5-coder-0.5b-instruct"]
     editor.lua("require('codespec.offer').now().command = { 'sh', '-c', 'exit 1' }")
     editor.nvim.command("CodespecPull")
     editor.wait(
-        lambda: "smollm2-135m was not pulled: the terminal says why." in messages(editor), "it failed", limit=180
+        lambda: "qwen2.5-coder-0.5b-instruct was not pulled: the terminal says why." in messages(editor),
+        "it failed",
+        limit=180,
     )
     assert daemons_at(port) == [before], "which changes nothing"
     editor.lua("require('codespec.offer').now().command = { 'sh', '-c', 'echo pulled' }")
     editor.nvim.command("Codespec pull")
     editor.wait(
-        lambda: "smollm2-135m is here, and the daemon loads it." in messages(editor), "it was pulled", limit=180
+        lambda: "qwen2.5-coder-0.5b-instruct is here, and the daemon loads it." in messages(editor),
+        "it was pulled",
+        limit=180,
     )
     assert daemons_at(port) and before not in daemons_at(port), "another daemon has begun"
     editor.close()

@@ -222,13 +222,13 @@ export const scenarios = {
     await until("it has ended", () => ide.daemon.processes.length === 0);
     const window = await ide.openAt(place, offering);
     await window.type(place.key);
-    const question = toast(window, "Pull smollm2-135m (93 MB), a real model?");
+    const question = toast(window, "Pull qwen2.5-coder-0.5b-instruct (491 MB), a real model?");
     await question.waitFor({ timeout: 60_000 });
     assert.match((await window.wire.status()).message, /^The small starter pair answers: `codespec models pull/);
     await ide.shot(window, "offer");
     const [daemon] = ide.daemon.processes;
     await question.getByRole("button", { name: "Pull", exact: true }).click();
-    await toast(window, /smollm2-135m was not fetched \(.+\)/).waitFor({ timeout: 60_000 }); // there is no index
+    await toast(window, /qwen2\.5-coder-0\.5b-instruct was not fetched \(.+\)/).waitFor({ timeout: 60_000 }); // there is no index
     await ide.shot(window, "pull");
     assert.deepEqual(ide.daemon.processes, [daemon], "which changes nothing yet");
     await window.command("codespec: Restart the Daemon");

@@ -1,0 +1,78 @@
+"""What a token of a 1.5 B model in int8 costs on this machine, measured once by a process of its own and kept.
+
+Knows the record and how to start the measurement; loads no torch.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from math import inf, isfinite
+from pathlib import Path
+from typing import Any
+
+from codespec.catalogue.disk import Say
+from codespec.json_store import load, write
+from codespec.model_folders.machine import processor_key
+from codespec.user_folders import cache_folder
+
+MEASURE = (sys.executable, "-P", "-m", "codespec.models.step_speed")
+LONGEST = 120.0  # seconds, torch's start included
+MOST_RECORDS = 20
+
+
+def read_step() -> float | None:
+    """Milliseconds a token; infinite if int8 does not run here, None if it was never measured with this torch."""
+    return _read().get(_key())
+
+
+def write_step(milliseconds: float) -> None:
+    """Keeps a measurement for this processor and this torch. Raises OSError."""
+    records = {**_read(), _key(): milliseconds}
+    recent = dict(list(records.items())[-MOST_RECORDS:])
+    write(_file(), {key: value if isfinite(value) else None for key, value in recent.items()})
+
+
+def measure_step(say: Say) -> float | None:
+    """As `read_step`, after measuring if it was never measured; None if that is not possible, and then `say` gets the
+    reason. Takes some seconds.
+    """
+    known = read_step()
+    if known is not None or find_spec("torch") is None:
+        return known
+    say("measuring once how fast this machine computes a token (some seconds)")
+    try:
+        done = subprocess.run(
+            MEASURE, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
+            timeout=LONGEST, check=False,
+        )  # fmt: skip
+        failed = (done.stderr.strip().splitlines() or ["it says nothing"])[-1][:160] if done.returncode else ""
+    except (OSError, subprocess.SubprocessError) as error:
+        failed = str(error)[:160]
+    if failed:
+        say(f"the speed of this machine could not be measured ({failed})")
+    return read_step()
+
+
+def _read() -> dict[str, float]:
+    """All measurements; a file that can't be read counts as none, and the next measurement replaces it."""
+    return load(_file(), _convert, "the measured speed", "it is measured again", []) or {}
+
+
+def _convert(content: Mapping[str, Any]) -> dict[str, float]:
+    return {key: inf if value is None else float(value) for key, value in content.items()}
+
+
+def _file() -> Path:
+    return cache_folder() / "step_time.json"
+
+
+def _key() -> str:
+    try:
+        torch = version("torch")
+    except PackageNotFoundError:
+        torch = "none"
+    return f"{processor_key()}; torch {torch}"
