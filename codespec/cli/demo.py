@@ -71,7 +71,7 @@ def measure(engine: Engine, config: EngineConfig, places: Sequence[Site]) -> int
 
     from codespec.cli.demo_race import draft_lines, speed_lines, text_lines
 
-    say(f"loading the same for transformers; then {len(places)} texts are written by each in turn")
+    say(f"{len(places)} texts are written with and without speculation and, unless in int8, by transformers, in turn")
     runs = _race(_line_up(engine, config), engine, places)
     print("\n".join(speed_lines(runs)))
     print(f"on {processor().label}, {torch.get_num_threads()} thread(s), up to {TOKENS} tokens after the prompt")
