@@ -1,7 +1,8 @@
-"""Statistics of the benchmarks: percentiles, and bootstrap intervals of ratios. Knows numbers only."""
+"""Statistics of the benchmarks: percentiles, intervals of shares, bootstrap intervals of ratios. Knows numbers only."""
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
 from collections.abc import Callable, Sequence
@@ -10,6 +11,7 @@ from typing import TypeVar
 
 RESAMPLES = 1000
 SEED = 0
+Z95 = 1.959964  # standard deviations on each side of a 95 % interval
 PERCENTILES = (50, 95, 99)
 
 Sample = TypeVar("Sample")
@@ -33,6 +35,17 @@ def percentiles(values: Sequence[float]) -> dict[str, float]:
     ordered = sorted(values)
     ranks = {percent: max(0, -(-percent * len(ordered) // 100) - 1) for percent in PERCENTILES}
     return {f"p{percent}": ordered[rank] for percent, rank in ranks.items()} if ordered else {}
+
+
+def wilson_interval(right: int, count: int) -> tuple[float, float]:
+    """Wilson's 95 % interval of a share: `right` of `count` independent trials; from 0 to 1 without any."""
+    if not count:
+        return 0.0, 1.0
+    share, spread = right / count, Z95**2 / count
+    middle = (share + spread / 2) / (1 + spread)
+    half = Z95 * math.sqrt(share * (1 - share) / count + spread / (4 * count)) / (1 + spread)
+    low, high = max(0.0, middle - half), min(1.0, middle + half)
+    return (0.0 if right == 0 else low), (1.0 if right == count else high)
 
 
 def ratio_interval(above: Sequence[float], below: Sequence[float], *, seed: int = SEED) -> Interval | None:

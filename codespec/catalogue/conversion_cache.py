@@ -10,9 +10,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,6 +25,7 @@ from typing import Any
 from codespec.bounded_json import read_json_file
 from codespec.catalogue.disk import Say, locked
 from codespec.errors import ModelError
+from codespec.progress import StageBar
 from codespec.user_folders import cache_folder
 
 FORMAT = 1  # of converted folders: those of another format are converted again
@@ -29,6 +33,7 @@ SOURCE = "codespec_source"  # key in a converted folder's config.json: what its 
 SETTLED = 2.0  # seconds after which a file's time shows that nobody has written to it since
 START = (sys.executable, "-P", "-m")
 STARTUP, SLOWEST = 300.0, 2e6  # seconds a converter may take to start, and bytes a second it reads at least
+SHARE = re.compile(r"[01]\.\d{4}")
 MAX_INDEXED = 200  # files in the index
 
 
@@ -96,33 +101,48 @@ def _convert(conversion: Conversion, folder: Path, say: Say) -> None:
 
 
 def run_converter(conversion: Conversion, folder: Path) -> None:
-    """Runs the converter, which writes into `folder`. It exits with 2 and one sentence on stderr where it can't."""
+    """Runs the converter, which writes into `folder`, and shows a bar if it prints its progress as shares from 0 to 1.
+    It exits with 2 and one sentence on stderr where it can't convert.
+    """
     seconds = STARTUP + conversion.nbytes / SLOWEST
-    try:
-        done = subprocess.run(
-            [*START, conversion.module, *conversion.arguments, str(folder), conversion.digest],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            timeout=seconds,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
+    command = [*START, conversion.module, *conversion.arguments, str(folder), conversion.digest]
+    with tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True)
+        late = threading.Timer(seconds, process.kill)
+        late.start()
+        try:
+            _show_progress(process)
+            code = process.wait()
+        finally:
+            expired = not late.is_alive()
+            late.cancel()
+            process.kill()
+            process.wait()
+        errors.seek(0)
+        last = (errors.read().decode("utf-8", "replace").strip().splitlines() or [""])[-1]
+    if code == 2 and last:
+        raise ModelError(last)
+    if code < 0 and expired:
         raise ModelError(
             f"{conversion.failed} (it took longer than {seconds:.0f} s): take the model's folder in the Hugging Face "
             "layout."
-        ) from error
-    last = (done.stderr.strip().splitlines() or [""])[-1]
-    if done.returncode == 2 and last:
-        raise ModelError(last)
-    if done.returncode:
-        why = f"signal {-done.returncode}" if done.returncode < 0 else last[:160] or f"exit code {done.returncode}"
+        )
+    if code:
+        why = f"signal {-code}" if code < 0 else last[:160] or f"exit code {code}"
         raise ModelError(
             f"{conversion.failed} ({why}): check that memory is free, or take the model's folder in the Hugging Face "
             "layout."
         )
+
+
+def _show_progress(process: subprocess.Popen[str]) -> None:
+    """A bar of the shares that a converter prints, one a line; nothing for other lines."""
+    bar = StageBar("codespec: converting")
+    assert process.stdout is not None
+    with process.stdout as lines:
+        for line in lines:
+            if SHARE.fullmatch(line.strip()):
+                bar.update(float(line), "", ended=float(line) == 1.0)
 
 
 def _is_complete(folder: Path) -> bool:

@@ -43,7 +43,7 @@ def add_engine_options(parser: Parser, *, shape_flags: tuple[str, ...] = ("--tar
     rare("--drafter-device", help="the drafter's device (default same: the target's)")
     rare(
         "--drafter-dtype",
-        choices=CHOICES["dtype"],
+        choices=CHOICES["drafter_dtype"],
         help="the drafter's (default: the target's; float32 for the starter pair's)",
     )
     rare("--head", metavar="FOLDER", help="an EAGLE-3 or DFlash head that was trained for the target (default none)")

@@ -8,6 +8,7 @@ hold is the converters' business.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from math import inf
@@ -18,10 +19,15 @@ from codespec.catalogue.conversion_cache import SOURCE, Conversion, convert_once
 from codespec.catalogue.disk import Say
 from codespec.catalogue.store import MANIFEST
 from codespec.errors import ModelError
-from codespec.model_folders.weights import read_header
+from codespec.model_folders.model_config import INT8_GGUF, fits_int8
+from codespec.model_folders.weights import read_header, weight_files
 from codespec.text.control_tokens import read_json
 
+INT8_CONVERTER = "codespec.models.int8.convert"
+INT8_RECIPE = "int8 1"  # with another recipe, models are converted again
 GGUF_CONVERTER, ADAPTER_MERGER = "codespec.models.gguf.convert", "codespec.models.merge_adapter"
+# The setting as it stands in a header: its key, the type of a string, eight bytes of length, a short word.
+_GGUF_ARCHITECTURE = re.compile(rb"general\.architecture\x08\0\0\0.\0{7}([a-z0-9]+)", re.DOTALL)
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
 
@@ -43,6 +49,43 @@ def convert_gguf(file: Path, say: Say | None = None) -> Path:
             nbytes=file.stat().st_size,
         )
         return convert_once(conversion, say)
+
+
+def convert_to_int8(source: Path, say: Say | None = None) -> Path | None:
+    """The int8 folder of a GGUF file or of a folder with float weights, converted now if it never was; None if its
+    architecture is quantized while it is loaded instead. Raises ModelError in one sentence.
+    """
+    with _readable(source):
+        if not _fits_int8(source):
+            return None
+        files = weight_files(source) if source.is_dir() else [source]
+        texts = _text_files(source) if source.is_dir() else []
+        parts = [INT8_RECIPE, *(f"{file.name} {hash_once(file)}" for file in (*files, *texts))]
+        conversion = Conversion(
+            hashlib.sha256("\n".join(parts).encode()).hexdigest(),
+            INT8_CONVERTER,
+            (str(source.absolute()),),
+            progress=f"converting {source.name} to int8 (once)",
+            waiting="another process converts this model: waiting for it",
+            failed=f"{source} could not be converted to int8",
+            nbytes=sum(file.stat().st_size for file in files),
+        )
+        return convert_once(conversion, say)
+
+
+def _fits_int8(source: Path) -> bool:
+    if source.is_dir():
+        config = read_json(source / "config.json")
+        return fits_int8(config) and not int8_recipe(config)
+    with source.open("rb") as stream:
+        found = _GGUF_ARCHITECTURE.search(stream.read(1 << 16))
+    return found is not None and found[1].decode() in INT8_GGUF
+
+
+def int8_recipe(config: Any) -> str:
+    """By which recipe a folder's weights were made int8, by its config.json; "" for float weights."""
+    source = config.get(SOURCE)
+    return str(source.get("recipe", "")) if isinstance(source, dict) else ""
 
 
 def source_quantization(config: Any) -> str:

@@ -19,11 +19,13 @@ from codespec.model_folders.conversions import (
     base_model_name,
     check_adapter,
     convert_gguf,
+    convert_to_int8,
     is_adapter,
     is_gguf,
     merge_adapter,
 )  # fmt: skip
 
+ANY = "any"  # number format: whoever reads only the configuration and the tokenizer
 # What the engine needs of a hub repository; other formats of the same weights are not downloaded.
 _WANTED = ["*.json", "*.jinja", "model*.safetensors", ADAPTER_WEIGHTS]
 _HUB_ID = re.compile(r"[^./~\\:][^/\\:]*/[^/\\]+")
@@ -44,12 +46,27 @@ def check_models(config: EngineConfig) -> None:
             raise ModelError(f"{place} has no config.json: give a folder in the Hugging Face layout.")
 
 
-def find_folder(name: str) -> Path:
-    """The folder of a model. Raises ModelError in one sentence if there is none or the hub does not have it.
+def find_folder(name: str, dtype: str = ANY) -> Path:
+    """The folder of a model in a number format. Raises ModelError in one sentence if there is none or the hub does not
+    have it.
 
-    A GGUF file is converted once, which takes seconds to a minute. So is an adapter's folder, which is merged with its
-    model, and a model for which the catalogue has an adapter.
+    A GGUF file is converted once, which takes seconds to a minute: into int8 for that format and for ANY, where its
+    architecture allows it, else into float32. So is an adapter's folder, which is merged with its model, and a model
+    for which the catalogue has an adapter. A folder is converted for int8 only.
     """
+    local = find_local(name)
+    entry = find_entry(name)
+    adapted = (entry is not None and entry.adapter) or (local is not None and local.is_dir() and is_adapter(local))
+    if dtype in ("int8", ANY) and local is not None and local.is_file() and not adapted:
+        folder = convert_to_int8(local)
+        if folder is not None:
+            return folder
+    folder = _find_float(name)
+    return (convert_to_int8(folder) or folder) if dtype == "int8" else folder
+
+
+def _find_float(name: str) -> Path:
+    """The folder of a model with float weights."""
     folder = find_base_folder(name)
     if is_adapter(folder):
         return merge_adapter(find_base_folder(base_model_name(folder)), folder)

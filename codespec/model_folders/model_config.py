@@ -27,6 +27,11 @@ _RECURRENT_MODELS = (
 )  # fmt: skip
 _OWN_ATTENTION = ("bloom", "codegen", "gptj", "mpt")  # they ignore transformers' attention interface
 
+# Classes of one block: attention and a gated feed-forward, each behind a root-mean-square norm.
+INT8_CLASSES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
+INT8_GGUF = ("llama", "qwen2", "qwen3")  # the same in a GGUF file
+_CHOSEN_ROTARY = ("longrope", "dynamic")  # rotary embeddings whose frequencies follow from a request's length
+
 HARMLESS = 1 << 16  # sizes up to here are never refused: windows, chunks, positions
 _LAYERS = re.compile(r"(?:n|num)(?:_hidden)?_layers?|(?:num_)?(?:en|de)coder_layers")
 _EXPERTS = re.compile(r"(?:\w+_)?experts")
@@ -63,6 +68,15 @@ def why_unsuitable(config: Config) -> str:
     if kind in _OWN_ATTENTION:
         return f"{name} does not use transformers' attention interface: choose another architecture"
     return ""
+
+
+def fits_int8(config: Config) -> bool:
+    """Whether a model is converted to int8 as a whole (by `models.int8.recipe`); others are quantized when loaded."""
+    rotary = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    kind = rotary.get("rope_type") or rotary.get("type") or "default"
+    whole = all(part.get("partial_rotary_factor") in (None, 1.0) for part in (config, rotary))
+    silu = config.get("hidden_act") in ("silu", "swish")
+    return architecture(config) in INT8_CLASSES and silu and whole and kind not in _CHOSEN_ROTARY
 
 
 def context_length(config: Config) -> int | None:

@@ -100,8 +100,13 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def read_header(file: Path) -> list[Tensor]:
-    """The tensors of one file; ModelError unless they lie one behind the other, each as long as its shape says, to the
-    file's end.
+    """The tensors of one file; ModelError as in `read_layout`."""
+    return [tensor for _, tensor in read_layout(file)]
+
+
+def read_layout(file: Path) -> list[tuple[int, Tensor]]:
+    """The tensors of one file, each with the offset of its first byte. ModelError unless they follow each other without
+    gaps, each as long as its shape requires, up to the end of the file.
     """
     try:
         with open_regular(file) as stream:
@@ -123,7 +128,7 @@ def read_header(file: Path) -> list[Tensor]:
         at = end
     if size != 8 + length + at:
         raise ModelError(f"{file} is truncated or corrupt: fetch or export the model again.")
-    return [tensor for _, _, tensor in found]
+    return [(8 + length + start, tensor) for start, _, tensor in found]
 
 
 def _entry(name: str, entry: Any) -> tuple[int, int, Tensor]:

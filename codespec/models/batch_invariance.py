@@ -11,9 +11,11 @@ from random import Random
 import torch
 from torch import Tensor, nn
 
+from codespec.models.int8.linear import Int8Linear
+from codespec.models.int8.network import Int8Network
 from codespec.models.language_model import LanguageModel
 from codespec.models.lean import LeanNetwork
-from codespec.models.linear import tiled_linears
+from codespec.models.linear import TiledLinear
 from codespec.models.rows import Rows
 
 LENGTH, SAMPLED, LEAST_LENGTH = 640, 96, 64  # tokens of a text: on a first start, on a later one, and at least
@@ -65,9 +67,10 @@ def _affordable(model: LanguageModel, length: int) -> tuple[int, int]:
     length = min(length, model.spec.max_length, model.cache.capacity)
     if model.device.type != "cpu":
         return length, 0
-    layers = [layer for layer in tiled_linears(model.network) if layer.out_features != model.spec.vocab_size]
-    weights = sum(layer.nbytes // layer.dtype.itemsize for layer in layers)  # few rows go through the head
-    if isinstance(model.network, LeanNetwork) and model.tp_group is None:
+    layers = [layer for layer in model.network.modules() if isinstance(layer, TiledLinear | Int8Linear)]
+    matrices = [layer for layer in layers if layer.out_features != model.spec.vocab_size]
+    weights = sum(layer.out_features * layer.in_features for layer in matrices)  # few rows go through the head
+    if isinstance(model.network, LeanNetwork | Int8Network) and model.tp_group is None:
         blocks = len(model.network.blocks)
         most = blocks if length > SAMPLED else SAMPLED_LAYERS
         return length, max(1, min(most, int(OPERATIONS * blocks / (4 * LENGTH * max(1, weights)))))
@@ -76,13 +79,15 @@ def _affordable(model: LanguageModel, length: int) -> tuple[int, int]:
 
 @contextmanager
 def _shortened(model: LanguageModel, layers: int) -> Iterator[None]:
-    """The model with its first layers only and without its head, whose product is tried by itself; 0: unchanged."""
+    """The model with its first layers only and without a float head, whose product is tried by itself; 0: unchanged."""
     network, shapes = model.network, model.shapes
-    if not isinstance(network, LeanNetwork) or not 0 < layers < len(network.blocks):
+    if not isinstance(network, LeanNetwork | Int8Network) or not 0 < layers < len(network.blocks):
         yield
         return
     blocks, head = network.blocks, network.head
-    network.blocks, network.head = blocks[:layers], nn.Identity()
+    network.blocks = blocks[:layers]
+    if isinstance(network, LeanNetwork):
+        network.head = nn.Identity()
     model.shapes = {layer: shape for layer, shape in shapes.items() if layer < layers}
     try:
         yield

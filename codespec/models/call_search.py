@@ -24,6 +24,7 @@ from torch import Tensor
 from codespec.models.attention import ForwardContext, Heads, attend_group
 from codespec.models.batch_invariance import CHUNK, find_variance, tried_length
 from codespec.models.call_shape import FAST, KEY_BLOCK, CallShape
+from codespec.models.int8.linear import integer_kernels
 from codespec.models.language_model import LanguageModel
 from codespec.models.linear import TiledLinear, large_kinds, measure_least_rows, tiled_linears
 from codespec.models.span_groups import Group, Span
@@ -93,7 +94,9 @@ def find_calls(model: LanguageModel, chunk: int = CHUNK, seconds: float = SECOND
         return Finding(FAST, variance, kernel=True)
     kinds = {layer.kind for layer in tiled_linears(model.network)}
     counts = f"{trial.counts} of {len(COUNTS)} numbers of rows" if not products.rows else "whole tiles"
-    tried = f"{len(kinds)} kinds of products with {counts}, {len(model.heads)} of attention"
+    found = [f"{len(kinds)} kinds of products with {counts}"] if kinds else []
+    found += [f"integer products by {name}, which need no trial" for name in integer_kernels(model.network)]
+    tried = f"{', '.join(found)}, {len(model.heads)} of attention"
     calls = replace(products, queries=attention.queries, most_queries=attention.most_queries, sizes=attention.sizes)
     return Finding(calls, tried=tried)
 

@@ -54,7 +54,7 @@ class LeanBlock(nn.Module):
         self.size: int = self.attention.head_dim
         self.kv_heads = self.attention.k_proj.out_features // self.size
         self.heads = self.attention.q_proj.out_features // self.size
-        self.window = _window(self.attention)
+        self.window = attention_window(self.attention)
 
     def forward(self, rows: Tensor, fed: Tensor | None, cosine: Tensor, sine: Tensor) -> tuple[Tensor, Tensor]:
         """Takes and returns rows [N, hidden] and what is still to be added to them: the next norm takes the sum too.
@@ -80,10 +80,9 @@ class LeanNetwork(nn.Module):
 
     def __init__(self, network: Any, seam: Seam) -> None:
         super().__init__()
-        self.seam = seam
         self.config = network.config
         self.embed = network.model.embed_tokens
-        self.rotary = network.model.rotary_emb
+        self.angles = Angles(network.model.rotary_emb, seam)
         self.blocks = nn.ModuleList()
         for layer in network.model.layers:
             self.blocks.append(LeanBlock(layer))
@@ -93,13 +92,12 @@ class LeanNetwork(nn.Module):
         self.norm = Norm(network.model.norm)
         self.head = network.lm_head
         self.taps: Taps | None = None
-        self.angles: tuple[Tensor, ...] = ()  # by position: two lookups instead of ten small operations
 
     def forward(self, input_ids: Tensor, position_ids: Tensor, logits_to_keep: Tensor, use_cache: bool) -> Output:
         """ids and positions [1, N] -> logits of the kept rows."""
         rows: Tensor = self.embed(input_ids[0])
         fed: Tensor | None = None
-        cosine, sine = self._angles_at(rows, position_ids)
+        cosine, sine = self.angles.at(rows, position_ids)
         if rows.device.type == "cpu":  # a norm needs float32 anyway, and sums keep what bfloat16 would round away
             rows = rows.float()
         for number, block in enumerate(self.blocks):
@@ -109,16 +107,25 @@ class LeanNetwork(nn.Module):
         assert fed is not None
         return Output(self.head(self.norm.of_sum(rows[logits_to_keep], fed[logits_to_keep])[1])[None])
 
-    def _angles_at(self, rows: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """What `rotate` takes for positions [1, N], in the rows' dtype: looked up where the host knows them."""
+
+class Angles(nn.Module):
+    """What `rotate` takes, by position: two lookups instead of ten small operations, where the host knows positions."""
+
+    def __init__(self, rotary: Any, seam: Seam) -> None:
+        super().__init__()
+        self.rotary, self.seam = rotary, seam
+        self.known: tuple[Tensor, ...] = ()
+
+    def at(self, rows: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosine and sine [N, 1, size] of positions [1, N], in the rows' dtype."""
         assert self.seam.context is not None
         if self.seam.context.rows is not None:
             return make_angles(*(part[0, :, None] for part in self.rotary(rows, positions)))
         needed = int(positions.max()) + 1
-        if not self.angles or len(self.angles[0]) < needed:
+        if not self.known or len(self.known[0]) < needed:
             every = torch.arange(1 << (needed - 1).bit_length(), device=rows.device)[None]
-            self.angles = make_angles(*(part[0, :, None] for part in self.rotary(rows, every)))
-        cosine, sine = self.angles
+            self.known = make_angles(*(part[0, :, None] for part in self.rotary(rows, every)))
+        cosine, sine = self.known
         return cosine[positions[0]], sine[positions[0]]
 
 
@@ -155,7 +162,7 @@ def _is_known(layer: nn.Module) -> bool:
     return all({name for name, _ in part.named_children()} <= KNOWN[path] for path, part in parts.items())
 
 
-def _window(attention: Any) -> int | None:
+def attention_window(attention: Any) -> int | None:
     """The layer's window: Qwen's attention keeps it, Mistral's reads it from the configuration, Llama's has none."""
     holder = attention.config if type(attention).__name__ == "MistralAttention" else attention
     window: int | None = getattr(holder, "sliding_window", None)

@@ -1,15 +1,10 @@
-"""Linear layers for a CPU: weights packed once for its matrix kernels, or rounded to 8 bits for a drafter. Knows shapes
-and dtypes, no models.
+"""Linear layers for a CPU: weights packed once for its matrix kernels. Knows shapes and dtypes, no models.
 
 `TiledLinear` is called with the model's shape of call. torch's plain bfloat16 product repacks the weight at every call;
 the packed one (the op that Inductor's freezing emits) does not, and was measured 1.5-1.8 x faster. Where a processor
 has no packed product for a dtype, the plain one is called in the same shape, so that `exact` holds there too. A step
 reads every weight once, and with pages of 4 KB the processor looks up the address of each page anew, in a virtual
 machine twice over: matrices of a 0.5B model were read 4-10 % faster from pages of 2 MB (bench/LOG.md).
-
-`QuantizedLinear` rounds weights once, with a scale for each output, and inputs at every product, with one scale for all
-rows together. So a row's result depends on its neighbours (measured: by 8.6 %): a drafter may guess with that, a target
-must not choose with it. The product needs a processor that sums bytes without overflow (VNNI); `can_quantize` tries.
 """
 
 from __future__ import annotations
@@ -17,7 +12,6 @@ from __future__ import annotations
 import ctypes
 import sys
 import time
-import warnings
 from collections.abc import Collection, Sequence
 from statistics import median
 
@@ -38,7 +32,6 @@ CLEARLY = 0.95  # of the time: less would follow the noise
 DEPTH_UNIT = 32
 PAGE = 2 << 20
 ADVICE = (14, 25)  # MADV_HUGEPAGE: from now on; MADV_COLLAPSE (Linux 6.1): and what is there already, at once
-QUANTIZED_TOLERANCE = 0.02  # of the largest result
 
 
 class TiledLinear(nn.Module):
@@ -219,51 +212,3 @@ def ask_huge_pages(address: int, size: int) -> None:
         library = ctypes.CDLL(None)
         for advice in ADVICE:
             library.madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), advice)
-
-
-class QuantizedLinear(nn.Module):
-    """`nn.Linear` in 8 bits; float32 [*, in] -> [*, out]."""
-
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        super().__init__()
-        self.out_features, self.in_features = weight.shape
-        scales = (weight.abs().amax(dim=1) / 127.0).clamp(min=1e-9).double()
-        zeros = torch.zeros(self.out_features, dtype=torch.long)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # it is going to be removed; then `can_quantize` says so
-            rounded = torch.quantize_per_channel(weight.detach().contiguous(), scales, zeros, 0, torch.qint8)
-        self.packed = torch.ops.quantized.linear_prepack(rounded, bias)
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Products of every row with the rounded weight."""
-        rows = inputs.reshape(-1, self.in_features)
-        out: Tensor = torch.ops.quantized.linear_dynamic(rows, self.packed, False)
-        return out.reshape(*inputs.shape[:-1], self.out_features)
-
-
-def can_quantize() -> str:
-    """Tries a product whose sums overflow where bytes are summed in pairs; returns "" or what is wrong."""
-    generator = torch.Generator().manual_seed(0)
-    weight = torch.rand(32, 64, generator=generator) + 0.5
-    rows = torch.rand(3, 64, generator=generator) + 0.5
-    try:
-        got = QuantizedLinear(weight, None)(rows)
-    except (RuntimeError, AttributeError) as error:
-        return f"torch's 8-bit product is not usable ({str(error).splitlines()[0]})"
-    wanted = rows @ weight.T
-    if (got - wanted).abs().max() > QUANTIZED_TOLERANCE * wanted.abs().max():
-        return "torch's 8-bit product is wrong on this processor"
-    return ""
-
-
-def quantize_linears(model: nn.Module) -> int:
-    """Replaces every linear layer of a float32 model in place; returns how many."""
-    made: dict[int, QuantizedLinear] = {}
-    for parent in [module for module in model.modules() if module._modules]:
-        for name, child in list(parent._modules.items()):
-            if type(child) is nn.Linear or type(child) is Conv1D:
-                if id(child) not in made:
-                    weight = child.weight.t() if isinstance(child, Conv1D) else child.weight
-                    made[id(child)] = QuantizedLinear(weight, child.bias)
-                setattr(parent, name, made[id(child)])
-    return len(made)

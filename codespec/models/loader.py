@@ -26,9 +26,11 @@ from codespec.models.attention import NAME, Seam, register
 from codespec.models.call_shape import FAST, UNTRIED
 from codespec.models.cuda import invariant_linear
 from codespec.models.cuda.slot_attention import require_triton
+from codespec.models.int8.kernels import choose_kernel
+from codespec.models.int8.load import is_converted, load_network, quantize_linears
 from codespec.models.language_model import LanguageModel, ModelSpec, Steps
 from codespec.models.lean import make_lean
-from codespec.models.linear import can_pack, can_quantize, quantize_linears, tile_linears
+from codespec.models.linear import can_pack, tile_linears
 from codespec.models.memory_plan import demand_room, free_memory, weights_claim
 from codespec.models.model_check import (
     FAILURES,
@@ -63,7 +65,7 @@ def load_model(
     tp_group: TensorParallelGroup | None = None,
 ) -> LanguageModel:
     """Loads `name` (a local folder in the Hugging Face layout, or a hub id), enlarged if a shape is given; slots are
-    allocated later. `int8` is for drafters: float32 but for its products. With a `tp_group` it is this process's share.
+    allocated later. With a `tp_group` it is this process's share.
 
     Raises ModelError in one sentence for everything a user can meet: a missing or truncated folder, an architecture
     that fails the seam's check, an unknown dtype or device.
@@ -71,10 +73,14 @@ def load_model(
     if dtype not in DTYPES:
         raise ModelError(f"dtype {dtype!r} is not known: use one of {', '.join(DTYPES)}.")
     where = find_device(device)
-    folder = find_folder(name)
+    if dtype == "int8" and (where.type != "cpu" or tp_group is not None):
+        raise ModelError("int8 is for one process on a CPU: use dtype bfloat16.")
+    folder = find_folder(name, dtype if shape is None else "float32")
     _check_folder(folder)
     register()
     config = read_config(folder)
+    if is_converted(config.to_dict()):
+        return _load_int8(folder, config, name, exact)
     free = free_memory(where)
     if free is not None:
         count = shape.parameters if shape else _parameters(folder, config)
@@ -86,19 +92,14 @@ def load_model(
 
         localize(network, exact)
     tokenizer = _tokenizer(folder)
-    rows = network.config.get_text_config().vocab_size
-    if any(tokenizer.token_bytes[rows:]):
-        raise ModelError(
-            f"The tokenizer of {folder} has {tokenizer.vocab_size} tokens, its model only {rows}: use the files of one "
-            "and the same model."
-        )
+    _check_tokenizer(tokenizer, network.config.get_text_config().vocab_size, folder)
     model = wrap(
-        network, tokenizer, name, device=where, dtype=DTYPES[dtype], exact=exact, shape=shape, pack=dtype != "int8"
+        network, tokenizer, name, device=where, dtype=DTYPES[dtype], exact=exact, shape=shape, int8=dtype == "int8"
     )
     if tp_group is not None:
         model.spec = replace(model.spec, parameters=whole)
         model.tp_group = tp_group if tp_group.rank == 0 else None
-    return model if dtype != "int8" else _quantize(model)
+    return model
 
 
 def load_drafter(name: str, device: str, dtype: str) -> LanguageModel:
@@ -106,13 +107,36 @@ def load_drafter(name: str, device: str, dtype: str) -> LanguageModel:
     return load_model(name, device=device, dtype=dtype, exact=False)
 
 
-def _quantize(model: LanguageModel) -> LanguageModel:
-    problem = can_quantize() if model.device.type == "cpu" else "int8 products are for the CPU"
-    if problem:
-        raise ModelError(f"int8 is not available here: {problem}; use drafter dtype bfloat16.")
-    quantize_linears(model.network)
-    model.spec = replace(model.spec, dtype="int8", packed=True)
+def _load_int8(folder: Path, config: Any, name: str, exact: bool) -> LanguageModel:
+    """The model of a folder whose weights were converted to int8."""
+    choice, seam, tokenizer = choose_kernel(), Seam(), _tokenizer(folder)
+    network = load_network(folder, config, seam, choice)
+    text = config.get_text_config()
+    spec = ModelSpec(
+        name=name,
+        architecture=architecture(config.to_dict()),
+        parameters=network.parameter_count,
+        vocab_size=text.vocab_size,
+        max_length=getattr(text, "max_position_embeddings", None) or 2**31,
+        dtype="int8",
+        lean=True,
+        packed=True,
+        notes=choice.notes,
+    )
+    _check_tokenizer(tokenizer, text.vocab_size, folder)
+    model = LanguageModel(
+        network, seam, None, tokenizer, spec, device=torch.device("cpu"), dtype=torch.float32, exact=exact
+    )
+    check_seam(model, None)
     return model
+
+
+def _check_tokenizer(tokenizer: TextTokenizer, rows: int, folder: Path) -> None:
+    if any(tokenizer.token_bytes[rows:]):
+        raise ModelError(
+            f"The tokenizer of {folder} has {tokenizer.vocab_size} tokens, its model only {rows}: use the files of one "
+            "and the same model."
+        )
 
 
 def wrap(
@@ -125,13 +149,13 @@ def wrap(
     exact: bool,
     lean: bool = True,
     shape: Shape | None = None,
-    pack: bool = True,
+    int8: bool = False,
     steps: Steps | None = None,
 ) -> LanguageModel:
     """Puts a transformers model (loaded with our attention) behind the seam, packed and checked.
 
     `lean=False` keeps transformers' layers where the lean ones would be chosen; `shape` enlarges the model first;
-    `pack=False` leaves its products as they are; `steps` are those of the device unless given.
+    `int8` rounds its matrices; `steps` are those of the device unless given.
     """
     register()
     config: Any = network.config
@@ -141,17 +165,23 @@ def wrap(
     network.eval().requires_grad_(False).to(device)
     spec = _describe(network, name, dtype)
     check_windows(network, spec.max_length)
+    notes: tuple[str, ...] = ()
+    if int8:
+        choice = choose_kernel()
+        quantize_linears(network, choice)
+        spec, notes = replace(spec, dtype="int8"), choice.notes
     reference = reference_logits(network)
     seam = Seam()
     seam.attach(network)
     rotary = replace_rotary(network, seam)
-    slim = make_lean(network, seam) if lean and rotary is None else None
+    slim = make_lean(network, seam) if lean and rotary is None and not int8 else None
     running = slim if slim is not None else network
-    packed, notes = _pack(running, device, dtype, exact) if pack else (False, ())
+    packed, problems = _pack(running, device, dtype, exact)
+    notes += problems
     if shape is not None:
         spec = replace(spec, simulated=shape.name)
         notes = (*notes, SIMULATED.format(name=name, shape=shape.name))
-    spec = replace(spec, lean=slim is not None, packed=packed, notes=notes)
+    spec = replace(spec, lean=slim is not None, packed=packed or int8, notes=notes)
     model = LanguageModel(running, seam, rotary, tokenizer, spec, device=device, dtype=dtype, exact=exact, steps=steps)
     check_seam(model, reference)
     model.choosable = choosable
@@ -211,7 +241,7 @@ def find_device(device: str) -> torch.device:
 
 def model_facts(model: LanguageModel) -> dict[str, Any]:
     """What a report says of a model: its name and sizes, and a hash of its weights and tokenizer."""
-    folder = find_folder(model.spec.name)
+    folder = find_folder(model.spec.name, model.spec.dtype)
     digest = hashlib.sha256()
     for file in [*sorted(folder.glob("*.safetensors")), *sorted(folder.glob("tokenizer.*"))]:
         digest.update(file.read_bytes())

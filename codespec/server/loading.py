@@ -64,9 +64,9 @@ def loader(
 
     def load(progress: Progress) -> Loaded:
         progress.phase = "finding the models"
-        for name in (config.target, config.drafter):
+        for name, dtype in ((config.target, config.dtype), (config.drafter, config.drafter_dtype)):
             if name != "none":
-                find_folder(name)
+                find_folder(name, dtype)
         progress.phase = "loading the engine's packages"
         check_packages()
         from codespec.engine.load import build_engine

@@ -41,7 +41,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (f"complete {PLACE} --temperature warm", "--temperature: invalid float value: 'warm'"),
         (f"complete {PLACE} --shape round", "choose from 'auto', 'line', 'block', 'raw'"),
         (f"complete {PLACE} --dtype float8", "choose from 'float32', 'bfloat16', 'float16'"),
-        (f"complete {PLACE} --drafter-dtype int8", "choose from 'float32', 'bfloat16', 'float16'"),
+        (f"complete {PLACE} --drafter-dtype int4", "choose from 'float32', 'bfloat16', 'float16', 'int8'"),
         (f"complete {PLACE} --mode slow", "choose from 'exact', 'fast'"),
         (f"complete {PLACE} --proposers luck", "choose from 'chain', 'prediction', 'suffix', 'head', 'draft_model'"),
         ("check --bogus", "unrecognized arguments: --bogus; see `codespec check --help`."),

@@ -12,6 +12,7 @@ TITLES = {EXACT: "exact", FIRST_LINE: "first line", PASSED: "passes"}
 REQUESTS = {
     "editor": "as an editor requests it: ended by its shape, the last word before the cursor healed",
     "raw": "raw: ended by the target's own end tokens alone",
+    "infilling": "by HumanEval-Infilling's rules: not healed, one line ends with it, all else at an end token",
 }
 SIDES = {
     "left": "from the left only",
@@ -30,7 +31,7 @@ def report(found: Mapping[str, Any]) -> list[str]:
     lines += [f"{target['name']}: {note}" for target in targets for note in target["notes"]]
     lines += [found["note"]] if found["note"] else []
     lines += _execution(found["execution"]) if found["execution"] else []
-    lines += ["", *_table(targets)]
+    lines += ["", "right of all sites (share, 95 % Wilson interval in %)", *_table(targets)]
     for difference in found["differences"]:
         lines += ["", f"{targets[0]['name']} against {difference['other']}, 95 % intervals over resampled texts:"]
         lines += [
@@ -42,8 +43,8 @@ def report(found: Mapping[str, Any]) -> list[str]:
 
 
 def _target(target: Mapping[str, Any]) -> str:
-    size = f"{target['parameters'] / 1e6:.1f} M, {target['dtype']}, {target['sha256'][:8]}"
-    return f"{target['name']} ({size}): {SIDES[target['sides']]}"
+    parts = [f"{target['parameters'] / 1e6:.1f} M", target["dtype"], target["sha256"][:8]]
+    return f"{target['name']} ({', '.join(filter(None, parts))}): {SIDES[target['sides']]}"
 
 
 def _execution(execution: Mapping[str, Any]) -> list[str]:
@@ -83,7 +84,8 @@ def _rows(target: Mapping[str, Any]) -> list[tuple[str, str, Mapping[str, Any]]]
 def _share(counts: Mapping[str, Any], measure: str) -> str:
     if measure not in counts:
         return MISSING
-    return f"{counts[measure]} ({counts[measure] / counts['sites']:.0%})"
+    low, high = counts["intervals"][measure]
+    return f"{counts[measure]} ({counts[measure] / counts['sites']:.0%}, {100 * low:.0f}–{100 * high:.0f})"
 
 
 def _difference(values: Mapping[str, Any]) -> str:

@@ -12,7 +12,9 @@ from typing import Any, Literal
 
 from codespec import __version__
 from codespec.bench.quality.execution import Ended, Executor, TaskTest, demand_limits, read_tests
-from codespec.bench.quality.sites import PROJECT_KINDS, SEED, TASK_KINDS, GapSite, choose_sites
+from codespec.bench.quality.infilling_rules import cut, infilling_request, prompt_ids, stops
+from codespec.bench.quality.llama_server import LlamaServer
+from codespec.bench.quality.sites import PROJECT_KINDS, SEED, TASK_KINDS, GapSite, choose_sites, sample_sites
 from codespec.bench.quality.summary import Outcome, count_rows, differences
 from codespec.bench.results import commit_name
 from codespec.bench.sites import read_held_out_code
@@ -27,16 +29,19 @@ from codespec.models.loader import model_facts
 from codespec.models.processor import processor
 from codespec.progress import ProgressBar
 from codespec.text.fim import FimMissing, find_template
+from codespec.text.tokenizer import TextTokenizer
 from codespec.types import CompletionRequest
 
 GROUP = 4 * BATCH  # requests in the queue at once, so that the batch stays full
-RequestShape = Literal["editor", "raw"]
+RequestShape = Literal["editor", "raw", "infilling"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QualityBench:
     """The settings: the target of `config` and those to `compare` it with, on `each` sites for each problem and kind,
-    and at most `limit` problems and sites a language (0: all). `command` is the user's command line.
+    and at most `limit` problems and sites a language (0: all). Of these `sample` of each kind are drawn (0: all).
+    `formats` are further number formats of the target. `llama_server` is the address of one more contestant, which
+    needs the shape `infilling`. `command` is the user's command line.
     """
 
     config: EngineConfig
@@ -47,6 +52,9 @@ class QualityBench:
     seed: int = SEED
     each: int = 1
     limit: int = 0
+    sample: int = 0
+    formats: Sequence[str] = ()
+    llama_server: str = ""
     shape: RequestShape = "editor"
     left_only: bool = False
     execute: bool = False
@@ -84,19 +92,22 @@ def run_quality_bench(bench: QualityBench) -> dict[str, Any]:
     """All figures as plain JSON values. Progress goes to stderr. ConfigError, TrainingError or ModelError before
     anything is measured.
     """
-    names = [bench.config.target, *bench.compare]
-    if len(set(names)) < len(names):
-        raise ConfigError("--compare names a target twice: give different ones.")
-    for name in names:
-        find_folder(name)
+    server = _server(bench)
+    contestants = _contestants(bench)
     held_out = read_held_out_code(bench.held_out, bench.prompts)
     sites = choose_sites(held_out, _kinds(bench), seed=bench.seed, each=bench.each, limit=bench.limit)
+    if bench.sample:
+        sites = sample_sites(sites, bench.sample, bench.seed)
     judge = Judge(_tests(bench))
     execution = judge.check_answers(sites) if bench.execute else None
     targets, outcomes = [], []
-    for name, label in zip(names, labels(names), strict=True):
-        facts, found = _measure(bench, name, label, sites, judge)
+    for label, config in contestants.items():
+        facts, found = _measure(bench, config, label, sites, judge)
         targets.append({"name": label, **facts, "rows": count_rows(sites, found)})
+        outcomes.append(found)
+    if server is not None:
+        facts, found = _measure_server(bench, server, sites, judge, targets[0]["context"])
+        targets.append({**facts, "rows": count_rows(sites, found)})
         outcomes.append(found)
     return {
         **_conditions(bench, held_out),
@@ -119,27 +130,92 @@ def labels(names: Sequence[str]) -> list[str]:
 
 
 def request_for(bench: QualityBench, site: GapSite) -> CompletionRequest:
-    """The request of an editor at a site; or `raw`, with nothing that ends or heals the target's own tokens."""
+    """The request of an editor at a site; `raw`, with nothing that ends or heals the target's own tokens; or by the
+    published rules.
+    """
+    if bench.shape == "infilling":
+        return infilling_request(site, bench.left_only)
     request = replace(infill_request(site.gap, site.shape), language=site.gap.language, max_tokens=site.tokens)
     if bench.left_only:
         request = replace(request, suffix="")
     return replace(request, shape="raw", heal=False) if bench.shape == "raw" else request
 
 
+def _contestants(bench: QualityBench) -> dict[str, EngineConfig]:
+    """The configurations by label. ConfigError if two are the same, or a number format does not fit a target."""
+    names, config = [bench.config.target, *bench.compare], bench.config
+    if len(set(names)) < len(names):
+        raise ConfigError("--compare names a target twice: give different ones.")
+    formats = [config.dtype, *bench.formats]
+    if len(set(formats)) < len(formats):
+        raise ConfigError(f"--formats names a number format twice ({config.dtype} is the target's own): leave it out.")
+    for name in names:
+        find_folder(name)
+    short = labels(names)
+    if not bench.formats:
+        return {label: engine_settings(config, name) for name, label in zip(names, short, strict=True)}
+    own = {f"{short[0]} {dtype}": engine_settings(replace(config, dtype=dtype), names[0]) for dtype in formats}
+    others = zip(names[1:], short[1:], strict=True)
+    return own | {f"{label} {config.dtype}": engine_settings(config, name) for name, label in others}
+
+
+def _server(bench: QualityBench) -> LlamaServer | None:
+    if not bench.llama_server:
+        return None
+    if bench.shape != "infilling":
+        raise ConfigError("llama-server can't be asked as an editor asks: use --shape infilling with --llama-server.")
+    server = LlamaServer(bench.llama_server)
+    server.facts()  # before minutes are spent on the other contestants
+    return server
+
+
+def _measure_server(
+    bench: QualityBench, server: LlamaServer, sites: Sequence[GapSite], judge: Judge, context: int
+) -> tuple[dict[str, Any], list[Outcome]]:
+    """Has a llama-server fill all gaps, from the prompt ids that the target has in an engine of this context."""
+    known, folder = server.facts(), find_folder(bench.config.target)
+    tokenizer = TextTokenizer.from_folder(folder)
+    bar = ProgressBar("llama.cpp", len(sites))
+    found: list[Outcome] = []
+    for site in sites:
+        ids = prompt_ids(tokenizer, site, bench.left_only, context)
+        text = server.complete(ids, site.tokens, stops(site))
+        found.append(judge.outcome(site, cut(site, text)))
+        bar.advance(1)
+    own = PurePath(bench.config.target).name
+    differs = own.endswith(".gguf") and own != known["model"]
+    facts = {
+        "name": "llama.cpp",
+        "parameters": known["parameters"],
+        "dtype": known["model"],
+        "sha256": "",
+        "sides": _sides(bench, tokenizer),
+        "context": context,
+        "build": known["build"],
+        "notes": [f"the server runs {known['model']}, not {own}"] if differs else [],
+    }
+    return facts, found
+
+
+def _sides(bench: QualityBench, tokenizer: TextTokenizer) -> str:
+    template = find_template(tokenizer)
+    return "left" if bench.left_only or isinstance(template, FimMissing) else template.order
+
+
 def _measure(
-    bench: QualityBench, name: str, label: str, sites: Sequence[GapSite], judge: Judge
+    bench: QualityBench, config: EngineConfig, label: str, sites: Sequence[GapSite], judge: Judge
 ) -> tuple[dict[str, Any], list[Outcome]]:
     """Loads a target and has it fill all gaps."""
-    engine = build_engine(engine_settings(bench.config, name))
-    template = find_template(engine.target.tokenizer)
-    sides = "left" if bench.left_only or isinstance(template, FimMissing) else template.order
-    written, notes = _write(
-        engine, [request_for(bench, site) for site in sites], ProgressBar(label, len(sites)).advance
-    )
+    engine = build_engine(config)
+    requests = [request_for(bench, site) for site in sites]
+    written, notes = _write(engine, requests, ProgressBar(label, len(sites)).advance)
+    if bench.shape == "infilling":
+        written = [cut(site, text) for site, text in zip(sites, written, strict=True)]
     facts = model_facts(engine.target) | {
         "name": label,
         "dtype": engine.target.spec.dtype,
-        "sides": sides,
+        "context": engine.context,
+        "sides": _sides(bench, engine.target.tokenizer),
         "notes": list(dict.fromkeys([*engine.notes, *notes])),
     }
     return facts, [judge.outcome(site, text) for site, text in zip(sites, written, strict=True)]
@@ -195,6 +271,7 @@ def _conditions(bench: QualityBench, held_out: HeldOut) -> dict[str, Any]:
         "codespec": __version__,
         "commit": commit_name(),
         "seed": bench.seed,
+        "sample": bench.sample,
         "shape": bench.shape,
         "left_only": bench.left_only,
         "data": {name: digest for name, digest in held_out.digests.items() if kinds & set(used[name])},

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import math
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from codespec.corpus.gaps import MAX_BLOCKS, MAX_LINES, Gap, block_gaps, line_gaps, spread, task_gaps
 from codespec.corpus.held_out import HeldOut, Task
@@ -73,6 +75,22 @@ def choose_sites(
             raise ConfigError(f"The texts hold no site of the kind {kind}: name other files, or leave that kind out.")
         found += sites
     return found
+
+
+def sample_sites(sites: Sequence[GapSite], count: int, seed: int) -> list[GapSite]:
+    """At most `count` sites of each kind, drawn by the seed and as evenly as possible over its rows; in their order."""
+    chosen: set[int] = set()
+    for kind in dict.fromkeys(site.kind for site in sites):
+        rows: dict[str, list[int]] = {}
+        for number, site in enumerate(sites):
+            if site.kind == kind:
+                rows.setdefault(site.row, []).append(number)
+        dice = random.Random(f"{seed} {kind}")
+        for numbers in rows.values():
+            dice.shuffle(numbers)
+        turns = [number for turn in zip_longest(*rows.values()) for number in turn if number is not None]
+        chosen.update(turns[:count])
+    return [sites[number] for number in sorted(chosen)]
 
 
 def multi_line_gaps(tasks: Sequence[Task], seed: int) -> list[Gap]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from codespec.bench.quality.execution import ENDS, Ended
 from codespec.bench.quality.sites import PROJECT_KINDS, GapSite
-from codespec.bench.statistics import ratio_interval
+from codespec.bench.statistics import ratio_interval, wilson_interval
 
 ALL = "all"
 EXACT, FIRST_LINE, PASSED = "exact", "first_line", "passed"
@@ -36,7 +36,9 @@ class Outcome:
 
 
 def count_rows(sites: Sequence[GapSite], outcomes: Sequence[Outcome]) -> dict[str, dict[str, dict[str, Any]]]:
-    """By kind and row: the number of sites, how many are right by each measure, and how programs ended."""
+    """By kind and row: the number of sites, how many are right by each measure, Wilson's 95 % intervals of these
+    shares, and how programs ended.
+    """
     return {
         kind: {row: _counts([outcomes[number] for number in numbers]) for row, numbers in rows.items()}
         for kind, rows in _rows(sites).items()
@@ -93,4 +95,9 @@ def _counts(outcomes: Iterable[Outcome]) -> dict[str, Any]:
     if ends:
         counts[PASSED] = ends["passed"]
         counts["ends"] = {end: ends[end] for end in ENDS if ends[end]}
+    counts["intervals"] = {
+        measure: [round(bound, 4) for bound in wilson_interval(counts[measure], len(given))]
+        for measure in MEASURES
+        if measure in counts
+    }
     return counts

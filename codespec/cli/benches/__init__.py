@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from codespec.cli.benches import decode, micro, policy, prediction, proposers, quality, serve, typing
+from codespec.cli.benches import decode, divergence, micro, policy, prediction, proposers, quality, serve, typing
 
-BENCHES = (policy, proposers, decode, serve, typing, prediction, quality, micro)
+BENCHES = (policy, proposers, decode, serve, typing, prediction, quality, divergence, micro)
 
 
 def add_parser(commands: Any) -> None:

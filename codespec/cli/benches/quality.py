@@ -10,6 +10,7 @@ from typing import Any
 from codespec.cli.benches.flags import count, count_or_zero, finish
 from codespec.cli.options import add_engine_options, engine_config, require_torch
 from codespec.cli.parser import Parser
+from codespec.config import CHOICES
 
 KINDS = ("single-line", "multi-line", "random-span", "line", "block")
 DESCRIPTION = (
@@ -37,11 +38,20 @@ def add(benches: Any) -> None:
     option("--seed", type=count_or_zero, default=11, metavar="N", help="which sites the rule takes (11)")
     option("--each", type=count, default=1, metavar="N", help="sites of each kind in a HumanEval problem (1)")
     option("--limit", type=count, metavar="N", help="HumanEval problems, and sites a language and kind")
+    option("--sample", type=count, metavar="N", help="at most so many sites of each kind, drawn by the seed")
     option(
         "--shape",
-        choices=("editor", "raw"),
+        choices=("editor", "raw", "infilling"),
         default="editor",
-        help="editor: healed, and ended where the line or block ends; raw: the target's own tokens up to its end token",
+        help="editor: healed, and ended where the line or block ends; raw: the target's own tokens up to its end "
+        "token; infilling: HumanEval-Infilling's rules, where one missing line ends with its line",
+    )
+    option("--formats", type=formats, default=(), metavar="FORMAT,…", help="the target in these number formats too")
+    option(
+        "--llama-server",
+        default="",
+        metavar="URL",
+        help="a running llama-server with the same model as a contestant, on the same prompt ids (--shape infilling)",
     )
     option("--left-only", action="store_true", help="leave out the text after the cursor")
     option(
@@ -64,6 +74,14 @@ def kinds(text: str) -> tuple[str, ...]:
     return tuple(kind for kind in KINDS if kind in named)
 
 
+def formats(text: str) -> tuple[str, ...]:
+    """Comma-separated number formats, for argparse."""
+    unknown = [name for name in text.split(",") if name not in CHOICES["drafter_dtype"]]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is not one of {', '.join(CHOICES['drafter_dtype'])}")
+    return tuple(text.split(","))
+
+
 def run(options: argparse.Namespace) -> int:
     """Runs `codespec bench quality`."""
     config = engine_config(options)
@@ -80,6 +98,9 @@ def run(options: argparse.Namespace) -> int:
         seed=options.seed,
         each=options.each,
         limit=options.limit or 0,
+        sample=options.sample or 0,
+        formats=options.formats,
+        llama_server=options.llama_server,
         shape=options.shape,
         left_only=options.left_only,
         execute=options.execute,
@@ -93,7 +114,8 @@ def command_line(options: argparse.Namespace) -> str:
     """The user's command line without folders of this machine, and without the file that figures go to."""
     words = ["codespec", "bench", "quality"]
     for name, value in vars(options).items():
-        if name in ("run", "json", "plot", "command", "bench") or value is None or value is False or value == []:
+        unset = value is None or value is False or value in ([], (), "")
+        if unset or name in ("run", "json", "plot", "command", "bench"):
             continue
         flag = f"--{name.replace('_', '-')}"
         values = value if isinstance(value, list) else [",".join(value) if isinstance(value, tuple) else value]

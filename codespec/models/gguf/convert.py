@@ -18,7 +18,7 @@ from typing import Any
 
 from codespec.catalogue.conversion_cache import FORMAT, SOURCE
 from codespec.errors import CodespecError, ModelError
-from codespec.models.gguf.architecture import make_plan
+from codespec.models.gguf.architecture import Json, Plan, make_plan
 from codespec.models.gguf.header import Header, read_header
 from codespec.models.gguf.tokenizer import Vocabulary, read_vocabulary
 from codespec.models.gguf.weights import check_whole, quantization, size_of, write_weights
@@ -37,27 +37,33 @@ _OTHERS = {
 def convert(file: Path, folder: Path, sha256: str) -> None:
     """Writes into the folder, which must exist; ModelError in one sentence if the file can't be converted."""
     header = read_header(file)
-    _check_kind(header)
+    check_kind(header)
     check_whole(header)  # first: from here on no tensor is larger than the file
     plan = make_plan(header)
+    demand_disk(folder, size_of(plan.weights) + ROOM)
+    write_json(folder / "config.json", write_texts(header, plan, folder, sha256))
+    write_weights(header, plan.weights, folder / "model.safetensors")
+
+
+def write_texts(header: Header, plan: Plan, folder: Path, sha256: str) -> Json:
+    """Writes generation_config.json and the tokenizer's files; returns the content of config.json."""
     vocabulary = read_vocabulary(header)
-    _demand_disk(folder, size_of(plan.weights) + ROOM)
     source = {
         "format": FORMAT,
-        "file": file.name,
+        "file": header.file.name,
         "sha256": sha256,
         "quantization": quantization(header),
         "architecture": header.text("general.architecture"),
     }
     ends = list(vocabulary.eos_ids) or None
     tokens = {"bos_token_id": vocabulary.bos_id, "eos_token_id": ends, "pad_token_id": vocabulary.pad_id}
-    _write_json(folder / "config.json", {**plan.config, **tokens, SOURCE: source})
-    _write_json(folder / "generation_config.json", {key: value for key, value in tokens.items() if value is not None})
+    write_json(folder / "generation_config.json", {key: value for key, value in tokens.items() if value is not None})
     _write_tokenizer(folder, vocabulary, plan.config["max_position_embeddings"])
-    write_weights(header, plan.weights, folder / "model.safetensors")
+    return {**plan.config, **tokens, SOURCE: source}
 
 
-def _check_kind(header: Header) -> None:
+def check_kind(header: Header) -> None:
+    """ModelError for a file that is only a part of a model."""
     parts = header.settings.get("split.count", 1)
     if isinstance(parts, int) and parts > 1:
         raise ModelError(
@@ -69,7 +75,8 @@ def _check_kind(header: Header) -> None:
         raise ModelError(f"{header.file} holds {what} and no whole model: {mend}.")
 
 
-def _demand_disk(folder: Path, needed: int) -> None:
+def demand_disk(folder: Path, needed: int) -> None:
+    """ModelError unless so many bytes are free where the folder lies."""
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise ModelError(
@@ -79,11 +86,13 @@ def _demand_disk(folder: Path, needed: int) -> None:
 
 
 def _write_tokenizer(folder: Path, vocabulary: Vocabulary, length: int) -> None:
-    _write_json(folder / "tokenizer.json", vocabulary.document)
-    _write_json(folder / "tokenizer_config.json", {**vocabulary.settings, "model_max_length": length})
+    text = json.dumps(vocabulary.document, ensure_ascii=False)  # indented, it would take two seconds
+    (folder / "tokenizer.json").write_text(text, encoding="utf-8")
+    write_json(folder / "tokenizer_config.json", {**vocabulary.settings, "model_max_length": length})
 
 
-def _write_json(file: Path, values: Any) -> None:
+def write_json(file: Path, values: Any) -> None:
+    """Writes JSON for people."""
     file.write_text(json.dumps(values, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
 

@@ -79,10 +79,16 @@ def write_weights(header: Header, weights: Sequence[Weight], file: Path) -> None
 
 
 def _write(header: Header, weight: Weight, data: mmap.mmap, stream: BinaryIO) -> None:
+    for values in read_values(header, weight, data):
+        stream.write(values.astype("<f4", copy=False).data)
+
+
+def read_values(header: Header, weight: Weight, data: mmap.mmap) -> Iterator[NDArray[np.float32]]:
+    """A weight of the model as float32, some rows at a time; ModelError for a value that is not finite."""
     for values in _values(header, weight, data):
         if not np.isfinite(values).all():
             raise broken(header.file, f"{weight.source.name} holds a value that is not a number")
-        stream.write((values - np.float32(weight.less) if weight.less else values).astype("<f4", copy=False).data)
+        yield values - np.float32(weight.less) if weight.less else values
 
 
 def _values(header: Header, weight: Weight, data: mmap.mmap) -> Iterator[NDArray[np.float32]]:

@@ -47,7 +47,7 @@ class Student:
 
     def __init__(self, name: str, *, seed: int, lora: bool | None = None, device: str = "cpu") -> None:
         self.name, self.is_new = name, name.startswith(NEW)
-        self.folder = STARTER / "drafter" if self.is_new else find_folder(name)
+        self.folder = STARTER / "drafter" if self.is_new else find_folder(name, "float32")
         self.tokenizer = TextTokenizer.from_folder(self.folder)
         found = find_template(self.tokenizer)
         self.template = None if isinstance(found, FimMissing) else found

@@ -126,8 +126,9 @@ def collect_features(
 
 def _key(model: LanguageModel, layers: Sequence[int], examples: Sequence[DistillationExample]) -> str:
     """A name for what this target says of these examples."""
+    folder = find_folder(model.spec.name, model.spec.dtype)
     facts: dict[str, Any] = {
-        "target": [hash_once(file) for file in sorted(find_folder(model.spec.name).glob("*.safetensors"))],
+        "target": [hash_once(file) for file in sorted(folder.glob("*.safetensors"))],
         "tokenizer": model.tokenizer.fingerprint,
         "layers": list(layers),
         "dtype": str(model.dtype),

@@ -138,7 +138,7 @@ def test_right_answers_are_counted_and_compared(
     lines = done.out.splitlines()
     assert "target: a note" in lines and "  single-line, exact: +66.7 % [+0.0, +100.0]" in done.out
     row = next(line.split() for line in lines if line.startswith("single-line"))
-    assert row == ["single-line", "humaneval", "3", *["3", "(100%)", "1", "(33%)"] * 3]
+    assert row == ["single-line", "humaneval", "3", *["3", "(100%,", "44–100)", "1", "(33%,", "6–79)"] * 3]
 
 
 def test_without_tests_nothing_runs(

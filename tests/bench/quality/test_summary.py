@@ -22,6 +22,10 @@ def tasks(count: int) -> list[GapSite]:
 def test_counts_by_kind_and_row() -> None:
     sites = [*tasks(3), site("line", "go", "a"), site("line", "rust", "b"), site("line", "go", "c")]
     rows = count_rows(sites, [RIGHT, HALF, WRONG, UNTESTED, UNTESTED, Outcome(False, False)])
+    assert rows["line"]["all"]["intervals"] == {"exact": [0.2077, 0.9385], "first_line": [0.2077, 0.9385]}
+    assert set(rows["single-line"]["humaneval"]["intervals"]) == {"exact", "first_line", "passed"}
+    for row in (row for kind in rows.values() for row in kind.values()):
+        del row["intervals"]
     assert rows["single-line"] == {
         "humaneval": {"sites": 3, "exact": 1, "first_line": 2, "passed": 2, "ends": {"passed": 2, "wrong": 1}}
     }

@@ -276,7 +276,7 @@ def load_network(name: str, dtype: str) -> Any:
     transformers_logging.disable_progress_bar()
     with quiet():
         return loader.from_pretrained(
-            find_folder(name),
+            find_folder(name, "float32"),
             dtype=TORCH_DTYPES[dtype],
             attn_implementation="sdpa",
             trust_remote_code=False,

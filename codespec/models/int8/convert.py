@@ -1,0 +1,122 @@
+"""Converts a model into a folder of int8 weights: `python -m codespec.models.int8.convert SOURCE FOLDER SHA256`.
+
+SOURCE is a GGUF file or a folder in the Hugging Face layout, read weight by weight. The folder has the same
+configuration and tokenizer; its weights are for `codespec.models.int8.network` only. Runs in a process of its own.
+Prints its progress, a share from 0 to 1 a line; every failure is one sentence on stderr, with exit code 2.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from codespec.catalogue.conversion_cache import FORMAT, SOURCE
+from codespec.errors import CodespecError, ModelError
+from codespec.model_folders.conversions import INT8_RECIPE
+from codespec.model_folders.weights import read_weights
+from codespec.models.gguf.architecture import make_plan
+from codespec.models.gguf.convert import check_kind, demand_disk, write_json, write_texts
+from codespec.models.gguf.header import read_header
+from codespec.models.gguf.weights import check_whole
+from codespec.models.int8.recipe import Sizes, check_names, convert_tensors, plan_tensors
+from codespec.models.int8.source import FloatWeights, FolderWeights, GgufWeights
+from codespec.text.control_tokens import read_json
+
+_FORMATS = {torch.int8: "I8", torch.float16: "F16", torch.float32: "F32"}
+
+
+def convert(source: Path, folder: Path, sha256: str) -> None:
+    """Writes into the folder, which must exist; ModelError in one sentence if the model can't be converted."""
+    with ExitStack() as stack, torch.inference_mode():
+        weights: FloatWeights
+        if source.is_dir():
+            weights, config = _open_folder(source, folder, stack)
+        else:
+            weights, config = _open_gguf(source, folder, sha256, stack)
+        sizes = Sizes.of(config)
+        check_names(weights, sizes)
+        planned = plan_tensors(weights, sizes)
+        demand_disk(folder, sum(prod(shape) * form.itemsize for _, form, shape in planned))
+        write_tensors(folder / "model.safetensors", planned, convert_tensors(weights, sizes))
+    write_json(folder / "config.json", config)
+
+
+def _open_gguf(file: Path, folder: Path, sha256: str, stack: ExitStack) -> tuple[FloatWeights, dict[str, Any]]:
+    header = read_header(file)
+    check_kind(header)
+    check_whole(header)  # first: from here on no tensor is larger than the file
+    plan = make_plan(header)
+    config = write_texts(header, plan, folder, sha256)
+    config[SOURCE] |= {"recipe": INT8_RECIPE}
+    return GgufWeights(header, plan, stack), config
+
+
+def _open_folder(source: Path, folder: Path, stack: ExitStack) -> tuple[FloatWeights, dict[str, Any]]:
+    config = read_json(source / "config.json")
+    for file in [*source.glob("*.json"), *source.glob("*.jinja")]:
+        if "safetensors" not in file.name and file.name != "config.json":
+            shutil.copyfile(file, folder / file.name)
+    stored = read_weights(source, tied=bool(config.get("tie_word_embeddings"))).dtype
+    earlier = config.get(SOURCE)
+    known = earlier if isinstance(earlier, dict) else {"quantization": stored}
+    config[SOURCE] = {**known, "format": FORMAT, "recipe": INT8_RECIPE}
+    return FolderWeights(source, stack), config
+
+
+def write_tensors(
+    file: Path, planned: Sequence[tuple[str, torch.dtype, tuple[int, ...]]], tensors: Iterable[tuple[str, Tensor]]
+) -> None:
+    """Writes the planned tensors as they come, in a safetensors file, and prints the share that is written."""
+    entries: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    at = 0
+    for name, form, shape in planned:
+        end = at + prod(shape) * form.itemsize
+        entries[name] = {"dtype": _FORMATS[form], "shape": shape, "data_offsets": (at, end)}
+        at = end
+    head = json.dumps(entries, separators=(",", ":")).encode()
+    head += b" " * (-len(head) % 8)
+    with file.open("wb") as stream:
+        stream.write(len(head).to_bytes(8, "little") + head)
+        written, parts = 0, iter(tensors)
+        for name, form, shape in planned:
+            missing = prod(shape)
+            while missing > 0:
+                made, part = next(parts)
+                assert made == name and part.dtype == form and part.numel() <= missing, name
+                if form != torch.int8 and not torch.isfinite(part).all():
+                    raise ModelError(f"The weight {name} is beyond the range of its format: use dtype bfloat16.")
+                stream.write(part.contiguous().numpy().data)
+                missing -= part.numel()
+                written += part.nbytes
+                print(f"{written / at:.4f}", flush=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """SOURCE FOLDER SHA256: the exit code is 0, or 2 with one sentence on stderr."""
+    source, folder, digest = sys.argv[1:] if arguments is None else arguments
+    torch.set_num_threads(1)  # several layers are converted at once
+    try:
+        convert(Path(source), Path(folder), digest)
+    except CodespecError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"{source} can't be converted into {folder} ({error.strerror}): make room there.", file=sys.stderr)
+        return 2
+    except MemoryError:
+        print(f"There is not enough memory to convert {source}: close other programs.", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

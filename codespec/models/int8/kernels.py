@@ -1,0 +1,170 @@
+"""Products of 8-bit integers, summed in 32 bits, by the kernels that torch ships. Knows matrices, no models.
+
+Sums of integers have no order, so a row's product is the same bits whatever is computed with it, with any number of
+threads and on any processor. Activations are unsigned with the zero point 128: oneDNN has fast kernels only for those
+(a signed product was a thousand times slower). Without VNNI, x86 kernels add pairs of products in 16 bits, which
+saturate with weights beyond ±63; there the weights use half of their range.
+
+Nothing is assumed about a processor: each kernel multiplies extreme and random numbers, is compared with integers, and
+is timed.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear, pad
+
+from codespec.errors import ModelError
+from codespec.models.call_shape import CallShape
+
+ZERO = 128  # the code of 0.0
+FULL, HALF = 127, 63  # the largest weight: of 8 bits; of pairs whose sum fits into 16 bits
+MOST_DEPTH = 66_000  # 255 · 127 · depth must fit into 32 bits
+COUNTS = (1, 2, 5, 16, 33, 64, 130)  # rows of the trial products
+SIZE, COPIES, TURNS = 1024, 4, 5  # of the timed product
+SLOW = 10.0  # times the time of a float32 product: then the kernel is one for reference (they were 100 times slower)
+_BUCKETS = CallShape()
+_ZERO = torch.tensor(float(ZERO))  # a number would be made a tensor anew at each call
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One way to multiply.
+
+    encode    whole float32 numbers within ±127 [N, in] → what `multiply` takes; may overwrite its argument
+    pack      int8 [out, in] and float32 scales [out] → the kernel's own layout
+    multiply  codes and packed weights → float32 [N, out]: the integer product times the column's scale, rounded once
+    """
+
+    name: str
+    encode: Callable[[Tensor], Tensor]
+    pack: Callable[[Tensor, Tensor], Any]
+    multiply: Callable[[Tensor, Any], Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The kernel used in this process and the largest weight that it multiplies without saturating."""
+
+    kernel: Kernel
+    most: int
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """A note for the user if weights lose a bit here."""
+        if self.most == FULL:
+            return ()
+        return ("this processor adds products of bytes in 16 bits: int8 weights use 7 of their 8 bits",)
+
+
+def _encode_unsigned(levels: Tensor) -> Tensor:
+    return levels.add_(_ZERO).to(torch.uint8)
+
+
+def _pack_onednn(weight: Tensor, scale: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    zeros = torch.zeros(len(scale), dtype=torch.long)
+    return torch.ops.onednn.qlinear_prepack(weight, None), scale, zeros
+
+
+def _multiply_onednn(codes: Tensor, packed: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+    weight, scale, zeros = packed
+    count = len(codes)
+    computed = _BUCKETS.computed(count)  # oneDNN compiles and keeps a kernel for each number of rows
+    if computed != count:
+        codes = pad(codes, (0, 0, 0, computed - count))
+    out: Tensor = torch.ops.onednn.qlinear_pointwise(
+        codes, 1.0, ZERO, weight, scale, zeros, None, 1.0, 0, torch.float32, "none", [], ""
+    )
+    return out if computed == count else out[:count]
+
+
+def _pack_fbgemm(weight: Tensor, scale: Tensor) -> Any:
+    engine = torch.backends.quantized.engine
+    torch.backends.quantized.engine = "fbgemm"
+    try:
+        zeros = torch.zeros(len(scale), dtype=torch.long)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # it is deprecated; without it, `find_fault` says so
+            quantized = torch._make_per_channel_quantized_tensor(weight, scale.double(), zeros, 0)
+        return torch.ops.quantized.linear_prepack(quantized, None)
+    finally:
+        torch.backends.quantized.engine = engine
+
+
+def _multiply_fbgemm(codes: Tensor, packed: Any) -> Tensor:
+    product: Any = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32.default
+    out: Tensor = product(codes, 1.0, ZERO, packed)
+    return out
+
+
+ONEDNN = Kernel("oneDNN", _encode_unsigned, _pack_onednn, _multiply_onednn)
+FBGEMM = Kernel("FBGEMM", lambda levels: levels, _pack_fbgemm, _multiply_fbgemm)
+KERNELS = (ONEDNN, FBGEMM)
+
+
+@cache
+def choose_kernel() -> Choice:
+    """The fastest kernel here that is right: with the full range of weights, else with half of it. ModelError if there
+    is none.
+    """
+    for most in (FULL, HALF):
+        kernels = [kernel for kernel in KERNELS if not find_fault(kernel, most)]
+        plain, *taken = _seconds([_float_product(), *map(_product, kernels)])
+        if taken and min(taken) <= SLOW * plain:
+            return Choice(kernels[taken.index(min(taken))], most)
+    faults = "; ".join(f"{kernel.name}: {find_fault(kernel, HALF) or 'slower than float32'}" for kernel in KERNELS)
+    raise ModelError(f"int8 is not available on this processor ({faults}): use dtype bfloat16 or float32.")
+
+
+def find_fault(kernel: Kernel, most: int) -> str:
+    """ "" if the kernel's products with weights up to ±`most` are right for random and extreme numbers, else what is
+    wrong.
+    """
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randint(-most, most + 1, (48, 256), dtype=torch.int8, generator=generator)
+    weight[0], weight[1], weight[2, ::2] = most, -most, most
+    scale = torch.rand(48, generator=generator) + 0.5
+    try:
+        packed = kernel.pack(weight, scale)
+        for count in COUNTS:
+            levels = torch.randint(-FULL, FULL + 1, (count, 256), generator=generator).float()
+            levels[0] = FULL
+            levels[-1] = -FULL
+            wanted = (levels.long() @ weight.long().T).float() * scale
+            if not torch.equal(kernel.multiply(kernel.encode(levels), packed), wanted):
+                return "its sums saturate or are wrong"
+    except (RuntimeError, AttributeError) as error:
+        return f"not usable ({str(error).splitlines()[0]})"
+    return ""
+
+
+def _product(kernel: Kernel) -> list[Callable[[], object]]:
+    codes = kernel.encode(torch.ones(1, SIZE))
+    weight = torch.ones(SIZE, SIZE, dtype=torch.int8)
+    packed = [kernel.pack(weight, torch.ones(SIZE)) for _ in range(COPIES)]
+    return [lambda matrix=matrix: kernel.multiply(codes, matrix) for matrix in packed]  # type: ignore[misc]
+
+
+def _float_product() -> list[Callable[[], object]]:
+    rows = torch.ones(1, SIZE)
+    weights = [torch.ones(SIZE, SIZE) for _ in range(COPIES)]
+    return [lambda weight=weight: linear(rows, weight) for weight in weights]  # type: ignore[misc]
+
+
+def _seconds(products: list[list[Callable[[], object]]]) -> list[float]:
+    """The least time of each product, taken in turns so that a busy moment falls on all of them."""
+    taken: list[list[float]] = [[] for _ in products]
+    for turn in range(TURNS * COPIES):
+        for calls, times in zip(products, taken, strict=True):
+            began = time.perf_counter()
+            calls[turn % COPIES]()
+            times.append(time.perf_counter() - began)
+    return [min(times[COPIES:]) for times in taken]

@@ -1,0 +1,118 @@
+"""A linear layer of int8 weights and the quantized rows that it takes. Knows shapes; knows no models.
+
+A row is quantized with a scale of its own, a 127th of its largest value; a weight has one scale for each output. The
+result is (integer product · output's scale) · row's scale + bias. Each step is one operation, rounded by itself, and no
+operation here looks beyond its row, so a row's bits depend on nothing else.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from codespec.models.int8.kernels import FULL, MOST_DEPTH, Choice, Kernel
+
+TINY = 1e-30  # the least peak of a weight's row
+PIECE = 1 << 19  # values that are quantized at once: they stay in the processor's cache
+_FULL = torch.tensor(float(FULL))  # a number would be made a tensor anew at each call
+
+
+class Codes(NamedTuple):
+    """Quantized rows: their codes [N, in] as the kernel takes them, and the factors [N, 1] of their products."""
+
+    codes: Tensor
+    factor: Tensor
+
+
+def quantize(rows: Tensor, kernel: Kernel) -> Codes:
+    """Quantizes float32 rows [N, in], each by its largest value, which is the factor of its products.
+
+    A row with a NaN or an infinite value gets such a factor, and so such products; a row of zeros gets zeros.
+    """
+    peak = find_peak(rows)
+    return Codes(_encode(rows, peak, kernel), peak)
+
+
+def quantize_norm(rows: Tensor, eps: Tensor, kernel: Kernel) -> Codes:
+    """Quantizes the root-mean-square norm (Zhang and Sennrich 2019, without gains) of float32 rows [N, size], but for
+    the square root of the size, which is in the weight (`Int8Linear.normed`). `eps` [1] is the norm's, times the size.
+
+    The norm changes the factors only: the codes of a row do not depend on its length.
+    """
+    peak = find_peak(rows)
+    length = torch.linalg.vector_norm(rows, 2, dim=1, keepdim=True)
+    return Codes(_encode(rows, peak, kernel), length.square_().add_(eps).rsqrt_().mul_(peak))
+
+
+def find_peak(rows: Tensor) -> Tensor:
+    """The largest absolute value of each row [N, 1]."""
+    return rows.abs().amax(dim=1, keepdim=True)
+
+
+def to_levels(rows: Tensor, peak: Tensor) -> Tensor:
+    """Whole numbers within ±127; NaN for a row of zeros, whose products any code makes zero."""
+    return (rows * (_FULL / peak)).round_()
+
+
+def _encode(rows: Tensor, peak: Tensor, kernel: Kernel) -> Tensor:
+    step = max(1, PIECE // rows.shape[1])
+    if rows.shape[0] <= step:
+        return kernel.encode(to_levels(rows, peak))
+    parts = zip(rows.split(step), peak.split(step), strict=True)
+    return torch.cat([kernel.encode(to_levels(*part)) for part in parts])
+
+
+class Int8Linear(nn.Module):
+    """`nn.Linear` of int8 weights [out, in] with float32 scales [out]; float32 [*, in] → [*, out]."""
+
+    def __init__(
+        self, weight: Tensor, scale: Tensor, bias: Tensor | None, choice: Choice, normed: bool = False
+    ) -> None:
+        """`normed`: its rows come from `quantize_norm`."""
+        super().__init__()
+        self.out_features, self.in_features = weight.shape
+        assert self.in_features <= MOST_DEPTH, "sums of so many products may not fit into 32 bits"
+        self.kernel = choice.kernel
+        self.bias = bias
+        weight, scale = fit_range(weight, scale, choice.most)
+        self.packed = choice.kernel.pack(weight, scale * ((sqrt(self.in_features) if normed else 1.0) / FULL))
+
+    def multiply(self, rows: Codes) -> Tensor:
+        """Float32 [N, out] of quantized rows."""
+        out = self.kernel.multiply(rows.codes, self.packed).mul_(rows.factor)
+        return out if self.bias is None else out.add_(self.bias)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """The product of every row with the weight."""
+        rows = inputs.reshape(-1, self.in_features)
+        out = self.multiply(quantize(rows.float(), self.kernel))
+        return out.to(inputs.dtype).reshape(*inputs.shape[:-1], self.out_features)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its weight."""
+        return self.out_features * self.in_features
+
+
+def integer_kernels(model: nn.Module) -> list[str]:
+    """The names of the kernels of a model's integer products."""
+    return sorted({layer.kernel.name for layer in model.modules() if isinstance(layer, Int8Linear)})
+
+
+def quantize_weight(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Rounds a float32 weight [out, in] to int8 with a scale for each output [out]."""
+    scale = weight.abs().amax(dim=1).clamp_(min=TINY).mul_(1 / FULL)
+    return (weight / scale[:, None]).round_().clamp_(-FULL, FULL).to(torch.int8), scale
+
+
+def fit_range(weight: Tensor, scale: Tensor, most: int) -> tuple[Tensor, Tensor]:
+    """The weight within ±`most`: unchanged, or rounded once more."""
+    if most == FULL:
+        return weight, scale
+    step = max(1, PIECE // weight.shape[1])
+    for piece in weight.split(step):
+        piece.copy_((piece * (most / FULL)).round_())
+    return weight, scale * (FULL / most)

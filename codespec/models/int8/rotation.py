@@ -1,0 +1,85 @@
+"""Orthogonal matrices that spread outliers over all channels, so that eight bits hold a row well.
+
+A model's residual stream may be written in any orthogonal basis, if every matrix that reads or writes it is written in
+that basis too; its norm stays the same (QuaRot: Ashkboos et al. 2024). So a rotation costs nothing when the model runs.
+The basis is the Kronecker product of a random orthogonal matrix and a Hadamard matrix, with random signs.
+
+Between the two matrices of a feed-forward lies a product of activations, which no rotation passes. There rows are mixed
+when the model runs. Knows sizes; knows no models.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import torch
+from torch import Tensor
+
+WIDEST = 128  # of the Hadamard matrix
+MIXED = 16  # parts of a row that are mixed when the model runs
+
+
+class Rotation:
+    """An orthogonal matrix Q [size, size], the same for equal sizes and seeds."""
+
+    def __init__(self, size: int, seed: int) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        self.inner = hadamard(min(size & -size, WIDEST))
+        self.outer = _orthogonal(size // len(self.inner), generator)
+        self.signs = torch.randint(0, 2, (size,), generator=generator).float() * 2 - 1
+
+    def turn(self, rows: Tensor) -> Tensor:
+        """rows [*, size] @ Q."""
+        return self._mix(rows * self.signs, self.outer)
+
+    def turn_back(self, rows: Tensor) -> Tensor:
+        """rows [*, size] @ Q^T."""
+        return self._mix(rows, self.outer.T) * self.signs
+
+    def turn_outputs(self, weight: Tensor) -> Tensor:
+        """Q^T @ weight [size, in]: a layer that writes the rotated basis."""
+        return self.turn(weight.T).T
+
+    def _mix(self, rows: Tensor, outer: Tensor) -> Tensor:
+        mixed = rows.reshape(-1, len(outer), len(self.inner)) @ self.inner  # symmetric
+        return (outer.T @ mixed).reshape(rows.shape)
+
+
+def mix(rows: Tensor) -> Tensor:
+    """rows [N, size] times a Hadamard matrix over `mixed_parts` parts of each row, without its norm: additions and
+    subtractions of whole parts, whose bits do not depend on other rows.
+    """
+    count, size = rows.shape
+    mixed, parts = rows, 1
+    while parts < mixed_parts(size):
+        even, odd = mixed.view(count, parts, 2, -1).unbind(2)
+        mixed = torch.stack((even + odd, even - odd), dim=2)
+        parts *= 2
+    return mixed.view(count, size)
+
+
+def unmix_columns(weight: Tensor) -> Tensor:
+    """The weight [out, size] of a layer whose rows are mixed before."""
+    parts = mixed_parts(weight.shape[1])
+    columns = weight.view(len(weight), parts, -1).transpose(1, 2)
+    turned: Tensor = columns @ hadamard(parts) / sqrt(parts)
+    return turned.transpose(1, 2).reshape(weight.shape)
+
+
+def mixed_parts(size: int) -> int:
+    """How many parts of a row are mixed: a power of two, MIXED or fewer."""
+    return min(size & -size, MIXED)
+
+
+def hadamard(size: int) -> Tensor:
+    """The normalized Hadamard matrix [size, size] of a power of two."""
+    matrix = torch.ones(1, 1)
+    while len(matrix) < size:
+        matrix = torch.cat([torch.cat([matrix, matrix], dim=1), torch.cat([matrix, -matrix], dim=1)])
+    return matrix / sqrt(size)
+
+
+def _orthogonal(size: int, generator: torch.Generator) -> Tensor:
+    drawn = torch.randn(size, size, generator=generator, dtype=torch.float64)
+    orthogonal: Tensor = torch.linalg.qr(drawn)[0]
+    return orthogonal.float().contiguous()

@@ -1,0 +1,163 @@
+"""The published rules, samples of sites, and llama-server as a contestant."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from codespec.bench.quality.infilling_rules import cut, infilling_request, prompt_ids, stops
+from codespec.bench.quality.llama_server import LlamaServer
+from codespec.bench.quality.run import engine_settings
+from codespec.bench.quality.sites import GapSite, sample_sites
+from codespec.bench.statistics import wilson_interval
+from codespec.config import EngineConfig
+from codespec.corpus.gaps import Gap
+from codespec.engine.load import build_engine
+from codespec.errors import ConfigError
+from codespec.text.fim import FimMissing, find_template
+from codespec.text.tokenizer import TextTokenizer
+from tests.bench.quality.test_run import pair, problems, short
+from tests.cli.conftest import Command, Models, command, models, plain_environment
+
+__all__ = ["command", "models", "plain_environment", "problems", "short"]
+
+
+def site(kind: str, row: str = "humaneval", number: int = 0) -> GapSite:
+    return GapSite(kind, row, Gap("p", f"T/{number}", "python", 2, "def f(x):\n", "    return x", "\n\nf(1)\n"))
+
+
+class Llama:
+    """A server that answers like llama-server, every time with one text."""
+
+    def __init__(self) -> None:
+        self.text, self.bodies, self.status = "    return x\n    more", list[dict[str, Any]](), 200
+        self.props: dict[str, Any] = {"model_path": "/somewhere/model-q4.gguf", "build_info": "b1"}
+        llama = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                models = {"data": [{"id": "m", "meta": {"n_params": 5_000_000}}]}
+                self._send(llama.props if self.path == "/props" else models)
+
+            def do_POST(self) -> None:
+                llama.bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+                self._send({"content": llama.text, "truncated": False})
+
+            def _send(self, body: object) -> None:
+                data = json.dumps(body).encode()
+                self.send_response(llama.status)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+
+@pytest.fixture
+def llama() -> Iterator[Llama]:
+    served = Llama()
+    thread = threading.Thread(target=served.server.serve_forever, daemon=True)
+    thread.start()
+    yield served
+    served.server.shutdown()
+    served.server.server_close()
+    thread.join()
+
+
+def test_one_line_ends_with_it_and_all_else_at_an_end_token() -> None:
+    written = "    return x\n    more\n"
+    assert cut(site("single-line"), written) == cut(site("line"), written) == "    return x"
+    assert cut(site("multi-line"), written) == cut(site("random-span"), written) == written
+    assert (stops(site("single-line")), stops(site("random-span"))) == (("\n",), ())
+
+
+def test_prompts_are_ids_in_the_targets_layout(models: Models) -> None:
+    tokenizer = TextTokenizer.from_folder(models.target)
+    template = find_template(tokenizer)
+    assert not isinstance(template, FimMissing)
+    ids = prompt_ids(tokenizer, site("single-line"), left_only=False, context=512)
+    assert {template.prefix_id, template.suffix_id, template.middle_id} <= set(ids)
+    left = prompt_ids(tokenizer, site("single-line"), left_only=True, context=512)
+    assert tokenizer.decode_bytes(left) == b"def f(x):\n"
+    request = infilling_request(site("single-line"), left_only=False)
+    assert (request.shape, request.heal, request.stop, request.max_tokens) == ("raw", False, ("\n",), 40)
+    engine = build_engine(engine_settings(EngineConfig(threads=1), str(models.target)))
+    written = engine.submit(request)[0].prompt_ids
+    engine.close()
+    assert written == prompt_ids(tokenizer, site("single-line"), left_only=False, context=engine.context)
+
+
+def test_a_sample_is_even_over_rows_and_the_seeds() -> None:
+    sites = [site("single-line", number=n) for n in range(40)]
+    sites += [site("line", row, n) for row in ("go", "python", "rust") for n in range(9)]
+    chosen = sample_sites(sites, 7, 3)
+    assert chosen == sample_sites(sites, 7, 3) != sample_sites(sites, 7, 4)
+    assert [one.kind for one in chosen] == ["single-line"] * 7 + ["line"] * 7
+    assert [sum(one.row == row for one in chosen) for row in ("go", "python", "rust")] == [3, 2, 2]
+    assert sample_sites(sites, 100, 3) == sites
+
+
+def test_wilson() -> None:
+    assert wilson_interval(0, 0) == (0.0, 1.0)
+    assert wilson_interval(0, 10) == pytest.approx((0.0, 0.2775), abs=1e-4)
+    assert wilson_interval(10, 10) == pytest.approx((0.7225, 1.0), abs=1e-4)
+    assert wilson_interval(59, 164) == pytest.approx((0.2903, 0.4358), abs=5e-4)
+
+
+def test_llama_server_gets_the_same_prompts(
+    models: Models, command: Command, problems: Path, short: None, llama: Llama, tmp_path: Path
+) -> None:
+    out = tmp_path / "quality.json"
+    words = [*pair(models), "--formats", "bfloat16", "--prompts", problems, "--kinds", "single-line", "--execute"]
+    words += ["--shape", "infilling", "--llama-server", llama.url, "--sample", "2", "--json", out]
+    done = command("bench", "quality", *words)
+    assert done.code == 0, done.err
+    found = json.loads(out.read_text(encoding="utf-8"))
+    assert [target["name"] for target in found["targets"]] == ["target float32", "target bfloat16", "llama.cpp"]
+    assert [difference["other"] for difference in found["differences"]] == ["target bfloat16", "llama.cpp"]
+    server = found["targets"][2]
+    assert (server["dtype"], server["build"], server["parameters"]) == ("model-q4.gguf", "b1", 5_000_000)
+    assert server["rows"]["single-line"]["humaneval"]["sites"] == 2 == len(llama.bodies)
+    assert "llama.cpp (5.0 M, model-q4.gguf): both sides" in done.out and "HumanEval-Infilling's rules" in done.out
+    body = llama.bodies[0]
+    assert (body["temperature"], body["n_predict"], body["stop"]) == (0.0, 12, ["\n"]) and body["prompt"][0] >= 0
+    tokenizer = TextTokenizer.from_folder(models.target)
+    assert b"def add" in tokenizer.decode_bytes(body["prompt"])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--llama-server", "URL"], "use --shape infilling with --llama-server"),
+        (["--llama-server", "http://127.0.0.1:1", "--shape", "infilling"], "No llama-server answers"),
+        (["--llama-server", "file:///x", "--shape", "infilling"], "is not an http address"),
+        (["--formats", "float32"], "names a number format twice"),
+        (["--formats", "int3"], "'int3' is not one of float32"),
+        (["--sample", "0"], "must be a whole number of 1 or more"),
+    ],
+)
+def test_mistakes_are_one_sentence(
+    words: list[str], said: str, models: Models, command: Command, problems: Path, llama: Llama
+) -> None:
+    known = {"URL": llama.url}
+    given = [known.get(word, word) for word in words]
+    command("bench", "quality", *pair(models), "--prompts", problems, *given).check_mistake(said)
+
+
+def test_a_server_that_refuses_or_is_another(llama: Llama) -> None:
+    llama.status = 500
+    with pytest.raises(ConfigError, match=r"refused /completion \(HTTP 500\)"):
+        LlamaServer(llama.url).complete([1], 4, ())
+    llama.status, llama.text = 200, None  # type: ignore[assignment]
+    with pytest.raises(ConfigError, match="returned no text"):
+        LlamaServer(llama.url).complete([1], 4, ())

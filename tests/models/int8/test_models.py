@@ -1,0 +1,180 @@
+"""Whole models in int8: near their float weights, and the same text with and without speculation."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pytest
+import torch
+
+from codespec.errors import ModelError
+from codespec.model_folders.conversions import convert_to_int8
+from codespec.models import loader
+from codespec.models.batch_invariance import find_variance
+from codespec.models.int8 import load
+from codespec.models.int8.convert import convert, main
+from codespec.models.int8.load import is_converted
+from codespec.models.int8.network import Int8Network
+from codespec.models.language_model import LanguageModel
+from codespec.models.loader import load_model
+from codespec.models.rows import Rows
+from codespec.types import CompletionRequest
+from tests.models.gguf.files import write_model
+from tests.pairs import (
+    CAP,
+    Garbage,
+    Mixed,
+    Oracle,
+    Troupe,
+    build,
+    network_for,
+    prompts,
+    run,
+    texts,
+    total,
+    varied_requests,
+)
+from tests.toy_tokenizers import toy_backend, toy_tokenizer
+
+CONVERTED = ("llama", "qwen2", "qwen3", "mistral")
+QUANTIZED = ("gemma2", "gpt2", "starcoder2", "phi3", "mixtral")  # while they are loaded
+
+
+@cache
+def float_folder(architecture: str, seed: int = 0, **change: object) -> Path:
+    folder = Path(mkdtemp(prefix="codespec-int8-"))
+    network = network_for(architecture, toy_tokenizer("gpt2"), seed, **change)
+    network.save_pretrained(folder)
+    toy_backend("gpt2").save(str(folder / "tokenizer.json"))
+    return folder
+
+
+@cache
+def int8_model(architecture: str, seed: int = 0, twin: int = 0) -> LanguageModel:
+    torch.set_num_threads(1)
+    source = float_folder(architecture, seed)
+    if architecture not in CONVERTED:
+        return load_model(str(source), dtype="int8")
+    folder = Path(mkdtemp(prefix="codespec-int8-"))
+    convert(source, folder, "0" * 64)
+    return load_model(str(folder), dtype="int8")
+
+
+def logits(model: LanguageModel, ids: list[int]) -> torch.Tensor:
+    model.allocate(3, 512)
+    model.admit(0, 500)
+    return model.forward([Rows(0, 0, ids, keep=len(ids))])
+
+
+@pytest.mark.parametrize("architecture", [*CONVERTED, *QUANTIZED])
+def test_near_the_float_model(architecture: str) -> None:
+    rounded = int8_model(architecture)
+    assert isinstance(rounded.network, Int8Network) == (architecture in CONVERTED) and rounded.spec.dtype == "int8"
+    plain = load_model(str(float_folder(architecture)), dtype="float32")
+    ids = plain.tokenizer.encode(prompts(8)[7])[:200]
+    got, wanted = (torch.log_softmax(logits(model, ids), -1) for model in (rounded, plain))
+    divergence = (wanted.exp() * (wanted - got)).sum(-1).mean()
+    assert divergence < 0.05 and (got.argmax(-1) == wanted.argmax(-1)).float().mean() > 0.8
+    assert rounded.spec.parameters == plain.spec.parameters
+
+
+@pytest.mark.parametrize("architecture", CONVERTED)
+def test_rows_do_not_depend_on_each_other(architecture: str) -> None:
+    model = int8_model(architecture)
+    build(model)  # finds the shape of attention
+    model.allocate(3, 640)
+    assert not find_variance(model, 64)
+
+
+@pytest.mark.parametrize("architecture", [*CONVERTED, "gemma2"])
+def test_on_equals_off(architecture: str) -> None:
+    target, requests = int8_model(architecture), varied_requests()
+    plain = run(build(target), requests, speculate=False)
+    script = target, requests, plain
+    for together in (True, False):
+        troupe = Troupe(Oracle(*script), Mixed(*script), Mixed(*script, as_ids=True, seed=1), Garbage())
+        done = run(build(target, troupe), requests, together=together)
+        stats = total(done)
+        assert texts(done) == texts(plain) and stats.drafted > stats.accepted > 20
+
+
+def test_a_drafter_of_another_vocabulary_and_format() -> None:
+    target, drafter = int8_model("qwen2"), int8_model("llama", seed=1)
+    requests = [CompletionRequest(prefix=prefix, max_tokens=16, temperature=0.7) for prefix in prompts(4)]
+    plain = build(target).complete([*requests])
+    done = build(target, drafter=drafter, draft_tokens=CAP).complete(requests)
+    assert [one.token_ids for one in done] == [one.token_ids for one in plain] and total(done).drafted
+
+
+@pytest.mark.parametrize("form", ["Q8_0", "Q4_1", "F16"])
+def test_from_a_gguf_file(form: str, tmp_path: Path) -> None:
+    file, folder = write_model(tmp_path / "m.gguf", form=form), tmp_path / "int8"
+    folder.mkdir()
+    assert main([str(file), str(folder), "0" * 64]) == 0
+    config = json.loads((folder / "config.json").read_text())
+    assert is_converted(config) and config["codespec_source"]["file"] == "m.gguf"
+    model = load_model(str(folder), dtype="int8")
+    plain = load_model(str(file), dtype="float32")
+    ids = list(range(5, 60))
+    assert (logits(model, ids).argmax(-1) == logits(plain, ids).argmax(-1)).float().mean() > 0.7
+
+
+def test_a_folder_is_converted_once_and_again_when_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    source, said = float_folder("llama", seed=7), list[str]()
+    first = convert_to_int8(source, said.append)
+    assert first is not None and convert_to_int8(source, said.append) == first and len(said) == 1
+    assert convert_to_int8(first, said.append) is None
+    settings = json.loads((source / "config.json").read_text())
+    (source / "config.json").write_text(json.dumps({**settings, "rms_norm_eps": 1e-3}))
+    assert convert_to_int8(source, said.append) not in (None, first)
+
+
+def test_what_can_not_be_converted_is_one_sentence(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    from safetensors.torch import load_file, save_file
+
+    network = network_for("llama", toy_tokenizer("gpt2"), 9)
+    network.save_pretrained(tmp_path)
+    toy_backend("gpt2").save(str(tmp_path / "tokenizer.json"))
+    weights = load_file(tmp_path / "model.safetensors")
+    out = tmp_path / "out"
+    out.mkdir()
+    save_file({**weights, "model.layers.0.extra.weight": torch.zeros(2)}, tmp_path / "model.safetensors")
+    assert main([str(tmp_path), str(out), ""]) == 2
+    assert "model.layers.0.extra.weight is unknown to the int8 conversion" in capfd.readouterr().err
+    weights["model.embed_tokens.weight"][0] = 1e6
+    save_file(weights, tmp_path / "model.safetensors")
+    assert main([str(tmp_path), str(out), ""]) == 2
+    assert "beyond the range of its format" in capfd.readouterr().err
+    del weights["model.norm.weight"]
+    save_file(weights, tmp_path / "model.safetensors")
+    assert main([str(tmp_path), str(out), ""]) == 2
+    assert "lacks the weight model.norm.weight" in capfd.readouterr().err
+
+
+def test_a_block_that_computes_something_else_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load, "mix", lambda rows: rows)  # in the reference only
+    folder = Path(int8_model("llama").spec.name)
+    with pytest.raises(ModelError, match="differs by"):
+        load_model(str(folder), dtype="int8")
+
+
+def test_int8_is_for_one_process_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loader, "find_device", lambda device: torch.device("cuda"))
+    with pytest.raises(ModelError, match="int8 is for one process on a CPU: use dtype bfloat16"):
+        load_model(str(float_folder("llama")), dtype="int8", device="cuda")
+
+
+def test_features_are_those_of_the_streams_own_basis() -> None:
+    rounded, plain = int8_model("llama"), load_model(str(float_folder("llama")), dtype="float32")
+    ids = list(range(5, 45))
+    kept = []
+    for model in (rounded, plain):
+        model.tap([0, 1])
+        logits(model, ids)
+        kept.append(model.features)
+    gap = (kept[0] - kept[1]).norm(dim=-1) / kept[1].norm(dim=-1)
+    assert gap.max() < 0.1
