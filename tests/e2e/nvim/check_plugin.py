@@ -199,9 +199,8 @@ def test_a_better_model_is_told_of_once_and_pulled_when_the_user_says_so(
     program: str, project: Path, port: int
 ) -> None:
     offering = {"url": f"http://127.0.0.1:{port}", "daemonArguments": ["--model", ""]}  # whatever the environment says
-    told = (
-        "`codespec models pull qwen2.5-coder-0.5b-instruct` (491 MB) brings a real one. `:CodespecPull` does it here."
-    )
+    name = "qwen2.5-coder-0.5b-instruct"
+    told = f"`codespec models pull {name}` (491 MB) brings a real one. `:CodespecPull` does it here."
 
     def begin() -> Editor:
         editor = Editor(program, project / "home", options={"settings": offering})
