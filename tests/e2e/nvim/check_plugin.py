@@ -199,9 +199,8 @@ def test_a_better_model_is_told_of_once_and_pulled_when_the_user_says_so(
     program: str, project: Path, port: int
 ) -> None:
     offering = {"url": f"http://127.0.0.1:{port}", "daemonArguments": ["--model", ""]}  # whatever the environment says
-    told = (
-        "`codespec models pull qwen2.5-coder-0.5b-instruct` (491 MB) brings a real one. `:CodespecPull` does it here."
-    )
+    name = "qwen2.5-coder-0.5b-instruct"
+    told = f"`codespec models pull {name}` (491 MB) brings a real one. `:CodespecPull` does it here."
 
     def begin() -> Editor:
         editor = Editor(program, project / "home", options={"settings": offering})
@@ -216,13 +215,13 @@ def test_a_better_model_is_told_of_once_and_pulled_when_the_user_says_so(
     (before,) = daemons_at(port)
     editor.wait(lambda: "small starter pair answers" in editor.status()["message"], "the status says it too")
     editor.nvim.command("checkhealth codespec")
-    assert "`:CodespecPull` brings qwen2.5-coder-0.5b-instruct in its place" in editor.text()
+    assert f"`:CodespecPull` brings {name} in its place" in editor.text()
     command = editor.lua("return require('codespec.offer').now().command")
-    assert command[1:] == ["-P", "-m", "codespec", "models", "pull", "qwen2.5-coder-0.5b-instruct"]
+    assert command[1:] == ["-P", "-m", "codespec", "models", "pull", name]
     editor.lua("require('codespec.offer').now().command = { 'sh', '-c', 'exit 1' }")
     editor.nvim.command("CodespecPull")
     editor.wait(
-        lambda: "qwen2.5-coder-0.5b-instruct was not pulled: the terminal says why." in messages(editor),
+        lambda: f"{name} was not pulled: the terminal says why." in messages(editor),
         "it failed",
         limit=180,
     )
@@ -230,7 +229,7 @@ def test_a_better_model_is_told_of_once_and_pulled_when_the_user_says_so(
     editor.lua("require('codespec.offer').now().command = { 'sh', '-c', 'echo pulled' }")
     editor.nvim.command("Codespec pull")
     editor.wait(
-        lambda: "qwen2.5-coder-0.5b-instruct is here, and the daemon loads it." in messages(editor),
+        lambda: f"{name} is here, and the daemon loads it." in messages(editor),
         "it was pulled",
         limit=180,
     )
