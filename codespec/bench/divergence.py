@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from codespec import __version__
+from codespec.bench.quality.run import labels
 from codespec.bench.results import commit_name
 from codespec.bench.sites import spread_numbers
 from codespec.config import EngineConfig
@@ -58,7 +59,7 @@ def run_divergence_bench(bench: DivergenceBench) -> dict[str, Any]:
         "processor": processor().label,
         "codespec": __version__,
         "commit": commit_name(),
-        "target": find_folder(bench.config.target).name,
+        "target": labels([bench.config.target])[0],
         "parameters": reference.spec.parameters,
         "reference": reference.spec.dtype,
         "candidate": candidate.spec.dtype,

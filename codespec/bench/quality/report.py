@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from codespec.bench.quality.sites import PROJECT_KINDS
-from codespec.bench.quality.summary import ALL, EXACT, FIRST_LINE, PASSED
+from codespec.bench.quality.summary import ALL, EXACT, FIRST_LINE, PASSED, PREFIX
 
-TITLES = {EXACT: "exact", FIRST_LINE: "first line", PASSED: "passes"}
+TITLES = {EXACT: "exact", FIRST_LINE: "first line", PREFIX: "characters", PASSED: "passes"}
 REQUESTS = {
     "editor": "as an editor requests it: ended by its shape, the last word before the cursor healed",
     "raw": "raw: ended by the target's own end tokens alone",
@@ -31,9 +31,10 @@ def report(found: Mapping[str, Any]) -> list[str]:
     lines += [f"{target['name']}: {note}" for target in targets for note in target["notes"]]
     lines += [found["note"]] if found["note"] else []
     lines += _execution(found["execution"]) if found["execution"] else []
-    lines += ["", "right of all sites (share, 95 % Wilson interval in %)", *_table(targets)]
+    lines += ["", "right of all sites (share, 95 % interval in %: Wilson's; of characters over resampled texts)"]
+    lines += _table(targets)
     for difference in found["differences"]:
-        lines += ["", f"{targets[0]['name']} against {difference['other']}, 95 % intervals over resampled texts:"]
+        lines += ["", f"{difference['target']} against {difference['other']}, 95 % intervals over resampled texts:"]
         lines += [
             f"  {kind}, {TITLES[measure]}: {_difference(values)}"
             for kind, measures in difference["kinds"].items()
@@ -57,17 +58,19 @@ def _execution(execution: Mapping[str, Any]) -> list[str]:
 
 
 def _table(targets: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A line for each kind and row; for each measure a column for each target."""
+    """A line for each kind, row and target; a column for each measure."""
     measures = [measure for measure in TITLES if any(measure in row for _, _, row in _rows(targets[0]))]
-    head = ["", "", "sites"]
-    for measure in measures:
-        head += [f"{TITLES[measure]}: {target['name']}" if len(targets) > 1 else TITLES[measure] for target in targets]
-    lines = [head]
-    for kind, row, counts in _rows(targets[0]):
-        same = [target["rows"][kind][row] for target in targets]
-        lines.append([kind, row, str(counts["sites"]), *(_share(one, m) for m in measures for one in same)])
+    lines = [["", "", *([""] if len(targets) > 1 else []), "sites", *(TITLES[measure] for measure in measures)]]
+    for kind, row, _ in _rows(targets[0]):
+        for target in targets:
+            counts = target["rows"].get(kind, {}).get(row)
+            if counts is not None:
+                name = [target["name"]] if len(targets) > 1 else []
+                figures = [_figure(counts, measure) for measure in measures]
+                lines.append([kind, row, *name, str(counts["sites"]), *figures])
     widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
-    form = "  ".join(f"{{:{'<' if column < 2 else '>'}{width}}}" for column, width in enumerate(widths))
+    names = len(widths) - len(measures) - 1
+    form = "  ".join(f"{{:{'<' if column < names else '>'}{width}}}" for column, width in enumerate(widths))
     return [form.format(*line) for line in lines]
 
 
@@ -81,16 +84,19 @@ def _rows(target: Mapping[str, Any]) -> list[tuple[str, str, Mapping[str, Any]]]
     ]
 
 
-def _share(counts: Mapping[str, Any], measure: str) -> str:
+def _figure(counts: Mapping[str, Any], measure: str) -> str:
     if measure not in counts:
         return MISSING
+    if measure == PREFIX:
+        share = counts[PREFIX]
+        return f"{share['value']:.0%} ({100 * share['low']:.0f}–{100 * share['high']:.0f})"
     low, high = counts["intervals"][measure]
     return f"{counts[measure]} ({counts[measure] / counts['sites']:.0%}, {100 * low:.0f}–{100 * high:.0f})"
 
 
 def _difference(values: Mapping[str, Any]) -> str:
     share = values["share"]
-    return (
-        f"{100 * share['value']:+.1f} % [{100 * share['low']:+.1f}, {100 * share['high']:+.1f}], "
-        f"{values['only_target']} sites right here only, {values['only_other']} there only"
-    )
+    text = f"{100 * share['value']:+.1f} % [{100 * share['low']:+.1f}, {100 * share['high']:+.1f}]"
+    if "only_target" not in values:
+        return text
+    return f"{text}, {values['only_target']} sites right here only, {values['only_other']} there only"

@@ -11,13 +11,22 @@ from pathlib import Path, PurePath
 from typing import Any, Literal
 
 from codespec import __version__
+from codespec.bench.quality.definitions import add_definitions
 from codespec.bench.quality.execution import Ended, Executor, TaskTest, demand_limits, read_tests
-from codespec.bench.quality.infilling_rules import cut, infilling_request, prompt_ids, stops
+from codespec.bench.quality.infilling_rules import (
+    cut,
+    infilling_request,
+    infilling_sites,
+    most_tokens,
+    prompt_ids,
+    stops,
+)
 from codespec.bench.quality.llama_server import LlamaServer
 from codespec.bench.quality.sites import PROJECT_KINDS, SEED, TASK_KINDS, GapSite, choose_sites, sample_sites
 from codespec.bench.quality.summary import Outcome, count_rows, differences
 from codespec.bench.results import commit_name
 from codespec.bench.sites import read_held_out_code
+from codespec.bench.typing.summary import common
 from codespec.config import STARTER, EngineConfig
 from codespec.corpus.held_out import HeldOut
 from codespec.corpus.infilling import BATCH, begins_right, infill_request, is_exact
@@ -34,14 +43,17 @@ from codespec.types import CompletionRequest
 
 GROUP = 4 * BATCH  # requests in the queue at once, so that the batch stays full
 RequestShape = Literal["editor", "raw", "infilling"]
+Measured = tuple[dict[str, Any], list[Outcome], list[Outcome]]  # facts, outcomes without definitions and with them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QualityBench:
-    """The settings: the target of `config` and those to `compare` it with, on `each` sites for each problem and kind,
-    and at most `limit` problems and sites a language (0: all). Of these `sample` of each kind are drawn (0: all).
-    `formats` are further number formats of the target. `llama_server` is the address of one more contestant, which
-    needs the shape `infilling`. `command` is the user's command line.
+    """The settings: the target of `config` and those to `compare` it with, on `each` sites for each problem and kind
+    (0: one, by the published rules all), and at most `limit` problems and sites a language (0: all). Of these `sample`
+    of each kind are drawn (0: all). `formats` are further number formats of the target. `llama_server` is the address
+    of one more contestant, which needs the shape `infilling`. With `definitions` every contestant fills gaps in
+    held-out code a second time, with what the file's imports define in the prompt. `command` is the user's command
+    line.
     """
 
     config: EngineConfig
@@ -50,13 +62,14 @@ class QualityBench:
     held_out: Path | None = None
     kinds: Sequence[str] | None = None
     seed: int = SEED
-    each: int = 1
+    each: int = 0
     limit: int = 0
     sample: int = 0
     formats: Sequence[str] = ()
     llama_server: str = ""
     shape: RequestShape = "editor"
     left_only: bool = False
+    definitions: bool = False
     execute: bool = False
     command: str = ""
 
@@ -73,7 +86,9 @@ class Judge:
         runs its program.
         """
         answer = site.gap.answer
-        return Outcome(is_exact(written, answer), begins_right(written, answer), self.run(site, written))
+        exact, first_line = is_exact(written, answer), begins_right(written, answer)
+        right = common(written, answer.rstrip())
+        return Outcome(exact, first_line, self.run(site, written), right, len(answer.rstrip()))
 
     def run(self, site: GapSite, written: str) -> Ended | None:
         """The end of the program with this completion; None where there are no tests."""
@@ -95,29 +110,35 @@ def run_quality_bench(bench: QualityBench) -> dict[str, Any]:
     server = _server(bench)
     contestants = _contestants(bench)
     held_out = read_held_out_code(bench.held_out, bench.prompts)
-    sites = choose_sites(held_out, _kinds(bench), seed=bench.seed, each=bench.each, limit=bench.limit)
-    if bench.sample:
-        sites = sample_sites(sites, bench.sample, bench.seed)
+    sites = _sites(bench, held_out)
     judge = Judge(_tests(bench))
     execution = judge.check_answers(sites) if bench.execute else None
-    targets, outcomes = [], []
-    for label, config in contestants.items():
-        facts, found = _measure(bench, config, label, sites, judge)
-        targets.append({"name": label, **facts, "rows": count_rows(sites, found)})
-        outcomes.append(found)
+    found = [_measure(bench, config, label, sites, judge) for label, config in contestants.items()]
     if server is not None:
-        facts, found = _measure_server(bench, server, sites, judge, targets[0]["context"])
-        targets.append({**facts, "rows": count_rows(sites, found)})
-        outcomes.append(found)
-    return {
-        **_conditions(bench, held_out),
-        "execution": execution,
-        "targets": targets,
-        "differences": [
-            {"other": target["name"], "kinds": differences(sites, outcomes[0], other)}
-            for target, other in zip(targets[1:], outcomes[1:], strict=True)
-        ],
-    }
+        found.append(_measure_server(bench, server, sites, judge, found[0][0]["context"]))
+    return {**_conditions(bench, held_out), "execution": execution, **_side_by_side(sites, found)}
+
+
+def _side_by_side(sites: Sequence[GapSite], found: Sequence[Measured]) -> dict[str, Any]:
+    """The figures of all contestants. The first is compared with the others, and each with itself with definitions."""
+    targets: list[dict[str, Any]] = []
+    compared: list[dict[str, Any]] = []
+    projects = [number for number, site in enumerate(sites) if site.kind in PROJECT_KINDS]
+    theirs = [sites[number] for number in projects]
+    known = sum(bool(site.snippets) for site in theirs)
+    first, outcomes, _ = found[0]
+    for facts, plain, defined in found:
+        name = facts["name"]
+        targets.append({**facts, "rows": count_rows(sites, plain)})
+        if name != first["name"]:
+            compared.append({"target": first["name"], "other": name, "kinds": differences(sites, outcomes, plain)})
+        if defined:
+            notes = [f"{known} of {len(theirs)} sites in held-out code are in files whose imports define something"]
+            other = f"{name} + definitions"
+            without, those = ([given[number] for number in projects] for given in (plain, defined))
+            targets.append({**facts, "name": other, "notes": notes, "rows": count_rows(theirs, those)})
+            compared.append({"target": name, "other": other, "kinds": differences(theirs, without, those)})
+    return {"targets": targets, "differences": compared}
 
 
 def labels(names: Sequence[str]) -> list[str]:
@@ -135,7 +156,12 @@ def request_for(bench: QualityBench, site: GapSite) -> CompletionRequest:
     """
     if bench.shape == "infilling":
         return infilling_request(site, bench.left_only)
-    request = replace(infill_request(site.gap, site.shape), language=site.gap.language, max_tokens=site.tokens)
+    request = replace(
+        infill_request(site.gap, site.shape),
+        language=site.gap.language,
+        snippets=site.snippets,
+        max_tokens=site.tokens,
+    )
     if bench.left_only:
         request = replace(request, suffix="")
     return replace(request, shape="raw", heal=False) if bench.shape == "raw" else request
@@ -159,6 +185,16 @@ def _contestants(bench: QualityBench) -> dict[str, EngineConfig]:
     return own | {f"{label} {config.dtype}": engine_settings(config, name) for name, label in others}
 
 
+def _sites(bench: QualityBench, held_out: HeldOut) -> list[GapSite]:
+    if bench.shape == "infilling":
+        sites = infilling_sites(held_out, _kinds(bench), seed=bench.seed, each=bench.each, limit=bench.limit)
+    else:
+        sites = choose_sites(held_out, _kinds(bench), seed=bench.seed, each=bench.each or 1, limit=bench.limit)
+    if bench.sample:
+        sites = sample_sites(sites, bench.sample, bench.seed)
+    return add_definitions(sites, held_out) if bench.definitions else sites
+
+
 def _server(bench: QualityBench) -> LlamaServer | None:
     if not bench.llama_server:
         return None
@@ -171,17 +207,20 @@ def _server(bench: QualityBench) -> LlamaServer | None:
 
 def _measure_server(
     bench: QualityBench, server: LlamaServer, sites: Sequence[GapSite], judge: Judge, context: int
-) -> tuple[dict[str, Any], list[Outcome]]:
+) -> Measured:
     """Has a llama-server fill all gaps, from the prompt ids that the target has in an engine of this context."""
     known, folder = server.facts(), find_folder(bench.config.target)
     tokenizer = TextTokenizer.from_folder(folder)
-    bar = ProgressBar("llama.cpp", len(sites))
-    found: list[Outcome] = []
-    for site in sites:
-        ids = prompt_ids(tokenizer, site, bench.left_only, context)
-        text = server.complete(ids, site.tokens, stops(site))
-        found.append(judge.outcome(site, cut(site, text)))
-        bar.advance(1)
+
+    def write(chosen: Sequence[GapSite]) -> list[str]:
+        bar = ProgressBar("llama.cpp", len(chosen))
+        texts = []
+        for site in chosen:
+            ids = prompt_ids(tokenizer, site, bench.left_only, context)
+            texts.append(cut(site, server.complete(ids, most_tokens(site), stops(site))))
+            bar.advance(1)
+        return texts
+
     own = PurePath(bench.config.target).name
     differs = own.endswith(".gguf") and own != known["model"]
     facts = {
@@ -194,7 +233,7 @@ def _measure_server(
         "build": known["build"],
         "notes": [f"the server runs {known['model']}, not {own}"] if differs else [],
     }
-    return facts, found
+    return facts, *_fill(sites, write, judge)
 
 
 def _sides(bench: QualityBench, tokenizer: TextTokenizer) -> str:
@@ -202,15 +241,19 @@ def _sides(bench: QualityBench, tokenizer: TextTokenizer) -> str:
     return "left" if bench.left_only or isinstance(template, FimMissing) else template.order
 
 
-def _measure(
-    bench: QualityBench, config: EngineConfig, label: str, sites: Sequence[GapSite], judge: Judge
-) -> tuple[dict[str, Any], list[Outcome]]:
+def _measure(bench: QualityBench, config: EngineConfig, label: str, sites: Sequence[GapSite], judge: Judge) -> Measured:
     """Loads a target and has it fill all gaps."""
     engine = build_engine(config)
-    requests = [request_for(bench, site) for site in sites]
-    written, notes = _write(engine, requests, ProgressBar(label, len(sites)).advance)
-    if bench.shape == "infilling":
-        written = [cut(site, text) for site, text in zip(sites, written, strict=True)]
+    notes: list[str] = []
+
+    def write(chosen: Sequence[GapSite]) -> list[str]:
+        requests = [request_for(bench, site) for site in chosen]
+        texts, more = _write(engine, requests, ProgressBar(label, len(chosen)).advance)
+        notes.extend(more)
+        infilling = bench.shape == "infilling"
+        return [cut(site, text) if infilling else text for site, text in zip(chosen, texts, strict=True)]
+
+    plain, defined = _fill(sites, write, judge)
     facts = model_facts(engine.target) | {
         "name": label,
         "dtype": engine.target.spec.dtype,
@@ -218,7 +261,24 @@ def _measure(
         "sides": _sides(bench, engine.target.tokenizer),
         "notes": list(dict.fromkeys([*engine.notes, *notes])),
     }
-    return facts, [judge.outcome(site, text) for site, text in zip(sites, written, strict=True)]
+    return facts, plain, defined
+
+
+def _fill(
+    sites: Sequence[GapSite], write: Callable[[Sequence[GapSite]], list[str]], judge: Judge
+) -> tuple[list[Outcome], list[Outcome]]:
+    """The outcomes at all sites without other files' definitions, and with them; the latter are empty if no site has
+    any. Sites without definitions are filled once.
+    """
+    plain = [replace(site, snippets=()) for site in sites]
+    outcomes = [judge.outcome(site, text) for site, text in zip(sites, write(plain), strict=True)]
+    numbers = [number for number, site in enumerate(sites) if site.snippets]
+    if not numbers:
+        return outcomes, []
+    defined = list(outcomes)
+    for number, text in zip(numbers, write([sites[number] for number in numbers]), strict=True):
+        defined[number] = judge.outcome(sites[number], text)
+    return outcomes, defined
 
 
 def engine_settings(config: EngineConfig, target: str) -> EngineConfig:
@@ -248,6 +308,10 @@ def _kinds(bench: QualityBench) -> Sequence[str]:
     kinds = bench.kinds or ((*TASK_KINDS, *PROJECT_KINDS) if bench.prompts else PROJECT_KINDS)
     if bench.prompts is None and set(kinds) & set(TASK_KINDS):
         raise ConfigError(f"The kinds {', '.join(TASK_KINDS)} are cut out of HumanEval: name its file by --prompts.")
+    if bench.definitions and not set(kinds) & set(PROJECT_KINDS):
+        raise ConfigError(f"--definitions needs held-out code: add {' or '.join(PROJECT_KINDS)} to --kinds.")
+    if bench.definitions and bench.left_only:
+        raise ConfigError("--definitions needs text after the cursor in the prompt: leave out --left-only.")
     if bench.execute and not set(kinds) & set(TASK_KINDS):
         raise ConfigError("--execute runs HumanEval's tests: name its file by --prompts, and one of its kinds.")
     return kinds
@@ -274,6 +338,7 @@ def _conditions(bench: QualityBench, held_out: HeldOut) -> dict[str, Any]:
         "sample": bench.sample,
         "shape": bench.shape,
         "left_only": bench.left_only,
+        "definitions": bench.definitions,
         "data": {name: digest for name, digest in held_out.digests.items() if kinds & set(used[name])},
         "note": held_out.note if kinds & set(PROJECT_KINDS) else "",
     }

@@ -17,7 +17,7 @@ from codespec.corpus.gaps import MAX_BLOCKS, MAX_LINES, Gap, block_gaps, line_ga
 from codespec.corpus.held_out import HeldOut, Task
 from codespec.corpus.infilling import MAX_TOKENS
 from codespec.errors import ConfigError
-from codespec.types import Shape
+from codespec.types import Shape, Snippet
 
 HUMANEVAL = "humaneval"  # the row of its kinds; the rows of held-out code are languages
 SINGLE, MULTI, SPAN = "single-line", "multi-line", "random-span"
@@ -35,11 +35,12 @@ Finder = Callable[[Sequence[Task], int], list[Gap]]
 
 @dataclass(frozen=True, slots=True)
 class GapSite:
-    """A gap, its kind and its row in the report."""
+    """A gap, its kind and its row in the report. `snippets` are definitions of other files that go into the prompt."""
 
     kind: str
     row: str
     gap: Gap
+    snippets: tuple[Snippet, ...] = ()
 
     @property
     def shape(self) -> Shape:
@@ -110,7 +111,7 @@ def multi_line_gaps(tasks: Sequence[Task], seed: int) -> list[Gap]:
             first, end = runs[_hash(seed, MULTI, task) % len(runs)]
             indent = len(lines[first]) - len(lines[first].lstrip())
             begin = sum(len(line) + 1 for line in lines[:first]) + indent
-            gaps.append(_gap(task, begin, begin + len("\n".join(lines[first:end])) - indent))
+            gaps.append(gap_between(task, begin, begin + len("\n".join(lines[first:end])) - indent))
     return gaps
 
 
@@ -129,8 +130,15 @@ def span_gaps(tasks: Sequence[Task], seed: int) -> list[Gap]:
         span = next(fits, None)
         if span is not None:
             begin, end = span
-            gaps.append(_gap(task, begin, begin + len(task.solution[begin:end].rstrip())))
+            gaps.append(gap_between(task, begin, begin + len(task.solution[begin:end].rstrip())))
     return gaps
+
+
+def gap_between(task: Task, begin: int, end: int) -> Gap:
+    """The text between two characters of a solution."""
+    before = task.prompt + task.solution[:begin]
+    line = before.count("\n") + 1
+    return Gap(HUMANEVAL, task.name, "python", line, before, task.solution[begin:end], task.solution[end:])
 
 
 _FINDERS: dict[str, Finder] = {SINGLE: task_gaps, MULTI: multi_line_gaps, SPAN: span_gaps}
@@ -155,10 +163,3 @@ def _in_projects(held_out: HeldOut, kind: str, seed: int, limit: int) -> list[Ga
 def _hash(seed: int, kind: str, task: Task) -> int:
     name = f"{seed}\0{kind}\0{task.name}"
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big")
-
-
-def _gap(task: Task, begin: int, end: int) -> Gap:
-    """The text between two characters of a solution."""
-    before = task.prompt + task.solution[:begin]
-    line = before.count("\n") + 1
-    return Gap(HUMANEVAL, task.name, "python", line, before, task.solution[begin:end], task.solution[end:])

@@ -36,15 +36,15 @@ def add(benches: Any) -> None:
         help=f"only these: {', '.join(KINDS[:3])} of HumanEval, {', '.join(KINDS[3:])} of held-out projects",
     )
     option("--seed", type=count_or_zero, default=11, metavar="N", help="which sites the rule takes (11)")
-    option("--each", type=count, default=1, metavar="N", help="sites of each kind in a HumanEval problem (1)")
+    option("--each", type=count, metavar="N", help="sites of each kind in a HumanEval problem (1; infilling: all)")
     option("--limit", type=count, metavar="N", help="HumanEval problems, and sites a language and kind")
-    option("--sample", type=count, metavar="N", help="at most so many sites of each kind, drawn by the seed")
+    option("--sample", type=count, metavar="N", help="at most N sites of each kind, drawn by the seed")
     option(
         "--shape",
         choices=("editor", "raw", "infilling"),
         default="editor",
         help="editor: healed, and ended where the line or block ends; raw: the target's own tokens up to its end "
-        "token; infilling: HumanEval-Infilling's rules, where one missing line ends with its line",
+        "token; infilling: HumanEval-Infilling's sites and rules (8,488 sites: add --sample)",
     )
     option("--formats", type=formats, default=(), metavar="FORMAT,…", help="the target in these number formats too")
     option(
@@ -54,6 +54,11 @@ def add(benches: Any) -> None:
         help="a running llama-server with the same model as a contestant, on the same prompt ids (--shape infilling)",
     )
     option("--left-only", action="store_true", help="leave out the text after the cursor")
+    option(
+        "--definitions",
+        action="store_true",
+        help="fill gaps in held-out code twice, the second time with what the file's imports define in the prompt",
+    )
     option(
         "--execute",
         action="store_true",
@@ -96,13 +101,14 @@ def run(options: argparse.Namespace) -> int:
         held_out=options.held_out,
         kinds=options.kinds,
         seed=options.seed,
-        each=options.each,
+        each=options.each or 0,
         limit=options.limit or 0,
         sample=options.sample or 0,
         formats=options.formats,
         llama_server=options.llama_server,
         shape=options.shape,
         left_only=options.left_only,
+        definitions=options.definitions,
         execute=options.execute,
         command=command_line(options),
     )

@@ -11,13 +11,24 @@ from typing import Any
 
 import pytest
 
-from codespec.bench.quality.infilling_rules import cut, infilling_request, prompt_ids, stops
+from codespec.bench.quality.definitions import add_definitions
+from codespec.bench.quality.infilling_rules import (
+    SPANS,
+    cut,
+    infilling_gaps,
+    infilling_request,
+    infilling_sites,
+    prompt_ids,
+    stops,
+)
 from codespec.bench.quality.llama_server import LlamaServer
 from codespec.bench.quality.run import engine_settings
 from codespec.bench.quality.sites import GapSite, sample_sites
 from codespec.bench.statistics import wilson_interval
 from codespec.config import EngineConfig
+from codespec.corpus.documents import Document, write_documents
 from codespec.corpus.gaps import Gap
+from codespec.corpus.held_out import HeldOut, Task
 from codespec.engine.load import build_engine
 from codespec.errors import ConfigError
 from codespec.text.fim import FimMissing, find_template
@@ -77,6 +88,8 @@ def llama() -> Iterator[Llama]:
 def test_one_line_ends_with_it_and_all_else_at_an_end_token() -> None:
     written = "    return x\n    more\n"
     assert cut(site("single-line"), written) == cut(site("line"), written) == "    return x"
+    whole = GapSite("single-line", "humaneval", Gap("p", "T", "python", 2, "", "    return 1\n", "f()\n"))
+    assert cut(whole, written) == cut(whole, "    return x") == "    return x\n"
     assert cut(site("multi-line"), written) == cut(site("random-span"), written) == written
     assert (stops(site("single-line")), stops(site("random-span"))) == (("\n",), ())
 
@@ -90,11 +103,75 @@ def test_prompts_are_ids_in_the_targets_layout(models: Models) -> None:
     left = prompt_ids(tokenizer, site("single-line"), left_only=True, context=512)
     assert tokenizer.decode_bytes(left) == b"def f(x):\n"
     request = infilling_request(site("single-line"), left_only=False)
-    assert (request.shape, request.heal, request.stop, request.max_tokens) == ("raw", False, ("\n",), 40)
+    assert (request.shape, request.heal, request.stop, request.max_tokens) == ("raw", False, ("\n",), 64)
     engine = build_engine(engine_settings(EngineConfig(threads=1), str(models.target)))
     written = engine.submit(request)[0].prompt_ids
     engine.close()
     assert written == prompt_ids(tokenizer, site("single-line"), left_only=False, context=engine.context)
+
+
+def test_sites_are_those_that_the_paper_counts() -> None:
+    task = Task("T/0", "def f(x):\n", "    if x:\n        x += 1\n\n    return x\n")
+    single, multi, spans = (infilling_gaps(task, kind, 11) for kind in ("single-line", "multi-line", "random-span"))
+    assert [gap.answer for gap in single] == ["    if x:\n", "        x += 1\n", "    return x\n"]
+    assert len(multi) == 3 * 4 // 2 and set(single) < set(multi) and len(set(spans)) == SPANS == len(spans)
+    assert {gap.before + gap.answer + gap.behind for gap in (*single, *multi, *spans)} == {task.prompt + task.solution}
+    assert spans == infilling_gaps(task, "random-span", 11) != infilling_gaps(task, "random-span", 12)
+    assert all(gap.answer.strip() for gap in spans)
+    held_out = HeldOut({}, (task, Task("T/1", "def g():\n", "    return 1\n")))
+    sites = infilling_sites(held_out, ["single-line", "multi-line"], seed=11)
+    assert [one.kind for one in sites] == ["single-line"] * 4 + ["multi-line"] * 7
+    two = infilling_sites(held_out, ["multi-line"], seed=11, each=2)
+    assert len(two) == 3 and {one.gap for one in two} < {one.gap for one in sites}
+    assert len(infilling_sites(held_out, ["multi-line"], seed=11, limit=1)) == 6
+
+
+def test_a_gap_at_the_end_is_filled_in_the_middle(models: Models) -> None:
+    end = GapSite("multi-line", "humaneval", Gap("p", "T", "python", 2, "def f(x):\n", "    return x\n", ""))
+    assert infilling_request(end, left_only=False).suffix == "\n"
+    tokenizer = TextTokenizer.from_folder(models.target)
+    template = find_template(tokenizer)
+    assert not isinstance(template, FimMissing)
+    assert template.middle_id in prompt_ids(tokenizer, end, left_only=False, context=512)
+
+
+def test_definitions_are_those_of_imported_files() -> None:
+    """As a language server sends them: heads only, of the same package; never the file's own text."""
+    documents = [
+        Document("p", "p/a.py", "python", "from p.b import area\n\nprint(area(1))\n"),
+        Document("p", "p/b.py", "python", "def area(width: int) -> int:\n    return width * 2\n"),
+        Document("q", "p/c.py", "python", "def other():\n    pass\n"),
+        Document("q", "../../d.py", "python", "x = 1\n"),
+    ]
+    held_out = HeldOut({"python": documents})
+    gap = Gap("p", "p/a.py", "python", 3, "from p.b import area\n\nprint(", "area(1))", "\n")
+    sites = [GapSite("line", "python", gap), site("single-line")]
+    line, task = add_definitions(sites, held_out)
+    assert [(one.path, one.text.strip()) for one in line.snippets] == [("p/b.py", "def area(width: int) -> int:")]
+    assert line.gap == gap and task == sites[1]
+    assert infilling_request(line, left_only=False).snippets == line.snippets
+
+
+def test_with_definitions_and_without(
+    models: Models, command: Command, short: None, llama: Llama, tmp_path: Path
+) -> None:
+    """Every contestant a second time, at sites in held-out code only."""
+    code = "from p.b import area\n\n" + "".join(f"first_{n} = area({n}) + {n}\n" for n in range(30))
+    file, out = tmp_path / "held_out.jsonl.gz", tmp_path / "quality.json"
+    library = "def area(width):\n    return width\n"
+    documents = [("p/a.py", "python", code), ("p/b.py", "python", library)]
+    write_documents(file, [Document("p", *each) for each in documents])
+    words = [*pair(models), "--held-out", file, "--kinds", "line", "--definitions", "--limit", "2", "--json", out]
+    done = command("bench", "quality", *words, "--shape", "infilling", "--llama-server", llama.url)
+    assert done.code == 0, done.err
+    found = json.loads(out.read_text(encoding="utf-8"))
+    names = ["target", "target + definitions", "llama.cpp", "llama.cpp + definitions"]
+    assert [target["name"] for target in found["targets"]] == names
+    compared = [(one["target"], one["other"]) for one in found["differences"]]
+    assert compared == [("target", names[1]), ("target", names[2]), (names[2], names[3])]
+    assert "sites in held-out code are in files whose imports define something" in done.out
+    assert set(found["differences"][0]["kinds"]["line"]) == {"exact", "first_line", "prefix"}
+    assert found["definitions"] is True and "target + definitions against" not in done.out
 
 
 def test_a_sample_is_even_over_rows_and_the_seeds() -> None:
@@ -144,6 +221,8 @@ def test_llama_server_gets_the_same_prompts(
         (["--formats", "float32"], "names a number format twice"),
         (["--formats", "int3"], "'int3' is not one of float32"),
         (["--sample", "0"], "must be a whole number of 1 or more"),
+        (["--definitions", "--kinds", "single-line"], "--definitions needs held-out code"),
+        (["--definitions", "--left-only"], "leave out --left-only"),
     ],
 )
 def test_mistakes_are_one_sentence(

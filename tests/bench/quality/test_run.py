@@ -60,6 +60,7 @@ def projects(tmp_path: Path) -> Path:
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Random models end no text."""
     monkeypatch.setattr("codespec.bench.quality.sites.MANY_TOKENS", 12)
+    monkeypatch.setattr("codespec.bench.quality.infilling_rules.MOST_TOKENS", {})
     for shape in infilling.MAX_TOKENS:
         monkeypatch.setitem(infilling.MAX_TOKENS, shape, 12)
 
@@ -116,7 +117,7 @@ def test_two_targets_side_by_side(
     assert execution["own_solutions"] == execution["own_solutions_passed"] == 1
     assert execution["network"] in ("cut", "open")
     assert "1 of 1 problems' own solutions pass" in done.out and "target against drafter" in done.out
-    assert "both sides (prefix, suffix, middle)" in done.out and "passes: drafter" in done.out
+    assert "both sides (prefix, suffix, middle)" in done.out and " passes\n" in done.out
 
 
 def test_right_answers_are_counted_and_compared(
@@ -137,8 +138,13 @@ def test_right_answers_are_counted_and_compared(
     assert (exact["only_target"], exact["only_other"]) == (2, 0) and exact["share"]["value"] == 0.6667
     lines = done.out.splitlines()
     assert "target: a note" in lines and "  single-line, exact: +66.7 % [+0.0, +100.0]" in done.out
-    row = next(line.split() for line in lines if line.startswith("single-line"))
-    assert row == ["single-line", "humaneval", "3", *["3", "(100%,", "44–100)", "1", "(33%,", "6–79)"] * 3]
+    first, second = (line.split() for line in lines if line.startswith("single-line"))
+    right, half = ["3", "(100%,", "44–100)"], ["1", "(33%,", "6–79)"]
+    assert first == ["single-line", "humaneval", "target", "3", *right, *right, "100%", "(100–100)", *right]
+    assert second[:10] == ["single-line", "humaneval", "drafter", "3", *half, *half] and second[-3:] == half
+    assert found["targets"][0]["rows"]["single-line"]["humaneval"]["prefix"]["value"] == 1.0
+    prefix = found["differences"][0]["kinds"]["single-line"]["prefix"]
+    assert 0 < prefix["share"]["value"] < 1 and f"characters: {100 * prefix['share']['value']:+.1f} %" in done.out
 
 
 def test_without_tests_nothing_runs(
@@ -207,7 +213,7 @@ def test_the_command_is_reported_without_folders_of_this_machine(
     words = ["--held-out", projects, "--kinds", "block,line", "--seed", "0", "--left-only", "--json", out]
     assert command("bench", "quality", *pair(models), *words).code == 0
     told = json.loads(out.read_text(encoding="utf-8"))["command"]
-    assert told.startswith("codespec bench quality --held-out held_out.jsonl.gz --kinds line,block --seed 0 --each 1 ")
+    assert told.startswith("codespec bench quality --held-out held_out.jsonl.gz --kinds line,block --seed 0 ")
     assert " --left-only " in told and " --target target --drafter none " in told and "/" not in told
 
 

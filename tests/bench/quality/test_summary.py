@@ -50,6 +50,17 @@ def test_a_difference_counts_both_ways_once_a_site() -> None:
     assert (first["only_target"], first["only_other"], first["share"]["value"]) == (0, 15, -0.375)
 
 
+def test_characters_up_to_the_first_wrong_one() -> None:
+    """Long answers count more; sites of one text are resampled together."""
+    sites = tasks(3)
+    ours = [Outcome(True, True, right=10, chars=10), Outcome(False, False, right=2, chars=30), UNTESTED]
+    row = count_rows(sites, ours)["single-line"]["humaneval"]
+    assert row["prefix"]["value"] == 0.3 and row["prefix"]["low"] <= 0.3 <= row["prefix"]["high"]
+    others = [Outcome(False, False, right=0, chars=10), Outcome(False, False, right=6, chars=30), UNTESTED]
+    found = differences(sites, ours, others)["single-line"]["prefix"]
+    assert found["share"]["value"] == 0.15 and set(found) == {"share"}
+
+
 def test_equal_targets_do_not_differ() -> None:
     found = differences(tasks(4), [RIGHT, WRONG, HALF, RIGHT], [RIGHT, WRONG, HALF, RIGHT])
     assert {values["share"]["value"] for values in found["single-line"].values()} == {0.0}
