@@ -33,6 +33,7 @@ SOURCE = "codespec_source"  # key in a converted folder's config.json: what its 
 SETTLED = 2.0  # seconds after which a file's time shows that nobody has written to it since
 START = (sys.executable, "-P", "-m")
 STARTUP, SLOWEST = 300.0, 2e6  # seconds a converter may take to start, and bytes a second it reads at least
+PATIENCE = 5.0  # seconds before a bar is shown
 SHARE = re.compile(r"[01]\.\d{4}")
 MAX_INDEXED = 200  # files in the index
 
@@ -71,6 +72,12 @@ def convert_once(conversion: Conversion, say: Say | None = None) -> Path:
 def converted_home() -> Path:
     """The folder of all converted models, each in a folder named by its digest."""
     return cache_folder() / "gguf"
+
+
+def kept_folder(digest: str) -> Path | None:
+    """The converted folder of this digest, if it is in the cache."""
+    folder = converted_home() / digest
+    return folder if _is_complete(folder) else None
 
 
 def hash_once(file: Path) -> str:
@@ -136,12 +143,14 @@ def run_converter(conversion: Conversion, folder: Path) -> None:
 
 
 def _show_progress(process: subprocess.Popen[str]) -> None:
-    """A bar of the shares that a converter prints, one a line; nothing for other lines."""
-    bar = StageBar("codespec: converting")
+    """A bar of the shares that a converter prints, one a line, if it takes longer than PATIENCE; nothing for other
+    lines.
+    """
+    bar, began = StageBar("codespec: converting"), time.monotonic()
     assert process.stdout is not None
     with process.stdout as lines:
         for line in lines:
-            if SHARE.fullmatch(line.strip()):
+            if SHARE.fullmatch(line.strip()) and time.monotonic() - began > PATIENCE:
                 bar.update(float(line), "", ended=float(line) == 1.0)
 
 

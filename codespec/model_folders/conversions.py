@@ -15,7 +15,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from codespec.catalogue.conversion_cache import SOURCE, Conversion, convert_once, hash_once
+from codespec.catalogue.conversion_cache import SOURCE, Conversion, convert_once, hash_once, kept_folder
 from codespec.catalogue.disk import Say
 from codespec.catalogue.store import MANIFEST
 from codespec.errors import ModelError
@@ -49,6 +49,12 @@ def convert_gguf(file: Path, say: Say | None = None) -> Path:
             nbytes=file.stat().st_size,
         )
         return convert_once(conversion, say)
+
+
+def kept_gguf(file: Path) -> Path | None:
+    """The float folder of a GGUF file, if it was converted before."""
+    with _readable(file):
+        return kept_folder(hash_once(file))
 
 
 def convert_to_int8(source: Path, say: Say | None = None) -> Path | None:

@@ -22,6 +22,7 @@ from codespec.model_folders.conversions import (
     convert_to_int8,
     is_adapter,
     is_gguf,
+    kept_gguf,
     merge_adapter,
 )  # fmt: skip
 
@@ -50,17 +51,18 @@ def find_folder(name: str, dtype: str = ANY) -> Path:
     """The folder of a model in a number format. Raises ModelError in one sentence if there is none or the hub does not
     have it.
 
-    A GGUF file is converted once, which takes seconds to a minute: into int8 for that format and for ANY, where its
-    architecture allows it, else into float32. So is an adapter's folder, which is merged with its model, and a model
-    for which the catalogue has an adapter. A folder is converted for int8 only.
+    A GGUF file is converted once, which takes seconds to a minute: into int8 for that format, if its architecture
+    allows it, else into float32; for ANY the folder that is there already, else as for int8. An adapter's folder is
+    merged with its model, and so is a model for which the catalogue has an adapter. Other folders are converted for
+    int8 only.
     """
     local = find_local(name)
     entry = find_entry(name)
     adapted = (entry is not None and entry.adapter) or (local is not None and local.is_dir() and is_adapter(local))
     if dtype in ("int8", ANY) and local is not None and local.is_file() and not adapted:
-        folder = convert_to_int8(local)
-        if folder is not None:
-            return folder
+        converted = (kept_gguf(local) if dtype == ANY else None) or convert_to_int8(local)
+        if converted is not None:
+            return converted
     folder = _find_float(name)
     return (convert_to_int8(folder) or folder) if dtype == "int8" else folder
 

@@ -46,7 +46,7 @@ def test_on_equals_off_equals_generate(requests: list[CompletionRequest]) -> Non
     off = complete(engine, requests, BATCH, speculate=False)
     alone = complete(engine, requests, 1, speculate=True)
     together = complete(engine, requests, BATCH, speculate=True)
-    network = AutoModelForCausalLM.from_pretrained(find_folder(REFERENCE), dtype=torch.float32)
+    network = AutoModelForCausalLM.from_pretrained(find_folder(REFERENCE, "float32"), dtype=torch.float32)
     ends, same = sorted(engine.target.tokenizer.model_eos_ids), 0
     for request, done in zip(requests, off, strict=True):
         ids = torch.tensor([engine.target.tokenizer.encode(request.prefix)])

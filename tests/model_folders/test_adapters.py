@@ -99,14 +99,14 @@ def test_an_adapters_folder_is_a_model_of_its_own(base: Path, adapter: Path, cap
     capfd.readouterr()
     folder = find_folder(str(adapter))
     assert "merging the adapter" in capfd.readouterr().err
-    plain, merged = weights(find_folder(str(base))), weights(folder)
+    plain, merged = weights(find_folder(str(base), "float32")), weights(folder)
     name = "model.layers.0.self_attn.q_proj.weight"
     small = load_file(adapter / "adapter_model.safetensors")
     a, b = (small[f"base_model.{name[:-7].replace('model', 'model.model', 1)}.lora_{x}.weight"] for x in "AB")
     assert torch.allclose(merged[name], plain[name] + b @ a, atol=1e-6)
     assert torch.equal(merged["model.embed_tokens.weight"], plain["model.embed_tokens.weight"])
     assert find_folder(str(adapter)) == folder and capfd.readouterr().err == ""
-    source, of = (json.loads((at / "config.json").read_text())[SOURCE] for at in (folder, find_folder(str(base))))
+    source, of = (json.loads((at / "config.json").read_text())[SOURCE] for at in (folder, find_base_folder(str(base))))
     assert source["base_sha256"] == of["sha256"] != source["sha256"] == folder.name
     facts = read_facts(str(adapter))
     assert facts.reasons == () and facts.tokenizer is not None
@@ -126,7 +126,7 @@ def test_the_catalogue_gives_a_model_its_adapter(base: Path, adapter: Path, monk
     find = finding.find_local
     monkeypatch.setattr(finding, "find_local", lambda name: base if name == entry.name else find(name))
     assert find_folder(entry.name) == find_folder(str(adapter))
-    assert find_folder(str(base)) == find_base_folder(entry.name)
+    assert find_folder(str(base), "float32") == find_base_folder(entry.name)
 
 
 def break_config(adapter: Path) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from codespec.catalogue.conversion_cache import FORMAT, SOURCE
+from codespec.catalogue.conversion_cache import FORMAT, SOURCE, hash_once
 from codespec.errors import CodespecError, ModelError
 from codespec.model_folders.conversions import INT8_RECIPE
 from codespec.model_folders.weights import read_weights
@@ -56,7 +56,7 @@ def _open_gguf(file: Path, folder: Path, sha256: str, stack: ExitStack) -> tuple
     check_whole(header)  # first: from here on no tensor is larger than the file
     plan = make_plan(header)
     config = write_texts(header, plan, folder, sha256)
-    config[SOURCE] |= {"recipe": INT8_RECIPE}
+    config[SOURCE] |= {"recipe": INT8_RECIPE, "base_sha256": hash_once(file)}  # goes when the file's model is removed
     return GgufWeights(header, plan, stack), config
 
 
