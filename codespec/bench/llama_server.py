@@ -53,10 +53,13 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """The server's own account of one answer: milliseconds and tokens of prompt and text, and drafted tokens."""
+    """The server's own account of one answer: milliseconds, tokens of the prompt that were read and that a cache held,
+    and drafted tokens.
+    """
 
     prompt_ms: float
     prompt_tokens: int
+    cached_tokens: int
     text_ms: float
     drafted: int
     accepted: int
@@ -116,16 +119,25 @@ class LlamaServer:
         return self._process.poll() is None
 
     def complete(
-        self, ids: Sequence[int], tokens: int, temperature: float, seed: int, ends: Collection[int]
+        self,
+        ids: Sequence[int],
+        tokens: int,
+        ends: Collection[int],
+        *,
+        temperature: float = 0.0,
+        seed: int = 0,
+        cached: bool = False,
     ) -> Completion:
-        """Decodes a prompt of ids up to and including an id of `ends`, or `tokens`. The prompt is read anew."""
+        """Decodes a prompt of ids up to and including an id of `ends`, or `tokens`. Without `cached` the whole prompt
+        is read anew.
+        """
         body = {
             "prompt": list(ids),
             "n_predict": tokens,
             "temperature": temperature,
             "samplers": ["temperature"],
             "seed": seed,
-            "cache_prompt": False,
+            "cache_prompt": cached,
             "return_tokens": True,
             "stream": True,
         }
@@ -275,6 +287,7 @@ def _timings(values: Mapping[str, Any]) -> Timings:
     return Timings(
         float(values["prompt_ms"]),
         int(values["prompt_n"]),
+        int(values.get("cache_n", 0)),
         float(values["predicted_ms"]),
         int(values.get("draft_n", 0)),
         int(values.get("draft_n_accepted", 0)),

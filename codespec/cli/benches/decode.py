@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
-from codespec.cli.benches.flags import add_site_flags, bench_parser, count, counts, finish
+from codespec.cli.benches.flags import add_llama_flag, add_site_flags, bench_parser, count, counts, finish
 from codespec.cli.options import engine_config, require_torch
 from codespec.errors import ConfigError
 
@@ -29,7 +28,7 @@ def add(benches: Any) -> None:
         "--concurrency", type=counts, default=(1, 4, 8, 16), metavar="N,…", help="prompts at once (1,4,8,16)"
     )
     parser.add_argument("--sampling", choices=("greedy", "sampled"), help="only this (default: both)")
-    parser.add_argument("--llama-cpp", type=Path, metavar="FOLDER", help="the folder of a llama-server")
+    add_llama_flag(parser)
     parser.add_argument("--minutes", type=count, metavar="N", help="begin no pass that would end later than this")
 
 

@@ -196,7 +196,7 @@ def test_a_port_that_is_taken_is_not_used(folder: Path, monkeypatch: pytest.Monk
         monkeypatch.setattr(llama_server, "HEALTH_SECONDS", 0.2)
         with LlamaServer(find_program(folder), folder / "a.gguf", threads=1, slots=1, room=8) as server:
             assert server.port != taken.getsockname()[1]
-            assert server.complete([1], 2, 0.0, 0, ()).ids == [2, 3]
+            assert server.complete([1], 2, ()).ids == [2, 3]
 
 
 def test_a_missing_package_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

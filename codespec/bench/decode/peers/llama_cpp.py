@@ -85,19 +85,15 @@ class LlamaContestant:
     def answer(self, work: Workload, variant: Variant) -> Answer:
         """Decodes the prompts in batches that begin together. Raises PeerError if the server fails."""
         try:
-            server = self._started(variant)
+            server = self.server(variant)
             return in_turn(work.parts(), lambda part: _together(server, part))
         except LlamaServerError as error:
             raise PeerError(str(error)) from error
 
-    def close(self) -> None:
-        """Stops the server."""
-        if self._server is not None:
-            self._server.stop()
-        self._server = None
-
-    def _started(self, variant: Variant) -> LlamaServer:
-        """The server of a variant; another variant's is stopped first, so that the memory holds one."""
+    def server(self, variant: Variant) -> LlamaServer:
+        """The server of a variant, started if it does not run; another variant's is stopped first, so that the memory
+        holds one. Raises LlamaServerError if it does not start.
+        """
         if self._server is None or self._variant != variant or not self._server.alive:
             self.close()
             files, flags = self._files, self._speculation(variant)
@@ -107,6 +103,12 @@ class LlamaContestant:
             )
             self._variant = variant
         return self._server
+
+    def close(self) -> None:
+        """Stops the server."""
+        if self._server is not None:
+            self._server.stop()
+        self._server = None
 
     def _speculation(self, variant: Variant, *, named: bool = False) -> list[str]:
         """The server's flags; `named` leaves out the folders of files and what the variant says already."""
@@ -130,7 +132,7 @@ class LlamaFamily:
     name = FAMILY
 
     def __init__(self, config: EngineConfig, slots: int, room: int, folder: Path | None = None) -> None:
-        self._own: list[LlamaContestant] = []
+        self.runnable: list[LlamaContestant] = []
         self.absent: Mapping[str, str] = dict.fromkeys((PLAIN, NGRAM, DRAFT), "")
         try:
             files = _find_files(config, slots, room, folder)
@@ -138,16 +140,16 @@ class LlamaFamily:
             self.absent = dict.fromkeys(self.absent, str(error))
         else:
             names = [PLAIN, NGRAM, *([DRAFT] if files.drafter else [])]
-            self._own = [LlamaContestant(name, files) for name in names]
+            self.runnable = [LlamaContestant(name, files) for name in names]
             self.absent = {} if files.drafter else {DRAFT: "there is no drafter, or it was not read from a GGUF file"}
-        self.contestants: Sequence[Contestant] = self._own
+        self.contestants: Sequence[Contestant] = self.runnable
 
     def keep(self, variants: Collection[Variant]) -> None:
         """Each contestant keeps one server anyway."""
 
     def close(self) -> None:
         """Stops all servers."""
-        for contestant in self._own:
+        for contestant in self.runnable:
             contestant.close()
 
 
@@ -186,7 +188,7 @@ def _together(server: LlamaServer, work: Workload) -> Answer:
     """Decodes one batch. It is decoding from the moment at which every text has its first token."""
 
     def complete(task: Task) -> Completion:
-        return server.complete(task.ids, work.tokens, work.temperature, task.number, work.ends)
+        return server.complete(task.ids, work.tokens, work.ends, temperature=work.temperature, seed=task.number)
 
     with ThreadPoolExecutor(len(work.tasks)) as pool:  # threads that wait for the server
         began = time.perf_counter()
