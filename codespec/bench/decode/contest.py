@@ -143,6 +143,10 @@ class Family(Protocol):
         """Drops what only other variants need."""
         ...
 
+    def close(self) -> None:
+        """Ends the processes that it started."""
+        ...
+
 
 class ModelCache(Generic[Model]):
     """Loaded models by a key; each is loaded when it is first needed."""

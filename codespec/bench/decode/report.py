@@ -75,8 +75,8 @@ def _about(section: Mapping[str, Any]) -> list[str]:
     """The models and notes, and the commits if the passes are of several."""
     lines = [f"{role}: {_model(facts)}" for role, facts in section["pair"].items()]
     lines += [section["note"]] if section["note"] else []
-    held_back = [name for name, found in section["contestants"].items() if "repacked" in found.get("settings", {})]
-    lines += [f"without AMX, which ends the process on such a file: {', '.join(held_back)}"] if held_back else []
+    versions = section["configuration"]["versions"].items()
+    lines.append(", ".join(f"{name} {version}" for name, version in versions))
     commits = sorted({one["commit"] for one in section["passes"]})
     if len(commits) > 1:
         lines.append(f"passes of several commits with the same code: {', '.join(commits)}")

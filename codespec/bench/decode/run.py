@@ -54,7 +54,7 @@ LIMIT, TOKENS, REPEATS = 24, 128, 3
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeBench:
     """The settings: `limit` prompts a cell, `tokens` a text at most. No pass begins that would end after so many
-    `minutes`.
+    `minutes`. `llama_cpp` is the folder of a llama-server, instead of the one of the package.
     """
 
     config: EngineConfig
@@ -67,6 +67,7 @@ class DecodeBench:
     samplings: tuple[str, ...] = tuple(SAMPLINGS)
     repeats: int = REPEATS
     minutes: float | None = None
+    llama_cpp: Path | None = None
 
     @property
     def cells(self) -> list[Cell]:
@@ -83,8 +84,11 @@ def run_decode_bench(bench: DecodeBench) -> dict[str, Any]:
     sites, note = find_sites(bench.held_out, bench.prompts)
     section = results.section(bench.config.target_shape, _configuration(bench, sites))
     contest = Contest(bench, results, section, sites)
-    contest.prepare()
-    contest.run()
+    try:
+        contest.prepare()
+        contest.run()
+    finally:
+        contest.close()
     section["note"] = "; ".join(dict.fromkeys(filter(None, [note, *contest.models.notes])))
     for measured in results.values["sections"].values():
         if measured["passes"]:
@@ -108,7 +112,7 @@ class Contest:
         families: list[Family] = [
             OwnFamily(self.models),
             TransformersFamily(TransformersModels(bench.config, pair.shares_ids)),
-            LlamaFamily(bench.config, self.models.slots, room),
+            LlamaFamily(bench.config, self.models.slots, room, bench.llama_cpp),
         ]
         self.lineup = Lineup(families)
         section["pair"] = _facts(bench.config, pair)
@@ -152,6 +156,11 @@ class Contest:
                 }
             )
             self.results.write()
+
+    def close(self) -> None:
+        """Ends the peers' processes."""
+        for family in self.lineup.families:
+            family.close()
 
     def _calibrated(self) -> dict[str, Any]:
         contestants = [contestant for family in self.lineup.families for contestant in family.contestants]

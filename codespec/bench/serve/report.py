@@ -27,7 +27,7 @@ def report(found: Mapping[str, Any]) -> list[str]:
     lines += [found["note"]] if found["note"] else []
     for shape, section in found["daemons"].items():
         lines += ["", section_title(size_of(shape)), "", *_table(section)]
-        lines += [*_overhead(section), *_typing(section), "", *_inexact(section), *_verdicts(section)]
+        lines += [*_peers(section), *_overhead(section), *_typing(section), "", *_inexact(section), *_verdicts(section)]
     return lines
 
 
@@ -51,6 +51,23 @@ def _table(section: Mapping[str, Any]) -> list[str]:
             start = f"{cell['concurrency']:8} {side:4}{values['tokens_per_second']:9.1f}"
             lines.append(f"{start}{waits}{accepted:>16}{share:8.0%}")
         lines.append(f"{'':14}× {format_ratio(cell['faster'])}; throughput × {cell['throughput']:.3f}")
+    return lines
+
+
+def _peers(section: Mapping[str, Any]) -> list[str]:
+    """The other servers on the same prompts, and how many times as fast codespec with speculation is."""
+    lines = ["", "other servers, the same ids:"] if section["peers"] else []
+    for name, facts in section["peers"].items():
+        lines.append(f"  {name}: " + ", ".join(str(value) for value in facts.values() if value != ""))
+    for cell in section["cells"]:
+        for name, row in cell["peers"].items():
+            start = f"{cell['concurrency']:8} {name}"
+            if "failed" in row:
+                lines.append(f"{start} failed: {row['failed']}")
+                continue
+            waits = f"{format_percentiles(row['first_ms'])} first ms, {format_percentiles(row['total_ms'])} whole ms"
+            ours = format_ratio(row["codespec_faster"])
+            lines.append(f"{start}: {row['tokens_per_second']:.1f} tokens/s, {waits}; codespec on × {ours}")
     return lines
 
 

@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import date
-from itertools import islice, zip_longest
+from itertools import islice, product, zip_longest
 from pathlib import Path
 from typing import Any
 
 from codespec.bench.daemon import Client, Reply, connect, machine_facts, own_daemon, version_facts
+from codespec.bench.serve.peers import Load, PeerPasses, ServePeers, serve_peers
 from codespec.bench.serve.summary import Cell, keystrokes, overhead
 from codespec.bench.sites import Site, TypingSite, prompt_sites, read_held_out_code
 from codespec.config import EngineConfig
@@ -39,7 +40,8 @@ LEAST_LINE = 12  # characters of a line that is typed
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeBench:
     """The settings: `limit` sites in each half, `tokens` a completion, with the daemon at `url` or one of its own, for
-    the pair as it is and, with `shape`, as if its target were that large.
+    the pair as it is and, with `shape`, as if its target were that large. `llama_cpp` is the folder of a llama-server,
+    instead of the one of the package.
     """
 
     config: EngineConfig
@@ -52,6 +54,7 @@ class ServeBench:
     repeats: int = 1
     keystrokes: int = 32
     shape: str = ""
+    llama_cpp: Path | None = None
 
 
 def run_serve_bench(bench: ServeBench) -> dict[str, Any]:
@@ -100,8 +103,14 @@ async def _section(
         # The policy learns before anything is measured.
         await client.closed_loop([{**body, "speculate": True} for body in bodies], 1, progress.advance)
         cells = [Cell(concurrency, texts) for concurrency in bench.concurrency]
-        for cell in cells:
-            await _measure(cell, client, bodies, bench.repeats, progress.advance)
+        load = Load(sites, bench.tokens, max(bench.concurrency), facts["context"])
+        with _peers(bench, shape, load) as peers:
+            others = {cell.concurrency: dict[str, PeerPasses]() for cell in cells}
+            for cell, _ in product(cells, range(bench.repeats)):
+                await _measure(cell, client, bodies, progress.advance)
+                if peers is not None:
+                    await _measure_peers(peers, others[cell.concurrency], cell.concurrency)
+            found_peers = peers.facts() if peers is not None else {}
         sessions = await _type(client, bench, typing, progress.advance)
         mode_after = (await client.facts())["mode"]
     alone = next((cell for cell in cells if cell.concurrency == 1), None)
@@ -111,7 +120,10 @@ async def _section(
         "mode_after": mode_after,
         "cells": [cell.as_dict() for cell in cells],
         "keystrokes": keystrokes(sessions) if typed else None,
+        "peers": found_peers,
     }
+    for cell, row in zip(cells, found["cells"], strict=True):
+        row["peers"] = {name: one.as_dict(cell.seconds_on()) for name, one in others[cell.concurrency].items()}
     overheads = {name: alone.replies(name == "on") for name in ("off", "on")} if alone else {}
     overheads["typing"] = [reply for session in sessions for reply in session[1:]]
     found["overhead"] = {name: overhead(replies) for name, replies in overheads.items() if replies}
@@ -126,13 +138,27 @@ def _bodies(sites: Sequence[Site], tokens: int) -> list[dict[str, Any]]:
     ]
 
 
+def _peers(bench: ServeBench, shape: str, load: Load) -> AbstractContextManager[ServePeers | None]:
+    """The peers beside a daemon of our own; none beside another daemon, whose files aren't known here."""
+    config = replace(bench.config, target_shape=shape)
+    return nullcontext() if bench.url else serve_peers(config, load, bench.llama_cpp)
+
+
+async def _measure_peers(peers: ServePeers, passes: dict[str, PeerPasses], together: int) -> None:
+    """One pass of every peer."""
+    progress = ProgressBar(f"peers, {together} at once", peers.requests)
+    for contestant in peers.contestants:
+        own = passes.setdefault(contestant.name, PeerPasses())
+        await asyncio.to_thread(peers.measure, contestant, own, together, progress.advance)
+
+
 async def _measure(
-    cell: Cell, client: Client, bodies: Sequence[Mapping[str, Any]], repeats: int, advance: Callable[[], None]
+    cell: Cell, client: Client, bodies: Sequence[Mapping[str, Any]], advance: Callable[[], None]
 ) -> None:
-    """All passes at one concurrency."""
+    """One repeat at one concurrency."""
     middle = len(bodies) // 2
     halves = (range(middle), range(middle, len(bodies)))
-    for speculate, half in ORDER * repeats:
+    for speculate, half in ORDER:
         requests = [{**bodies[number], "speculate": speculate} for number in halves[half]]
         cell.add(speculate, halves[half], await client.closed_loop(requests, cell.concurrency, advance))
 

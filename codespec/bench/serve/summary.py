@@ -52,6 +52,10 @@ class Cell:
             "texts_alike": sum(same),
         }
 
+    def seconds_on(self) -> list[float]:
+        """The seconds of all requests at each site, with speculation."""
+        return _seconds(self.on)
+
     def replies(self, speculate: bool) -> list[Reply]:
         """All replies of one side."""
         return [reply for _, done in (self.on if speculate else self.off) for reply in done.replies]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from codespec.cli.benches.flags import add_site_flags, bench_parser, count, counts, finish
+from codespec.cli.benches.flags import add_llama_flag, add_site_flags, bench_parser, count, counts, finish
 from codespec.cli.options import engine_config, require_torch
 from codespec.errors import ConfigError
 
@@ -28,6 +28,7 @@ def add(benches: Any) -> None:
         "--concurrency", type=counts, default=(1, 4, 8, 16), metavar="N,…", help="prompts at once (1,4,8,16)"
     )
     parser.add_argument("--sampling", choices=("greedy", "sampled"), help="only this (default: both)")
+    add_llama_flag(parser)
     parser.add_argument("--minutes", type=count, metavar="N", help="begin no pass that would end later than this")
 
 
@@ -52,6 +53,7 @@ def run(options: argparse.Namespace) -> int:
         samplings=(options.sampling,) if options.sampling else tuple(SAMPLINGS),
         repeats=options.repeats,
         minutes=options.minutes,
+        llama_cpp=options.llama_cpp,
     )
     found = run_decode_bench(bench)
     return finish(options, found, report(found), charts(found), mismatches(found), kept=True)

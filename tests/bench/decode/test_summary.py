@@ -37,7 +37,7 @@ def section(passes: list[dict[str, Any]], *names: str) -> dict[str, Any]:
     pair = {"target": {"name": "some target", "parameters": 1e6, "vocabulary": 9, "stored": "Q4_1"}}
     return {
         "contestants": contestants | {"gone": {"absent": "it is not there"}}, "note": "a note", "passes": passes,
-        "configuration": {"machine": {"processor": "some processor"}}, "pair": pair,
+        "configuration": {"machine": {"processor": "some processor"}, "versions": {"codespec": "1"}}, "pair": pair,
     }  # fmt: skip
 
 

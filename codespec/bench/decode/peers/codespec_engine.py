@@ -237,6 +237,9 @@ class OwnFamily:
         """Drops the models of other variants."""
         self.models.keep(variants)
 
+    def close(self) -> None:
+        """Has no process."""
+
 
 def table_name(variant: Variant) -> str:
     """Identifies a cost table by what it depends on."""

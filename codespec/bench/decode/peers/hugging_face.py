@@ -203,6 +203,9 @@ class TransformersFamily:
         """Drops the models of other variants."""
         self._models.keep(variants)
 
+    def close(self) -> None:
+        """Has no process."""
+
 
 class Meter(StoppingCriteria):
     """Called after every round: notes when the first one ended and counts the others. Stops nothing."""
