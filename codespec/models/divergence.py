@@ -60,7 +60,9 @@ def measure(reference: LanguageModel, candidate: LanguageModel, windows: Sequenc
             sums += _compare(reference, candidate, window)
     kl, same, ours, theirs = (sums / tokens).tolist()
     if kl != kl:
-        raise ModelError(f"{candidate.spec.name} in {candidate.spec.dtype} computes logits that are not numbers.")
+        raise ModelError(
+            f"{candidate.spec.name} in {candidate.spec.dtype} computes logits that are not numbers: take another dtype."
+        )
     return Divergence(max(0.0, kl), same, ours, theirs, tokens)
 
 

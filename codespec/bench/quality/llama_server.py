@@ -72,7 +72,7 @@ class LlamaServer:
             with opener.open(request, timeout=SECONDS) as reply:
                 found = parse_json(reply.read(MOST_BYTES))
         except urllib.error.HTTPError as error:
-            raise ConfigError(f"The server at {self.url} refused {path} (HTTP {error.code}).") from error
+            raise ConfigError(f"The server at {self.url} refused {path} (HTTP {error.code}): see its log.") from error
         except (OSError, ValueError) as error:
             raise ConfigError(
                 f"No llama-server answers at {self.url} ({type(error).__name__}): check --llama-server."

@@ -156,4 +156,5 @@ def slot_size(model: ModelFacts, dtype: str, context: int) -> int:
     layers, heads = number("num_hidden_layers", "n_layer"), number("num_attention_heads", "n_head")
     size = number("head_dim") or number("hidden_size", "n_embd") // max(1, heads)
     tokens = min(context, model.context or context)
-    return 2 * layers * (number("num_key_value_heads") or heads) * size * tokens * BYTES[dtype]
+    numbers = 2 * layers * (number("num_key_value_heads") or heads) * size * tokens
+    return numbers * BYTES["float32" if dtype == "int8" else dtype]  # int8 is the format of matrices only
