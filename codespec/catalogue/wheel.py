@@ -131,7 +131,7 @@ def append_member(archive: Path, part: Part, partial: Path) -> None:
                     f"{part.member_sha256[:16]}…) and was deleted: pull again, and do not use this source if it "
                     "stays so."
                 )
-        except BaseException:
+        except BaseException:  # also when it is interrupted: half a part must not count as one
             out.truncate(begin)
             if not begin:
                 partial.unlink()

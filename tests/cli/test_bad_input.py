@@ -163,7 +163,7 @@ def test_distilling(line: str, words: str, command: Command) -> None:
         ("caps = 3", "caps in c.toml = 3: it must be a table."),
         ('[caps]\ncomment = "3"', "caps: comment = '3' must be a whole number of tokens, 0 to 999."),
         ("[caps.python]\nprose = 3", "'python.prose' is not a context or language.context"),
-        ('dtype = "float8"', "dtype = 'float8' is not one of float32, bfloat16, float16."),
+        ('dtype = "float8"', "dtype = 'float8' is not one of float32, bfloat16, float16, int8."),
     ],
 )
 def test_configuration_files(toml: str, words: str, command: Command) -> None:
