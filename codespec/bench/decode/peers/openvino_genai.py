@@ -11,6 +11,7 @@ import json
 import subprocess
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -28,7 +29,7 @@ PACKAGE = PeerPackage("openvino-genai", "2026.4.1.0", "openvino_genai")
 LOOKUP, DRAFT = "prompt lookup", "draft model"
 LOOKUPS = ((3, 5), (2, 10))  # (ids looked for, ids drafted)
 DRAFT_TOKENS = (3, 5)  # a round
-STOP_SECONDS = 10.0
+STOP_SECONDS, LAST_SECONDS = 10.0, 2.0  # that a process has to end, asked to or because it fails
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,24 +155,29 @@ class Process:
             found: dict[str, Any] = json.loads(self._process.stdout.readline())
             return found
         except (OSError, ValueError) as error:
-            self._process.kill()  # without an answer it is of no use
-            status = self._process.wait()
+            status = self._end(LAST_SECONDS)
             self._log.seek(0)
             lines = self._log.read().decode(errors="replace").strip().splitlines()
-            why = lines[-1][:200] if lines else f"exit status {status}"
-            raise PeerError(f"OpenVINO GenAI fails: {why}") from error
+            why = f" ({lines[-1][:200]})" if lines else ""
+            raise PeerError(f"OpenVINO GenAI breaks off with status {status}{why}") from error
 
     def stop(self) -> None:
         """Ends the process."""
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.terminate()
-        try:
-            self._process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        self._end(STOP_SECONDS)
+        with suppress(OSError):  # a request that was never read
+            self._process.stdin.close()
         self._process.stdout.close()
         self._log.close()
+
+    def _end(self, seconds: float) -> int:
+        """The exit status of a process that should end by itself; after some seconds it is killed."""
+        try:
+            return self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return self._process.wait()
 
 
 def read_exported(folder: Path) -> Exported:
