@@ -49,7 +49,7 @@ def decode(genai: Any, pipeline: Any, settings: dict[str, Any], request: dict[st
         config.max_ngram_size = settings["ngram"]
     rounds: list[tuple[float, list[int]]] = []
 
-    class Streamer(genai.StreamerBase):  # type: ignore[misc,name-defined]
+    class Streamer(genai.StreamerBase):  # type: ignore[misc]
         def write(self, tokens: Any) -> Any:
             rounds.append((time.perf_counter() - began, [tokens] if isinstance(tokens, int) else list(tokens)))
             return genai.StreamingStatus.RUNNING
