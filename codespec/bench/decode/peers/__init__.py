@@ -1,1 +1,1 @@
-"""The contestants of `codespec bench decode`: codespec itself, transformers and llama.cpp."""
+"""The contestants of `codespec bench decode`: codespec itself, transformers, llama.cpp and OpenVINO GenAI."""
