@@ -38,7 +38,7 @@ def add(benches: Any) -> None:
         metavar="FOLDER",
         help="the target as `optimum-cli export openvino` converts it; may be given several times",
     )
-    parser.add_argument("--openvino-drafter", type=Path, metavar="FOLDER", help="a draft model for it")
+    parser.add_rare(parser, "--openvino-drafter", type=Path, metavar="FOLDER", help="a draft model for it")
     parser.add_argument("--minutes", type=count, metavar="N", help="begin no pass that would end later than this")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from functools import partial
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -25,19 +26,19 @@ def add(benches: Any) -> None:
     parser: Parser = benches.add_parser(
         "quality", help=DESCRIPTION, usage="%(prog)s [options]", description=description
     )
-    option = parser.add_argument
+    option, rare = parser.add_argument, partial(parser.add_rare, parser)
     option("--compare", nargs="+", default=[], metavar="PATH|HUB_ID", help="other targets, on the same sites")
     option("--prompts", type=Path, metavar="FILE", help="HumanEval's file (.jsonl or .jsonl.gz)")
     option("--held-out", type=Path, metavar="FILE", help="held-out projects (default: the work folder's)")
-    option(
+    rare(
         "--kinds",
         type=kinds,
         metavar="KIND,…",
         help=f"only these: {', '.join(KINDS[:3])} of HumanEval, {', '.join(KINDS[3:])} of held-out projects",
     )
-    option("--seed", type=count_or_zero, default=11, metavar="N", help="which sites the rule takes (11)")
-    option("--each", type=count, metavar="N", help="sites of each kind in a HumanEval problem (1; infilling: all)")
-    option("--limit", type=count, metavar="N", help="HumanEval problems, and sites a language and kind")
+    rare("--seed", type=count_or_zero, default=11, metavar="N", help="which sites the rule takes (11)")
+    rare("--each", type=count, metavar="N", help="sites of each kind in a HumanEval problem (1; infilling: all)")
+    rare("--limit", type=count, metavar="N", help="HumanEval problems, and sites a language and kind")
     option("--sample", type=count, metavar="N", help="at most N sites of each kind, drawn by the seed")
     option(
         "--shape",
@@ -47,14 +48,14 @@ def add(benches: Any) -> None:
         "token; infilling: HumanEval-Infilling's sites and rules (8,488 sites: add --sample)",
     )
     option("--formats", type=formats, default=(), metavar="FORMAT,…", help="the target in these number formats too")
-    option(
+    rare(
         "--llama-server",
         default="",
         metavar="URL",
         help="a running llama-server with the same model as a contestant, on the same prompt ids (--shape infilling)",
     )
-    option("--left-only", action="store_true", help="leave out the text after the cursor")
-    option(
+    rare("--left-only", action="store_true", help="leave out the text after the cursor")
+    rare(
         "--definitions",
         action="store_true",
         help="fill gaps in held-out code twice, the second time with what the file's imports define in the prompt",
