@@ -148,7 +148,8 @@ def test_a_whole_command_in_a_forced_shape(tmp_path: Path, monkeypatch: pytest.M
     texts = []
     for more in ((), ("--no-speculation",)):
         done = run_codespec(*words, *more, "--temperature", "0.8")
-        assert (done.returncode, done.stderr) == (0, ""), done
+        problem = can_pack(torch.bfloat16)  # on a processor without packed products a note says so
+        assert done.returncode == 0 and (problem in done.stderr if problem else not done.stderr), done
         completion = json.loads(done.stdout)
         assert bool(completion["stats"]["drafted"]) is not bool(more)
         texts.append(completion["text"])
