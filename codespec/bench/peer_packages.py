@@ -14,11 +14,12 @@ from codespec.user_folders import cache_folder
 
 @dataclass(frozen=True, slots=True)
 class PeerPackage:
-    """A package, the version that was tried, and the name that Python imports."""
+    """A package, the version that was tried, the name that Python imports, and variables for its installation."""
 
     name: str
     version: str
     module: str
+    variables: str = ""
 
     @property
     def environment(self) -> Path:
@@ -29,7 +30,8 @@ class PeerPackage:
     def missing(self) -> str:
         """One sentence without a full stop: it isn't there, and the commands that install it where it is looked for."""
         place, python = self.environment, Path(sys.executable).name
-        commands = f"{python} -m venv {place} && {place}/bin/pip install {self.name}=={self.version}"
+        install = f"{self.variables} {place}/bin/pip install {self.name}=={self.version}".lstrip()
+        commands = f"{python} -m venv {place} && {install}"
         return f"{self.name} is not installed: run `{commands}`"
 
     def folder(self) -> Path | None:
