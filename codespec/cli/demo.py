@@ -23,7 +23,7 @@ from codespec.cli.options import require_torch
 from codespec.cli.parser import Parser
 from codespec.config import EngineConfig
 from codespec.errors import ModelError
-from codespec.model_folders.choice import STARTER_NAME, choose, named_model, offer
+from codespec.model_folders.choice import STARTER_NAME, choose, named_model, offer, usual_dtype
 from codespec.model_folders.find import find_folder
 from codespec.model_folders.machine import computes_bfloat16
 from codespec.model_folders.recommend import DEFAULTS, SMALLEST, recommend, takes_larger
@@ -174,7 +174,7 @@ def say(line: str) -> None:
 
 def _fetch(entry: Entry) -> None:
     model = pull(find_sources(entry.name), say)
-    find_folder(str(model.path))  # converts it, which says so
+    find_folder(model.name, usual_dtype(model.name))  # converts it, which says so
 
 
 if __name__ == "__main__":

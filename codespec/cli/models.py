@@ -74,9 +74,10 @@ def run_pull(options: argparse.Namespace) -> int:
         arrived = functools.partial(_percent, sources[0].name) if options.progress else None
         model = pull(sources, _note, arrived)
         if model.model.lower().endswith(".gguf"):
+            from codespec.model_folders.choice import usual_dtype
             from codespec.model_folders.find import find_folder
 
-            find_folder(str(model.path))
+            find_folder(model.name, usual_dtype(model.name))
         print(f"{model.name}: {model.path}", flush=True)
     flags = f"--model {entry.name}" if entry else f"--target {name}"
     if entry and entry.drafter in read_catalogue() and len(wanted) == 1 and find_pulled(entry.drafter) is None:

@@ -100,6 +100,11 @@ def named_pair(name: str) -> NamedPair:
     return NamedPair(entry.name, drafter, entry.dtype)
 
 
+def usual_dtype(name: str) -> str:
+    """The number format in which a catalogue model or a pulled one is loaded, if the settings name none."""
+    return _pair(name).dtype or EngineConfig().dtype
+
+
 def known_names() -> list[str]:
     """The names that `named_pair` knows."""
     return [STARTER_NAME, *read_catalogue()]

@@ -23,7 +23,9 @@ from codespec.models.processor import processor
 
 LAYERS, COPIES = 28, 8
 LAYER = ((2048, 1536), (1536, 1536), (17920, 1536), (1536, 8960))  # out, in: attention's two, and the MLP's two
-HEAD = (151936, 1536)
+# The head has 151,936 rows of 1536: it is measured as so many products of the MLP's shape (rounded from 8.5 to 9),
+# since it would take longer to pack than all else.
+LARGE, HEAD = 2, 9
 SECONDS, MOST_STEPS, WARM_UP = 0.8, 20, 1
 
 
@@ -66,14 +68,14 @@ def measure() -> float:
     weights = [draw(shape) for shape in LAYER]
     layers = [[pack(weight) for weight in weights] for _ in range(COPIES)]
     rows = [encode(width) for _, width in LAYER]
-    head, last = pack(draw(HEAD)), encode(HEAD[1])
 
     def step() -> float:
         began = time.perf_counter()
         for layer in range(LAYERS):
             for row, matrix in zip(rows, layers[layer % COPIES], strict=True):
                 kernel.multiply(row, matrix)
-        kernel.multiply(last, head)
+        for product in range(HEAD):
+            kernel.multiply(rows[LARGE], layers[product % COPIES][LARGE])
         return time.perf_counter() - began
 
     with torch.inference_mode():

@@ -49,7 +49,7 @@ def gguf(tmp_path: Path) -> Path:
 def converted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names that were converted, and nothing is."""
     found: list[str] = []
-    monkeypatch.setattr("codespec.model_folders.find.find_folder", found.append)
+    monkeypatch.setattr("codespec.model_folders.find.find_folder", lambda name, dtype: found.append(f"{name} {dtype}"))
     return found
 
 
@@ -152,7 +152,7 @@ def test_a_file_is_converted_at_once(command: Command, gguf: Path, home: Path, c
         0,
         [f"mine: {home / 'mine' / 'tiny.gguf'}", "use it: codespec serve --target mine"],
     )
-    assert converted == [str(folder_of("mine") / "tiny.gguf")]
+    assert converted == ["mine float32"]
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_what_a_pull_says_can_be_chosen(command: Command, asked: list[str], monk
 
 def test_a_file_with_large_letters_is_converted_too(command: Command, gguf: Path, converted: list[str]) -> None:
     command("models", "pull", gguf.rename(gguf.with_name("TINY.GGUF")))
-    assert converted == [str(folder_of("tiny") / "TINY.GGUF")]
+    assert converted == ["tiny float32"]
 
 
 def test_no_place_for_models_is_one_sentence(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:

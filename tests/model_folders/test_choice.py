@@ -23,6 +23,7 @@ from codespec.model_folders.choice import (
     offer,
     offer_note,
     resolve,
+    usual_dtype,
 )
 from codespec.model_folders.step_time import write_step
 
@@ -230,6 +231,11 @@ def test_the_recommended_number_format(settings: dict[str, str], dtypes: tuple[s
         pull(settings["model"])
     got = resolve(settings, environment={})
     assert (got.dtype, got.drafter_dtype) == dtypes
+
+
+def test_the_format_that_a_pull_converts_to(pull: Pull) -> None:
+    pull("mine")
+    assert [usual_dtype(name) for name in (BETTER, REFERENCE, "mine")] == ["int8", "bfloat16", "float32"]
 
 
 def test_a_number_format_that_the_processor_lacks_is_not_recommended(

@@ -18,7 +18,6 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Small matrices, and an empty cache folder."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(step_speed, "LAYER", ((64, 48), (48, 48), (96, 48), (48, 48)))
-    monkeypatch.setattr(step_speed, "HEAD", (128, 48))
     monkeypatch.setattr(step_speed, "SECONDS", 0.01)
     monkeypatch.setattr(step_speed, "_is_busy", lambda: False)
 
