@@ -9,7 +9,6 @@ HTTP interface; knows no contest.
 from __future__ import annotations
 
 import http.client
-import importlib.metadata
 import json
 import os
 import socket
@@ -222,10 +221,7 @@ def find_program(folder: Path | None = None) -> Program:
     place = PACKAGE.folder()
     if place is None or not (place / "bin" / PROGRAM).is_file():
         raise LlamaServerError(f"{PACKAGE.missing}, or name a folder with {PROGRAM} by --llama-cpp")
-    versions = [
-        found.version for found in importlib.metadata.distributions(path=[str(place.parent)], name=PACKAGE.name)
-    ]
-    return Program(place / "bin" / PROGRAM, versions[0] if versions else PACKAGE.version)
+    return Program(place / "bin" / PROGRAM, PACKAGE.installed_version() or PACKAGE.version)
 
 
 def free_port() -> int:

@@ -4,6 +4,7 @@ cache folder. Knows where they are; installs and runs nothing.
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import sys
 from dataclasses import dataclass
@@ -40,6 +41,14 @@ class PeerPackage:
         if spec is not None and spec.origin:
             return Path(spec.origin).parent
         return next(self.environment.glob(f"lib/python*/site-packages/{self.module}"), None)
+
+    def installed_version(self) -> str:
+        """The version that is installed where `folder` is; "" if it is not known."""
+        place = self.folder()
+        if place is None:
+            return ""
+        found = importlib.metadata.distributions(path=[str(place.parent)], name=self.name)
+        return next((one.version for one in found), "")
 
     def python(self) -> Path | None:
         """The Python that can import it."""

@@ -9,6 +9,7 @@ from codespec.bench.decode.peers.codespec_engine import NEVER_RIGHT, OFF, ON, SU
 from codespec.bench.decode.peers.hugging_face import ASSISTED, LOOKUP
 from codespec.bench.decode.peers.hugging_face import PLAIN as TRANSFORMERS
 from codespec.bench.decode.peers.llama_cpp import FAMILY as LLAMA
+from codespec.bench.decode.peers.openvino_genai import FAMILY as OPENVINO
 from codespec.bench.decode.summary import ALL
 from codespec.bench.plot import Bar, Chart
 from codespec.bench.report import bounds, format_ratio
@@ -43,7 +44,7 @@ def headline(section: Mapping[str, Any]) -> list[str]:
     """What codespec's speculation gains, one row a cell, as a Markdown table for documents."""
     rows = {cell: values["kinds"][ALL]["rows"] for cell, values in section["summary"]["cells"].items()}
     others = [OFF, SUFFIX, TRANSFORMERS, ASSISTED, LOOKUP]
-    others += [name for name in section["contestants"] if name.startswith(LLAMA)]
+    others += [name for name in section["contestants"] if name.startswith((LLAMA, OPENVINO))]
     others = [name for name in others if any(name in row.get(ON, {"times": ()})["times"] for row in rows.values())]
     heads = ["× " + name.removeprefix("codespec ").removeprefix(f"{TRANSFORMERS} ") for name in others]
     lines = ["| " + " | ".join([ON, "tokens/s", *heads, "never right, × off"]) + " |", "|---" * (len(others) + 3) + "|"]

@@ -37,6 +37,9 @@ class LLMPipeline:
     def generate(self, ids, config, streamer):
         if os.environ.get("FAKE") == "crash":
             os._exit(3)
+        if os.environ.get("FAKE") == "fatal":
+            print("Fatal Python error: it is broken\\n\\nCurrent thread 0x1:\\n  <no Python frame>", file=sys.stderr)
+            os._exit(1)
         last, step, written = int(ids[0][-1]), 1 + self.drafts, []
         while len(written) < config.max_new_tokens:
             part = [last + 1 + len(written) + n for n in range(step if written else 1)]
@@ -57,6 +60,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'modules'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
     monkeypatch.delenv("FAKE", raising=False)
     monkeypatch.setattr(PeerPackage, "python", lambda self: Path(sys.executable))
+    monkeypatch.setattr(PeerPackage, "folder", lambda self: tmp_path / "modules" / self.module)
     found = [tmp_path / "int8", tmp_path / "int4"]
     for folder in found:
         folder.mkdir()
@@ -88,7 +92,14 @@ def test_ids_go_in_and_come_out(family: OpenVinoFamily) -> None:
         assert (answer.rounds, answer.accepted) == ((8, 0) if contestant.plain else (4, 3))
 
 
-@pytest.mark.parametrize(("mode", "why"), [("no load", "RuntimeError: no model there"), ("crash", "status 3")])
+@pytest.mark.parametrize(
+    ("mode", "why"),
+    [
+        ("no load", "RuntimeError: no model there"),
+        ("crash", "status 3"),
+        ("fatal", r"status 1 \(Fatal Python error: it is broken\)$"),
+    ],
+)
 def test_what_fails_is_one_sentence(
     mode: str, why: str, family: OpenVinoFamily, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,6 +109,15 @@ def test_what_fails_is_one_sentence(
         contestant.answer(WORK, contestant.variants()[0])
     monkeypatch.delenv("FAKE")
     assert contestant.answer(WORK, contestant.variants()[0]).ids, "the next workload has a new process"
+
+
+def test_the_report_names_the_version_that_is_installed(family: OpenVinoFamily, tmp_path: Path) -> None:
+    contestant = family.contestants[0]
+    assert contestant.facts(contestant.variants()[0])["program"] == f"openvino-genai {PACKAGE.version}", "not known"
+    metadata = tmp_path / "modules" / "openvino_genai-1.2.dist-info" / "METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text("Metadata-Version: 2.1\nName: openvino-genai\nVersion: 1.2\n")
+    assert contestant.facts(contestant.variants()[0])["program"] == "openvino-genai 1.2"
 
 
 def test_who_can_not_take_part_is_absent(folders: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:

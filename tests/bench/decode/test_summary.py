@@ -140,6 +140,15 @@ def test_the_headline_is_a_table_of_ratios() -> None:
     assert four[2] == "2.50 (2.50–2.50)" and four[3:] == ["", "", ""]
 
 
+def test_the_headline_has_a_column_for_every_program() -> None:
+    paces = {OFF: 1.0, ON: 0.5, "llama.cpp": 0.8, "OpenVINO int8": 0.6, "OpenVINO int8 prompt lookup": 0.4}
+    found = section([one_pass(0, {name: [record(0, pace)] for name, pace in paces.items()})], *paces)
+    found["summary"] = summarize(found)
+    head, _, row = [[cell.strip() for cell in line.strip("|").split("|")] for line in headline(found)]
+    assert head[3:6] == ["× llama.cpp", "× OpenVINO int8", "× OpenVINO int8 prompt lookup"]
+    assert [cell.split(" ")[0] for cell in row[3:6]] == ["1.60", "1.20", "0.80"]
+
+
 def test_a_text_of_ours_that_differs_is_a_mismatch() -> None:
     found = judged_section()
     for one in found["passes"][0]["records"].values():

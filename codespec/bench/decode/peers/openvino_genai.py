@@ -68,7 +68,7 @@ class OpenVinoContestant:
         """The package and the options in use."""
         settings = self._settings(variant)
         named = {name: settings[name] for name in ("ngram", "draft_tokens") if settings[name]}
-        return {"program": f"{PACKAGE.name} {PACKAGE.version}", **named}
+        return {"program": f"{PACKAGE.name} {PACKAGE.installed_version() or PACKAGE.version}", **named}
 
     def answer(self, work: Workload, variant: Variant) -> Answer:
         """Decodes the prompts one after the other. Raises PeerError if the process fails."""
@@ -157,8 +157,8 @@ class Process:
         except (OSError, ValueError) as error:
             status = self._end(LAST_SECONDS)
             self._log.seek(0)
-            lines = self._log.read().decode(errors="replace").strip().splitlines()
-            why = f" ({lines[-1][:200]})" if lines else ""
+            why = _reason(self._log.read().decode(errors="replace"))
+            why = f" ({why[:200]})" if why else ""
             raise PeerError(f"OpenVINO GenAI breaks off with status {status}{why}") from error
 
     def stop(self) -> None:
@@ -185,6 +185,13 @@ def read_exported(folder: Path) -> Exported:
     if not (folder / "openvino_model.xml").is_file():
         raise ConfigError(f"{folder} holds no openvino_model.xml: name a folder that optimum-cli has converted.")
     return Exported(folder, folder.resolve().name)
+
+
+def _reason(log: str) -> str:
+    """The line that says why a Python ended: its fatal error, else its last line, which is an exception's message."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    fatal = [line for line in lines if line.startswith("Fatal Python error")]
+    return (fatal or lines or [""])[-1]
 
 
 def _decode(process: Process, task: Task, work: Workload) -> Answer:
