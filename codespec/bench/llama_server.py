@@ -11,6 +11,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import socket
 import subprocess
 import tempfile
@@ -30,6 +31,7 @@ HOST = "127.0.0.1"
 START_SECONDS, ANSWER_SECONDS, STOP_SECONDS, POLL_SECONDS = 180.0, 600.0, 10.0, 0.05
 PORTS_TRIED = 3
 HEALTH_SECONDS = 5.0  # for one look at /health
+VERSION_SECONDS = 10.0  # for --version
 MOST_LINE = 1 << 24  # bytes of one event
 
 
@@ -39,15 +41,10 @@ class LlamaServerError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """An installed llama-server and the version of its package ("" if it came without one)."""
+    """A llama-server, and its package and version, or only its own version, for reports."""
 
     path: Path
-    version: str
-
-    @property
-    def label(self) -> str:
-        """The package and its version, for reports."""
-        return f"{PACKAGE.name} {self.version}" if self.version else self.path.name
+    label: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,12 +213,24 @@ def find_program(folder: Path | None = None) -> Program:
     if folder is not None:
         program = folder / PROGRAM
         if program.is_file():
-            return Program(program.resolve(), "")
+            return Program(program.resolve(), f"{PROGRAM} {_own_version(program)}".strip())
         raise LlamaServerError(f"there is no {PROGRAM} in {folder}")
     place = PACKAGE.folder()
     if place is None or not (place / "bin" / PROGRAM).is_file():
         raise LlamaServerError(f"{PACKAGE.missing}, or name a folder with {PROGRAM} by --llama-cpp")
-    return Program(place / "bin" / PROGRAM, PACKAGE.installed_version() or PACKAGE.version)
+    return Program(place / "bin" / PROGRAM, f"{PACKAGE.name} {PACKAGE.installed_version() or PACKAGE.version}")
+
+
+def _own_version(program: Path) -> str:
+    """What a llama-server says of itself; "" if it says nothing."""
+    try:
+        said = subprocess.run(
+            [program.resolve(), "--version"], capture_output=True, text=True, errors="replace", timeout=VERSION_SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    found = re.search(r"^version: (.+)", said.stdout + said.stderr, re.MULTILINE)
+    return found[1].strip() if found else ""
 
 
 def free_port() -> int:

@@ -32,6 +32,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 FOLDER, MODE = pathlib.Path(__file__).parent, os.environ.get("FAKE", "")
 FLAGS = sys.argv[1:]
+if FLAGS == ["--version"]:
+    print("version: 9 (abc)\\nbuilt with a compiler", file=sys.stderr)
+    raise SystemExit
 (FOLDER / f"started-{os.getpid()}").write_text(json.dumps({"flags": FLAGS, "names": sorted(os.environ)}))
 
 
@@ -154,6 +157,13 @@ def test_drafts_are_counted_and_each_contestant_has_one_server(family: LlamaFami
     assert "gguf" not in draft.facts(draft.variants()[0])["options"], "no folder goes into a report"
     family.close()
     assert not any(alive(pid) for pid in running)
+
+
+def test_a_program_without_its_package_names_its_own_version(family: LlamaFamily, folder: Path) -> None:
+    plain = family.contestants[0]
+    assert plain.facts(plain.variants()[0])["program"] == "llama-server 9 (abc)"
+    (folder / "llama-server").write_text("no program")
+    assert find_program(folder).label == "llama-server"
 
 
 def test_settings_of_the_user_do_not_reach_the_server(
