@@ -27,7 +27,7 @@ INT8_CONVERTER = "codespec.models.int8.convert"
 INT8_RECIPE = "int8 1"  # with another recipe, models are converted again
 GGUF_CONVERTER, ADAPTER_MERGER = "codespec.models.gguf.convert", "codespec.models.merge_adapter"
 # The setting as it stands in a header: its key, the type of a string, eight bytes of length, a short word.
-_GGUF_ARCHITECTURE = re.compile(rb"general\.architecture\x08\0\0\0.\0{7}([a-z0-9]+)", re.DOTALL)
+_GGUF_ARCHITECTURE = re.compile(rb"general\.architecture\x08\0\0\0(.)\0{7}([a-z0-9]+)", re.DOTALL)
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
 
@@ -85,7 +85,7 @@ def _fits_int8(source: Path) -> bool:
         return fits_int8(config) and not int8_recipe(config)
     with source.open("rb") as stream:
         found = _GGUF_ARCHITECTURE.search(stream.read(1 << 16))
-    return found is not None and found[1].decode() in INT8_GGUF
+    return found is not None and found[2][: found[1][0]].decode() in INT8_GGUF
 
 
 def int8_recipe(config: Any) -> str:

@@ -20,11 +20,13 @@ from codespec.model_folders.conversions import (
     check_adapter,
     convert_gguf,
     convert_to_int8,
+    int8_recipe,
     is_adapter,
     is_gguf,
     kept_gguf,
     merge_adapter,
 )  # fmt: skip
+from codespec.text.control_tokens import read_json
 
 ANY = "any"  # number format: whoever reads only the configuration and the tokenizer
 # What the engine needs of a hub repository; other formats of the same weights are not downloaded.
@@ -64,6 +66,8 @@ def find_folder(name: str, dtype: str = ANY) -> Path:
         if converted is not None:
             return converted
     folder = _find_float(name)
+    if dtype not in ("int8", ANY):
+        return _demand_float(folder)
     return (convert_to_int8(folder) or folder) if dtype == "int8" else folder
 
 
@@ -71,9 +75,17 @@ def _find_float(name: str) -> Path:
     """The folder of a model with float weights."""
     folder = find_base_folder(name)
     if is_adapter(folder):
-        return merge_adapter(find_base_folder(base_model_name(folder)), folder)
+        base = base_model_name(folder)
+        return merge_adapter(_demand_float(find_base_folder(base)), folder)
     entry = find_entry(name)
     return merge_adapter(folder, PACKAGE / entry.adapter) if entry and entry.adapter else folder
+
+
+def _demand_float(folder: Path) -> Path:
+    """The folder itself. Raises ModelError if its weights were converted to int8."""
+    if int8_recipe(read_json(folder / "config.json")):
+        raise ModelError(f"{folder} holds int8 weights: set dtype int8, or give the model that it was made from.")
+    return folder
 
 
 def find_base_folder(name: str) -> Path:

@@ -73,6 +73,8 @@ def why_unsuitable(config: Config) -> str:
 def fits_int8(config: Config) -> bool:
     """Whether a model is converted to int8 as a whole (by `models.int8.recipe`); others are quantized when loaded."""
     rotary = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    if not isinstance(rotary, Mapping):
+        return False
     kind = rotary.get("rope_type") or rotary.get("type") or "default"
     whole = all(part.get("partial_rotary_factor") in (None, 1.0) for part in (config, rotary))
     silu = config.get("hidden_act") in ("silu", "swish")

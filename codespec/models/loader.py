@@ -80,6 +80,8 @@ def load_model(
     register()
     config = read_config(folder)
     if is_converted(config.to_dict()):
+        if dtype != "int8":
+            raise ModelError(f"{folder} holds int8 weights: set dtype int8, or give the model that it was made from.")
         return _load_int8(folder, config, name, exact)
     free = free_memory(where)
     if free is not None:

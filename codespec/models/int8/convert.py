@@ -11,10 +11,10 @@ import json
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from torch import Tensor
@@ -22,6 +22,7 @@ from torch import Tensor
 from codespec.catalogue.conversion_cache import FORMAT, SOURCE, hash_once
 from codespec.errors import CodespecError, ModelError
 from codespec.model_folders.conversions import INT8_RECIPE
+from codespec.model_folders.model_config import check_claims
 from codespec.model_folders.weights import read_weights
 from codespec.models.gguf.architecture import make_plan
 from codespec.models.gguf.convert import check_kind, demand_disk, write_json, write_texts
@@ -46,7 +47,8 @@ def convert(source: Path, folder: Path, sha256: str) -> None:
         check_names(weights, sizes)
         planned = plan_tensors(weights, sizes)
         demand_disk(folder, sum(prod(shape) * form.itemsize for _, form, shape in planned))
-        write_tensors(folder / "model.safetensors", planned, convert_tensors(weights, sizes))
+        with closing(convert_tensors(weights, sizes)) as tensors:  # its threads read the file that is closed next
+            write_tensors(folder / "model.safetensors", planned, tensors)
     write_json(folder / "config.json", config)
 
 
@@ -56,11 +58,12 @@ def _open_gguf(file: Path, folder: Path, sha256: str, stack: ExitStack) -> tuple
     check_whole(header)  # first: from here on no tensor is larger than the file
     plan = make_plan(header)
     config = write_texts(header, plan, folder, sha256)
-    config[SOURCE] |= {"recipe": INT8_RECIPE, "base_sha256": hash_once(file)}  # goes when the file's model is removed
+    config[SOURCE] |= {"recipe": INT8_RECIPE, "base_sha256": hash_once(file)}  # so that removing the model removes this
     return GgufWeights(header, plan, stack), config
 
 
 def _open_folder(source: Path, folder: Path, stack: ExitStack) -> tuple[FloatWeights, dict[str, Any]]:
+    check_claims(source)
     config = read_json(source / "config.json")
     for file in [*source.glob("*.json"), *source.glob("*.jinja")]:
         if "safetensors" not in file.name and file.name != "config.json":
@@ -94,10 +97,15 @@ def write_tensors(
                 assert made == name and part.dtype == form and part.numel() <= missing, name
                 if form != torch.int8 and not torch.isfinite(part).all():
                     raise ModelError(f"The weight {name} is beyond the range of its format: use dtype bfloat16.")
-                stream.write(part.contiguous().numpy().data)
+                write_part(stream, part)
                 missing -= part.numel()
                 written += part.nbytes
                 print(f"{written / at:.4f}", flush=True)
+
+
+def write_part(stream: BinaryIO, part: Tensor) -> None:
+    """Appends a piece of a tensor."""
+    stream.write(part.contiguous().numpy().data)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -20,10 +20,11 @@ from transformers.pytorch_utils import Conv1D
 
 from codespec.errors import ModelError
 from codespec.model_folders.conversions import INT8_RECIPE, int8_recipe
+from codespec.model_folders.model_config import fits_int8
 from codespec.model_folders.weights import read_layout
 from codespec.models.attention import NAME, ForwardContext, Seam
 from codespec.models.int8.kernels import FULL, Choice
-from codespec.models.int8.linear import Int8Linear, find_peak, fit_range, quantize_weight, to_levels
+from codespec.models.int8.linear import TINY, Int8Linear, find_peak, fit_range, quantize_weight, to_levels
 from codespec.models.int8.network import Int8Block, Int8Network, Read, read_optional
 from codespec.models.int8.recipe import EMBEDDING
 from codespec.models.int8.rotation import mix
@@ -49,11 +50,18 @@ def load_network(folder: Path, config: Any, seam: Seam, choice: Choice) -> Int8N
     with torch.device("meta"):
         skeleton = loader.from_config(copy.deepcopy(config), attn_implementation=NAME, trust_remote_code=False)
     seam.attach(skeleton)
+    if not fits_int8(config.to_dict()):
+        raise ModelError(f"{folder} claims int8 weights of another kind of model: fetch or convert the model again.")
     try:
         network = Int8Network(skeleton, seam, read, choice)
     except KeyError as error:
         raise ModelError(
-            f"{folder} lacks the weight {error.args[0]}: remove the folder, it is converted again."
+            f"{folder} lacks the weight {error.args[0]}: remove the folder; the next start converts the model again."
+        ) from error
+    except (AssertionError, RuntimeError, ValueError) as error:
+        why = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ModelError(
+            f"The int8 weights in {folder} don't fit each other ({why}): convert the model again."
         ) from error
     found = _gap(network, read, choice)
     if not found <= TOLERANCE:
@@ -82,7 +90,9 @@ def _reader(file: Path) -> Read:
 
     def read(name: str) -> Tensor:
         offset, tensor = layout[name]
-        form = _FORMATS[tensor.dtype]
+        form = _FORMATS.get(tensor.dtype)
+        if form is None:
+            raise ModelError(f"{file} stores {name} in a form that no conversion writes: convert the model again.")
         if name == EMBEDDING:
             return torch.from_numpy(np.memmap(file, form, mode="c", offset=offset, shape=tensor.shape))
         values = np.fromfile(file, form, count=tensor.count, offset=offset)
@@ -123,7 +133,7 @@ def _gap(network: Int8Network, read: Read, choice: Choice) -> float:
         got = block(rows, *make_angles(cosine[0, :, None], sine[0, :, None]))
     finally:
         seam.context = None
-    return float((wanted - got).abs().max() / wanted.abs().max())
+    return float((wanted - got).abs().max() / wanted.abs().max().clamp(min=TINY))
 
 
 def _reference_layer(network: Int8Network, block: Int8Block, read: Read, choice: Choice) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from codespec.errors import ModelError
 from codespec.models.attention import Seam, attend
 from codespec.models.int8.kernels import Choice
 from codespec.models.int8.linear import Int8Linear, quantize, quantize_norm
@@ -35,6 +36,11 @@ class Int8Block(nn.Module):
         self.out = read_linear(read, f"{path}.self_attn.out", choice)
         self.gate_up = read_linear(read, f"{path}.mlp.gate_up", choice, normed=True)
         self.down = read_linear(read, f"{path}.mlp.down", choice)
+        attention, mlp = layer.self_attn, layer.mlp
+        check_sizes(f"{path}.self_attn.qkv", self.qkv, attention.q_proj, attention.k_proj, attention.v_proj)
+        check_sizes(f"{path}.self_attn.out", self.out, attention.o_proj)
+        check_sizes(f"{path}.mlp.gate_up", self.gate_up, mlp.gate_proj, mlp.up_proj)
+        check_sizes(f"{path}.mlp.down", self.down, mlp.down_proj)
         self.kernel, self.eps = choice.kernel, eps
         self.floor = torch.tensor([eps * self.qkv.in_features])
         self.head_norms: list[Tensor] = []
@@ -79,6 +85,9 @@ class Int8Network(nn.Module):
         self.kernel = choice.kernel
         self.floor = torch.tensor([self.eps * self.embedding.shape[1]])
         self.head = read_linear(read, HEAD, choice, normed=True)
+        check_sizes(HEAD, self.head, skeleton.lm_head)
+        if self.embedding.shape != skeleton.model.embed_tokens.weight.shape:
+            raise mismatch(EMBEDDING)
         self.taps: Taps | None = None
 
     def forward(self, input_ids: Tensor, position_ids: Tensor, logits_to_keep: Tensor, use_cache: bool) -> Output:
@@ -87,7 +96,7 @@ class Int8Network(nn.Module):
         cosine, sine = self.angles.at(rows, position_ids)
         for number, block in enumerate(self.blocks):
             rows = block(rows, cosine, sine)
-            if self.taps is not None:  # a head was trained on the stream's own basis
+            if self.taps is not None and number in self.taps.layers:  # a head was trained on the stream's own basis
                 self.taps.see(number, stream_rotation(rows.shape[1]).turn_back(rows))
         return Output(self.head.multiply(quantize_norm(rows[logits_to_keep], self.floor, self.kernel))[None])
 
@@ -96,6 +105,18 @@ def read_linear(read: Read, name: str, choice: Choice, normed: bool = False) -> 
     """The layer of this name."""
     weight, scale, bias = read(f"{name}.weight"), read(f"{name}.scale"), read_optional(read, f"{name}.bias")
     return Int8Linear(weight, scale, bias, choice, normed)
+
+
+def check_sizes(name: str, made: Int8Linear, *layers: nn.Linear) -> None:
+    """Raises ModelError unless a matrix is as large, and as biased, as the layers of the configuration together."""
+    out, biased = sum(layer.out_features for layer in layers), all(layer.bias is not None for layer in layers)
+    if (made.out_features, made.in_features, made.bias is not None) != (out, layers[0].in_features, biased):
+        raise mismatch(name)
+
+
+def mismatch(name: str) -> ModelError:
+    """The error for a weight that is not what config.json describes."""
+    return ModelError(f"The weight {name} does not fit config.json: fetch or export the model again.")
 
 
 def read_optional(read: Read, name: str) -> Tensor | None:

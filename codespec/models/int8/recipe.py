@@ -11,9 +11,10 @@ weights; reads and writes no files.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, TypeVar
 
 import torch
@@ -42,22 +43,34 @@ class Sizes:
     hidden: int
     layers: int
     head: int
+    tied: bool = False
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Sizes:
-        """Reads a config.json."""
-        hidden, heads = config["hidden_size"], config["num_attention_heads"]
-        return cls(hidden, config["num_hidden_layers"], config.get("head_dim") or hidden // heads)
+        """Reads a config.json. Raises ModelError for a size that is missing or not a positive whole number."""
+
+        def size(name: str) -> int:
+            value = config.get(name)
+            if type(value) is not int or value < 1:
+                raise ModelError(f"{name} = {value!r} in config.json is not a size: fetch or export the model again.")
+            return value
+
+        hidden, heads = size("hidden_size"), size("num_attention_heads")
+        head = size("head_dim") if config.get("head_dim") is not None else max(1, hidden // heads)
+        return cls(hidden, size("num_hidden_layers"), head, bool(config.get("tie_word_embeddings")))
 
 
+@cache
 def stream_rotation(hidden: int) -> Rotation:
     """The basis of the residual stream."""
     return Rotation(hidden, STREAM_SEED)
 
 
 def check_names(weights: FloatWeights, sizes: Sizes) -> None:
-    """ModelError if a weight is there that the recipe would leave out, or one is missing."""
+    """Raise ModelError for a weight that the recipe does not use, for a missing one, or for sizes that don't fit."""
     needed, known = {EMBEDDING, FINAL_NORM}, {EMBEDDING, FINAL_NORM, f"{HEAD}.weight"}
+    if not sizes.tied:
+        needed.add(f"{HEAD}.weight")
     for number in range(sizes.layers):
         parts = [f"self_attn.{name}" for name in _PROJECTIONS] + [f"mlp.{name}" for name in _GATED]
         for part in parts:
@@ -70,6 +83,10 @@ def check_names(weights: FloatWeights, sizes: Sizes) -> None:
         raise ModelError(f"The weight {min(strange)} is unknown to the int8 conversion: use dtype bfloat16.")
     if missing := needed - there:
         raise ModelError(f"The model lacks the weight {min(missing)}: fetch or export it again.")
+    if weights.shapes[EMBEDDING][1:] != (sizes.hidden,):
+        raise ModelError(
+            f"{EMBEDDING} is not {sizes.hidden} wide as config.json says: fetch or export the model again."
+        )
 
 
 def plan_tensors(weights: FloatWeights, sizes: Sizes) -> list[tuple[str, torch.dtype, tuple[int, ...]]]:
@@ -91,7 +108,7 @@ def plan_tensors(weights: FloatWeights, sizes: Sizes) -> list[tuple[str, torch.d
     return [*planned, (f"{HEAD}.weight", torch.int8, head), (f"{HEAD}.scale", torch.float32, head[:1])]
 
 
-def convert_tensors(weights: FloatWeights, sizes: Sizes) -> Iterator[tuple[str, Tensor]]:
+def convert_tensors(weights: FloatWeights, sizes: Sizes) -> Generator[tuple[str, Tensor], None, None]:
     """The tensors of the converted model, one after another, large ones in pieces of rows."""
     stream, heads = stream_rotation(sizes.hidden), Rotation(sizes.head, HEAD_SEED)
     for turned in ahead(lambda piece: stream.turn(piece).half(), weights.pieces(EMBEDDING)):

@@ -14,10 +14,12 @@ from codespec.errors import ModelError
 from codespec.model_folders.conversions import convert_to_int8
 from codespec.models import loader
 from codespec.models.batch_invariance import find_variance
+from codespec.models.int8 import convert as converter
 from codespec.models.int8 import load
 from codespec.models.int8.convert import convert, main
 from codespec.models.int8.load import is_converted
 from codespec.models.int8.network import Int8Network
+from codespec.models.int8.recipe import Sizes
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_model
 from codespec.models.rows import Rows
@@ -140,6 +142,7 @@ def test_what_can_not_be_converted_is_one_sentence(tmp_path: Path, capfd: pytest
     network.save_pretrained(tmp_path)
     toy_backend("gpt2").save(str(tmp_path / "tokenizer.json"))
     weights = load_file(tmp_path / "model.safetensors")
+    whole = dict(weights)
     out = tmp_path / "out"
     out.mkdir()
     save_file({**weights, "model.layers.0.extra.weight": torch.zeros(2)}, tmp_path / "model.safetensors")
@@ -153,6 +156,55 @@ def test_what_can_not_be_converted_is_one_sentence(tmp_path: Path, capfd: pytest
     save_file(weights, tmp_path / "model.safetensors")
     assert main([str(tmp_path), str(out), ""]) == 2
     assert "lacks the weight model.norm.weight" in capfd.readouterr().err
+    save_file(
+        {name: value for name, value in whole.items() if name != "lm_head.weight"}, tmp_path / "model.safetensors"
+    )
+    assert main([str(tmp_path), str(out), ""]) == 2
+    assert "lacks the weight lm_head.weight" in capfd.readouterr().err
+
+
+def test_a_gguf_file_that_can_not_be_converted_is_one_sentence(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    file = write_model(tmp_path / "m.gguf", form="Q8_0")
+    monkeypatch.setattr(converter, "write_part", full)
+    assert main([str(file), str(tmp_path), ""]) == 2
+    assert "No space left on device" in capfd.readouterr().err
+
+
+def change_config(folder: Path, **change: object) -> str:
+    settings = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**settings, **change}))
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"vocab_size": 1499}, {"intermediate_size": 64}, {"attention_bias": True}, {"architectures": ["GPT2LMHeadModel"]}],
+    ids=str,
+)
+def test_a_converted_folder_that_does_not_fit_its_configuration(change: dict[str, object], tmp_path: Path) -> None:
+    convert(float_folder("llama"), tmp_path, "0" * 64)
+    with pytest.raises(ModelError, match=r"does not fit config\.json|another kind of model"):
+        load_model(change_config(tmp_path, **change), dtype="int8")
+
+
+@pytest.mark.parametrize(
+    "change", [{"num_attention_heads": 0}, {"hidden_size": "128"}, {"num_hidden_layers": None}], ids=str
+)
+def test_odd_sizes_are_one_sentence(change: dict[str, object], tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="is not a size"):
+        Sizes.of({"hidden_size": 128, "num_attention_heads": 4, "num_hidden_layers": 2, **change})
+
+
+def test_int8_weights_are_never_read_as_floats() -> None:
+    folder = int8_model("llama").spec.name
+    for dtype in ("float32", "bfloat16"):
+        with pytest.raises(ModelError, match="holds int8 weights: set dtype int8"):
+            load_model(folder, dtype=dtype)
 
 
 def test_a_block_that_computes_something_else_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

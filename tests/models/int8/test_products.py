@@ -126,7 +126,8 @@ def saturating(codes: Tensor, packed: tuple[Tensor, Tensor]) -> Tensor:
     """A product that adds pairs in 16 bits, as x86 without VNNI does."""
     weight, scale = packed
     unsigned = codes.long() + kernels.ZERO
-    pairs = (unsigned[:, None] * weight.long()[None]).unflatten(2, (-1, 2)).sum(3).clamp(-(2**15), 2**15 - 1)
+    products = nn.functional.pad(unsigned[:, None] * weight.long()[None], (0, weight.shape[1] % 2))
+    pairs = products.unflatten(2, (-1, 2)).sum(3).clamp(-(2**15), 2**15 - 1)
     return (pairs.sum(2) - kernels.ZERO * weight.long().sum(1)).float() * scale
 
 
