@@ -21,7 +21,7 @@ from codespec.engine.load import assemble
 from codespec.models.call_search import Finding
 from codespec.models.heads.checkpoint import LoadedHead
 from codespec.models.language_model import LanguageModel
-from codespec.models.loader import wrap
+from codespec.models.transformers_loader import wrap
 from codespec.proposers.base import NOTHING, Proposer
 from codespec.proposers.chain import ChainProposer
 from codespec.proposers.draft_model import DraftModel

@@ -22,7 +22,7 @@ from codespec.models.call_search import find_calls
 from codespec.models.call_shape import CallShape
 from codespec.models.language_model import LanguageModel, Steps
 from codespec.models.linear import tiled_linears
-from codespec.models.loader import wrap
+from codespec.models.transformers_loader import wrap
 from codespec.text.tokenizer import TextTokenizer
 
 GAP = 0.4

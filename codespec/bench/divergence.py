@@ -23,8 +23,8 @@ from codespec.model_folders.weights import read_weights
 from codespec.models.divergence import WINDOW, measure
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import DTYPES, load_model
-from codespec.models.model_check import read_config
 from codespec.models.processor import processor
+from codespec.models.reference import read_config
 from codespec.text.tokenizer import TextTokenizer
 
 STDLIB = "held-out parts of the standard library"

@@ -22,7 +22,7 @@ from codespec.engine.admission import Admission
 from codespec.engine.engine import Engine
 from codespec.engine.policies import choose_policy
 from codespec.engine.tuning import MOST_CHUNK
-from codespec.models.model_check import quiet
+from codespec.models.reference import quiet
 from codespec.proposers.chain import ChainProposer
 from codespec.speculation.policy import DraftLengthPolicy, FixedLength
 from codespec.types import CompletionRequest, Stats

@@ -134,7 +134,9 @@ def require_torch() -> None:
     """Raises ConfigError where the engine's packages are not installed."""
     try:
         import torch  # noqa: F401
-        import transformers  # noqa: F401
+
+        if importlib.util.find_spec("transformers") is None:  # its import takes seconds, and int8 models need none
+            raise ModuleNotFoundError(name="transformers")
     except ModuleNotFoundError as error:
         raise ConfigError(f"{error.name} is not installed: {install_mend()}.") from error
     except (ImportError, OSError) as error:

@@ -24,7 +24,7 @@ from codespec.model_folders.weights import read_header, weight_files
 from codespec.text.control_tokens import read_json
 
 INT8_CONVERTER = "codespec.models.int8.convert"
-INT8_RECIPE = "int8 1"  # with another recipe, models are converted again
+INT8_RECIPE = "int8 2"  # with another recipe, models are converted again
 GGUF_CONVERTER, ADAPTER_MERGER = "codespec.models.gguf.convert", "codespec.models.merge_adapter"
 # The setting as it stands in a header: its key, the type of a string, eight bytes of length, a short word.
 _GGUF_ARCHITECTURE = re.compile(rb"general\.architecture\x08\0\0\0(.)\0{7}([a-z0-9]+)", re.DOTALL)
@@ -66,6 +66,9 @@ def convert_to_int8(source: Path, say: Say | None = None) -> Path | None:
             return None
         files = weight_files(source) if source.is_dir() else [source]
         texts = _text_files(source) if source.is_dir() else []
+        if source.is_dir():
+            for file in files:
+                read_header(file)  # what is truncated is refused at once
         parts = [INT8_RECIPE, *(f"{file.name} {hash_once(file)}" for file in (*files, *texts))]
         conversion = Conversion(
             hashlib.sha256("\n".join(parts).encode()).hexdigest(),

@@ -19,7 +19,6 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad, scaled_dot_product_attention
-from transformers import AttentionInterface
 
 from codespec.models.cache import KVCache, LayerShape
 from codespec.models.call_shape import KEY_BLOCK, UNTRIED, CallShape
@@ -308,4 +307,6 @@ def _eager(
 
 def register() -> None:
     """Registers `attend` with transformers, and no mask function, so that transformers builds no mask of its own."""
+    from transformers import AttentionInterface  # takes seconds, and int8 networks call `attend` themselves
+
     AttentionInterface.register(NAME, attend)

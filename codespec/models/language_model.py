@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor, nn
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """Facts about a loaded model, for reports. `parameters` counts tied weights once; `max_length` is in tokens;
-    `simulated` names the shape to which the model was padded.
+    """Facts about a loaded model. `parameters` counts tied weights once; `max_length` is in tokens; `inner_size` is the
+    feed-forward's; `simulated` names the shape to which the model was padded.
     """
 
     name: str
@@ -43,6 +43,9 @@ class ModelSpec:
     vocab_size: int
     max_length: int
     dtype: str
+    layers: int = 0
+    hidden_size: int = 0
+    inner_size: int = 0
     lean: bool = False
     packed: bool = False
     simulated: str = ""
@@ -109,8 +112,7 @@ class LanguageModel:
             raise ModelError("A head can't read a target that is split: leave tensor_parallel or head out.")
         known = self.taps.layers if self.taps is not None else ()
         more = tuple(layer for layer in layers if layer not in known)
-        network: Any = self.network
-        taps = Taps((*known, *more), network.config.get_text_config().hidden_size)
+        taps = Taps((*known, *more), self.spec.hidden_size)
         attach_taps(self.network, taps)
         self.taps = taps
 

@@ -18,9 +18,9 @@ from statistics import median
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, pad
-from transformers.pytorch_utils import Conv1D
 
 from codespec.models.call_shape import FAST, UNTRIED, CallShape
+from codespec.models.linear_layers import replace_linears, weight_and_bias
 
 UNCACHED = 64 << 20  # bytes of a model from which each step reads its weights from memory
 LARGE = 1 << 20  # bytes of a matrix that is worth measuring
@@ -138,17 +138,16 @@ def tile_linears(model: nn.Module, calls: CallShape, packed: bool) -> int:
     """Replaces every linear layer of the model in place; in FAST, small ones that are faster as they are stay. Returns
     how many it tried. Plain weights are freed unless tied.
     """
-    made: dict[int, TiledLinear] = {}
     uncached = sum(weight.numel() * weight.element_size() for weight in model.parameters()) >= UNCACHED
-    for parent in [m for m in model.modules() if m._modules]:  # a list of the layers too would hold all plain weights
-        for name, child in list(parent._modules.items()):  # named_children leaves out a second name of a layer
-            if type(child) is nn.Linear or type(child) is Conv1D:
-                if id(child) not in made:
-                    made[id(child)] = _take_over(child, calls, packed)
-                if calls is not FAST or not _is_soonest_plain(child, made[id(child)]):
-                    setattr(parent, name, made[id(child)])
+
+    def make(layer: nn.Module) -> nn.Module:
+        weight, bias = weight_and_bias(layer)
+        tiled = TiledLinear(weight, None if bias is None else bias.detach(), calls, packed)
+        return layer if calls is FAST and _is_soonest_plain(layer, tiled) else tiled
+
+    made = replace_linears(model, make)
     if uncached and packed:
-        _ask_pages(made.values())
+        _ask_pages([layer for layer in made if isinstance(layer, TiledLinear)])
     return len(made)
 
 
@@ -168,15 +167,6 @@ def large_kinds(layers: Collection[TiledLinear]) -> list[list[TiledLinear]]:
         if layer.nbytes >= LARGE and not layer.is_huge:
             kinds.setdefault(layer.kind, []).append(layer)
     return list(kinds.values())
-
-
-def _take_over(layer: nn.Module, calls: CallShape, packed: bool) -> TiledLinear:
-    weight = layer.weight
-    assert isinstance(weight, Tensor)
-    bias = layer.bias if isinstance(layer.bias, Tensor) else None
-    if isinstance(layer, Conv1D):  # GPT-2 keeps its weights the other way round
-        weight = weight.t()
-    return TiledLinear(weight, None if bias is None else bias.detach(), calls, packed)
 
 
 def _is_soonest_plain(layer: nn.Module, tiled: TiledLinear, repeats: int = 20) -> bool:

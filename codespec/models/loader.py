@@ -1,57 +1,34 @@
-"""Loads a model folder (or hub id) behind the seam, and refuses what would be silently wrong. Knows transformers'
-loading; knows no requests.
+"""Loads a model folder, file or hub id behind the seam: int8 folders by themselves, everything else by transformers.
 
-Safetensors only, no remote code. An architecture that ignores the attention interface would run with a cache of its own
-that is never rolled back; so the model must first compute through the seam what it computes on its own (`model_check`).
+Knows devices and number formats by name; knows no requests. transformers is imported only where it loads something: it
+takes seconds, and int8 folders need nothing of it.
 """
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from torch import nn
-from transformers import AutoModelForCausalLM, AutoTokenizer
-from transformers.utils import logging as transformers_logging
 
-from codespec.errors import ModelError, TokenizerError
+from codespec.errors import ModelError
 from codespec.model_folders.find import find_folder
-from codespec.model_folders.model_config import architecture
-from codespec.model_folders.weights import read_header, read_weights
-from codespec.models.attention import NAME, Seam, register
-from codespec.models.call_shape import FAST, UNTRIED
-from codespec.models.cuda import invariant_linear
+from codespec.models.attention import Seam
 from codespec.models.cuda.slot_attention import require_triton
+from codespec.models.int8.blueprint import Blueprint, is_converted
 from codespec.models.int8.kernels import choose_kernel
-from codespec.models.int8.load import is_converted, load_network, quantize_linears
-from codespec.models.language_model import LanguageModel, ModelSpec, Steps
-from codespec.models.lean import make_lean
-from codespec.models.linear import can_pack, tile_linears
-from codespec.models.memory_plan import demand_room, free_memory, weights_claim
-from codespec.models.model_check import (
-    FAILURES,
-    check_seam,
-    check_windows,
-    one_line,
-    quiet,
-    read_config,
-    reference_logits,
-    refusal,
-)
-from codespec.models.rotary import replace_rotary
-from codespec.models.rowwise import replace_activations
-from codespec.models.shapes import Shape, enlarge
-from codespec.text.control_tokens import declared_eos_ids, read_json
-from codespec.text.tokenizer import TextTokenizer
+from codespec.models.int8.load import load_network
+from codespec.models.language_model import LanguageModel, ModelSpec
+from codespec.models.model_check import check_seam
+from codespec.models.shapes import Shape
+from codespec.models.text_tokenizer import check_tokenizer, load_tokenizer
+from codespec.text.control_tokens import read_json
 
 if TYPE_CHECKING:
     from codespec.models.parallel.group import TensorParallelGroup
 
-SIMULATED = "{name} is padded to the size of {shape}: speeds are those of that size, texts are its own up to rounding"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "int8": torch.float32}
 
 
@@ -76,32 +53,14 @@ def load_model(
     if dtype == "int8" and (where.type != "cpu" or tp_group is not None):
         raise ModelError("int8 is for one process on a CPU: use dtype bfloat16.")
     folder = find_folder(name, dtype if shape is None else "float32")
-    _check_folder(folder)
-    register()
-    config = read_config(folder)
-    if is_converted(config.to_dict()):
+    config = _read_config(folder)
+    if is_converted(config):
         if dtype != "int8":
             raise ModelError(f"{folder} holds int8 weights: set dtype int8, or give the model that it was made from.")
         return _load_int8(folder, config, name, exact)
-    free = free_memory(where)
-    if free is not None:
-        count = shape.parameters if shape else _parameters(folder, config)
-        demand_room([weights_claim(name, count, DTYPES[dtype], tp_group.size if tp_group else 1)], free)
-    network = _network(folder, config, DTYPES[dtype], tp_group)
-    whole = sum(p.numel() for p in network.parameters())
-    if tp_group is not None:
-        from codespec.models.parallel.split import localize  # with what torch needs for it, a third of a second
+    from codespec.models.transformers_loader import load_float_model
 
-        localize(network, exact)
-    tokenizer = _tokenizer(folder)
-    _check_tokenizer(tokenizer, network.config.get_text_config().vocab_size, folder)
-    model = wrap(
-        network, tokenizer, name, device=where, dtype=DTYPES[dtype], exact=exact, shape=shape, int8=dtype == "int8"
-    )
-    if tp_group is not None:
-        model.spec = replace(model.spec, parameters=whole)
-        model.tp_group = tp_group if tp_group.rank == 0 else None
-    return model
+    return load_float_model(folder, name, where, dtype, exact, shape, tp_group)
 
 
 def load_drafter(name: str, device: str, dtype: str) -> LanguageModel:
@@ -109,120 +68,39 @@ def load_drafter(name: str, device: str, dtype: str) -> LanguageModel:
     return load_model(name, device=device, dtype=dtype, exact=False)
 
 
+def _read_config(folder: Path) -> Any:
+    if not (folder / "config.json").is_file():
+        raise ModelError(f"{folder} has no config.json: give a folder in the Hugging Face layout.")
+    return read_json(folder / "config.json")
+
+
 def _load_int8(folder: Path, config: Any, name: str, exact: bool) -> LanguageModel:
     """The model of a folder whose weights were converted to int8."""
-    choice, seam, tokenizer = choose_kernel(), Seam(), _tokenizer(folder)
-    network = load_network(folder, config, seam, choice)
-    text = config.get_text_config()
+    plan, choice, seam = Blueprint.read(config), choose_kernel(), Seam()
+    with ThreadPoolExecutor(1) as pool:  # one is Python's, the other the kernel's work
+        tokenizer_read = pool.submit(load_tokenizer, folder)
+        network = load_network(folder, plan, seam, choice)
+        tokenizer = tokenizer_read.result()
     spec = ModelSpec(
         name=name,
-        architecture=architecture(config.to_dict()),
-        parameters=network.parameter_count,
-        vocab_size=text.vocab_size,
-        max_length=getattr(text, "max_position_embeddings", None) or 2**31,
+        architecture=plan.architecture,
+        parameters=plan.parameters,
+        vocab_size=plan.vocabulary,
+        max_length=plan.max_length,
         dtype="int8",
+        layers=plan.layers,
+        hidden_size=plan.hidden_size,
+        inner_size=plan.inner_size,
         lean=True,
         packed=True,
         notes=choice.notes,
     )
-    _check_tokenizer(tokenizer, text.vocab_size, folder)
+    check_tokenizer(tokenizer, plan.vocabulary, folder)
     model = LanguageModel(
         network, seam, None, tokenizer, spec, device=torch.device("cpu"), dtype=torch.float32, exact=exact
     )
     check_seam(model, None)
     return model
-
-
-def _check_tokenizer(tokenizer: TextTokenizer, rows: int, folder: Path) -> None:
-    if any(tokenizer.token_bytes[rows:]):
-        raise ModelError(
-            f"The tokenizer of {folder} has {tokenizer.vocab_size} tokens, its model only {rows}: use the files of one "
-            "and the same model."
-        )
-
-
-def wrap(
-    network: nn.Module,
-    tokenizer: TextTokenizer,
-    name: str,
-    *,
-    device: torch.device,
-    dtype: torch.dtype,
-    exact: bool,
-    lean: bool = True,
-    shape: Shape | None = None,
-    int8: bool = False,
-    steps: Steps | None = None,
-) -> LanguageModel:
-    """Puts a transformers model (loaded with our attention) behind the seam, packed and checked.
-
-    `lean=False` keeps transformers' layers where the lean ones would be chosen; `shape` enlarges the model first;
-    `int8` rounds its matrices; `steps` are those of the device unless given.
-    """
-    register()
-    config: Any = network.config
-    choosable = config.get_text_config().vocab_size
-    if shape is not None:
-        network = enlarge(network, shape)
-    network.eval().requires_grad_(False).to(device)
-    spec = _describe(network, name, dtype)
-    check_windows(network, spec.max_length)
-    notes: tuple[str, ...] = ()
-    if int8:
-        choice = choose_kernel()
-        quantize_linears(network, choice)
-        spec, notes = replace(spec, dtype="int8"), choice.notes
-    reference = reference_logits(network)
-    seam = Seam()
-    seam.attach(network)
-    rotary = replace_rotary(network, seam)
-    slim = make_lean(network, seam) if lean and rotary is None and not int8 else None
-    running = slim if slim is not None else network
-    packed, problems = _pack(running, device, dtype, exact)
-    notes += problems
-    if shape is not None:
-        spec = replace(spec, simulated=shape.name)
-        notes = (*notes, SIMULATED.format(name=name, shape=shape.name))
-    spec = replace(spec, lean=slim is not None, packed=packed or int8, notes=notes)
-    model = LanguageModel(running, seam, rotary, tokenizer, spec, device=device, dtype=dtype, exact=exact, steps=steps)
-    check_seam(model, reference)
-    model.choosable = choosable
-    return model
-
-
-def _describe(network: nn.Module, name: str, dtype: torch.dtype) -> ModelSpec:
-    config: Any = network.config
-    text = config.get_text_config()
-    return ModelSpec(
-        name=name,
-        architecture=type(network).__name__,
-        parameters=sum(p.numel() for p in network.parameters()),
-        vocab_size=text.vocab_size,
-        max_length=getattr(text, "max_position_embeddings", None) or 2**31,
-        dtype=str(dtype)[6:],
-    )
-
-
-def _pack(network: nn.Module, device: torch.device, dtype: torch.dtype, exact: bool) -> tuple[bool, tuple[str, ...]]:
-    """Packs a CPU model's products; makes a GPU model's row-invariant in exact mode. Returns whether they are packed,
-    and notes on what could not be done.
-    """
-    if device.type != "cpu":
-        return _fix_order(network, device, dtype) if exact else (False, ())
-    problem = can_pack(dtype)
-    if exact:
-        replace_activations(network)
-    if exact or not problem:
-        tile_linears(network, UNTRIED if exact else FAST, packed=not problem)
-    return not problem, (f"{problem}: plain products are used, which are slower",) if problem else ()
-
-
-def _fix_order(network: nn.Module, device: torch.device, dtype: torch.dtype) -> tuple[bool, tuple[str, ...]]:
-    problem = invariant_linear.find_variance(device, dtype)
-    if problem:
-        return False, (f"{problem}: plain products are used, which are not row-invariant",)
-    invariant_linear.replace_linears(network)
-    return False, ()
 
 
 def find_device(device: str) -> torch.device:
@@ -253,87 +131,3 @@ def model_facts(model: LanguageModel) -> dict[str, Any]:
         "vocabulary": model.spec.vocab_size,
         "sha256": digest.hexdigest(),
     }
-
-
-def _parameters(folder: Path, config: Any) -> int:
-    return read_weights(folder, tied=config.get_text_config().tie_word_embeddings).parameters
-
-
-def _check_folder(folder: Path) -> None:
-    if not (folder / "config.json").is_file():
-        raise ModelError(f"{folder} has no config.json: give a folder in the Hugging Face layout.")
-    weights = sorted(folder.glob("*.safetensors"))
-    if not weights:
-        raise ModelError(f"{folder} has no *.safetensors weights: convert the model (pickled weights are not read).")
-    for file in weights:
-        read_header(file)  # first: it opens regular files only
-        try:
-            with safe_open(file, framework="pt"):
-                pass
-        except (SafetensorError, OSError) as error:
-            raise ModelError(f"{file} is truncated or corrupt ({error}): fetch or export the model again.") from error
-
-
-def _network(folder: Path, config: Any, dtype: torch.dtype, tp_group: TensorParallelGroup | None) -> Any:
-    transformers_logging.disable_progress_bar()
-    loader: Any = AutoModelForCausalLM
-    split = {} if tp_group is None else _split(tp_group)
-    try:
-        with quiet():
-            network, report = loader.from_pretrained(
-                folder,
-                config=config,
-                dtype=dtype,
-                attn_implementation=NAME,
-                trust_remote_code=False,
-                use_safetensors=True,
-                output_loading_info=True,
-                ignore_mismatched_sizes=True,  # reported below, in our own words
-                **split,
-            )
-    except (*FAILURES, SafetensorError) as error:
-        if error.args == (NAME,):  # transformers looked the attention up in a table of the model's own
-            raise ModelError(refusal(architecture(config.to_dict()), "it has its own")) from error
-        raise ModelError(
-            f"The model {folder} can't be loaded ({one_line(error)}): check the folder or choose another model."
-        ) from error
-    wrong = sorted(report["mismatched_keys"])
-    if wrong:
-        raise ModelError(
-            f"The weights of {folder} have other sizes than its config.json says (first: {wrong[0][0]}): "
-            "fetch or export the model again."
-        )
-    missing = sorted(report["missing_keys"])
-    if missing:
-        raise ModelError(
-            f"The weights of {folder} lack {len(missing)} tensors (first: {missing[0]}): "
-            "fetch or export the model again."
-        )
-    return network
-
-
-def _split(tp_group: TensorParallelGroup) -> dict[str, Any]:
-    from transformers.distributed.configuration_utils import DistributedConfig  # younger than the rest
-
-    return {"distributed_config": DistributedConfig(tp_plan="auto", tp_size=tp_group.size)}
-
-
-def _tokenizer(folder: Path) -> TextTokenizer:
-    if (folder / "tokenizer.json").is_file():
-        try:
-            return TextTokenizer.from_folder(folder)
-        except TokenizerError as error:
-            raise TokenizerError(f"{folder} can't be used: {error}") from error
-    try:
-        slow = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    except FAILURES as error:
-        raise ModelError(
-            f"The tokenizer of {folder} can't be loaded ({one_line(error)}): add a tokenizer.json to the folder."
-        ) from error
-    backend = getattr(slow, "backend_tokenizer", None)
-    if backend is None:
-        raise ModelError(f"The tokenizer of {folder} has no fast form: add a tokenizer.json to the folder.")
-    config = {**read_json(folder / "special_tokens_map.json"), **read_json(folder / "tokenizer_config.json")}
-    generation, model = read_json(folder / "generation_config.json"), read_json(folder / "config.json")
-    eos = declared_eos_ids(generation, model, slow.eos_token_id)
-    return TextTokenizer.from_backend(backend, eos_ids=eos, config=config)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, MutableSequence, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -166,10 +166,7 @@ def step_bytes(model: LanguageModel, rows: int, kept: int, capacity: int) -> int
 
 def _row_bytes(model: LanguageModel, capacity: int) -> int:
     """A row's activations, and attention's partial sums for each block of keys."""
-    config: Any = model.network.config
-    text = config.get_text_config()
-    inner: int = getattr(text, "intermediate_size", None) or 4 * text.hidden_size
-    widest: int = (WIDTHS * text.hidden_size + INNER * inner) * model.dtype.itemsize
+    widest = (WIDTHS * model.spec.hidden_size + INNER * model.spec.inner_size) * model.dtype.itemsize
     heads = model.groups * max(heads for heads, _, _ in model.shapes.values())
     sums = heads * (2 + max(size for _, _, size in model.shapes.values())) * (capacity // CAPACITY_UNIT) * FLOAT
     return widest + sums

@@ -21,7 +21,8 @@ from transformers import AutoModelForCausalLM
 
 from codespec.catalogue.conversion_cache import FORMAT, SOURCE
 from codespec.errors import CodespecError, ModelError
-from codespec.models.model_check import FAILURES, one_line, read_config
+from codespec.models.model_check import FAILURES, one_line
+from codespec.models.reference import read_config
 from codespec.text.control_tokens import read_json
 
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "special_tokens_map.json")

@@ -1,43 +1,22 @@
-"""What the loader demands of a model before it serves: a configuration that its weights bear out, and the same results
-through codespec's seam as on its own.
+"""What the loader demands of a model before it serves: the same results through codespec's seam as on its own, and as
+alone.
 
-transformers makes up what the files lack, at the size that config.json claims; so `read_config` counts first what it
-would make, without memory for it.
-
-Three things are compared at start. Before anything of the model is replaced: the logits of its own eager attention on a
-short text; and how far back each layer's own mask looks, against the window that the layer passes to its attention
-(some architectures put it in the mask alone, and a window of 4096 would not show in a short text). Afterwards: several
-sequences in one forward, continued from the cache, must give what each gives alone.
+Before anything of a model is replaced, `models.reference` keeps the logits of its own eager attention on a short text.
+Afterwards: several sequences in one forward, continued from the cache, must give what each gives alone.
 """
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from itertools import chain
-from pathlib import Path
-from typing import Any
-
 import torch
-from huggingface_hub.errors import StrictDataclassError
-from torch import Tensor, nn
-from transformers import AttentionInterface, AttentionMaskInterface, AutoConfig, AutoModelForCausalLM
-from transformers.utils import logging as transformers_logging
+from torch import Tensor
 
 from codespec.errors import ModelError
-from codespec.model_folders.model_config import check_claims, not_held, why_unsuitable
-from codespec.model_folders.weights import Tensor as StoredTensor
-from codespec.models.attention import NAME
 from codespec.models.language_model import LanguageModel
 from codespec.models.rows import Rows
-from codespec.text.control_tokens import read_json
 
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.1, torch.float16: 0.05}
 SAMPLE = 24
 LENGTHS = (5, 12, 9)
-PROBE = "codespec-window-probe"
-MARK = "codespec_window"
 FAILURES = (  # what transformers raises for a model that it can't make or run; ImportError for quantized ones
     ArithmeticError,
     AssertionError,
@@ -49,93 +28,11 @@ FAILURES = (  # what transformers raises for a model that it can't make or run; 
     TypeError,
     ValueError,
 )
-PACKED = 8  # four-bit numbers in one of 32 bits
-SLACK, SPARE = 2, 1 << 24  # what a model may hold beside its weights: as much again, and this many numbers of tables
-_JSON = ("config.json", "generation_config.json", "model.safetensors.index.json")
-
-
-def read_config(folder: Path) -> Any:
-    """transformers' configuration of a folder; ModelError if it can't be read or claims more than the weights hold."""
-    for name in _JSON:
-        read_json(folder / name)  # transformers reads them too, without a bound
-    tensors = check_claims(folder)
-    try:
-        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    except (*FAILURES, StrictDataclassError) as error:
-        raise ModelError(
-            f"The configuration of {folder} can't be read ({one_line(error)}): check the folder or hub id."
-        ) from error
-    reason = why_unsuitable(config.to_dict())
-    if reason:
-        raise ModelError(f"{folder} can't be used: {reason}")
-    _demand_weights(folder, config, tensors)
-    return config
-
-
-def _demand_weights(folder: Path, config: Any, tensors: Sequence[StoredTensor]) -> None:
-    """ModelError if the model would be larger than its weights."""
-    held = sum(tensor.count * (PACKED if tensor.dtype[0] in "IU" else 1) for tensor in tensors)
-    loader: Any = AutoModelForCausalLM
-    try:
-        with quiet(), torch.device("meta"):
-            network = loader.from_config(copy.deepcopy(config), trust_remote_code=False)
-    except FAILURES as error:
-        raise ModelError(
-            f"The model {folder} can't be loaded ({one_line(error)}): check the folder or choose another model."
-        ) from error
-    claimed = sum(part.numel() for part in chain(network.parameters(), network.buffers()))
-    if claimed > SLACK * held + SPARE:
-        raise not_held(folder, f"{claimed / 1e9:.3g} billion numbers", f"{held / 1e9:.3g} billion")
-
-
-class WindowProbe:
-    """An attention that computes nothing and records, layer by layer, the mask's window and the attention's."""
-
-    def __init__(self) -> None:
-        self.seen: list[tuple[int, int, int]] = []  # layer, window of its mask, window of its attention; 0 is none
-
-    def mask(self, *, q_length: int, kv_length: int, local_size: int | None = None, **_: object) -> Tensor:
-        """Stands in for transformers' mask function and marks the mask with its window."""
-        mask = torch.zeros(1, 1, q_length, kv_length)
-        setattr(mask, MARK, local_size or 0)
-        return mask
-
-    def attend(
-        self,
-        module: nn.Module,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        attention_mask: Tensor | None = None,
-        sliding_window: int | None = None,
-        **_: object,
-    ) -> tuple[Tensor, None]:
-        """Zeros [1, N, heads, value_size]."""
-        layer: int = module.layer_idx  # type: ignore[assignment]
-        self.seen.append((layer, getattr(attention_mask, MARK, 0), sliding_window or 0))
-        return value.new_zeros(1, query.shape[2], query.shape[1], value.shape[3]), None
 
 
 def sample_ids(vocab_size: int) -> list[int]:
     """A short text of different ids without the first few, which are often control tokens."""
     return [(7 * i + 3) % max(8, min(vocab_size, 900)) for i in range(SAMPLE)]
-
-
-def check_windows(network: Any, max_length: int) -> None:
-    """Raises ModelError if a layer's own mask has a window below `max_length` that its attention does not receive."""
-    probe = WindowProbe()
-    AttentionInterface.register(PROBE, probe.attend)
-    AttentionMaskInterface.register(PROBE, probe.mask)
-    _run(network, PROBE, [0, 1])
-    for layer, masked, attended in probe.seen:
-        if masked != attended and min(w for w in (masked, attended) if w) < max_length:
-            why = f"layer {layer} has a window of {masked} in its mask and of {attended} in its attention"
-            raise ModelError(refusal(type(network).__name__, why))
-
-
-def reference_logits(network: Any) -> Tensor:
-    """Logits [SAMPLE, vocabulary] of the network's own eager attention, masks and positions."""
-    return _run(network, "eager", sample_ids(network.config.get_text_config().vocab_size))
 
 
 def check_seam(model: LanguageModel, reference: Tensor | None) -> None:
@@ -180,32 +77,6 @@ def gap(got: Tensor, wanted: Tensor, dtype: torch.dtype) -> float:
 def one_line(error: BaseException) -> str:
     """What an exception says, on one line and short enough for a sentence."""
     return (" ".join(str(error).split()) or type(error).__name__)[:200].rstrip(" .:")
-
-
-@torch.inference_mode()
-def _run(network: Any, attention: str, ids: list[int]) -> Tensor:
-    """Float32 logits [ids, vocabulary] with another attention than ours, which is restored."""
-    device = network.get_input_embeddings().weight.device
-    with quiet():
-        try:
-            network.set_attn_implementation(attention)
-            logits: Tensor = network(input_ids=torch.tensor([ids], device=device), use_cache=False).logits[0]
-        except FAILURES as error:
-            raise ModelError(refusal(type(network).__name__, one_line(error))) from error
-        finally:
-            network.set_attn_implementation(NAME)
-    return logits.float()
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Silences transformers' own warnings; what matters is raised."""
-    level = transformers_logging.get_verbosity()
-    transformers_logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        transformers_logging.set_verbosity(level)
 
 
 def refusal(architecture: str, why: str) -> str:

@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from codespec.errors import ModelError
 from codespec.models.attention import Seam
@@ -51,6 +50,8 @@ class RequestRotary(nn.Module):
 
     def frequencies(self, length: int) -> Frequencies:
         """The frequencies of a request that may grow to `length` tokens."""
+        from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS  # takes seconds
+
         key = max(length, self.limit) if self.variant == "dynamic" else int(length > self.limit)
         length = key if self.variant == "dynamic" else self.limit + key
         inverse, scale = ROPE_INIT_FUNCTIONS[self.variant](self.config, torch.device("cpu"), seq_len=length)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from codespec.models.language_model import LanguageModel
-from codespec.models.loader import wrap
+from codespec.models.transformers_loader import wrap
 from codespec.text.tokenizer import TextTokenizer
 from tests.tiny_models import tiny_network
 

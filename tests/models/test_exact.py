@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from codespec.models.batch_invariance import find_variance
 from codespec.models.call_shape import CallShape
 from codespec.models.linear import tiled_linears
-from codespec.models.loader import wrap
+from codespec.models.transformers_loader import wrap
 from tests.models.rounds import Replay, Round, covering, rounds
 from tests.tiny_models import MIXTURES, shaped, tiny_model, tiny_network
 

@@ -17,7 +17,7 @@ from codespec.errors import ModelError
 from codespec.models.attention import NAME
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_model
-from codespec.models.model_check import quiet
+from codespec.models.reference import quiet
 from codespec.models.rows import Rows
 from tests.tiny_models import sample_ids, tiny_model, tiny_network
 from tests.toy_tokenizers import toy_backend, toy_tokenizer

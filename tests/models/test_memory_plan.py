@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from codespec.config import STARTER
 from codespec.errors import ModelError
-from codespec.models import loader, memory_plan
+from codespec.models import loader, memory_plan, transformers_loader
 from codespec.models.cuda.graphs import Progress
 from codespec.models.language_model import LanguageModel
 from codespec.models.memory_plan import Claim, Need, demand_room, free_memory, make_room, step_claims, weights_claim
@@ -65,8 +65,8 @@ def test_more_graphs_and_larger_steps_claim_more() -> None:
 
 @pytest.mark.parametrize("shape", [None, *SHAPES.values()], ids=lambda shape: shape.name if shape else "own")
 def test_weights_that_do_not_fit_are_not_loaded(shape: Shape | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loader, "free_memory", lambda device: MIB)
-    monkeypatch.setattr(loader, "_network", lambda *_: pytest.fail("weights were read"))
+    monkeypatch.setattr(transformers_loader, "free_memory", lambda device: MIB)
+    monkeypatch.setattr(transformers_loader, "_network", lambda *_: pytest.fail("weights were read"))
     with pytest.raises(ModelError, match=r"^0\.0 GB .* are needed \(weights of .*: choose a smaller model") as raised:
         loader.load_model(str(STARTER / "target"), dtype="bfloat16", shape=shape)
     if shape is not None:

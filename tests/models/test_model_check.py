@@ -15,8 +15,9 @@ from codespec.errors import ModelError
 from codespec.models import attention
 from codespec.models.cache import KVCache
 from codespec.models.language_model import LanguageModel
-from codespec.models.loader import wrap
-from codespec.models.model_check import gap, quiet
+from codespec.models.model_check import gap
+from codespec.models.reference import quiet
+from codespec.models.transformers_loader import wrap
 from tests.tiny_models import WINDOW, tiny_model, tiny_network
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]

@@ -19,11 +19,12 @@ from codespec.engine import load
 from codespec.errors import ModelError
 from codespec.model_folders.choice import resolve
 from codespec.models import linear, shapes
-from codespec.models.call_shape import CallShape
 from codespec.models.language_model import LanguageModel
-from codespec.models.loader import load_model, wrap
+from codespec.models.linear_layers import weight_and_bias
+from codespec.models.loader import load_model
 from codespec.models.rows import Rows
 from codespec.models.shapes import SHAPES, Shape, Sizes
+from codespec.models.transformers_loader import wrap
 from codespec.types import CompletionRequest
 from tests.kin import sibling
 from tests.models.test_loader import save
@@ -212,15 +213,14 @@ def test_plain_weights_are_freed_one_layer_after_another(monkeypatch: pytest.Mon
     """Else a model of 15 GB needs 30 while it is packed."""
     alive: list[weakref.ref[Tensor]] = []
     most = 0
-    pack = linear._take_over
 
-    def watch(layer: nn.Module, calls: CallShape, packed: bool) -> linear.TiledLinear:
+    def watch(layer: nn.Module) -> tuple[Tensor, Tensor | None]:
         nonlocal most
         alive.append(weakref.ref(layer.weight))  # type: ignore[arg-type]
         most = max(most, sum(weight() is not None for weight in alive))
-        return pack(layer, calls, packed)
+        return weight_and_bias(layer)
 
-    monkeypatch.setattr(linear, "_take_over", watch)
+    monkeypatch.setattr(linear, "weight_and_bias", watch)
     behind_the_seam(tiny_network("llama"), replace(TOY, layers=8))
     assert len(alive) == 8 * 4 + 1 and most <= 6
 

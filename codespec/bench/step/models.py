@@ -21,8 +21,9 @@ from codespec.models.batch_invariance import SAMPLED, find_variance
 from codespec.models.call_search import settle
 from codespec.models.call_shape import CallShape
 from codespec.models.language_model import LanguageModel
-from codespec.models.loader import DTYPES, find_device, wrap
+from codespec.models.loader import DTYPES, find_device
 from codespec.models.shapes import Shape
+from codespec.models.transformers_loader import wrap
 from codespec.text.tokenizer import TextTokenizer
 
 LONGEST = 32768

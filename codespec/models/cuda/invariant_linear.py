@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from transformers.pytorch_utils import Conv1D
 
 from codespec.models.cuda.product_plan import Plan, plan_of
+from codespec.models.linear_layers import replace_linears, weight_and_bias
 
 PROBE_ROWS = (1, 2, 5, 16, 17, 33, 64, 65, 130)
 PROBE_COLUMNS = 12_300  # so that 65 rows are enough for the widest tile
@@ -71,21 +71,14 @@ def find_variance(device: torch.device, dtype: torch.dtype, columns: int = PROBE
     return ""
 
 
-def replace_linears(model: nn.Module) -> int:
+def fix_linears(model: nn.Module) -> int:
     """Replaces every linear layer of the model in place; returns how many. Tied weights stay tied."""
-    made: dict[int, InvariantLinear] = {}
-    for parent in [module for module in model.modules() if module._modules]:
-        for name, child in list(parent._modules.items()):  # named_children leaves out a second name of a layer
-            if type(child) is nn.Linear or type(child) is Conv1D:
-                if id(child) not in made:
-                    made[id(child)] = _take_over(child)
-                setattr(parent, name, made[id(child)])
-    return len(made)
+    return len(replace_linears(model, _take_over))
 
 
 def _take_over(layer: nn.Module) -> InvariantLinear:
-    weight, bias = layer.weight, layer.bias
-    assert isinstance(weight, nn.Parameter) and (bias is None or isinstance(bias, nn.Parameter))
-    if isinstance(layer, Conv1D):  # GPT-2 keeps its weights the other way round
-        weight = nn.Parameter(weight.detach().t().contiguous(), requires_grad=False)
+    weight, bias = weight_and_bias(layer)
+    if not isinstance(weight, nn.Parameter):  # turned round
+        weight = nn.Parameter(weight.detach().contiguous(), requires_grad=False)
+    assert bias is None or isinstance(bias, nn.Parameter)
     return InvariantLinear(weight, bias)

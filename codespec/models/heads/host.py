@@ -42,13 +42,12 @@ class Host:
         embed = network.embed if lean else network.get_input_embeddings()
         output = network.head if lean else network.get_output_embeddings()
         norm = getattr(network if lean else network.get_decoder(), "norm", None)
-        config = network.config.get_text_config()
         if not isinstance(embed, nn.Module) or not isinstance(output, nn.Module):
             raise ModelError(
                 f"A head can't read the token vectors of {model.spec.architecture}: leave the setting head out, or "
                 "choose another target."
             )
-        layers, size, known = config.num_hidden_layers, config.hidden_size, model.choosable
+        layers, size, known = model.spec.layers, model.spec.hidden_size, model.choosable
         print_ = {"layers": layers, "hidden_size": size, "vocab_size": known, "sha256": _digest(embed, model)}
         weight = getattr(norm, "weight", None)
         return cls(embed, output, weight if isinstance(weight, Tensor) else None, layers, size, known, print_)

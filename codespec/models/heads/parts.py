@@ -11,8 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import LlamaConfig
-from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from codespec.models.heads.config import HeadConfig
 from codespec.models.rowwise import make_angles, rotate
@@ -83,6 +81,9 @@ class Rotation:
     """Angles by position, in a table that grows with what is asked for."""
 
     def __init__(self, config: HeadConfig, device: torch.device) -> None:
+        from transformers import LlamaConfig  # takes seconds, and most targets have no head
+        from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
         shape: Any = LlamaConfig(
             hidden_size=config.hidden_size,
             num_attention_heads=config.heads,

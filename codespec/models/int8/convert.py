@@ -28,6 +28,8 @@ from codespec.models.gguf.architecture import make_plan
 from codespec.models.gguf.convert import check_kind, demand_disk, write_json, write_texts
 from codespec.models.gguf.header import read_header
 from codespec.models.gguf.weights import check_whole
+from codespec.models.int8.check import check_block, describe
+from codespec.models.int8.kernels import choose_kernel
 from codespec.models.int8.recipe import Sizes, check_names, convert_tensors, plan_tensors
 from codespec.models.int8.source import FloatWeights, FolderWeights, GgufWeights
 from codespec.text.control_tokens import read_json
@@ -47,9 +49,16 @@ def convert(source: Path, folder: Path, sha256: str) -> None:
         check_names(weights, sizes)
         planned = plan_tensors(weights, sizes)
         demand_disk(folder, sum(prod(shape) * form.itemsize for _, form, shape in planned))
-        with closing(convert_tensors(weights, sizes)) as tensors:  # its threads read the file that is closed next
+        choice = choose_kernel()  # weights that lose a bit on this processor are rounded once, not twice
+        with closing(
+            convert_tensors(weights, sizes, choice.most)
+        ) as tensors:  # its threads read the file that is closed next
             write_tensors(folder / "model.safetensors", planned, tensors)
+    write_json(folder / "config.json", config)  # for transformers, which reads it next
+    plan = describe(folder, weights.shapes, choice.most)
+    plan.write(config)
     write_json(folder / "config.json", config)
+    check_block(folder, plan, choice)
 
 
 def _open_gguf(file: Path, folder: Path, sha256: str, stack: ExitStack) -> tuple[FloatWeights, dict[str, Any]]:

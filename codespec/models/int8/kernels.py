@@ -14,8 +14,10 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
+from threading import Lock
 from typing import Any
 
 import torch
@@ -90,17 +92,40 @@ def _multiply_onednn(codes: Tensor, packed: tuple[Tensor, Tensor, Tensor]) -> Te
     return out if computed == count else out[:count]
 
 
+class _Fbgemm:
+    """While it is entered, by one thread or several, torch packs for FBGEMM and does not warn that this is deprecated
+    (without it, `find_fault` says so).
+    """
+
+    def __init__(self) -> None:
+        self.lock, self.inside = Lock(), 0
+        self.outside = ExitStack()
+
+    def __enter__(self) -> None:
+        with self.lock:
+            if self.inside == 0:
+                engine = torch.backends.quantized.engine
+                self.outside.callback(setattr, torch.backends.quantized, "engine", engine)
+                torch.backends.quantized.engine = "fbgemm"
+                self.outside.enter_context(warnings.catch_warnings())
+                warnings.simplefilter("ignore", UserWarning)
+            self.inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self.lock:
+            self.inside -= 1
+            if self.inside == 0:
+                self.outside.close()
+
+
+_FBGEMM = _Fbgemm()
+
+
 def _pack_fbgemm(weight: Tensor, scale: Tensor) -> Any:
-    engine = torch.backends.quantized.engine
-    torch.backends.quantized.engine = "fbgemm"
-    try:
-        zeros = torch.zeros(len(scale), dtype=torch.long)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # it is deprecated; without it, `find_fault` says so
-            quantized = torch._make_per_channel_quantized_tensor(weight, scale.double(), zeros, 0)
+    zeros = torch.zeros(len(scale), dtype=torch.long)
+    with _FBGEMM:
+        quantized = torch._make_per_channel_quantized_tensor(weight, scale.double(), zeros, 0)
         return torch.ops.quantized.linear_prepack(quantized, None)
-    finally:
-        torch.backends.quantized.engine = engine
 
 
 def _multiply_fbgemm(codes: Tensor, packed: Any) -> Tensor:

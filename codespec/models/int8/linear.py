@@ -69,15 +69,21 @@ class Int8Linear(nn.Module):
     """`nn.Linear` of int8 weights [out, in] with float32 scales [out]; float32 [*, in] → [*, out]."""
 
     def __init__(
-        self, weight: Tensor, scale: Tensor, bias: Tensor | None, choice: Choice, normed: bool = False
+        self,
+        weight: Tensor,
+        scale: Tensor,
+        bias: Tensor | None,
+        choice: Choice,
+        normed: bool = False,
+        held: int = FULL,
     ) -> None:
-        """`normed`: its rows come from `quantize_norm`."""
+        """`normed`: its rows come from `quantize_norm`; `held`: the weight is within ± this."""
         super().__init__()
         self.out_features, self.in_features = weight.shape
         assert self.in_features <= MOST_DEPTH, "sums of so many products may not fit into 32 bits"
         self.kernel = choice.kernel
         self.bias = bias
-        weight, scale = fit_range(weight, scale, choice.most)
+        weight, scale = fit_range(weight, scale, held, choice.most)
         self.packed = choice.kernel.pack(weight, scale * ((sqrt(self.in_features) if normed else 1.0) / FULL))
 
     def multiply(self, rows: Codes) -> Tensor:
@@ -102,17 +108,17 @@ def integer_kernels(model: nn.Module) -> list[str]:
     return sorted({layer.kernel.name for layer in model.modules() if isinstance(layer, Int8Linear)})
 
 
-def quantize_weight(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Rounds a float32 weight [out, in] to int8 with a scale for each output [out]."""
-    scale = weight.abs().amax(dim=1).clamp_(min=TINY).mul_(1 / FULL)
-    return (weight / scale[:, None]).round_().clamp_(-FULL, FULL).to(torch.int8), scale
+def quantize_weight(weight: Tensor, most: int = FULL) -> tuple[Tensor, Tensor]:
+    """Rounds a float32 weight [out, in] to int8 within ±`most` with a scale for each output [out]."""
+    scale = weight.abs().amax(dim=1).clamp_(min=TINY).mul_(1 / most)
+    return (weight / scale[:, None]).round_().clamp_(-most, most).to(torch.int8), scale
 
 
-def fit_range(weight: Tensor, scale: Tensor, most: int) -> tuple[Tensor, Tensor]:
-    """The weight within ±`most`: unchanged, or rounded once more."""
-    if most == FULL:
+def fit_range(weight: Tensor, scale: Tensor, held: int, most: int) -> tuple[Tensor, Tensor]:
+    """A weight that is within ±`held`, within ±`most`: unchanged, or rounded once more."""
+    if held <= most:
         return weight, scale
     step = max(1, PIECE // weight.shape[1])
     for piece in weight.split(step):
-        piece.copy_((piece * (most / FULL)).round_())
-    return weight, scale * (FULL / most)
+        piece.copy_((piece * (most / held)).round_())
+    return weight, scale * (held / most)

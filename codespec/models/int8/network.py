@@ -7,49 +7,67 @@ stream, the rotary embedding and attention are float32. Knows weights and shapes
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from torch import Tensor, nn
 
 from codespec.errors import ModelError
 from codespec.models.attention import Seam, attend
+from codespec.models.int8.blueprint import Blueprint
 from codespec.models.int8.kernels import Choice
 from codespec.models.int8.linear import Int8Linear, quantize, quantize_norm
 from codespec.models.int8.recipe import EMBEDDING, HEAD, stream_rotation
 from codespec.models.int8.rotation import mix
-from codespec.models.lean import Angles, Output, attention_window
+from codespec.models.lean import HEAD_NORMS, Angles, Output
 from codespec.models.rowwise import rms_norm, rotate, silu_mul
 from codespec.models.taps import Taps
 
+PACKERS = 2  # threads that pack matrices, most of a start's time; each holds one matrix twice
 Read = Callable[[str], Tensor]  # a converted tensor by its name; KeyError where there is none
 
 
-class Int8Block(nn.Module):
-    """One layer. `attention` is transformers' module without weights, which holds the seam and the layer's settings."""
+class Seat(nn.Module):
+    """What attention needs to know of its layer: which it is, and the seam of its model."""
 
-    def __init__(self, layer: Any, number: int, read: Read, eps: float, choice: Choice) -> None:
+    def __init__(self, number: int, seam: Seam) -> None:
         super().__init__()
-        self.attention: Any = layer.self_attn
+        self.layer_idx = number
+        self.codespec_seam = seam
+
+
+class FixedRotary(nn.Module):
+    """The rotary embedding of a blueprint (Su et al. 2021), called like transformers'."""
+
+    def __init__(self, plan: Blueprint) -> None:
+        super().__init__()
+        self.frequencies, self.scale = torch.tensor(plan.frequencies), plan.rotary_scale
+
+    def forward(self, rows: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosine and sine [1, N, size] of positions [1, N]."""
+        angles = positions[..., None].float() * self.frequencies
+        angles = torch.cat([angles, angles], dim=-1)
+        return angles.cos() * self.scale, angles.sin() * self.scale
+
+
+class Int8Block(nn.Module):
+    """One layer."""
+
+    def __init__(self, plan: Blueprint, number: int, seam: Seam, read: Read, choice: Choice) -> None:
+        super().__init__()
         path = f"model.layers.{number}"
-        self.qkv = read_linear(read, f"{path}.self_attn.qkv", choice, normed=True)
-        self.out = read_linear(read, f"{path}.self_attn.out", choice)
-        self.gate_up = read_linear(read, f"{path}.mlp.gate_up", choice, normed=True)
-        self.down = read_linear(read, f"{path}.mlp.down", choice)
-        attention, mlp = layer.self_attn, layer.mlp
-        check_sizes(f"{path}.self_attn.qkv", self.qkv, attention.q_proj, attention.k_proj, attention.v_proj)
-        check_sizes(f"{path}.self_attn.out", self.out, attention.o_proj)
-        check_sizes(f"{path}.mlp.gate_up", self.gate_up, mlp.gate_proj, mlp.up_proj)
-        check_sizes(f"{path}.mlp.down", self.down, mlp.down_proj)
-        self.kernel, self.eps = choice.kernel, eps
-        self.floor = torch.tensor([eps * self.qkv.in_features])
-        self.head_norms: list[Tensor] = []
-        if hasattr(self.attention, "q_norm"):
-            self.head_norms = [read(f"{path}.self_attn.{name}.weight") for name in ("q_norm", "k_norm")]
-        self.size: int = self.attention.head_dim
-        self.heads = self.out.in_features // self.size
-        self.kv_heads = (self.qkv.out_features // self.size - self.heads) // 2
-        self.window = attention_window(self.attention)
+        self.seat, self.size, self.heads, self.kv_heads = Seat(number, seam), plan.head_size, plan.heads, plan.kv_heads
+        self.scaling, self.window = plan.scaling, plan.windows[number] or None
+        hidden, wide, inner = plan.hidden_size, plan.heads * plan.head_size, plan.inner_size
+        mixed = wide + 2 * plan.kv_heads * plan.head_size
+        self.qkv = read_linear(read, f"{path}.self_attn.qkv", (mixed, hidden), plan.most, choice, normed=True)
+        self.out = read_linear(read, f"{path}.self_attn.out", (hidden, wide), plan.most, choice)
+        self.gate_up = read_linear(read, f"{path}.mlp.gate_up", (2 * inner, hidden), plan.most, choice, normed=True)
+        self.down = read_linear(read, f"{path}.mlp.down", (hidden, inner), plan.most, choice)
+        self.kernel, self.eps = choice.kernel, plan.epsilon
+        self.floor = torch.tensor([self.eps * hidden])
+        norms = [read_optional(read, f"{path}.self_attn.{name}.weight", (self.size,)) for name in HEAD_NORMS]
+        self.head_norms = [norm for norm in norms if norm is not None]
 
     def forward(self, rows: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
         """Float32 rows [N, hidden] → the same after this layer; cosine and sine are [N, 1, size]."""
@@ -61,33 +79,30 @@ class Int8Block(nn.Module):
             turned = torch.cat([rms_norm(part, weight, self.eps) for part, weight in parts], dim=1)
         turned = rotate(turned, cosine, sine).transpose(0, 1)[None]
         values = mixed[:, q + k :].transpose(0, 1)[None]
-        seen, _ = attend(
-            self.attention, turned[:, :q], turned[:, q:], values, None, self.attention.scaling, self.window
-        )
+        seen, _ = attend(self.seat, turned[:, :q], turned[:, q:], values, None, self.scaling, self.window)
         rows = rows + self.out.multiply(quantize(seen.reshape(count, q * self.size), self.kernel))
         fed = silu_mul(self.gate_up.multiply(quantize_norm(rows, self.floor, self.kernel)))
         return rows + self.down.multiply(quantize(mix(fed), self.kernel))
 
 
 class Int8Network(nn.Module):
-    """A whole model of such blocks. `skeleton` is transformers' model without weights (on the device "meta")."""
+    """A whole model of such blocks."""
 
-    def __init__(self, skeleton: Any, seam: Seam, read: Read, choice: Choice) -> None:
+    def __init__(self, plan: Blueprint, seam: Seam, read: Read, choice: Choice) -> None:
         super().__init__()
-        self.config = skeleton.config
-        self.parameter_count = sum(part.numel() for part in skeleton.parameters())  # of the model before conversion
-        self.eps: float = skeleton.model.norm.variance_epsilon
         self.embedding = read(EMBEDDING)
-        self.angles = Angles(type(skeleton.model.rotary_emb)(self.config), seam)
-        self.layer_type: Any = type(skeleton.model.layers[0])
-        layers = enumerate(skeleton.model.layers)
-        self.blocks = nn.ModuleList(Int8Block(layer, number, read, self.eps, choice) for number, layer in layers)
-        self.kernel = choice.kernel
-        self.floor = torch.tensor([self.eps * self.embedding.shape[1]])
-        self.head = read_linear(read, HEAD, choice, normed=True)
-        check_sizes(HEAD, self.head, skeleton.lm_head)
-        if self.embedding.shape != skeleton.model.embed_tokens.weight.shape:
+        if self.embedding.shape != (plan.vocabulary, plan.hidden_size):
             raise mismatch(EMBEDDING)
+        self.angles = Angles(FixedRotary(plan), seam)
+        with ThreadPoolExecutor(PACKERS) as pool:
+            head = pool.submit(
+                read_linear, read, HEAD, (plan.vocabulary, plan.hidden_size), plan.most, choice, normed=True
+            )
+            made = [pool.submit(Int8Block, plan, number, seam, read, choice) for number in range(plan.layers)]
+            self.blocks = nn.ModuleList(block.result() for block in made)
+            self.head = head.result()
+        self.kernel = choice.kernel
+        self.floor = torch.tensor([plan.epsilon * plan.hidden_size])
         self.taps: Taps | None = None
 
     def forward(self, input_ids: Tensor, position_ids: Tensor, logits_to_keep: Tensor, use_cache: bool) -> Output:
@@ -101,17 +116,17 @@ class Int8Network(nn.Module):
         return Output(self.head.multiply(quantize_norm(rows[logits_to_keep], self.floor, self.kernel))[None])
 
 
-def read_linear(read: Read, name: str, choice: Choice, normed: bool = False) -> Int8Linear:
-    """The layer of this name."""
-    weight, scale, bias = read(f"{name}.weight"), read(f"{name}.scale"), read_optional(read, f"{name}.bias")
-    return Int8Linear(weight, scale, bias, choice, normed)
-
-
-def check_sizes(name: str, made: Int8Linear, *layers: nn.Linear) -> None:
-    """Raises ModelError unless a matrix is as large, and as biased, as the layers of the configuration together."""
-    out, biased = sum(layer.out_features for layer in layers), all(layer.bias is not None for layer in layers)
-    if (made.out_features, made.in_features, made.bias is not None) != (out, layers[0].in_features, biased):
+def read_linear(
+    read: Read, name: str, shape: tuple[int, int], held: int, choice: Choice, normed: bool = False
+) -> Int8Linear:
+    """The layer of this name, whose weights are within ±`held`. Raises ModelError if it has another shape, KeyError if
+    there is none.
+    """
+    out = shape[:1]
+    weight, scale, bias = read(f"{name}.weight"), read(f"{name}.scale"), read_optional(read, f"{name}.bias", out)
+    if weight.shape != shape or scale.shape != out or weight.dtype != torch.int8:
         raise mismatch(name)
+    return Int8Linear(weight, scale, bias, choice, normed, held)
 
 
 def mismatch(name: str) -> ModelError:
@@ -119,9 +134,12 @@ def mismatch(name: str) -> ModelError:
     return ModelError(f"The weight {name} does not fit config.json: fetch or export the model again.")
 
 
-def read_optional(read: Read, name: str) -> Tensor | None:
-    """A tensor, or None where there is none of this name."""
+def read_optional(read: Read, name: str, shape: tuple[int, ...]) -> Tensor | None:
+    """A tensor of this shape, or None where there is none of this name."""
     try:
-        return read(name)
+        found = read(name)
     except KeyError:
         return None
+    if found.shape != shape:
+        raise mismatch(name)
+    return found

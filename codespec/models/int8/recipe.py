@@ -108,17 +108,18 @@ def plan_tensors(weights: FloatWeights, sizes: Sizes) -> list[tuple[str, torch.d
     return [*planned, (f"{HEAD}.weight", torch.int8, head), (f"{HEAD}.scale", torch.float32, head[:1])]
 
 
-def convert_tensors(weights: FloatWeights, sizes: Sizes) -> Generator[tuple[str, Tensor], None, None]:
-    """The tensors of the converted model, one after another, large ones in pieces of rows."""
+def convert_tensors(weights: FloatWeights, sizes: Sizes, most: int) -> Generator[tuple[str, Tensor], None, None]:
+    """The tensors of the converted model within ±`most`, one after another, large ones in pieces of rows."""
     stream, heads = stream_rotation(sizes.hidden), Rotation(sizes.head, HEAD_SEED)
     for turned in ahead(lambda piece: stream.turn(piece).half(), weights.pieces(EMBEDDING)):
         yield EMBEDDING, turned
-    for tensors in ahead(lambda number: list(_layer_tensors(weights, number, stream, heads)), range(sizes.layers)):
+    turn = _Turn(stream, heads, most)
+    for tensors in ahead(lambda number: list(_layer_tensors(weights, number, turn)), range(sizes.layers)):
         yield from tensors
     gains = read_whole(weights, FINAL_NORM)
     source = f"{HEAD}.weight" if f"{HEAD}.weight" in weights.shapes else EMBEDDING  # tied
     scales = []
-    for codes, scale in ahead(lambda piece: quantize_weight(stream.turn(piece * gains)), weights.pieces(source)):
+    for codes, scale in ahead(lambda piece: quantize_weight(stream.turn(piece * gains), most), weights.pieces(source)):
         yield f"{HEAD}.weight", codes
         scales.append(scale)
     yield f"{HEAD}.scale", torch.cat(scales)
@@ -136,25 +137,31 @@ def ahead(make: Callable[[_Input], _Output], inputs: Iterable[_Input]) -> Iterat
             yield pending.popleft().result()
 
 
-def _layer_tensors(
-    weights: FloatWeights, number: int, stream: Rotation, heads: Rotation
-) -> Iterator[tuple[str, Tensor]]:
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """How matrices are turned and rounded: the bases of the stream and of a head's values, and the largest code."""
+
+    stream: Rotation
+    heads: Rotation
+    most: int
+
+
+def _layer_tensors(weights: FloatWeights, number: int, turn: _Turn) -> Iterator[tuple[str, Tensor]]:
     layer = _layer(number)
     for name, sources in _groups(number).items():
-        rounded = [part for source in sources for part in _round(weights, layer, source, stream, heads)]
+        rounded = [part for source in sources for part in _round(weights, layer, source, turn)]
         yield f"{name}.weight", torch.cat([codes for codes, _ in rounded])
         yield f"{name}.scale", torch.cat([scale for _, scale in rounded])
         if any(f"{source}.bias" in weights.shapes for source in sources):
-            yield f"{name}.bias", torch.cat([_bias(weights, source, stream, heads) for source in sources])
+            yield f"{name}.bias", torch.cat([_bias(weights, source, turn) for source in sources])
     for name in _HEAD_NORMS:
         if f"{layer}.self_attn.{name}.weight" in weights.shapes:
             yield f"{layer}.self_attn.{name}.weight", read_whole(weights, f"{layer}.self_attn.{name}.weight")
 
 
-def _round(
-    weights: FloatWeights, layer: str, source: str, stream: Rotation, heads: Rotation
-) -> Iterator[tuple[Tensor, Tensor]]:
+def _round(weights: FloatWeights, layer: str, source: str, turn: _Turn) -> Iterator[tuple[Tensor, Tensor]]:
     """A turned matrix as int8 rows and their scales, in pieces."""
+    stream, heads = turn.stream, turn.heads
     part, size = source.rpartition(".")[2], len(heads.signs)
     if part in ("o_proj", "down_proj"):  # they write to the stream
         matrix = read_whole(weights, f"{source}.weight")
@@ -162,7 +169,7 @@ def _round(
             matrix = heads.turn(matrix.view(len(matrix), -1, size)).view(matrix.shape)
         else:
             matrix = unmix_columns(matrix)
-        yield quantize_weight(stream.turn_outputs(matrix))
+        yield quantize_weight(stream.turn_outputs(matrix), turn.most)
         return
     gains = read_whole(weights, f"{layer}.{_NORMS[part in _GATED]}.weight")
     pieces: Iterable[Tensor] = weights.pieces(f"{source}.weight")
@@ -170,17 +177,17 @@ def _round(
         matrix = read_whole(weights, f"{source}.weight")
         pieces = [torch.cat([heads.turn_outputs(head) for head in matrix.split(size)])]
     for piece in pieces:
-        yield quantize_weight(stream.turn(piece * gains))
+        yield quantize_weight(stream.turn(piece * gains), turn.most)
 
 
-def _bias(weights: FloatWeights, source: str, stream: Rotation, heads: Rotation) -> Tensor:
+def _bias(weights: FloatWeights, source: str, turn: _Turn) -> Tensor:
     """The turned bias of a matrix; zeros if it has none."""
     if f"{source}.bias" not in weights.shapes:
         return torch.zeros(weights.shapes[f"{source}.weight"][0])
     bias, part = read_whole(weights, f"{source}.bias"), source.rpartition(".")[2]
     if part == "v_proj":
-        return heads.turn(bias.view(-1, len(heads.signs))).reshape(-1)
-    return stream.turn(bias) if part in ("o_proj", "down_proj") else bias
+        return turn.heads.turn(bias.view(-1, len(turn.heads.signs))).reshape(-1)
+    return turn.stream.turn(bias) if part in ("o_proj", "down_proj") else bias
 
 
 def _layer(number: int) -> str:

@@ -23,7 +23,7 @@ from transformers.utils import logging as transformers_logging
 from codespec.config import STARTER
 from codespec.errors import ModelError, TrainingError
 from codespec.model_folders.find import find_folder
-from codespec.models.model_check import quiet
+from codespec.models.reference import quiet
 from codespec.text.fim_templates import FimMissing, find_template
 from codespec.text.tokenizer import TextTokenizer
 from codespec.training.pair import SHAPES

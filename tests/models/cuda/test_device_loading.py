@@ -10,7 +10,7 @@ import torch
 from codespec.config import EngineConfig
 from codespec.engine import load
 from codespec.errors import ModelError
-from codespec.models import loader
+from codespec.models import loader, transformers_loader
 from codespec.models.cuda import invariant_linear
 from codespec.models.cuda.invariant_linear import InvariantLinear
 from codespec.models.language_model import LanguageModel
@@ -18,7 +18,7 @@ from codespec.models.rows import Rows
 from tests.tiny_models import sample_ids, tiny_model
 
 CUDA = torch.device("cuda")  # named, never used
-PACK = loader._pack
+PACK = transformers_loader._pack
 
 
 def logits(model: LanguageModel) -> torch.Tensor:
@@ -29,7 +29,9 @@ def logits(model: LanguageModel) -> torch.Tensor:
 def as_on_cuda(monkeypatch: pytest.MonkeyPatch, exact: bool, problem: str = "") -> LanguageModel:
     """A model whose products are made as beside a GPU, though they run here."""
     monkeypatch.setattr(invariant_linear, "find_variance", lambda device, dtype: problem)
-    monkeypatch.setattr(loader, "_pack", lambda network, device, dtype, exact: PACK(network, CUDA, dtype, exact))
+    monkeypatch.setattr(
+        transformers_loader, "_pack", lambda network, device, dtype, exact: PACK(network, CUDA, dtype, exact)
+    )
     return tiny_model("llama", exact=exact, steps="device")
 
 

@@ -15,7 +15,7 @@ from torch import nn
 from transformers.pytorch_utils import Conv1D
 
 from codespec.models.cuda import invariant_linear, product_plan
-from codespec.models.cuda.invariant_linear import InvariantLinear, find_variance, replace_linears
+from codespec.models.cuda.invariant_linear import InvariantLinear, find_variance, fix_linears
 from codespec.models.cuda.product_plan import SPAN_UNIT, Plan, plan_of
 from codespec.models.shapes import SHAPES
 from tests.models.test_linear import Block, draw, relative
@@ -62,7 +62,7 @@ def test_a_whole_module() -> None:
     block, ids = Block().requires_grad_(False), torch.arange(20)
     nn.init.normal_(block.conv.bias)
     wanted = block(ids)
-    assert replace_linears(block) == 4
+    assert fix_linears(block) == 4
     assert not [m for m in block.modules() if isinstance(m, nn.Linear | Conv1D)]
     assert block.again is block.linear
     assert block.head.weight is block.embed.weight, "tied weights stay one"

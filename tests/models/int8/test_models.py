@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
-from tempfile import mkdtemp
+from shutil import copytree
+from tempfile import TemporaryDirectory, mkdtemp
 
 import pytest
 import torch
@@ -14,10 +18,10 @@ from codespec.errors import ModelError
 from codespec.model_folders.conversions import convert_to_int8
 from codespec.models import loader
 from codespec.models.batch_invariance import find_variance
+from codespec.models.int8 import check
 from codespec.models.int8 import convert as converter
-from codespec.models.int8 import load
+from codespec.models.int8.blueprint import KEY, is_converted
 from codespec.models.int8.convert import convert, main
-from codespec.models.int8.load import is_converted
 from codespec.models.int8.network import Int8Network
 from codespec.models.int8.recipe import Sizes
 from codespec.models.language_model import LanguageModel
@@ -42,12 +46,13 @@ from tests.pairs import (
 from tests.toy_tokenizers import toy_backend, toy_tokenizer
 
 CONVERTED = ("llama", "qwen2", "qwen3", "mistral")
+FOLDERS = TemporaryDirectory(prefix="codespec-int8-")  # of a whole run
 QUANTIZED = ("gemma2", "gpt2", "starcoder2", "phi3", "mixtral")  # while they are loaded
 
 
 @cache
 def float_folder(architecture: str, seed: int = 0, **change: object) -> Path:
-    folder = Path(mkdtemp(prefix="codespec-int8-"))
+    folder = Path(mkdtemp(dir=FOLDERS.name))
     network = network_for(architecture, toy_tokenizer("gpt2"), seed, **change)
     network.save_pretrained(folder)
     toy_backend("gpt2").save(str(folder / "tokenizer.json"))
@@ -60,7 +65,7 @@ def int8_model(architecture: str, seed: int = 0, twin: int = 0) -> LanguageModel
     source = float_folder(architecture, seed)
     if architecture not in CONVERTED:
         return load_model(str(source), dtype="int8")
-    folder = Path(mkdtemp(prefix="codespec-int8-"))
+    folder = Path(mkdtemp(dir=FOLDERS.name))
     convert(source, folder, "0" * 64)
     return load_model(str(folder), dtype="int8")
 
@@ -135,6 +140,15 @@ def test_a_folder_is_converted_once_and_again_when_it_changes(tmp_path: Path, mo
     assert convert_to_int8(source, said.append) not in (None, first)
 
 
+def test_a_truncated_folder_is_refused_before_anything_is_said(tmp_path: Path) -> None:
+    source, said = copytree(float_folder("llama"), tmp_path / "cut"), list[str]()
+    weights = source / "model.safetensors"
+    os.truncate(weights, weights.stat().st_size // 2)
+    with pytest.raises(ModelError, match="is truncated or corrupt"):
+        convert_to_int8(source, said.append)
+    assert not said
+
+
 def test_what_can_not_be_converted_is_one_sentence(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     from safetensors.torch import load_file, save_file
 
@@ -183,13 +197,40 @@ def change_config(folder: Path, **change: object) -> str:
 
 @pytest.mark.parametrize(
     "change",
-    [{"vocab_size": 1499}, {"intermediate_size": 64}, {"attention_bias": True}, {"architectures": ["GPT2LMHeadModel"]}],
+    [{"vocabulary": 1499}, {"inner_size": 64}, {"kv_heads": 4}, {"hidden_size": 0}, {"windows": []}, {"heads": "8"},
+     {"frequencies": [1.0]}, {"epsilon": None}, {"more": 1}],
     ids=str,
-)
+)  # fmt: skip
 def test_a_converted_folder_that_does_not_fit_its_configuration(change: dict[str, object], tmp_path: Path) -> None:
     convert(float_folder("llama"), tmp_path, "0" * 64)
-    with pytest.raises(ModelError, match=r"does not fit config\.json|another kind of model"):
-        load_model(change_config(tmp_path, **change), dtype="int8")
+    plan = json.loads((tmp_path / "config.json").read_text())[KEY]
+    with pytest.raises(ModelError, match=r"does not fit config\.json|does not describe its int8 weights"):
+        load_model(change_config(tmp_path, **{KEY: {**plan, **change}}), dtype="int8")
+
+
+@pytest.mark.parametrize(
+    "change", [{"intermediate_size": 64}, {"attention_bias": True}, {"num_hidden_layers": 1}], ids=str
+)
+def test_a_model_that_does_not_fit_its_configuration_is_not_converted(
+    change: dict[str, object], tmp_path: Path
+) -> None:
+    source = copytree(float_folder("llama"), tmp_path / "source")
+    change_config(source, **change)
+    (tmp_path / "int8").mkdir()
+    with pytest.raises(ModelError, match=r"does not fit config\.json|is unknown to the int8 conversion"):
+        convert(source, tmp_path / "int8", "0" * 64)
+
+
+def test_a_start_does_without_transformers(tmp_path: Path) -> None:
+    """Its import takes longer than packing a model of 0.5 billion parameters on two cores."""
+    convert(float_folder("llama"), tmp_path, "0" * 64)
+    code = (
+        "import sys\nfrom codespec.engine.load import load_engine\n"
+        "folder = sys.argv[1]\n"
+        "load_engine({'target': folder, 'drafter': folder, 'dtype': 'int8', 'drafter_dtype': 'int8'})\n"
+        "assert not [name for name in sys.modules if name.partition('.')[0] == 'transformers']"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, timeout=300)
 
 
 @pytest.mark.parametrize(
@@ -207,11 +248,10 @@ def test_int8_weights_are_never_read_as_floats() -> None:
             load_model(folder, dtype=dtype)
 
 
-def test_a_block_that_computes_something_else_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load, "mix", lambda rows: rows)  # in the reference only
-    folder = Path(int8_model("llama").spec.name)
+def test_a_block_that_computes_something_else_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(check, "mix", lambda rows: rows)  # in the reference only
     with pytest.raises(ModelError, match="differs by"):
-        load_model(str(folder), dtype="int8")
+        convert(float_folder("llama"), tmp_path, "0" * 64)
 
 
 def test_int8_is_for_one_process_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:

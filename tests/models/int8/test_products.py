@@ -76,7 +76,7 @@ def test_kernels_agree_to_the_bit(most: int) -> None:
     for kernel in (kernel for kernel, range_ in USABLE if range_ == most):
         product = layer(256, 704, choice=Choice(kernel, most))
         generator = torch.Generator().manual_seed(0)
-        codes, scale = fit_range(*quantize_weight(torch.randn(256, 704, generator=generator)), most)
+        codes, scale = fit_range(*quantize_weight(torch.randn(256, 704, generator=generator)), FULL, most)
         peak = rows.abs().amax(dim=1, keepdim=True)
         sums = to_levels(rows, peak).long() @ codes.long().T
         wanted = (sums.float() * (scale * (1 / FULL))) * peak + torch.randn(256, generator=generator)
@@ -141,7 +141,7 @@ def test_saturating_pairs_are_found_and_get_half_the_range(monkeypatch: pytest.M
     choice = choose_kernel.__wrapped__()
     assert choice == Choice(SATURATING, HALF) and "7 of their 8 bits" in choice.notes[0]
     codes, scale = quantize_weight(draw(20, 64))
-    narrow, wider = fit_range(codes.clone(), scale, HALF)
+    narrow, wider = fit_range(codes.clone(), scale, FULL, HALF)
     assert narrow.abs().max() == HALF
     assert torch.allclose(narrow * wider[:, None], codes * scale[:, None], atol=float(wider.max()) * 0.51)
 

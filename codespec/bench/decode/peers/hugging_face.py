@@ -42,7 +42,8 @@ from codespec.bench.decode.tasks import Task, Workload
 from codespec.config import EngineConfig
 from codespec.model_folders.find import find_folder
 from codespec.models.loader import DTYPES as TORCH_DTYPES
-from codespec.models.model_check import FAILURES, one_line, quiet
+from codespec.models.model_check import FAILURES, one_line
+from codespec.models.reference import quiet
 from codespec.models.shapes import SHAPES, enlarge
 
 FAMILY = "transformers"

@@ -1,0 +1,141 @@
+"""Compares a converted folder's first block with transformers' own layer of the same rounded weights, and takes down
+what a start needs to know of transformers' network. Runs once, when a folder is converted.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+from transformers import AutoModelForCausalLM
+
+from codespec.errors import ModelError
+from codespec.model_folders.model_config import architecture, context_length, fits_int8
+from codespec.models.attention import NAME, ForwardContext, Seam, register
+from codespec.models.int8.blueprint import Blueprint
+from codespec.models.int8.kernels import FULL, Choice
+from codespec.models.int8.linear import TINY, find_peak, fit_range, to_levels
+from codespec.models.int8.load import reader
+from codespec.models.int8.network import FixedRotary, Int8Block, Read, mismatch, read_optional
+from codespec.models.int8.recipe import EMBEDDING, HEAD
+from codespec.models.int8.rotation import mix
+from codespec.models.lean import Angles, attention_window
+from codespec.models.reference import read_config
+from codespec.models.span_groups import Span
+
+PROBE_ROWS = 6
+TOLERANCE = 0.02  # of the largest value: a code that falls to the other side of a half changes a 127th of one product
+
+
+def describe(folder: Path, names: Collection[str], most: int) -> Blueprint:
+    """The network of a converted folder whose codes are within ±`most`, as transformers reads its config.json.
+    ModelError for one that can't be run in int8 as a whole, or whose weights, by these names before they were
+    converted, are others than the network's.
+    """
+    config = read_config(folder)
+    skeleton = _skeleton(config)
+    if not fits_int8(config.to_dict()):
+        raise ModelError(f"{folder} is no kind of model that is converted to int8: use dtype bfloat16.")
+    wanted = {name for name, _ in skeleton.named_parameters()}
+    if other := (wanted ^ set(names)) - {f"{HEAD}.weight"}:  # a tied head may be stored or not
+        raise mismatch(min(other))
+    layers = skeleton.model.layers
+    attention, mlp = layers[0].self_attn, layers[0].mlp
+    size: int = attention.head_dim
+    rotary = type(skeleton.model.rotary_emb)(config)
+    if 2 * len(rotary.inv_freq) != size:
+        raise ModelError("The model rotates a part of each head only: use dtype bfloat16.")
+    return Blueprint(
+        architecture=architecture(config.to_dict()),
+        parameters=sum(part.numel() for part in skeleton.parameters()),
+        vocabulary=config.vocab_size,
+        max_length=context_length(config.to_dict()) or 2**31,
+        hidden_size=config.hidden_size,
+        inner_size=mlp.down_proj.in_features,
+        heads=attention.o_proj.in_features // size,
+        kv_heads=attention.k_proj.out_features // size,
+        head_size=size,
+        epsilon=skeleton.model.norm.variance_epsilon,
+        scaling=attention.scaling,
+        rotary_scale=float(rotary.attention_scaling),
+        windows=tuple(attention_window(layer.self_attn) or 0 for layer in layers),
+        most=most,
+        frequencies=tuple(rotary.inv_freq.float().tolist()),
+    )
+
+
+def check_block(folder: Path, plan: Blueprint, choice: Choice) -> None:
+    """Raises ModelError if the folder's first block computes something else than transformers' layer."""
+    read, seam = reader(folder), Seam()
+    found = _gap(read, plan, seam, choice, read_config(folder))
+    if not found <= TOLERANCE:
+        raise ModelError(f"The int8 block of {folder} differs by {found:.2g} from its model's: use dtype bfloat16.")
+
+
+def _skeleton(config: Any) -> Any:
+    """transformers' network without weights."""
+    register()
+    loader: Any = AutoModelForCausalLM
+    with torch.device("meta"):
+        return loader.from_config(copy.deepcopy(config), attn_implementation=NAME, trust_remote_code=False)
+
+
+class _Reference(nn.Module):
+    """A layer's product by its definition: rows rounded, multiplied in float32, scaled."""
+
+    def __init__(self, weight: Tensor, scale: Tensor, bias: Tensor | None, mixes: bool) -> None:
+        super().__init__()
+        self.weight, self.scale, self.bias, self.mixes = weight.float(), scale, bias, mixes
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """[1, N, in] → [1, N, out]."""
+        rows = mix(inputs[0]) if self.mixes else inputs[0]
+        peak = find_peak(rows)
+        out = linear(to_levels(rows, peak).nan_to_num(), self.weight) * self.scale * (peak / FULL)
+        return (out if self.bias is None else out + self.bias)[None]
+
+
+@torch.inference_mode()
+def _gap(read: Read, plan: Blueprint, seam: Seam, choice: Choice, config: Any) -> float:
+    """The largest difference between the first block and transformers' layer, for a few rows of the embedding."""
+    block = Int8Block(plan, 0, seam, read, choice)
+    skeleton = _skeleton(config)
+    layer = _reference_layer(type(skeleton.model.layers[0])(skeleton.config, 0).eval(), block, plan, read, choice)
+    rows = read(EMBEDDING)[:PROBE_ROWS].float()
+    seam.context = ForwardContext([Span(0, 0, 0, PROBE_ROWS)], None)
+    positions = torch.arange(PROBE_ROWS)[None]
+    cosine, sine = type(skeleton.model.rotary_emb)(config)(rows, positions)
+    wanted: Tensor = layer(rows[None], position_embeddings=(cosine, sine))[0]
+    got = block(rows, *Angles(FixedRotary(plan), seam).at(rows, positions))
+    return float((wanted - got).abs().max() / wanted.abs().max().clamp(min=TINY))
+
+
+def _reference_layer(layer: Any, block: Int8Block, plan: Blueprint, read: Read, choice: Choice) -> Any:
+    """transformers' first layer with the converted weights; its attention is ours."""
+    layer.self_attn.codespec_seam = block.seat.codespec_seam
+    for norm in (layer.input_layernorm, layer.post_attention_layernorm):
+        norm.weight.data = torch.ones_like(norm.weight.data)
+    for name, weight in zip(("q_norm", "k_norm"), block.head_norms, strict=False):
+        getattr(layer.self_attn, name).weight.data = weight
+    query, key = plan.heads * plan.head_size, plan.kv_heads * plan.head_size
+    parts = {
+        "self_attn.qkv": (layer.self_attn, {"q_proj": query, "k_proj": key, "v_proj": key}),
+        "self_attn.out": (layer.self_attn, {"o_proj": plan.hidden_size}),
+        "mlp.gate_up": (layer.mlp, dict.fromkeys(("gate_proj", "up_proj"), plan.inner_size)),
+        "mlp.down": (layer.mlp, {"down_proj": plan.hidden_size}),
+    }
+    for path, (parent, sizes) in parts.items():
+        name = f"model.layers.0.{path}"
+        codes, scale = fit_range(read(f"{name}.weight"), read(f"{name}.scale"), plan.most, choice.most)
+        bias = read_optional(read, f"{name}.bias", scale.shape)
+        split = list(sizes.values())
+        biases = [None] * len(split) if bias is None else list(bias.split(split))
+        columns = zip(sizes, codes.split(split), scale.split(split), biases, strict=True)
+        for target, weight, scales, added in columns:
+            setattr(parent, target, _Reference(weight, scales, added, mixes=target == "down_proj"))
+    return layer

@@ -1,0 +1,140 @@
+"""What transformers says of a model, for the loader to compare with: a configuration that its weights bear out, the
+logits of its own eager attention, and how far back its masks look.
+
+transformers makes up what the files lack, at the size that config.json claims; so `read_config` counts first what it
+would make, without memory for it. A layer's own mask is compared with the window that the layer passes to its
+attention: some architectures put it in the mask alone, and a window of 4096 would not show in a short text.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub.errors import StrictDataclassError
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface, AutoConfig, AutoModelForCausalLM
+from transformers.utils import logging as transformers_logging
+
+from codespec.errors import ModelError
+from codespec.model_folders.model_config import check_claims, not_held, why_unsuitable
+from codespec.model_folders.weights import Tensor as StoredTensor
+from codespec.models.attention import NAME
+from codespec.models.model_check import FAILURES, one_line, refusal, sample_ids
+from codespec.text.control_tokens import read_json
+
+PROBE = "codespec-window-probe"
+MARK = "codespec_window"
+PACKED = 8  # four-bit numbers in one of 32 bits
+SLACK, SPARE = 2, 1 << 24  # what a model may hold beside its weights: as much again, and this many numbers of tables
+_JSON = ("config.json", "generation_config.json", "model.safetensors.index.json")
+
+
+def read_config(folder: Path) -> Any:
+    """transformers' configuration of a folder; ModelError if it can't be read or claims more than the weights hold."""
+    for name in _JSON:
+        read_json(folder / name)  # transformers reads them too, without a bound
+    tensors = check_claims(folder)
+    try:
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    except (*FAILURES, StrictDataclassError) as error:
+        raise ModelError(
+            f"The configuration of {folder} can't be read ({one_line(error)}): check the folder or hub id."
+        ) from error
+    reason = why_unsuitable(config.to_dict())
+    if reason:
+        raise ModelError(f"{folder} can't be used: {reason}")
+    _demand_weights(folder, config, tensors)
+    return config
+
+
+def _demand_weights(folder: Path, config: Any, tensors: Sequence[StoredTensor]) -> None:
+    """ModelError if the model would be larger than its weights."""
+    held = sum(tensor.count * (PACKED if tensor.dtype[0] in "IU" else 1) for tensor in tensors)
+    loader: Any = AutoModelForCausalLM
+    try:
+        with quiet(), torch.device("meta"):
+            network = loader.from_config(copy.deepcopy(config), trust_remote_code=False)
+    except FAILURES as error:
+        raise ModelError(
+            f"The model {folder} can't be loaded ({one_line(error)}): check the folder or choose another model."
+        ) from error
+    claimed = sum(part.numel() for part in chain(network.parameters(), network.buffers()))
+    if claimed > SLACK * held + SPARE:
+        raise not_held(folder, f"{claimed / 1e9:.3g} billion numbers", f"{held / 1e9:.3g} billion")
+
+
+class WindowProbe:
+    """An attention that computes nothing and records, layer by layer, the mask's window and the attention's."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[int, int, int]] = []  # layer, window of its mask, window of its attention; 0 is none
+
+    def mask(self, *, q_length: int, kv_length: int, local_size: int | None = None, **_: object) -> Tensor:
+        """Stands in for transformers' mask function and marks the mask with its window."""
+        mask = torch.zeros(1, 1, q_length, kv_length)
+        setattr(mask, MARK, local_size or 0)
+        return mask
+
+    def attend(
+        self,
+        module: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None = None,
+        sliding_window: int | None = None,
+        **_: object,
+    ) -> tuple[Tensor, None]:
+        """Zeros [1, N, heads, value_size]."""
+        layer: int = module.layer_idx  # type: ignore[assignment]
+        self.seen.append((layer, getattr(attention_mask, MARK, 0), sliding_window or 0))
+        return value.new_zeros(1, query.shape[2], query.shape[1], value.shape[3]), None
+
+
+def check_windows(network: Any, max_length: int) -> None:
+    """Raises ModelError if a layer's own mask has a window below `max_length` that its attention does not receive."""
+    probe = WindowProbe()
+    AttentionInterface.register(PROBE, probe.attend)
+    AttentionMaskInterface.register(PROBE, probe.mask)
+    _run(network, PROBE, [0, 1])
+    for layer, masked, attended in probe.seen:
+        if masked != attended and min(w for w in (masked, attended) if w) < max_length:
+            why = f"layer {layer} has a window of {masked} in its mask and of {attended} in its attention"
+            raise ModelError(refusal(type(network).__name__, why))
+
+
+def reference_logits(network: Any) -> Tensor:
+    """Logits [SAMPLE, vocabulary] of the network's own eager attention, masks and positions."""
+    return _run(network, "eager", sample_ids(network.config.get_text_config().vocab_size))
+
+
+@torch.inference_mode()
+def _run(network: Any, attention: str, ids: list[int]) -> Tensor:
+    """Float32 logits [ids, vocabulary] with another attention than ours, which is restored."""
+    device = network.get_input_embeddings().weight.device
+    with quiet():
+        try:
+            network.set_attn_implementation(attention)
+            logits: Tensor = network(input_ids=torch.tensor([ids], device=device), use_cache=False).logits[0]
+        except FAILURES as error:
+            raise ModelError(refusal(type(network).__name__, one_line(error))) from error
+        finally:
+            network.set_attn_implementation(NAME)
+    return logits.float()
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Silences transformers' own warnings; what matters is raised."""
+    level = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(level)

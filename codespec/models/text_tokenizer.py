@@ -1,0 +1,43 @@
+"""A folder's tokenizer, from its tokenizer.json or by transformers. Knows folders; knows no weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from codespec.errors import ModelError, TokenizerError
+from codespec.models.model_check import FAILURES, one_line
+from codespec.text.control_tokens import declared_eos_ids, read_json
+from codespec.text.tokenizer import TextTokenizer
+
+
+def load_tokenizer(folder: Path) -> TextTokenizer:
+    """The tokenizer of a model folder. Raises ModelError or TokenizerError if it can't be used."""
+    if (folder / "tokenizer.json").is_file():
+        try:
+            return TextTokenizer.from_folder(folder)
+        except TokenizerError as error:
+            raise TokenizerError(f"{folder} can't be used: {error}") from error
+    from transformers import AutoTokenizer  # takes seconds
+
+    try:
+        slow = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    except FAILURES as error:
+        raise ModelError(
+            f"The tokenizer of {folder} can't be loaded ({one_line(error)}): add a tokenizer.json to the folder."
+        ) from error
+    backend = getattr(slow, "backend_tokenizer", None)
+    if backend is None:
+        raise ModelError(f"The tokenizer of {folder} has no fast form: add a tokenizer.json to the folder.")
+    config = {**read_json(folder / "special_tokens_map.json"), **read_json(folder / "tokenizer_config.json")}
+    generation, model = read_json(folder / "generation_config.json"), read_json(folder / "config.json")
+    eos = declared_eos_ids(generation, model, slow.eos_token_id)
+    return TextTokenizer.from_backend(backend, eos_ids=eos, config=config)
+
+
+def check_tokenizer(tokenizer: TextTokenizer, rows: int, folder: Path) -> None:
+    """Raises ModelError if text could become ids that a model of so many rows does not have."""
+    if any(tokenizer.token_bytes[rows:]):
+        raise ModelError(
+            f"The tokenizer of {folder} has {tokenizer.vocab_size} tokens, its model only {rows}: use the files of one "
+            "and the same model."
+        )

@@ -1,0 +1,228 @@
+"""Loads a model's float weights by transformers, behind the seam, and refuses what would be silently wrong. Knows
+transformers' loading, which takes seconds to import; knows no requests.
+
+Safetensors only, no remote code. An architecture that ignores the attention interface would run with a cache of its own
+that is never rolled back; so the model must first compute through the seam what it computes on its own (`model_check`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import nn
+from transformers import AutoModelForCausalLM
+from transformers.utils import logging as transformers_logging
+
+from codespec.errors import ModelError
+from codespec.model_folders.model_config import architecture
+from codespec.model_folders.weights import read_header, read_weights
+from codespec.models.attention import NAME, Seam, register
+from codespec.models.call_shape import FAST, UNTRIED
+from codespec.models.cuda import invariant_linear
+from codespec.models.int8.kernels import choose_kernel
+from codespec.models.int8.quantize_model import quantize_linears
+from codespec.models.language_model import LanguageModel, ModelSpec, Steps
+from codespec.models.lean import make_lean
+from codespec.models.linear import can_pack, tile_linears
+from codespec.models.memory_plan import demand_room, free_memory, weights_claim
+from codespec.models.model_check import FAILURES, check_seam, one_line, refusal
+from codespec.models.reference import check_windows, quiet, read_config, reference_logits
+from codespec.models.rotary import replace_rotary
+from codespec.models.rowwise import replace_activations
+from codespec.models.shapes import Shape, enlarge
+from codespec.models.text_tokenizer import check_tokenizer, load_tokenizer
+from codespec.text.tokenizer import TextTokenizer
+
+if TYPE_CHECKING:
+    from codespec.models.parallel.group import TensorParallelGroup
+
+SIMULATED = "{name} is padded to the size of {shape}: speeds are those of that size, texts are its own up to rounding"
+
+
+def load_float_model(
+    folder: Path,
+    name: str,
+    device: torch.device,
+    form: str,
+    exact: bool,
+    shape: Shape | None = None,
+    tp_group: TensorParallelGroup | None = None,
+) -> LanguageModel:
+    """The model of a folder in the Hugging Face layout, in the format `form`; "int8" rounds its matrices once loaded.
+    Raises ModelError as `loader.load_model` does.
+    """
+    dtype = torch.float32 if form == "int8" else getattr(torch, form)
+    _check_folder(folder)
+    register()
+    config = read_config(folder)
+    free = free_memory(device)
+    if free is not None:
+        count = shape.parameters if shape else _parameters(folder, config)
+        demand_room([weights_claim(name, count, dtype, tp_group.size if tp_group else 1)], free)
+    network = _network(folder, config, dtype, tp_group)
+    whole = sum(p.numel() for p in network.parameters())
+    if tp_group is not None:
+        from codespec.models.parallel.split import localize  # with what torch needs for it, a third of a second
+
+        localize(network, exact)
+    tokenizer = load_tokenizer(folder)
+    check_tokenizer(tokenizer, network.config.get_text_config().vocab_size, folder)
+    model = wrap(network, tokenizer, name, device=device, dtype=dtype, exact=exact, shape=shape, int8=form == "int8")
+    if tp_group is not None:
+        model.spec = replace(model.spec, parameters=whole)
+        model.tp_group = tp_group if tp_group.rank == 0 else None
+    return model
+
+
+def wrap(
+    network: nn.Module,
+    tokenizer: TextTokenizer,
+    name: str,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    exact: bool,
+    lean: bool = True,
+    shape: Shape | None = None,
+    int8: bool = False,
+    steps: Steps | None = None,
+) -> LanguageModel:
+    """Puts a transformers model (loaded with our attention) behind the seam, packed and checked.
+
+    `lean=False` keeps transformers' layers where the lean ones would be chosen; `shape` enlarges the model first;
+    `int8` rounds its matrices; `steps` are those of the device unless given.
+    """
+    register()
+    config: Any = network.config
+    choosable = config.get_text_config().vocab_size
+    if shape is not None:
+        network = enlarge(network, shape)
+    network.eval().requires_grad_(False).to(device)
+    spec = _describe(network, name, dtype)
+    check_windows(network, spec.max_length)
+    notes: tuple[str, ...] = ()
+    if int8:
+        choice = choose_kernel()
+        quantize_linears(network, choice)
+        spec, notes = replace(spec, dtype="int8"), choice.notes
+    reference = reference_logits(network)
+    seam = Seam()
+    seam.attach(network)
+    rotary = replace_rotary(network, seam)
+    slim = make_lean(network, seam) if lean and rotary is None and not int8 else None
+    running = slim if slim is not None else network
+    packed, problems = _pack(running, device, dtype, exact)
+    notes += problems
+    if shape is not None:
+        spec = replace(spec, simulated=shape.name)
+        notes = (*notes, SIMULATED.format(name=name, shape=shape.name))
+    spec = replace(spec, lean=slim is not None, packed=packed or int8, notes=notes)
+    model = LanguageModel(running, seam, rotary, tokenizer, spec, device=device, dtype=dtype, exact=exact, steps=steps)
+    check_seam(model, reference)
+    model.choosable = choosable
+    return model
+
+
+def _describe(network: nn.Module, name: str, dtype: torch.dtype) -> ModelSpec:
+    config: Any = network.config
+    text = config.get_text_config()
+    return ModelSpec(
+        name=name,
+        architecture=type(network).__name__,
+        parameters=sum(p.numel() for p in network.parameters()),
+        vocab_size=text.vocab_size,
+        max_length=getattr(text, "max_position_embeddings", None) or 2**31,
+        dtype=str(dtype)[6:],
+        layers=text.num_hidden_layers,
+        hidden_size=text.hidden_size,
+        inner_size=getattr(text, "intermediate_size", None) or 4 * text.hidden_size,
+    )
+
+
+def _pack(network: nn.Module, device: torch.device, dtype: torch.dtype, exact: bool) -> tuple[bool, tuple[str, ...]]:
+    """Packs a CPU model's products; makes a GPU model's row-invariant in exact mode. Returns whether they are packed,
+    and notes on what could not be done.
+    """
+    if device.type != "cpu":
+        return _fix_order(network, device, dtype) if exact else (False, ())
+    problem = can_pack(dtype)
+    if exact:
+        replace_activations(network)
+    if exact or not problem:
+        tile_linears(network, UNTRIED if exact else FAST, packed=not problem)
+    return not problem, (f"{problem}: plain products are used, which are slower",) if problem else ()
+
+
+def _fix_order(network: nn.Module, device: torch.device, dtype: torch.dtype) -> tuple[bool, tuple[str, ...]]:
+    problem = invariant_linear.find_variance(device, dtype)
+    if problem:
+        return False, (f"{problem}: plain products are used, which are not row-invariant",)
+    invariant_linear.fix_linears(network)
+    return False, ()
+
+
+def _parameters(folder: Path, config: Any) -> int:
+    return read_weights(folder, tied=config.get_text_config().tie_word_embeddings).parameters
+
+
+def _check_folder(folder: Path) -> None:
+    if not (folder / "config.json").is_file():
+        raise ModelError(f"{folder} has no config.json: give a folder in the Hugging Face layout.")
+    weights = sorted(folder.glob("*.safetensors"))
+    if not weights:
+        raise ModelError(f"{folder} has no *.safetensors weights: convert the model (pickled weights are not read).")
+    for file in weights:
+        read_header(file)  # first: it opens regular files only
+        try:
+            with safe_open(file, framework="pt"):
+                pass
+        except (SafetensorError, OSError) as error:
+            raise ModelError(f"{file} is truncated or corrupt ({error}): fetch or export the model again.") from error
+
+
+def _network(folder: Path, config: Any, dtype: torch.dtype, tp_group: TensorParallelGroup | None) -> Any:
+    transformers_logging.disable_progress_bar()
+    loader: Any = AutoModelForCausalLM
+    split = {} if tp_group is None else _split(tp_group)
+    try:
+        with quiet():
+            network, report = loader.from_pretrained(
+                folder,
+                config=config,
+                dtype=dtype,
+                attn_implementation=NAME,
+                trust_remote_code=False,
+                use_safetensors=True,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,  # reported below, in our own words
+                **split,
+            )
+    except (*FAILURES, SafetensorError) as error:
+        if error.args == (NAME,):  # transformers looked the attention up in a table of the model's own
+            raise ModelError(refusal(architecture(config.to_dict()), "it has its own")) from error
+        raise ModelError(
+            f"The model {folder} can't be loaded ({one_line(error)}): check the folder or choose another model."
+        ) from error
+    wrong = sorted(report["mismatched_keys"])
+    if wrong:
+        raise ModelError(
+            f"The weights of {folder} have other sizes than its config.json says (first: {wrong[0][0]}): "
+            "fetch or export the model again."
+        )
+    missing = sorted(report["missing_keys"])
+    if missing:
+        raise ModelError(
+            f"The weights of {folder} lack {len(missing)} tensors (first: {missing[0]}): "
+            "fetch or export the model again."
+        )
+    return network
+
+
+def _split(tp_group: TensorParallelGroup) -> dict[str, Any]:
+    from transformers.distributed.configuration_utils import DistributedConfig  # younger than the rest
+
+    return {"distributed_config": DistributedConfig(tp_plan="auto", tp_size=tp_group.size)}
