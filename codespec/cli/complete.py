@@ -19,7 +19,7 @@ from codespec.cli.paint import Painter
 from codespec.cli.parser import Parser
 from codespec.config import EngineConfig
 from codespec.errors import RequestError
-from codespec.types import CompletionRequest, DoneEvent, Event, RoundEvent, TextEvent
+from codespec.types import Completion, CompletionRequest, DoneEvent, Event, RoundEvent, TextEvent
 
 PLAIN = {"speculate": False, "drafter": "none"}  # a drafter that is not asked need not be loaded
 
@@ -66,8 +66,15 @@ def run(options: argparse.Namespace) -> int:
         elif isinstance(event, DoneEvent):
             print(json.dumps(as_json(event), ensure_ascii=False))
         if isinstance(event, DoneEvent):
-            say(event.completion.stats.notes)
+            say([*event.completion.stats.notes, *why_empty(event.completion)])
     return 0
+
+
+def why_empty(done: Completion) -> list[str]:
+    """A sentence for a completion that shows nothing, so that nobody waits for more."""
+    if done.text.strip():
+        return []
+    return [f"there is nothing to add here ({done.stats.ended or 'the model ended its text at once'})"]
 
 
 def load_and_complete(config: EngineConfig, request: CompletionRequest) -> Iterator[Event]:

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
+from codespec.cli.complete import why_empty
 from codespec.engine.engine import Engine
 from codespec.models.int8.kernels import HALF, Choice, choose_kernel
-from codespec.types import CompletionRequest, Event
+from codespec.types import Completion, CompletionRequest, Event, Stats
 from tests.cli.conftest import SOURCE, Command, Models, varies, write_model
 
 SUMMARY = re.compile(r"(\d+) tokens in (\d+) rounds, (\d+) of (\d+) drafted accepted, \d+ ms \(.*\)")
@@ -252,3 +253,14 @@ def test_settings_from_a_file_reach_the_engine(
     monkeypatch.setenv("CODESPEC_DRAFT_TOKENS", "2")
     assert parse(command(*words).out)["stats"]["drafted"] > 0
     assert parse(command(*words, "--draft-tokens", "0").out)["stats"]["drafted"] == 0
+
+
+def test_a_completion_that_shows_nothing_says_why() -> None:
+    stats = Stats(ended="nothing worth showing is left")
+    assert why_empty(Completion("x = 1", (1,), "stop", stats)) == []
+    assert why_empty(Completion("\n", (1,), "stop", stats)) == [
+        "there is nothing to add here (nothing worth showing is left)"
+    ]
+    assert why_empty(Completion("", (), "stop", Stats())) == [
+        "there is nothing to add here (the model ended its text at once)"
+    ]
