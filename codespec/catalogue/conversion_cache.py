@@ -26,6 +26,7 @@ from codespec.bounded_json import read_json_file
 from codespec.catalogue.disk import Say, locked
 from codespec.errors import ModelError
 from codespec.progress import StageBar
+from codespec.regular_file import Unreadable, open_regular
 from codespec.user_folders import cache_folder
 
 FORMAT = 1  # of converted folders: those of another format are converted again
@@ -81,13 +82,18 @@ def kept_folder(digest: str) -> Path | None:
 
 
 def hash_once(file: Path) -> str:
-    """A file's SHA-256, from the index where it holds this path with this size and time."""
+    """A file's SHA-256, from the index if that has this path with this size and time. Raises ModelError for a pipe, a
+    device or a folder, and OSError for a file that can't be read.
+    """
     place, state = str(file.absolute()), file.stat()
     known, mark = _read_index(), [state.st_size, state.st_mtime_ns]
     if place in known and known[place][:2] == mark:
         return str(known[place][2])
-    with file.open("rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    try:
+        with open_regular(file) as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    except Unreadable as error:
+        raise ModelError(f"{file} can't be used ({error}): remove it, or fetch the model again.") from error
     if time.time_ns() - state.st_mtime_ns > SETTLED * 1e9:
         known.pop(place, None)
         _write_index({**dict(list(known.items())[1 - MAX_INDEXED :]), place: [*mark, digest]})

@@ -25,7 +25,10 @@ from codespec.models.model_check import FAILURES, one_line
 from codespec.models.reference import read_config
 from codespec.text.control_tokens import read_json
 
-TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "special_tokens_map.json")
+TOKENIZER = (
+    *("tokenizer.json", "vocab.json", "merges.txt", "tokenizer.model", "added_tokens.json"),
+    *("tokenizer_config.json", "chat_template.jinja", "special_tokens_map.json"),
+)
 ROOM = 1 << 25  # the most bytes of everything but the weights
 
 

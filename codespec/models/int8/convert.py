@@ -8,7 +8,6 @@ Prints its progress, a share from 0 to 1 a line; every failure is one sentence o
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, closing
@@ -21,7 +20,7 @@ from torch import Tensor
 
 from codespec.catalogue.conversion_cache import FORMAT, SOURCE, hash_once
 from codespec.errors import CodespecError, ModelError
-from codespec.model_folders.conversions import INT8_RECIPE
+from codespec.model_folders.conversions import INT8_RECIPE, text_files
 from codespec.model_folders.model_config import check_claims
 from codespec.model_folders.weights import read_weights
 from codespec.models.gguf.architecture import make_plan
@@ -32,6 +31,7 @@ from codespec.models.int8.check import check_block, describe
 from codespec.models.int8.kernels import choose_kernel
 from codespec.models.int8.recipe import Sizes, check_names, convert_tensors, plan_tensors
 from codespec.models.int8.source import FloatWeights, FolderWeights, GgufWeights
+from codespec.regular_file import copy_regular
 from codespec.text.control_tokens import read_json
 
 _FORMATS = {torch.int8: "I8", torch.float16: "F16", torch.float32: "F32"}
@@ -74,9 +74,9 @@ def _open_gguf(file: Path, folder: Path, sha256: str, stack: ExitStack) -> tuple
 def _open_folder(source: Path, folder: Path, stack: ExitStack) -> tuple[FloatWeights, dict[str, Any]]:
     check_claims(source)
     config = read_json(source / "config.json")
-    for file in [*source.glob("*.json"), *source.glob("*.jinja")]:
+    for file in text_files(source):
         if "safetensors" not in file.name and file.name != "config.json":
-            shutil.copyfile(file, folder / file.name)
+            copy_regular(file, folder / file.name)
     stored = read_weights(source, tied=bool(config.get("tie_word_embeddings"))).dtype
     earlier = config.get(SOURCE)
     known = earlier if isinstance(earlier, dict) else {"quantization": stored}
@@ -127,7 +127,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     except OSError as error:
-        print(f"{source} can't be converted into {folder} ({error.strerror}): make room there.", file=sys.stderr)
+        why = error.strerror or error
+        print(f"{source} can't be converted into {folder} ({why}): make room there.", file=sys.stderr)
         return 2
     except MemoryError:
         print(f"There is not enough memory to convert {source}: close other programs.", file=sys.stderr)
