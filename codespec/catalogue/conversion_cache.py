@@ -34,7 +34,7 @@ SOURCE = "codespec_source"  # key in a converted folder's config.json: what its 
 SETTLED = 2.0  # seconds after which a file's time shows that nobody has written to it since
 START = (sys.executable, "-P", "-m")
 STARTUP, SLOWEST = 300.0, 2e6  # seconds a converter may take to start, and bytes a second it reads at least
-PATIENCE = 5.0  # seconds before a bar is shown
+PATIENCE = 3.0  # seconds after the first share before a bar is shown
 SHARE = re.compile(r"[01]\.\d{4}")
 MAX_INDEXED = 200  # files in the index
 
@@ -43,8 +43,10 @@ MAX_INDEXED = 200  # files in the index
 class Conversion:
     """A conversion: `python -m module *arguments FOLDER DIGEST` writes the folder named `digest`.
 
-    `progress` is the line for the user when it starts, `waiting` the one when another process is at it, and `failed`
-    the start of the error sentence. `nbytes` is how much is read, which bounds the time.
+    progress  the line for the user when it starts
+    waiting   the line when another process is converting the same model
+    failed    the start of the error sentence, and `mend` its end
+    nbytes    how much is read, which bounds the time
     """
 
     digest: str
@@ -53,6 +55,7 @@ class Conversion:
     progress: str
     waiting: str
     failed: str
+    mend: str
     nbytes: int
 
 
@@ -115,19 +118,25 @@ def _convert(conversion: Conversion, folder: Path, say: Say) -> None:
 
 def run_converter(conversion: Conversion, folder: Path) -> None:
     """Runs the converter, which writes into `folder`, and shows a bar if it prints its progress as shares from 0 to 1.
-    It exits with 2 and one sentence on stderr where it can't convert.
+    It exits with 2 and one sentence on stderr if it can't convert. Raises ModelError for that, for a crash, and if it
+    takes too long.
     """
     seconds = STARTUP + conversion.nbytes / SLOWEST
     command = [*START, conversion.module, *conversion.arguments, str(folder), conversion.digest]
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True)
-        late = threading.Timer(seconds, process.kill)
+        expired = threading.Event()
+
+        def give_up() -> None:
+            expired.set()
+            process.kill()
+
+        late = threading.Timer(seconds, give_up)
         late.start()
         try:
             _show_progress(process)
             code = process.wait()
         finally:
-            expired = not late.is_alive()
             late.cancel()
             process.kill()
             process.wait()
@@ -135,29 +144,29 @@ def run_converter(conversion: Conversion, folder: Path) -> None:
         last = (errors.read().decode("utf-8", "replace").strip().splitlines() or [""])[-1]
     if code == 2 and last:
         raise ModelError(last)
-    if code < 0 and expired:
-        raise ModelError(
-            f"{conversion.failed} (it took longer than {seconds:.0f} s): take the model's folder in the Hugging Face "
-            "layout."
-        )
+    if code < 0 and expired.is_set():
+        raise ModelError(f"{conversion.failed} (it took longer than {seconds:.0f} s): {conversion.mend}.")
     if code:
         why = f"signal {-code}" if code < 0 else last[:160] or f"exit code {code}"
-        raise ModelError(
-            f"{conversion.failed} ({why}): check that memory is free, or take the model's folder in the Hugging Face "
-            "layout."
-        )
+        raise ModelError(f"{conversion.failed} ({why}): check that memory is free, or {conversion.mend}.")
 
 
 def _show_progress(process: subprocess.Popen[str]) -> None:
-    """A bar of the shares that a converter prints, one a line, if it takes longer than PATIENCE; nothing for other
-    lines.
+    """Shows a bar of the shares that a converter prints, one a line, once it has printed them for PATIENCE seconds;
+    ignores other lines.
     """
-    bar, began = StageBar("codespec: converting"), time.monotonic()
+    bar, began, share = StageBar("codespec: converting"), 0.0, 0.0
     assert process.stdout is not None
-    with process.stdout as lines:
-        for line in lines:
-            if SHARE.fullmatch(line.strip()) and time.monotonic() - began > PATIENCE:
-                bar.update(float(line), "", ended=float(line) == 1.0)
+    try:
+        with process.stdout as lines:
+            for line in lines:
+                if share >= 1.0 or not SHARE.fullmatch(line.strip()):
+                    continue
+                share, began = float(line), began or time.monotonic()
+                if time.monotonic() - began >= PATIENCE:
+                    bar.update(share, "", ended=share >= 1.0)
+    finally:
+        bar.close()  # if the converter failed: an error is printed next
 
 
 def _is_complete(folder: Path) -> bool:

@@ -48,6 +48,7 @@ def convert_gguf(file: Path, say: Say | None = None) -> Path:
             progress=f"converting {file.name} (once)",
             waiting="another process converts this file: waiting for it",
             failed=f"{file} could not be converted",
+            mend="take the model's folder in the Hugging Face layout",
             nbytes=file.stat().st_size,
         )
         return convert_once(conversion, say)
@@ -79,6 +80,7 @@ def convert_to_int8(source: Path, say: Say | None = None) -> Path | None:
             progress=f"converting {source.name} to int8 (once)",
             waiting="another process converts this model: waiting for it",
             failed=f"{source} could not be converted to int8",
+            mend="use dtype bfloat16",
             nbytes=sum(file.stat().st_size for file in files),
         )
         return convert_once(conversion, say)
@@ -160,6 +162,7 @@ def merge_adapter(base: Path, adapter: Path, say: Say | None = None) -> Path:
             progress=f"merging the adapter {adapter} into its model (once)",
             waiting="another process merges this adapter: waiting for it",
             failed=f"The adapter {adapter} could not be merged",
+            mend="merge it with peft on another machine",
             nbytes=sum(file.stat().st_size for file in weights),
         )
         return convert_once(conversion, say)

@@ -109,7 +109,8 @@ def write_tensors(
                 write_part(stream, part)
                 missing -= part.numel()
                 written += part.nbytes
-                print(f"{written / at:.4f}", flush=True)
+                share = 1.0 if written == at else min(written / at, 0.9999)  # 1.0000 is the end
+                print(f"{share:.4f}", flush=True)
 
 
 def write_part(stream: BinaryIO, part: Tensor) -> None:
