@@ -60,7 +60,8 @@ class GgufWeights:
         """One weight as float32, some rows at a time."""
         for values in read_values(self._header, self._weights[name], self._data):
             yield torch.from_numpy(values)
-        self._data.madvise(mmap.MADV_DONTNEED)  # pages that were read would count as this process's memory
+        if hasattr(mmap, "MADV_DONTNEED"):  # not on Windows
+            self._data.madvise(mmap.MADV_DONTNEED)  # pages that were read would count as this process's memory
 
 
 class FolderWeights:

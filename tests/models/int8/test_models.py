@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import subprocess
 import sys
@@ -114,6 +115,14 @@ def test_a_drafter_of_another_vocabulary_and_format() -> None:
     plain = build(target).complete([*requests])
     done = build(target, drafter=drafter, draft_tokens=CAP).complete(requests)
     assert [one.token_ids for one in done] == [one.token_ids for one in plain] and total(done).drafted
+
+
+def test_a_gguf_file_is_converted_where_the_system_takes_no_advice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(mmap, "MADV_DONTNEED")
+    (tmp_path / "int8").mkdir()
+    convert(write_model(tmp_path / "m.gguf"), tmp_path / "int8", "0" * 64)
 
 
 @pytest.mark.parametrize("form", ["Q8_0", "Q4_1", "F16"])
