@@ -17,6 +17,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,9 @@ from codespec.user_folders import cache_folder
 
 FORMAT = 1  # of converted folders: those of another format are converted again
 SOURCE = "codespec_source"  # key in a converted folder's config.json: what its weights were converted from
+# Keys below it for what a pulled model consists of: the SHA-256 of its GGUF file, or that of each weight file. Removing
+# the model removes the folder too.
+BASE_FILE, BASE_WEIGHTS = "base_sha256", "base_weights"
 SETTLED = 2.0  # seconds after which a file's time shows that nobody has written to it since
 START = (sys.executable, "-P", "-m")
 STARTUP, SLOWEST = 300.0, 2e6  # seconds a converter may take to start, and bytes a second it reads at least
@@ -82,6 +86,16 @@ def kept_folder(digest: str) -> Path | None:
     """The converted folder of this digest, if it is in the cache."""
     folder = converted_home() / digest
     return folder if _is_complete(folder) else None
+
+
+def base_of(folder: Path, weights: Sequence[Path]) -> dict[str, Any]:
+    """BASE_FILE or BASE_WEIGHTS for a folder that is made from `folder`, whose weight files these are. Of a converted
+    folder it is the base of that.
+    """
+    if folder.parent != converted_home():
+        return {BASE_WEIGHTS: {file.name: hash_once(file) for file in weights}}
+    source = read_json_file(folder / "config.json")[SOURCE]
+    return {key: source[key] for key in (BASE_FILE, BASE_WEIGHTS) if key in source} or {BASE_FILE: source["sha256"]}
 
 
 def hash_once(file: Path) -> str:

@@ -14,12 +14,13 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from codespec.catalogue.conversion_cache import SOURCE
+from codespec.catalogue.conversion_cache import BASE_FILE, BASE_WEIGHTS, SOURCE
 from codespec.catalogue.entries import read_catalogue
+from codespec.catalogue.source import sha256_of
 from codespec.errors import ModelError
 from codespec.model_folders import conversions
 from codespec.model_folders import find as finding
-from codespec.model_folders.conversions import is_adapter, merge_adapter
+from codespec.model_folders.conversions import convert_to_int8, is_adapter, merge_adapter
 from codespec.model_folders.find import find_base_folder, find_folder
 from codespec.models.loader import load_model
 from codespec.models.merge_adapter import merge
@@ -176,6 +177,20 @@ def test_a_tokenizer_in_the_old_files_is_taken_over(base: Path, adapter: Path, t
     folder.mkdir()
     merge(plain, adapter, folder, "0" * 64)
     assert all((folder / name).read_text() == name for name in ("vocab.json", "merges.txt", "tokenizer.model"))
+
+
+def test_a_merged_folder_names_the_model_that_it_was_made_from(base: Path, adapter: Path, tmp_path: Path) -> None:
+    """`models remove` looks there."""
+    own = Path(shutil.copytree(find_base_folder(str(base)), tmp_path / "own"))
+    (own / "notes.json").write_text("{}")  # another model than the file's
+    merged, of_file = merge_adapter(own, adapter), merge_adapter(find_base_folder(str(base)), adapter)
+    weights = {"model.safetensors": sha256_of(own / "model.safetensors")}
+    for folder, key, value in ((merged, BASE_WEIGHTS, weights), (of_file, BASE_FILE, sha256_of(base))):
+        rounded = convert_to_int8(folder)
+        assert rounded is not None
+        for made in (folder, rounded):
+            source = json.loads((made / "config.json").read_text())[SOURCE]
+            assert source[key] == value
 
 
 def test_the_same_pair_of_files_is_made_once(base: Path, adapter: Path) -> None:

@@ -18,11 +18,11 @@ from typing import Any, BinaryIO
 import torch
 from torch import Tensor
 
-from codespec.catalogue.conversion_cache import FORMAT, SOURCE, hash_once
+from codespec.catalogue.conversion_cache import BASE_FILE, FORMAT, SOURCE, base_of, hash_once
 from codespec.errors import CodespecError, ModelError
 from codespec.model_folders.conversions import INT8_RECIPE, text_files
 from codespec.model_folders.model_config import check_claims
-from codespec.model_folders.weights import read_weights
+from codespec.model_folders.weights import read_weights, weight_files
 from codespec.models.gguf.architecture import make_plan
 from codespec.models.gguf.convert import check_kind, demand_disk, write_json, write_texts
 from codespec.models.gguf.header import read_header
@@ -67,7 +67,7 @@ def _open_gguf(file: Path, folder: Path, sha256: str, stack: ExitStack) -> tuple
     check_whole(header)  # first: from here on no tensor is larger than the file
     plan = make_plan(header)
     config = write_texts(header, plan, folder, sha256)
-    config[SOURCE] |= {"recipe": INT8_RECIPE, "base_sha256": hash_once(file)}  # so that removing the model removes this
+    config[SOURCE] |= {"recipe": INT8_RECIPE, BASE_FILE: hash_once(file)}
     return GgufWeights(header, plan, stack), config
 
 
@@ -80,7 +80,7 @@ def _open_folder(source: Path, folder: Path, stack: ExitStack) -> tuple[FloatWei
     stored = read_weights(source, tied=bool(config.get("tie_word_embeddings"))).dtype
     earlier = config.get(SOURCE)
     known = earlier if isinstance(earlier, dict) else {"quantization": stored}
-    config[SOURCE] = {**known, "format": FORMAT, "recipe": INT8_RECIPE}
+    config[SOURCE] = {**known, **base_of(source, weight_files(source)), "format": FORMAT, "recipe": INT8_RECIPE}
     return FolderWeights(source, stack), config
 
 
