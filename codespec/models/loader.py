@@ -19,8 +19,9 @@ from codespec.models.attention import Seam
 from codespec.models.cuda.slot_attention import require_triton
 from codespec.models.int8.blueprint import Blueprint, is_converted
 from codespec.models.int8.kernels import choose_kernel
-from codespec.models.int8.load import load_network
+from codespec.models.int8.load import load_network, weights_size
 from codespec.models.language_model import LanguageModel, ModelSpec
+from codespec.models.memory_plan import demand_memory
 from codespec.models.model_check import check_seam
 from codespec.models.shapes import Shape
 from codespec.models.text_tokenizer import check_tokenizer, load_tokenizer
@@ -76,6 +77,7 @@ def _read_config(folder: Path) -> Any:
 
 def _load_int8(folder: Path, config: Any, name: str, exact: bool) -> LanguageModel:
     """The model of a folder whose weights were converted to int8."""
+    demand_memory(name, weights_size(folder))
     plan, choice, seam = Blueprint.read(config), choose_kernel(), Seam()
     with ThreadPoolExecutor(1) as pool:  # one is Python's, the other the kernel's work
         tokenizer_read = pool.submit(load_tokenizer, folder)

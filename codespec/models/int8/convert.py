@@ -29,8 +29,9 @@ from codespec.models.gguf.header import read_header
 from codespec.models.gguf.weights import check_whole
 from codespec.models.int8.check import check_block, describe
 from codespec.models.int8.kernels import choose_kernel
-from codespec.models.int8.recipe import Sizes, check_names, convert_tensors, plan_tensors
+from codespec.models.int8.recipe import EMBEDDING, Sizes, check_names, convert_tensors, plan_tensors
 from codespec.models.int8.source import FloatWeights, FolderWeights, GgufWeights
+from codespec.models.memory_plan import demand_memory
 from codespec.regular_file import copy_regular
 from codespec.text.control_tokens import read_json
 
@@ -48,11 +49,12 @@ def convert(source: Path, folder: Path, sha256: str) -> None:
         sizes = Sizes.of(config)
         check_names(weights, sizes)
         planned = plan_tensors(weights, sizes)
-        demand_disk(folder, sum(prod(shape) * form.itemsize for _, form, shape in planned))
+        needed = {name: prod(shape) * form.itemsize for name, form, shape in planned}
+        demand_disk(folder, sum(needed.values()))
+        demand_memory(source.name, sum(needed.values()) - needed[EMBEDDING])  # else it could not be loaded either
         choice = choose_kernel()  # weights that lose a bit on this processor are rounded once, not twice
-        with closing(
-            convert_tensors(weights, sizes, choice.most)
-        ) as tensors:  # its threads read the file that is closed next
+        tensors = convert_tensors(weights, sizes, choice.most)
+        with closing(tensors):  # its threads read the file that is closed next
             write_tensors(folder / "model.safetensors", planned, tensors)
     write_json(folder / "config.json", config)  # for transformers, which reads it next
     plan = describe(folder, weights.shapes, choice.most)

@@ -14,10 +14,11 @@ from tempfile import TemporaryDirectory, mkdtemp
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from codespec.errors import ModelError
 from codespec.model_folders.conversions import convert_to_int8
-from codespec.models import loader
+from codespec.models import loader, memory_plan
 from codespec.models.batch_invariance import find_variance
 from codespec.models.int8 import check
 from codespec.models.int8 import convert as converter
@@ -158,9 +159,31 @@ def test_a_truncated_folder_is_refused_before_anything_is_said(tmp_path: Path) -
     assert not said
 
 
-def test_what_can_not_be_converted_is_one_sentence(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    from safetensors.torch import load_file, save_file
+def test_a_model_too_large_for_the_memory_is_refused_before_its_weights_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, small = tmp_path / "whole", tmp_path / "small"
+    for folder in (whole, small):
+        folder.mkdir()
+    convert(float_folder("llama"), whole, "0" * 64)
+    size = sum(part.nbytes for name, part in load_file(whole / "model.safetensors").items() if "embed" not in name)
+    words = (
+        r"^0\.0 GB of memory are free and 0\.0 GB are needed \(int8 weights of .*\): choose a smaller model, or close"
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(memory_plan, "available_memory", lambda: size - 1)
+        patch.setattr(loader, "load_network", lambda *_: pytest.fail("weights were read"))
+        patch.setattr(converter, "convert_tensors", lambda *_: pytest.fail("weights were read"))
+        with pytest.raises(ModelError, match=words):
+            load_model(str(whole), dtype="int8")
+        with pytest.raises(ModelError, match=words):
+            convert(float_folder("llama"), small, "0" * 64)
+    monkeypatch.setattr(memory_plan, "available_memory", lambda: size)
+    convert(float_folder("llama"), small, "0" * 64)
+    assert load_model(str(small), dtype="int8").spec.dtype == "int8"
 
+
+def test_what_can_not_be_converted_is_one_sentence(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     network = network_for("llama", toy_tokenizer("gpt2"), 9)
     network.save_pretrained(tmp_path)
     toy_backend("gpt2").save(str(tmp_path / "tokenizer.json"))
