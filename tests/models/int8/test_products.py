@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import cache
 
 import pytest
 import torch
@@ -138,7 +141,7 @@ def test_saturating_pairs_are_found_and_get_half_the_range(monkeypatch: pytest.M
     assert find_fault(SATURATING, FULL) == "its sums saturate or are wrong" and not find_fault(SATURATING, HALF)
     monkeypatch.setattr(kernels, "KERNELS", (SATURATING,))
     monkeypatch.setattr(kernels, "SLOW", 1e9)
-    choice = choose_kernel.__wrapped__()
+    choice = kernels.try_kernels()
     assert choice == Choice(SATURATING, HALF) and "7 of their 8 bits" in choice.notes[0]
     codes, scale = quantize_weight(draw(20, 64))
     narrow, wider = fit_range(codes.clone(), scale, FULL, HALF)
@@ -153,11 +156,25 @@ def test_wrong_and_missing_kernels_are_refused(monkeypatch: pytest.MonkeyPatch) 
     wrong = replace(SATURATING, name="wrong", multiply=lambda codes, packed: saturating(codes, packed) + 1)
     monkeypatch.setattr(kernels, "KERNELS", (wrong, replace(SATURATING, name="absent", pack=gone)))
     with pytest.raises(ModelError, match=r"wrong: its sums.*absent: not usable \(no such kernel\).*use dtype bfloat16"):
-        choose_kernel.__wrapped__()
+        kernels.try_kernels()
+
+
+def test_kernels_are_tried_once_whoever_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried, chosen = list[int](), choose_kernel()
+
+    def try_slowly() -> Choice:
+        tried.append(torch.get_num_threads())
+        time.sleep(0.2)
+        return chosen
+
+    monkeypatch.setattr(kernels, "_chosen", cache(try_slowly))
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(lambda _: choose_kernel(), range(3)))
+    assert found == [chosen] * 3 and len(tried) == 1
 
 
 def test_a_slow_kernel_is_the_last_resort(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "KERNELS", (SATURATING,))
     monkeypatch.setattr(kernels, "SLOW", 0.0)
-    choice = choose_kernel.__wrapped__()
+    choice = kernels.try_kernels()
     assert choice.slow and "slower than float32" in choice.notes[-1]
