@@ -7,6 +7,7 @@ import mmap
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from shutil import copytree
@@ -31,6 +32,7 @@ from codespec.models.loader import load_model
 from codespec.models.rows import Rows
 from codespec.types import CompletionRequest
 from tests.models.gguf.files import write_model
+from tests.models.test_model_check import attends_to_neighbours, caches_nothing, first_rows_for_last
 from tests.pairs import (
     CAP,
     Garbage,
@@ -52,13 +54,15 @@ FOLDERS = TemporaryDirectory(prefix="codespec-int8-")  # of a whole run
 QUANTIZED = ("gemma2", "gpt2", "starcoder2", "phi3", "mixtral")  # while they are loaded
 
 
-@cache
-def float_folder(architecture: str, seed: int = 0, **change: object) -> Path:
+def save_float(architecture: str, seed: int = 0, **change: object) -> Path:
     folder = Path(mkdtemp(dir=FOLDERS.name))
     network = network_for(architecture, toy_tokenizer("gpt2"), seed, **change)
     network.save_pretrained(folder)
     toy_backend("gpt2").save(str(folder / "tokenizer.json"))
     return folder
+
+
+float_folder = cache(save_float)
 
 
 @cache
@@ -278,6 +282,15 @@ def test_int8_weights_are_never_read_as_floats() -> None:
     for dtype in ("float32", "bfloat16"):
         with pytest.raises(ModelError, match="holds int8 weights: set dtype int8"):
             load_model(folder, dtype=dtype)
+
+
+@pytest.mark.parametrize("fault", [first_rows_for_last, attends_to_neighbours, caches_nothing])
+def test_a_broken_seam_is_noticed(fault: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its tolerance allows for codes on the other side of a half, not for this."""
+    folder = int8_model("llama").spec.name
+    fault(monkeypatch)
+    with pytest.raises(ModelError, match="it differs from one sequence alone by"):
+        load_model(folder, dtype="int8")
 
 
 def test_a_block_that_computes_something_else_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
