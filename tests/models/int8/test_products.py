@@ -110,6 +110,27 @@ def test_a_norm_changes_only_the_factors() -> None:
     assert torch.equal(quantize(rows, choice.kernel).codes, quantize(4 * rows, choice.kernel).codes)
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("size", [33, 128, 896, 1536, 5120])
+def test_a_normed_row_does_not_depend_on_the_number_of_rows(size: int, threads: int) -> None:
+    before, kernel, floor = torch.get_num_threads(), choose_kernel().kernel, torch.tensor([1e-6 * size])
+    rows = draw(512, size) * draw(512, 1, seed=2).exp()
+    wider = torch.cat([rows, rows], dim=1)
+    try:
+        torch.set_num_threads(1)
+        whole = quantize_norm(rows, floor, kernel)
+        torch.set_num_threads(threads)
+        for count in COUNTS:
+            for start in {0, (512 - count) // 2, 512 - count}:
+                part = slice(start, start + count)
+                for some in (rows[part], rows[part].clone(), wider[part, :size]):  # of other alignments and strides
+                    found = quantize_norm(some, floor, kernel)
+                    assert torch.equal(found.codes, whole.codes[part]), count
+                    assert torch.equal(found.factor, whole.factor[part]), count
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_sums_that_may_not_fit_are_refused() -> None:
     with pytest.raises(AssertionError, match="32 bits"):
         Int8Linear(torch.zeros(1, MOST_DEPTH + 1, dtype=torch.int8), torch.ones(1), None, choose_kernel())
