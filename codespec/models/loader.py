@@ -122,11 +122,12 @@ def find_device(device: str) -> torch.device:
 
 
 def model_facts(model: LanguageModel) -> dict[str, Any]:
-    """What a report says of a model: its name and sizes, and a hash of its weights and tokenizer."""
+    """A model's name, sizes, and the SHA-256 of its weights and tokenizer, for a report."""
     folder = find_folder(model.spec.name, model.spec.dtype)
     digest = hashlib.sha256()
     for file in [*sorted(folder.glob("*.safetensors")), *sorted(folder.glob("tokenizer.*"))]:
-        digest.update(file.read_bytes())
+        with file.open("rb") as stream:  # weights may be larger than the memory that is left
+            hashlib.file_digest(stream, lambda: digest)
     return {
         "name": folder.name,
         "parameters": model.spec.parameters,
