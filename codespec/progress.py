@@ -19,6 +19,7 @@ class _Line:
         self._stream = stream or sys.stderr
         self._live = self._stream.isatty()
         self._shown = 0.0
+        self._open = False  # the cursor of a terminal is behind the bar
 
     def is_due(self, now: float) -> bool:
         """Whether the line was last shown long enough ago; if so, `now` is the last time."""
@@ -31,13 +32,22 @@ class _Line:
         """Show the bar at `share` (0 to 1) and the details."""
         filled = int(WIDTH * share)
         line = f"{self.name} [{'#' * filled}{'.' * (WIDTH - filled)}] {share:6.1%}  {details}"
-        self._stream.write(f"\r{line}" + ("\n" if ended else "") if self._live else f"{line}\n")
+        self._stream.write(f"\r{line}" + ("\n" if ended else "") if self._live else f"{line.rstrip()}\n")
         self._stream.flush()
+        self._open = self._live and not ended
 
     def note(self, text: str) -> None:
         """Print a line of its own."""
         self._stream.write(("\n" if self._live else "") + f"{self.name}: {text}\n")
         self._stream.flush()
+        self._open = False
+
+    def close(self) -> None:
+        """End the line of a bar on a terminal, if it has not ended."""
+        if self._open:
+            self._stream.write("\n")
+            self._stream.flush()
+            self._open = False
 
 
 class TrainingBar:
@@ -89,6 +99,10 @@ class StageBar:
         """Show the stage's share and details, if the last time is long enough ago or it has ended."""
         if self._line.is_due(time.monotonic()) or ended:
             self._line.show(min(1.0, share), details, ended=ended)
+
+    def close(self) -> None:
+        """End a stage that did not get to its end."""
+        self._line.close()
 
     def note(self, text: str) -> None:
         """Print a line of its own."""

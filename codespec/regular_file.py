@@ -1,4 +1,5 @@
-"""Files that somebody else chose the name of: read only where they are regular files, and only so many bytes of them.
+"""Files that somebody else chose the name of: read or copied only if they are regular files, and read only up to a
+number of bytes.
 
 Knows the file system; does not know what the files are for.
 """
@@ -6,9 +7,10 @@ Knows the file system; does not know what the files are for.
 from __future__ import annotations
 
 import os
+import shutil
 import stat
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 # Opening must neither wait for a pipe's other end nor make a terminal ours; Windows has neither flag.
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
@@ -18,7 +20,7 @@ class Unreadable(OSError):
     """What has the name is no regular file, or is longer than it may be."""
 
 
-def open_regular(file: Path) -> BinaryIO:
+def open_regular(file: Path) -> BufferedReader:
     """A regular file, opened. Raises as `read_regular` does."""
     if not stat.S_ISREG(file.stat().st_mode):  # a device's driver may act on being opened
         raise Unreadable("it is no regular file")
@@ -27,6 +29,12 @@ def open_regular(file: Path) -> BinaryIO:
         return opened
     opened.close()  # it was replaced meanwhile
     raise Unreadable("it is no regular file")
+
+
+def copy_regular(file: Path, place: Path) -> None:
+    """Copies the bytes of a regular file, which a link may name. Raises OSError, Unreadable among them."""
+    with open_regular(file) as source, place.open("wb") as copy:
+        shutil.copyfileobj(source, copy)
 
 
 def read_regular(file: Path, most: int) -> bytes:

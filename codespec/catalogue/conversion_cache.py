@@ -17,6 +17,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,14 +27,18 @@ from codespec.bounded_json import read_json_file
 from codespec.catalogue.disk import Say, locked
 from codespec.errors import ModelError
 from codespec.progress import StageBar
+from codespec.regular_file import Unreadable, open_regular
 from codespec.user_folders import cache_folder
 
 FORMAT = 1  # of converted folders: those of another format are converted again
 SOURCE = "codespec_source"  # key in a converted folder's config.json: what its weights were converted from
+# Keys below it for what a pulled model consists of: the SHA-256 of its GGUF file, or that of each weight file. Removing
+# the model removes the folder too.
+BASE_FILE, BASE_WEIGHTS = "base_sha256", "base_weights"
 SETTLED = 2.0  # seconds after which a file's time shows that nobody has written to it since
 START = (sys.executable, "-P", "-m")
 STARTUP, SLOWEST = 300.0, 2e6  # seconds a converter may take to start, and bytes a second it reads at least
-PATIENCE = 5.0  # seconds before a bar is shown
+PATIENCE = 3.0  # seconds after the first share before a bar is shown
 SHARE = re.compile(r"[01]\.\d{4}")
 MAX_INDEXED = 200  # files in the index
 
@@ -42,8 +47,10 @@ MAX_INDEXED = 200  # files in the index
 class Conversion:
     """A conversion: `python -m module *arguments FOLDER DIGEST` writes the folder named `digest`.
 
-    `progress` is the line for the user when it starts, `waiting` the one when another process is at it, and `failed`
-    the start of the error sentence. `nbytes` is how much is read, which bounds the time.
+    progress  the line for the user when it starts
+    waiting   the line when another process is converting the same model
+    failed    the start of the error sentence, and `mend` its end
+    nbytes    how much is read, which bounds the time
     """
 
     digest: str
@@ -52,6 +59,7 @@ class Conversion:
     progress: str
     waiting: str
     failed: str
+    mend: str
     nbytes: int
 
 
@@ -80,14 +88,29 @@ def kept_folder(digest: str) -> Path | None:
     return folder if _is_complete(folder) else None
 
 
+def base_of(folder: Path, weights: Sequence[Path]) -> dict[str, Any]:
+    """BASE_FILE or BASE_WEIGHTS for a folder that is made from `folder`, whose weight files these are. Of a converted
+    folder it is the base of that.
+    """
+    if folder.parent != converted_home():
+        return {BASE_WEIGHTS: {file.name: hash_once(file) for file in weights}}
+    source = read_json_file(folder / "config.json")[SOURCE]
+    return {key: source[key] for key in (BASE_FILE, BASE_WEIGHTS) if key in source} or {BASE_FILE: source["sha256"]}
+
+
 def hash_once(file: Path) -> str:
-    """A file's SHA-256, from the index where it holds this path with this size and time."""
+    """A file's SHA-256, from the index if that has this path with this size and time. Raises ModelError for a pipe, a
+    device or a folder, and OSError for a file that can't be read.
+    """
     place, state = str(file.absolute()), file.stat()
     known, mark = _read_index(), [state.st_size, state.st_mtime_ns]
     if place in known and known[place][:2] == mark:
         return str(known[place][2])
-    with file.open("rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    try:
+        with open_regular(file) as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    except Unreadable as error:
+        raise ModelError(f"{file} can't be used ({error}): remove it, or fetch the model again.") from error
     if time.time_ns() - state.st_mtime_ns > SETTLED * 1e9:
         known.pop(place, None)
         _write_index({**dict(list(known.items())[1 - MAX_INDEXED :]), place: [*mark, digest]})
@@ -109,19 +132,25 @@ def _convert(conversion: Conversion, folder: Path, say: Say) -> None:
 
 def run_converter(conversion: Conversion, folder: Path) -> None:
     """Runs the converter, which writes into `folder`, and shows a bar if it prints its progress as shares from 0 to 1.
-    It exits with 2 and one sentence on stderr where it can't convert.
+    It exits with 2 and one sentence on stderr if it can't convert. Raises ModelError for that, for a crash, and if it
+    takes too long.
     """
     seconds = STARTUP + conversion.nbytes / SLOWEST
     command = [*START, conversion.module, *conversion.arguments, str(folder), conversion.digest]
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True)
-        late = threading.Timer(seconds, process.kill)
+        expired = threading.Event()
+
+        def give_up() -> None:
+            expired.set()
+            process.kill()
+
+        late = threading.Timer(seconds, give_up)
         late.start()
         try:
             _show_progress(process)
             code = process.wait()
         finally:
-            expired = not late.is_alive()
             late.cancel()
             process.kill()
             process.wait()
@@ -129,29 +158,29 @@ def run_converter(conversion: Conversion, folder: Path) -> None:
         last = (errors.read().decode("utf-8", "replace").strip().splitlines() or [""])[-1]
     if code == 2 and last:
         raise ModelError(last)
-    if code < 0 and expired:
-        raise ModelError(
-            f"{conversion.failed} (it took longer than {seconds:.0f} s): take the model's folder in the Hugging Face "
-            "layout."
-        )
+    if code < 0 and expired.is_set():
+        raise ModelError(f"{conversion.failed} (it took longer than {seconds:.0f} s): {conversion.mend}.")
     if code:
         why = f"signal {-code}" if code < 0 else last[:160] or f"exit code {code}"
-        raise ModelError(
-            f"{conversion.failed} ({why}): check that memory is free, or take the model's folder in the Hugging Face "
-            "layout."
-        )
+        raise ModelError(f"{conversion.failed} ({why}): check that memory is free, or {conversion.mend}.")
 
 
 def _show_progress(process: subprocess.Popen[str]) -> None:
-    """A bar of the shares that a converter prints, one a line, if it takes longer than PATIENCE; nothing for other
-    lines.
+    """Shows a bar of the shares that a converter prints, one a line, once it has printed them for PATIENCE seconds;
+    ignores other lines.
     """
-    bar, began = StageBar("codespec: converting"), time.monotonic()
+    bar, began, share = StageBar("codespec: converting"), 0.0, 0.0
     assert process.stdout is not None
-    with process.stdout as lines:
-        for line in lines:
-            if SHARE.fullmatch(line.strip()) and time.monotonic() - began > PATIENCE:
-                bar.update(float(line), "", ended=float(line) == 1.0)
+    try:
+        with process.stdout as lines:
+            for line in lines:
+                if share >= 1.0 or not SHARE.fullmatch(line.strip()):
+                    continue
+                share, began = float(line), began or time.monotonic()
+                if time.monotonic() - began >= PATIENCE:
+                    bar.update(share, "", ended=share >= 1.0)
+    finally:
+        bar.close()  # if the converter failed: an error is printed next
 
 
 def _is_complete(folder: Path) -> bool:

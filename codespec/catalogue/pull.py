@@ -16,7 +16,7 @@ from pathlib import Path
 
 from codespec.bounded_json import read_json_file
 from codespec.catalogue.arriving import Tell, watched
-from codespec.catalogue.conversion_cache import SOURCE, converted_home
+from codespec.catalogue.conversion_cache import BASE_FILE, BASE_WEIGHTS, SOURCE, converted_home
 from codespec.catalogue.disk import (
     NoRoom,
     Say,
@@ -216,20 +216,24 @@ def _remove_converted(folder: Path) -> None:
 
 
 def folders_of(model: Pulled) -> list[Path]:
-    """A pulled model's own folder, the one its GGUF file was converted to, and those with an adapter merged in."""
+    """A pulled model's own folder and those that were made from it: converted, or with an adapter merged in."""
+    folders = [file.parent for file in sorted(converted_home().glob("*/config.json")) if _is_made_from(model, file)]
     digest = model.sha256.get(model.model, "")
-    if not re.fullmatch("[0-9a-f]{64}", digest):
-        return [model.folder]
-    merged = [file.parent for file in sorted(converted_home().glob("*/config.json")) if _base_of(file) == digest]
-    return [folder for folder in [model.folder, converted_home() / digest, *merged] if folder.is_dir()]
+    if re.fullmatch("[0-9a-f]{64}", digest):
+        folders.insert(0, converted_home() / digest)
+    return [folder for folder in [model.folder, *folders] if folder.is_dir()]
 
 
-def _base_of(config: Path) -> str:
-    """The SHA-256 of the GGUF file in whose model an adapter was merged; "" for other folders."""
+def _is_made_from(model: Pulled, config: Path) -> bool:
+    """Whether a converted folder's config.json names this model's GGUF file or weight files as its source."""
     try:
-        return str(read_json_file(config)[SOURCE]["base_sha256"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
+        source, digest = read_json_file(config)[SOURCE], model.sha256.get(model.model, "")
+        weights = source.get(BASE_WEIGHTS, {}).items()
+        return (digest != "" and source.get(BASE_FILE) == digest) or (
+            len(weights) > 0 and weights <= model.sha256.items()
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
 
 
 def part_of(name: str) -> Path:

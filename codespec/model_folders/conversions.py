@@ -21,6 +21,7 @@ from codespec.catalogue.store import MANIFEST
 from codespec.errors import ModelError
 from codespec.model_folders.model_config import INT8_GGUF, fits_int8
 from codespec.model_folders.weights import read_header, weight_files
+from codespec.regular_file import open_regular
 from codespec.text.control_tokens import read_json
 
 INT8_CONVERTER = "codespec.models.int8.convert"
@@ -29,6 +30,7 @@ GGUF_CONVERTER, ADAPTER_MERGER = "codespec.models.gguf.convert", "codespec.model
 # The setting as it stands in a header: its key, the type of a string, eight bytes of length, a short word.
 _GGUF_ARCHITECTURE = re.compile(rb"general\.architecture\x08\0\0\0(.)\0{7}([a-z0-9]+)", re.DOTALL)
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+TEXTS = ("*.json", "*.jinja", "merges.txt", "*.model")  # a tokenizer without tokenizer.json needs the last two
 
 
 def is_gguf(path: Path) -> bool:
@@ -46,6 +48,7 @@ def convert_gguf(file: Path, say: Say | None = None) -> Path:
             progress=f"converting {file.name} (once)",
             waiting="another process converts this file: waiting for it",
             failed=f"{file} could not be converted",
+            mend="take the model's folder in the Hugging Face layout",
             nbytes=file.stat().st_size,
         )
         return convert_once(conversion, say)
@@ -65,7 +68,7 @@ def convert_to_int8(source: Path, say: Say | None = None) -> Path | None:
         if not _fits_int8(source):
             return None
         files = weight_files(source) if source.is_dir() else [source]
-        texts = _text_files(source) if source.is_dir() else []
+        texts = text_files(source) if source.is_dir() else []
         if source.is_dir():
             for file in files:
                 read_header(file)  # what is truncated is refused at once
@@ -77,6 +80,7 @@ def convert_to_int8(source: Path, say: Say | None = None) -> Path | None:
             progress=f"converting {source.name} to int8 (once)",
             waiting="another process converts this model: waiting for it",
             failed=f"{source} could not be converted to int8",
+            mend="use dtype bfloat16",
             nbytes=sum(file.stat().st_size for file in files),
         )
         return convert_once(conversion, say)
@@ -86,7 +90,7 @@ def _fits_int8(source: Path) -> bool:
     if source.is_dir():
         config = read_json(source / "config.json")
         return fits_int8(config) and not int8_recipe(config)
-    with source.open("rb") as stream:
+    with open_regular(source) as stream:
         found = _GGUF_ARCHITECTURE.search(stream.read(1 << 16))
     return found is not None and found[2][: found[1][0]].decode() in INT8_GGUF
 
@@ -150,7 +154,7 @@ def merge_adapter(base: Path, adapter: Path, say: Say | None = None) -> Path:
     check_adapter(adapter)
     with _readable(adapter):
         weights = (*sorted(base.glob("*.safetensors")), adapter / ADAPTER_WEIGHTS)
-        parts = [f"{file.name} {hash_once(file)}\n" for file in (*weights, *_text_files(base), *_text_files(adapter))]
+        parts = [f"{file.name} {hash_once(file)}\n" for file in (*weights, *text_files(base), *text_files(adapter))]
         conversion = Conversion(
             hashlib.sha256("".join(parts).encode()).hexdigest(),
             ADAPTER_MERGER,
@@ -158,14 +162,15 @@ def merge_adapter(base: Path, adapter: Path, say: Say | None = None) -> Path:
             progress=f"merging the adapter {adapter} into its model (once)",
             waiting="another process merges this adapter: waiting for it",
             failed=f"The adapter {adapter} could not be merged",
+            mend="merge it with peft on another machine",
             nbytes=sum(file.stat().st_size for file in weights),
         )
         return convert_once(conversion, say)
 
 
-def _text_files(folder: Path) -> list[Path]:
-    """Configuration, tokenizer and chat template, which the merged model takes over from either side."""
-    return sorted(file for ending in ("*.json", "*.jinja") for file in folder.glob(ending) if file.name != MANIFEST)
+def text_files(folder: Path) -> list[Path]:
+    """The files of configuration, tokenizer and chat template, which a converted or merged model takes over."""
+    return sorted(file for pattern in TEXTS for file in folder.glob(pattern) if file.name != MANIFEST)
 
 
 @contextmanager
@@ -174,5 +179,5 @@ def _readable(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        where = error.filename or path
-        raise ModelError(f"{where} can't be used ({error.strerror}): check the path and its permissions.") from error
+        where, why = error.filename or path, error.strerror or error
+        raise ModelError(f"{where} can't be used ({why}): check the path and its permissions.") from error

@@ -16,6 +16,7 @@ from codespec.config import PACKAGE, STARTER, EngineConfig
 from codespec.errors import ModelError
 from codespec.model_folders.conversions import (
     ADAPTER_WEIGHTS,
+    TEXTS,
     base_model_name,
     check_adapter,
     convert_gguf,
@@ -31,7 +32,7 @@ from codespec.text.control_tokens import read_json
 
 ANY = "any"  # number format: whoever reads only the configuration and the tokenizer
 # What the engine needs of a hub repository; other formats of the same weights are not downloaded.
-_WANTED = ["*.json", "*.jinja", "model*.safetensors", ADAPTER_WEIGHTS]
+_WANTED = [*TEXTS, "model*.safetensors", ADAPTER_WEIGHTS]
 _HUB_ID = re.compile(r"[^./~\\:][^/\\:]*/[^/\\]+")
 
 

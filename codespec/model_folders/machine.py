@@ -15,6 +15,7 @@ from pathlib import Path
 PROCESSOR = Path("/proc/cpuinfo")
 GPU_DEVICE = Path("/dev/nvidiactl")
 CONTAINER_MEMORY = Path("/sys/fs/cgroup/memory.max")
+MEMORY = Path("/proc/meminfo")
 USUAL_CONTEXT = 2048  # tokens: the least context where memory is short, if the model takes them
 CONTEXT_UNIT = 512  # tokens: caches are allocated in multiples of it
 MEMORY_SHARE = 16  # 1/16 of the machine's memory is for the keys and values of the requests that run at once
@@ -31,6 +32,19 @@ def machine_memory() -> int | None:
         return min(whole, int(CONTAINER_MEMORY.read_text(encoding="ascii")))
     except (OSError, ValueError):  # no container, or one without a limit
         return whole
+
+
+def available_memory() -> int | None:
+    """Bytes that a program could still take, swap included, up to `machine_memory`; the latter where the system does
+    not say what is free.
+    """
+    whole = machine_memory()
+    try:
+        fields = dict(line.split(":", 1) for line in MEMORY.read_text(encoding="ascii").splitlines())
+        free = sum(int(fields[name].removesuffix("kB")) << 10 for name in ("MemAvailable", "SwapFree"))
+    except (OSError, ValueError, KeyError):  # another system
+        return whole
+    return min(whole, free) if whole and free else whole
 
 
 def has_gpu() -> bool:

@@ -19,8 +19,9 @@ from codespec.models.attention import Seam
 from codespec.models.cuda.slot_attention import require_triton
 from codespec.models.int8.blueprint import Blueprint, is_converted
 from codespec.models.int8.kernels import choose_kernel
-from codespec.models.int8.load import load_network
+from codespec.models.int8.load import load_network, weights_size
 from codespec.models.language_model import LanguageModel, ModelSpec
+from codespec.models.memory_plan import demand_memory
 from codespec.models.model_check import check_seam
 from codespec.models.shapes import Shape
 from codespec.models.text_tokenizer import check_tokenizer, load_tokenizer
@@ -71,6 +72,7 @@ def load_drafter(name: str, device: str, dtype: str) -> LanguageModel:
 
 def _load_int8(folder: Path, config: Any, name: str, exact: bool) -> LanguageModel:
     """The model of a folder whose weights were converted to int8."""
+    demand_memory(name, weights_size(folder))
     plan, choice, seam = Blueprint.read(config), choose_kernel(), Seam()
     with ThreadPoolExecutor(1) as pool:  # one is Python's, the other the kernel's work
         tokenizer_read = pool.submit(load_tokenizer, folder)
@@ -115,11 +117,12 @@ def find_device(device: str) -> torch.device:
 
 
 def model_facts(model: LanguageModel) -> dict[str, Any]:
-    """What a report says of a model: its name and sizes, and a hash of its weights and tokenizer."""
+    """A model's name, sizes, and the SHA-256 of its weights and tokenizer, for a report."""
     folder = find_folder(model.spec.name, model.spec.dtype)
     digest = hashlib.sha256()
     for file in [*sorted(folder.glob("*.safetensors")), *sorted(folder.glob("tokenizer.*"))]:
-        digest.update(file.read_bytes())
+        with file.open("rb") as stream:  # weights may be larger than the memory that is left
+            hashlib.file_digest(stream, lambda: digest)
     return {
         "name": folder.name,
         "parameters": model.spec.parameters,

@@ -2,8 +2,8 @@
 one sentence with the numbers and the setting to change. Knows sizes and models; knows settings by name only.
 
 Caches and weights are exact. What a step needs while it runs is a bound, and so is what graphs in parts keep between
-them; for the driver, which does not say beforehand, there is an allowance (GRAPH_LAYER, RUNTIME). On a CPU nothing is
-planned: an allocation that does not fit fails with its own sentence.
+them; for the driver, which does not say beforehand, there is an allowance (GRAPH_LAYER, RUNTIME). On a CPU only int8
+weights are checked; other allocations that do not fit fail with their own sentence.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from codespec.errors import ModelError
+from codespec.model_folders.machine import available_memory
 from codespec.models.cache import CAPACITY_UNIT, cache_bytes
 from codespec.models.cuda.graphs import Buckets
 
@@ -89,16 +90,20 @@ def free_memory(device: torch.device) -> int | None:
     return torch.cuda.mem_get_info(device)[0] + kept
 
 
-def demand_room(claims: Sequence[Claim], free: int | None) -> int | None:
+def demand_room(claims: Sequence[Claim], free: int | None, where: str = "device memory") -> int | None:
     """What the claims leave of `free` bytes; ModelError if they are more, with the largest claim's mend."""
     needed = sum(claim.nbytes for claim in claims)
     if free is None or needed <= free:
         return None if free is None else free - needed
     ordered = sorted(claims, key=lambda claim: -claim.nbytes)
     parts = ", ".join(f"{claim.what} {_gb(claim.nbytes)}" for claim in ordered)
-    raise ModelError(
-        f"{_gb(free)} of device memory are free and {_gb(needed)} are needed ({parts}): {ordered[0].mend}."
-    )
+    raise ModelError(f"{_gb(free)} of {where} are free and {_gb(needed)} are needed ({parts}): {ordered[0].mend}.")
+
+
+def demand_memory(name: str, nbytes: int) -> None:
+    """Raises ModelError if this machine can't hold so many bytes of int8 weights."""
+    claim = Claim(f"int8 weights of {name}", nbytes, "choose a smaller model, or close other programs")
+    demand_room([claim], available_memory(), "memory")
 
 
 def lack(claim: Claim, left: int | None) -> str:

@@ -19,13 +19,17 @@ from peft import PeftModel
 from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM
 
-from codespec.catalogue.conversion_cache import FORMAT, SOURCE
+from codespec.catalogue.conversion_cache import FORMAT, SOURCE, base_of
 from codespec.errors import CodespecError, ModelError
+from codespec.model_folders.weights import weight_files
 from codespec.models.model_check import FAILURES, one_line
 from codespec.models.reference import read_config
 from codespec.text.control_tokens import read_json
 
-TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "special_tokens_map.json")
+TOKENIZER = (
+    *("tokenizer.json", "vocab.json", "merges.txt", "tokenizer.model", "added_tokens.json"),
+    *("tokenizer_config.json", "chat_template.jinja", "special_tokens_map.json"),
+)
 ROOM = 1 << 25  # the most bytes of everything but the weights
 
 
@@ -48,8 +52,8 @@ def merge(base: Path, adapter: Path, folder: Path, sha256: str) -> None:
         if found is not None:
             shutil.copyfile(found, folder / name)
     config = read_json(folder / "config.json")
-    of = {"base_sha256": source.get("sha256", "")} if source else {}  # removing the base removes this too
-    config[SOURCE] = {**(source or {}), **of, "format": FORMAT, "sha256": sha256, "adapter": adapter.name}
+    made = {**base_of(base, weight_files(base)), "format": FORMAT, "sha256": sha256, "adapter": adapter.name}
+    config[SOURCE] = {**(source or {}), **made}
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
 
 

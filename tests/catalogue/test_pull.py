@@ -243,8 +243,8 @@ def test_a_stranger_in_the_way(folder: Path, home: Path) -> None:
         pull(find_sources(str(folder)), quiet)
 
 
-def make_folder(name: str, source: dict[str, str]) -> Path:
-    """A folder as one that was made of a GGUF file."""
+def make_folder(name: str, source: dict[str, object]) -> Path:
+    """A folder as one that was made from a model."""
     folder = converted_home() / name
     folder.mkdir(parents=True)
     (folder / "model.safetensors").write_bytes(bytes(5000))
@@ -264,6 +264,21 @@ def test_removed_with_what_was_made_of_it(file: Path) -> None:
     assert not any(folder.exists() for folder in gone) and other.exists() and broken.exists() and file.exists()
     assert not list(converted_home().glob("*.part"))
     assert pulled() == {} and partly() == []
+
+
+def test_a_folder_is_removed_with_what_was_made_of_its_weights(folder: Path) -> None:
+    model = pull(find_sources(str(folder)), quiet)
+    weights = {"model.safetensors": model.sha256["model.safetensors"]}
+    converted = make_folder("ab" * 32, {"base_weights": weights})
+    others: list[dict[str, object]] = [
+        {"base_weights": {**weights, "model-2.safetensors": "01" * 32}},
+        {"base_weights": {"model.safetensors": "01" * 32}},
+        {"base_weights": {}}, {"base_weights": []}, {"base_weights": {"model.safetensors": []}}, {"base_weights": None},
+        {"base_sha256": ""}, {"base_sha256": weights["model.safetensors"]}, {},
+    ]  # fmt: skip
+    kept = [make_folder(f"{number}" * 64, source) for number, source in enumerate(others)]
+    remove(model.name, quiet)
+    assert not converted.exists() and all(other.exists() for other in kept)
 
 
 def test_what_is_being_made_is_waited_for(file: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,14 +14,16 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from codespec.catalogue.conversion_cache import SOURCE
+from codespec.catalogue.conversion_cache import BASE_FILE, BASE_WEIGHTS, SOURCE
 from codespec.catalogue.entries import read_catalogue
+from codespec.catalogue.source import sha256_of
 from codespec.errors import ModelError
 from codespec.model_folders import conversions
 from codespec.model_folders import find as finding
-from codespec.model_folders.conversions import is_adapter, merge_adapter
+from codespec.model_folders.conversions import convert_to_int8, is_adapter, merge_adapter
 from codespec.model_folders.find import find_base_folder, find_folder
 from codespec.models.loader import load_model
+from codespec.models.merge_adapter import merge
 from codespec.pair.facts import read_facts
 from tests.models.gguf.files import write_model
 
@@ -73,6 +76,7 @@ def digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], str]
     "file",
     [
         *("of/config.json", "of/generation_config.json", "of/tokenizer.json", "of/chat_template.jinja"),
+        *("of/merges.txt", "of/tokenizer.model"),
         *("small/tokenizer_config.json", "small/chat_template.jinja"),
     ],
 )
@@ -163,6 +167,30 @@ def test_what_is_wrong_with_an_adapter_is_one_sentence(
     harm(adapter)
     with pytest.raises(ModelError, match=sentence):
         find_folder(str(adapter))
+
+
+def test_a_tokenizer_in_the_old_files_is_taken_over(base: Path, adapter: Path, tmp_path: Path) -> None:
+    plain, folder = Path(shutil.copytree(find_base_folder(str(base)), tmp_path / "plain")), tmp_path / "merged"
+    (plain / "tokenizer.json").unlink()
+    for name in ("vocab.json", "merges.txt", "tokenizer.model"):
+        (plain / name).write_text(name)
+    folder.mkdir()
+    merge(plain, adapter, folder, "0" * 64)
+    assert all((folder / name).read_text() == name for name in ("vocab.json", "merges.txt", "tokenizer.model"))
+
+
+def test_a_merged_folder_names_the_model_that_it_was_made_from(base: Path, adapter: Path, tmp_path: Path) -> None:
+    """`models remove` looks there."""
+    own = Path(shutil.copytree(find_base_folder(str(base)), tmp_path / "own"))
+    (own / "notes.json").write_text("{}")  # another model than the file's
+    merged, of_file = merge_adapter(own, adapter), merge_adapter(find_base_folder(str(base)), adapter)
+    weights = {"model.safetensors": sha256_of(own / "model.safetensors")}
+    for folder, key, value in ((merged, BASE_WEIGHTS, weights), (of_file, BASE_FILE, sha256_of(base))):
+        rounded = convert_to_int8(folder)
+        assert rounded is not None
+        for made in (folder, rounded):
+            source = json.loads((made / "config.json").read_text())[SOURCE]
+            assert source[key] == value
 
 
 def test_the_same_pair_of_files_is_made_once(base: Path, adapter: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from codespec.errors import ModelError
 from codespec.models.attention import NAME
 from codespec.models.language_model import LanguageModel
-from codespec.models.loader import load_model
+from codespec.models.loader import load_model, model_facts
 from codespec.models.reference import quiet
 from codespec.models.rows import Rows
 from tests.tiny_models import sample_ids, tiny_model, tiny_network
@@ -63,6 +64,18 @@ def test_what_was_saved_is_loaded(saved: Path, dtype: str) -> None:
     assert spec.packed != bool(spec.notes) and spec.notes == made.spec.notes
     assert loaded.token_bytes == [*tokenizer.token_bytes, b"", b"", b"", b""]
     assert loaded.exact and not load_model(str(saved), exact=False).exact
+
+
+def test_a_models_facts_are_those_of_its_files(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = (saved / WEIGHTS).read_bytes() + (saved / "tokenizer.json").read_bytes()
+    model = load_model(str(saved))
+    monkeypatch.setattr(Path, "read_bytes", lambda file: pytest.fail(f"{file} was read at once"))
+    assert model_facts(model) == {
+        "name": saved.name,
+        "parameters": model.spec.parameters,
+        "vocabulary": model.spec.vocab_size,
+        "sha256": hashlib.sha256(content).hexdigest(),
+    }
 
 
 def test_parameters_count_tied_weights_once(tmp_path: Path) -> None:

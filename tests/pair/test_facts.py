@@ -82,7 +82,8 @@ def test_a_hub_id_is_fetched_into_the_hubs_own_cache(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
     assert find_folder("owner/model") == tmp_path
-    assert asked == [("owner/model", ["*.json", "*.jinja", "model*.safetensors", "adapter_model.safetensors"])]
+    texts = ["*.json", "*.jinja", "merges.txt", "*.model"]
+    assert asked == [("owner/model", [*texts, "model*.safetensors", "adapter_model.safetensors"])]
 
 
 @pytest.mark.parametrize("name", ["nobody/nothing", "bad owner/x"])

@@ -8,7 +8,6 @@ Prints its progress, a share from 0 to 1 a line; every failure is one sentence o
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, closing
@@ -19,19 +18,21 @@ from typing import Any, BinaryIO
 import torch
 from torch import Tensor
 
-from codespec.catalogue.conversion_cache import FORMAT, SOURCE, hash_once
+from codespec.catalogue.conversion_cache import BASE_FILE, FORMAT, SOURCE, base_of, hash_once
 from codespec.errors import CodespecError, ModelError
-from codespec.model_folders.conversions import INT8_RECIPE
+from codespec.model_folders.conversions import INT8_RECIPE, text_files
 from codespec.model_folders.model_config import check_claims
-from codespec.model_folders.weights import read_weights
+from codespec.model_folders.weights import read_weights, weight_files
 from codespec.models.gguf.architecture import make_plan
 from codespec.models.gguf.convert import check_kind, demand_disk, write_json, write_texts
 from codespec.models.gguf.header import read_header
 from codespec.models.gguf.weights import check_whole
 from codespec.models.int8.check import check_block, describe
 from codespec.models.int8.kernels import choose_kernel
-from codespec.models.int8.recipe import Sizes, check_names, convert_tensors, plan_tensors
+from codespec.models.int8.recipe import EMBEDDING, Sizes, check_names, convert_tensors, plan_tensors
 from codespec.models.int8.source import FloatWeights, FolderWeights, GgufWeights
+from codespec.models.memory_plan import demand_memory
+from codespec.regular_file import copy_regular
 from codespec.text.control_tokens import read_json
 
 _FORMATS = {torch.int8: "I8", torch.float16: "F16", torch.float32: "F32"}
@@ -48,11 +49,12 @@ def convert(source: Path, folder: Path, sha256: str) -> None:
         sizes = Sizes.of(config)
         check_names(weights, sizes)
         planned = plan_tensors(weights, sizes)
-        demand_disk(folder, sum(prod(shape) * form.itemsize for _, form, shape in planned))
+        needed = {name: prod(shape) * form.itemsize for name, form, shape in planned}
+        demand_disk(folder, sum(needed.values()))
+        demand_memory(source.name, sum(needed.values()) - needed[EMBEDDING])  # else it could not be loaded either
         choice = choose_kernel()  # weights that lose a bit on this processor are rounded once, not twice
-        with closing(
-            convert_tensors(weights, sizes, choice.most)
-        ) as tensors:  # its threads read the file that is closed next
+        tensors = convert_tensors(weights, sizes, choice.most)
+        with closing(tensors):  # its threads read the file that is closed next
             write_tensors(folder / "model.safetensors", planned, tensors)
     write_json(folder / "config.json", config)  # for transformers, which reads it next
     plan = describe(folder, weights.shapes, choice.most)
@@ -67,20 +69,20 @@ def _open_gguf(file: Path, folder: Path, sha256: str, stack: ExitStack) -> tuple
     check_whole(header)  # first: from here on no tensor is larger than the file
     plan = make_plan(header)
     config = write_texts(header, plan, folder, sha256)
-    config[SOURCE] |= {"recipe": INT8_RECIPE, "base_sha256": hash_once(file)}  # so that removing the model removes this
+    config[SOURCE] |= {"recipe": INT8_RECIPE, BASE_FILE: hash_once(file)}
     return GgufWeights(header, plan, stack), config
 
 
 def _open_folder(source: Path, folder: Path, stack: ExitStack) -> tuple[FloatWeights, dict[str, Any]]:
     check_claims(source)
     config = read_json(source / "config.json")
-    for file in [*source.glob("*.json"), *source.glob("*.jinja")]:
+    for file in text_files(source):
         if "safetensors" not in file.name and file.name != "config.json":
-            shutil.copyfile(file, folder / file.name)
+            copy_regular(file, folder / file.name)
     stored = read_weights(source, tied=bool(config.get("tie_word_embeddings"))).dtype
     earlier = config.get(SOURCE)
     known = earlier if isinstance(earlier, dict) else {"quantization": stored}
-    config[SOURCE] = {**known, "format": FORMAT, "recipe": INT8_RECIPE}
+    config[SOURCE] = {**known, **base_of(source, weight_files(source)), "format": FORMAT, "recipe": INT8_RECIPE}
     return FolderWeights(source, stack), config
 
 
@@ -109,7 +111,8 @@ def write_tensors(
                 write_part(stream, part)
                 missing -= part.numel()
                 written += part.nbytes
-                print(f"{written / at:.4f}", flush=True)
+                share = 1.0 if written == at else min(written / at, 0.9999)  # 1.0000 is the end
+                print(f"{share:.4f}", flush=True)
 
 
 def write_part(stream: BinaryIO, part: Tensor) -> None:
@@ -127,7 +130,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     except OSError as error:
-        print(f"{source} can't be converted into {folder} ({error.strerror}): make room there.", file=sys.stderr)
+        why = error.strerror or error
+        print(f"{source} can't be converted into {folder} ({why}): make room there.", file=sys.stderr)
         return 2
     except MemoryError:
         print(f"There is not enough memory to convert {source}: close other programs.", file=sys.stderr)

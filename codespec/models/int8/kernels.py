@@ -145,10 +145,15 @@ FBGEMM = Kernel("FBGEMM", lambda levels: levels, _pack_fbgemm, _multiply_fbgemm)
 KERNELS = (ONEDNN, FBGEMM)
 
 
-@cache
 def choose_kernel() -> Choice:
-    """The fastest kernel here that is right: with the full range of weights, else with half of it. ModelError if there
-    is none.
+    """The fastest kernel here that is right, tried once in a process. ModelError if there is none."""
+    with _CHOOSING:
+        return _chosen()
+
+
+def try_kernels() -> Choice:
+    """The fastest kernel that is right: with the full range of weights, else with half of it. ModelError if there is
+    none.
     """
     slow: list[tuple[float, Choice]] = []
     right: list[Kernel] = []
@@ -164,6 +169,10 @@ def choose_kernel() -> Choice:
         return min(slow, key=lambda found: found[0])[1]
     faults = "; ".join(f"{kernel.name}: {find_fault(kernel, HALF)}" for kernel in KERNELS)
     raise ModelError(f"int8 is not available on this processor ({faults}): use dtype bfloat16 or float32.")
+
+
+_chosen = cache(try_kernels)
+_CHOOSING = Lock()  # models may be loaded by several threads, and a trial sets torch's threads while it is timed
 
 
 def find_fault(kernel: Kernel, most: int) -> str:

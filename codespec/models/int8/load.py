@@ -13,14 +13,20 @@ import torch
 from torch import Tensor
 
 from codespec.errors import ModelError
-from codespec.model_folders.weights import read_layout
+from codespec.model_folders.weights import read_header, read_layout
 from codespec.models.attention import Seam
 from codespec.models.int8.blueprint import Blueprint
 from codespec.models.int8.kernels import Choice
 from codespec.models.int8.network import Int8Network, Read
 from codespec.models.int8.recipe import EMBEDDING
 
+WEIGHTS = "model.safetensors"  # all of them are in one file
 _FORMATS = {"I8": np.int8, "F16": np.float16, "F32": np.float32}
+
+
+def weights_size(folder: Path) -> int:
+    """Bytes of memory that a converted folder's weights take: all but the embedding, which stays in its file."""
+    return sum(tensor.size for tensor in read_header(folder / WEIGHTS) if tensor.name != EMBEDDING)
 
 
 def load_network(folder: Path, plan: Blueprint, seam: Seam, choice: Choice) -> Int8Network:
@@ -41,7 +47,7 @@ def load_network(folder: Path, plan: Blueprint, seam: Seam, choice: Choice) -> I
 
 def reader(folder: Path) -> Read:
     """Reads a converted folder's tensors by name: copies, and the embedding as a view of the file."""
-    file = folder / "model.safetensors"
+    file = folder / WEIGHTS
     layout = {tensor.name: (offset, tensor) for offset, tensor in read_layout(file)}
 
     def read(name: str) -> Tensor:

@@ -23,7 +23,7 @@ from torch import Tensor
 from codespec.errors import ModelError
 from codespec.models.int8.linear import quantize_weight
 from codespec.models.int8.rotation import Rotation, unmix_columns
-from codespec.models.int8.source import FloatWeights, read_whole
+from codespec.models.int8.source import PIECE, FloatWeights, read_whole
 
 WORKERS = 2  # layers converted at once: most of the work is on one thread each
 _Input = TypeVar("_Input")
@@ -145,6 +145,10 @@ class _Turn:
     heads: Rotation
     most: int
 
+    def head_columns(self, rows: Tensor) -> Tensor:
+        """Rows [N, heads * size] of a matrix that reads the values of all heads, turned as they are."""
+        return self.heads.turn(rows.view(len(rows), -1, len(self.heads.signs))).view(rows.shape)
+
 
 def _layer_tensors(weights: FloatWeights, number: int, turn: _Turn) -> Iterator[tuple[str, Tensor]]:
     layer = _layer(number)
@@ -160,22 +164,22 @@ def _layer_tensors(weights: FloatWeights, number: int, turn: _Turn) -> Iterator[
 
 
 def _round(weights: FloatWeights, layer: str, source: str, turn: _Turn) -> Iterator[tuple[Tensor, Tensor]]:
-    """A turned matrix as int8 rows and their scales, in pieces."""
-    stream, heads = turn.stream, turn.heads
-    part, size = source.rpartition(".")[2], len(heads.signs)
-    if part in ("o_proj", "down_proj"):  # they write to the stream
-        matrix = read_whole(weights, f"{source}.weight")
-        if part == "o_proj":
-            matrix = heads.turn(matrix.view(len(matrix), -1, size)).view(matrix.shape)
-        else:
-            matrix = unmix_columns(matrix)
-        yield quantize_weight(stream.turn_outputs(matrix), turn.most)
+    """A turned matrix as int8 rows and their scales, in pieces. One that writes to the stream is held whole in float32
+    meanwhile, since each row of the result depends on every row.
+    """
+    stream, name, part = turn.stream, f"{source}.weight", source.rpartition(".")[2]
+    if part in ("o_proj", "down_proj"):
+        matrix = read_whole(weights, name, turn.head_columns if part == "o_proj" else unmix_columns)
+        for columns in matrix.split(max(1, PIECE // len(matrix)), dim=1):
+            columns.copy_(stream.turn_outputs(columns))
+        for rows in matrix.split(max(1, PIECE // matrix.shape[1])):
+            yield quantize_weight(rows, turn.most)
         return
     gains = read_whole(weights, f"{layer}.{_NORMS[part in _GATED]}.weight")
-    pieces: Iterable[Tensor] = weights.pieces(f"{source}.weight")
+    pieces: Iterable[Tensor] = weights.pieces(name)
     if part == "v_proj":
-        matrix = read_whole(weights, f"{source}.weight")
-        pieces = [torch.cat([heads.turn_outputs(head) for head in matrix.split(size)])]
+        heads = read_whole(weights, name).split(len(turn.heads.signs))
+        pieces = [torch.cat([turn.heads.turn_outputs(head) for head in heads])]
     for piece in pieces:
         yield quantize_weight(stream.turn(piece * gains), turn.most)
 

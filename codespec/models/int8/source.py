@@ -6,7 +6,7 @@ A weight is read on its own, a large one in pieces of rows, so that no float cop
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Protocol
@@ -36,10 +36,13 @@ class FloatWeights(Protocol):
         ...
 
 
-def read_whole(weights: FloatWeights, name: str) -> Tensor:
-    """One weight as float32."""
-    pieces = list(weights.pieces(name))
-    return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+def read_whole(weights: FloatWeights, name: str, change: Callable[[Tensor], Tensor] = lambda piece: piece) -> Tensor:
+    """One weight as float32, each piece of it changed; no more than a piece is held twice."""
+    whole, at = torch.empty(weights.shapes[name]), 0
+    for piece in weights.pieces(name):
+        whole[at : at + len(piece)] = change(piece)
+        at += len(piece)
+    return whole
 
 
 class GgufWeights:
@@ -60,7 +63,8 @@ class GgufWeights:
         """One weight as float32, some rows at a time."""
         for values in read_values(self._header, self._weights[name], self._data):
             yield torch.from_numpy(values)
-        self._data.madvise(mmap.MADV_DONTNEED)  # pages that were read would count as this process's memory
+        if hasattr(mmap, "MADV_DONTNEED"):  # not on Windows
+            self._data.madvise(mmap.MADV_DONTNEED)  # pages that were read would count as this process's memory
 
 
 class FolderWeights:

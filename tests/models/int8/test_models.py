@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from shutil import copytree
@@ -13,10 +15,11 @@ from tempfile import TemporaryDirectory, mkdtemp
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from codespec.errors import ModelError
 from codespec.model_folders.conversions import convert_to_int8
-from codespec.models import loader
+from codespec.models import loader, memory_plan
 from codespec.models.batch_invariance import find_variance
 from codespec.models.int8 import check
 from codespec.models.int8 import convert as converter
@@ -30,6 +33,7 @@ from codespec.models.loader import load_model
 from codespec.models.rows import Rows
 from codespec.types import CompletionRequest
 from tests.models.gguf.files import write_model
+from tests.models.test_model_check import attends_to_neighbours, caches_nothing, first_rows_for_last
 from tests.pairs import (
     CAP,
     Garbage,
@@ -51,13 +55,15 @@ FOLDERS = TemporaryDirectory(prefix="codespec-int8-")  # of a whole run
 QUANTIZED = ("gemma2", "gpt2", "starcoder2", "phi3", "mixtral")  # while they are loaded
 
 
-@cache
-def float_folder(architecture: str, seed: int = 0, **change: object) -> Path:
+def save_float(architecture: str, seed: int = 0, **change: object) -> Path:
     folder = Path(mkdtemp(dir=FOLDERS.name))
     network = network_for(architecture, toy_tokenizer("gpt2"), seed, **change)
     network.save_pretrained(folder)
     toy_backend("gpt2").save(str(folder / "tokenizer.json"))
     return folder
+
+
+float_folder = cache(save_float)
 
 
 @cache
@@ -120,6 +126,14 @@ def test_a_drafter_of_another_vocabulary_and_format() -> None:
     assert [one.token_ids for one in done] == [one.token_ids for one in plain] and total(done).drafted
 
 
+def test_a_gguf_file_is_converted_where_the_system_takes_no_advice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(mmap, "MADV_DONTNEED")
+    (tmp_path / "int8").mkdir()
+    convert(write_model(tmp_path / "m.gguf"), tmp_path / "int8", "0" * 64)
+
+
 @pytest.mark.parametrize("form", ["Q8_0", "Q4_1", "F16"])
 def test_from_a_gguf_file(form: str, tmp_path: Path) -> None:
     file, folder = write_model(tmp_path / "m.gguf", form=form), tmp_path / "int8"
@@ -153,9 +167,31 @@ def test_a_truncated_folder_is_refused_before_anything_is_said(tmp_path: Path) -
     assert not said
 
 
-def test_what_can_not_be_converted_is_one_sentence(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    from safetensors.torch import load_file, save_file
+def test_a_model_too_large_for_the_memory_is_refused_before_its_weights_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, small = tmp_path / "whole", tmp_path / "small"
+    for folder in (whole, small):
+        folder.mkdir()
+    convert(float_folder("llama"), whole, "0" * 64)
+    size = sum(part.nbytes for name, part in load_file(whole / "model.safetensors").items() if "embed" not in name)
+    words = (
+        r"^0\.0 GB of memory are free and 0\.0 GB are needed \(int8 weights of .*\): choose a smaller model, or close"
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(memory_plan, "available_memory", lambda: size - 1)
+        patch.setattr(loader, "load_network", lambda *_: pytest.fail("weights were read"))
+        patch.setattr(converter, "convert_tensors", lambda *_: pytest.fail("weights were read"))
+        with pytest.raises(ModelError, match=words):
+            load_model(str(whole), dtype="int8")
+        with pytest.raises(ModelError, match=words):
+            convert(float_folder("llama"), small, "0" * 64)
+    monkeypatch.setattr(memory_plan, "available_memory", lambda: size)
+    convert(float_folder("llama"), small, "0" * 64)
+    assert load_model(str(small), dtype="int8").spec.dtype == "int8"
 
+
+def test_what_can_not_be_converted_is_one_sentence(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     network = network_for("llama", toy_tokenizer("gpt2"), 9)
     network.save_pretrained(tmp_path)
     toy_backend("gpt2").save(str(tmp_path / "tokenizer.json"))
@@ -250,6 +286,15 @@ def test_int8_weights_are_never_read_as_floats() -> None:
     for dtype in ("float32", "bfloat16"):
         with pytest.raises(ModelError, match="holds int8 weights: set dtype int8"):
             load_model(folder, dtype=dtype)
+
+
+@pytest.mark.parametrize("fault", [first_rows_for_last, attends_to_neighbours, caches_nothing])
+def test_a_broken_seam_is_noticed(fault: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its tolerance allows for codes on the other side of a half, not for this."""
+    folder = int8_model("llama").spec.name
+    fault(monkeypatch)
+    with pytest.raises(ModelError, match="it differs from one sequence alone by"):
+        load_model(folder, dtype="int8")
 
 
 def test_a_block_that_computes_something_else_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

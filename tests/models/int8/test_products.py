@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import cache
 
 import pytest
 import torch
@@ -107,6 +110,27 @@ def test_a_norm_changes_only_the_factors() -> None:
     assert torch.equal(quantize(rows, choice.kernel).codes, quantize(4 * rows, choice.kernel).codes)
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("size", [33, 128, 896, 1536, 5120])
+def test_a_normed_row_does_not_depend_on_the_number_of_rows(size: int, threads: int) -> None:
+    before, kernel, floor = torch.get_num_threads(), choose_kernel().kernel, torch.tensor([1e-6 * size])
+    rows = draw(512, size) * draw(512, 1, seed=2).exp()
+    wider = torch.cat([rows, rows], dim=1)
+    try:
+        torch.set_num_threads(1)
+        whole = quantize_norm(rows, floor, kernel)
+        torch.set_num_threads(threads)
+        for count in COUNTS:
+            for start in {0, (512 - count) // 2, 512 - count}:
+                part = slice(start, start + count)
+                for some in (rows[part], rows[part].clone(), wider[part, :size]):  # of other alignments and strides
+                    found = quantize_norm(some, floor, kernel)
+                    assert torch.equal(found.codes, whole.codes[part]), count
+                    assert torch.equal(found.factor, whole.factor[part]), count
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_sums_that_may_not_fit_are_refused() -> None:
     with pytest.raises(AssertionError, match="32 bits"):
         Int8Linear(torch.zeros(1, MOST_DEPTH + 1, dtype=torch.int8), torch.ones(1), None, choose_kernel())
@@ -138,7 +162,7 @@ def test_saturating_pairs_are_found_and_get_half_the_range(monkeypatch: pytest.M
     assert find_fault(SATURATING, FULL) == "its sums saturate or are wrong" and not find_fault(SATURATING, HALF)
     monkeypatch.setattr(kernels, "KERNELS", (SATURATING,))
     monkeypatch.setattr(kernels, "SLOW", 1e9)
-    choice = choose_kernel.__wrapped__()
+    choice = kernels.try_kernels()
     assert choice == Choice(SATURATING, HALF) and not choice.notes, "a user can't change it"
     assert choice.label.startswith("pairs, weights within ±63 (7 of 8 bits: ")
     assert Choice(SATURATING, FULL).label == "pairs, weights within ±127 (all 8 bits)"
@@ -155,12 +179,26 @@ def test_wrong_and_missing_kernels_are_refused(monkeypatch: pytest.MonkeyPatch) 
     wrong = replace(SATURATING, name="wrong", multiply=lambda codes, packed: saturating(codes, packed) + 1)
     monkeypatch.setattr(kernels, "KERNELS", (wrong, replace(SATURATING, name="absent", pack=gone)))
     with pytest.raises(ModelError, match=r"wrong: its sums.*absent: not usable \(no such kernel\).*use dtype bfloat16"):
-        choose_kernel.__wrapped__()
+        kernels.try_kernels()
+
+
+def test_kernels_are_tried_once_whoever_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried, chosen = list[int](), choose_kernel()
+
+    def try_slowly() -> Choice:
+        tried.append(torch.get_num_threads())
+        time.sleep(0.2)
+        return chosen
+
+    monkeypatch.setattr(kernels, "_chosen", cache(try_slowly))
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(lambda _: choose_kernel(), range(3)))
+    assert found == [chosen] * 3 and len(tried) == 1
 
 
 def test_a_slow_kernel_is_the_last_resort(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "KERNELS", (SATURATING,))
     monkeypatch.setattr(kernels, "SLOW", 0.0)
-    choice = choose_kernel.__wrapped__()
+    choice = kernels.try_kernels()
     (note,) = choice.notes
     assert choice.slow and "more than 0 times as long as float32 ones" in note
