@@ -34,7 +34,7 @@ from codespec.engine.engine import Engine
 from codespec.engine.load import build_engine
 from codespec.errors import ConfigError
 from codespec.model_folders.find import find_folder
-from codespec.models.loader import model_facts
+from codespec.models.loader import model_facts, weights_folder
 from codespec.models.processor import processor
 from codespec.progress import ProgressBar
 from codespec.text.fim import FimMissing, find_template
@@ -175,14 +175,16 @@ def _contestants(bench: QualityBench) -> dict[str, EngineConfig]:
     formats = [config.dtype, *bench.formats]
     if len(set(formats)) < len(formats):
         raise ConfigError(f"--formats names a number format twice ({config.dtype} is the target's own): leave it out.")
-    for name in names:
-        find_folder(name)
     short = labels(names)
-    if not bench.formats:
-        return {label: engine_settings(config, name) for name, label in zip(names, short, strict=True)}
-    own = {f"{short[0]} {dtype}": engine_settings(replace(config, dtype=dtype), names[0]) for dtype in formats}
-    others = zip(names[1:], short[1:], strict=True)
-    return own | {f"{label} {config.dtype}": engine_settings(config, name) for name, label in others}
+    if bench.formats:
+        found = {f"{short[0]} {dtype}": engine_settings(replace(config, dtype=dtype), names[0]) for dtype in formats}
+        others = zip(names[1:], short[1:], strict=True)
+        found |= {f"{label} {config.dtype}": engine_settings(config, name) for name, label in others}
+    else:
+        found = {label: engine_settings(config, name) for name, label in zip(names, short, strict=True)}
+    for one in found.values():  # a missing one is reported before minutes of work
+        weights_folder(one.target, one.dtype, enlarged=one.target_shape != "own")
+    return found
 
 
 def _sites(bench: QualityBench, held_out: HeldOut) -> list[GapSite]:
