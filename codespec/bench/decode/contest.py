@@ -105,8 +105,7 @@ class Contestant(Protocol):
     plain      whether it decodes without drafts
     batched    whether it takes several prompts at once; if not, it takes part only where one runs at a time
     keyed      whether a sampled text is the same whatever was drafted, so that it can be compared
-    reference  the family whose plain contestant's texts it is compared with, in the same number format if both are of
-               one family, else in a float format; "" for none
+    reference  the family whose plain contestant's texts it is compared with: its own, or codespec for a plain one
     """
 
     name: str
