@@ -22,6 +22,7 @@ from codespec.model_folders.machine import machine_memory
 from codespec.model_folders.weights import read_weights
 from codespec.models.divergence import WINDOW, measure
 from codespec.models.int8.blueprint import Blueprint, is_converted
+from codespec.models.int8.kernels import choose_kernel
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import DTYPES, load_model
 from codespec.models.processor import processor
@@ -65,6 +66,7 @@ def run_divergence_bench(bench: DivergenceBench) -> dict[str, Any]:
         "parameters": reference.spec.parameters,
         "reference": reference.spec.dtype,
         "candidate": candidate.spec.dtype,
+        "most": choose_kernel().most if candidate.spec.dtype == "int8" else None,
         "mode": bench.config.mode,
         "texts": "named files" if bench.files else STDLIB,
         "files": len(texts),
@@ -76,6 +78,7 @@ def run_divergence_bench(bench: DivergenceBench) -> dict[str, Any]:
 def report(found: Mapping[str, Any]) -> list[str]:
     """The report as lines."""
     size = f"{found['parameters'] / 1e6:.1f} M"
+    weights = f", weights within ±{found['most']}" if found["most"] else ""
     rows = [
         ("KL divergence", f"{found['kl']:.5f} nats"),
         ("same first choice", f"{found['same_first']:.2%}"),
@@ -84,7 +87,7 @@ def report(found: Mapping[str, Any]) -> list[str]:
     ]
     return [
         found["processor"],
-        f"{found['target']} ({size}), {found['candidate']} against {found['reference']}, {found['mode']} mode",
+        f"{found['target']} ({size}), {found['candidate']} against {found['reference']}, {found['mode']} mode{weights}",
         f"{found['tokens']:,} tokens of {found['windows']} windows, {found['texts']}",
         "",
         *(f"{name:<20}{value:>14}" for name, value in rows),

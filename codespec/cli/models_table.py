@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from codespec.catalogue.disk import written
-from codespec.catalogue.entries import BYTES, Entry, Index, read_advice, read_catalogue
+from codespec.catalogue.entries import BYTES, Entry, Index, Rounding, read_advice, read_catalogue
 from codespec.catalogue.pull import partly
 from codespec.catalogue.store import models_home, pulled
 from codespec.catalogue.wheel import provenance
@@ -54,6 +54,8 @@ def render(found: Mapping[str, Any]) -> list[str]:
     for row in found["models"]:
         if row.get("packaging"):
             lines.append(f"{row['name']} on the package index: {row['packaging']}")
+    for row in found["models"]:
+        lines += [f"{row['name']}: {Rounding(**figures)}" for figures in row.get("int8", ())]
     return [*lines, "", "get one: codespec models pull NAME"]
 
 
@@ -80,6 +82,7 @@ def _entry_row(entry: Entry, state: str, memory: int | None) -> dict[str, Any]:
         "packaging": _packaging(entry),
         "card": entry.card,
         "gated": entry.gated,
+        "int8": [asdict(figures) for figures in entry.int8],
     }
 
 

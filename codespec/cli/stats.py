@@ -83,6 +83,8 @@ def _daemon_lines(address: Address, found: Found) -> list[str]:
     model = found.daemon.get("model") or "no model yet"
     head = f"daemon {address.url}: codespec {found.version}, {found.state}, {model}; since it began:"
     notes = [f"note: {note}" for note in found.daemon.get("notes", [])]
+    if kernel := found.daemon.get("kernel"):
+        notes.insert(0, f"kernel: {kernel}")
     return [head, *notes, "", *stats_table.render(found.stats), "", f"learned, from {learned_folder()}:", ""]
 
 

@@ -17,6 +17,7 @@ from codespec.engine.commit import commit, completion_of, conclude
 from codespec.engine.metrics import Metrics, RoundRecord
 from codespec.engine.scheduler import Scheduler
 from codespec.models.call_shape import FAST
+from codespec.models.int8.kernels import choose_kernel
 from codespec.models.language_model import LanguageModel
 from codespec.models.slots import CacheUse
 from codespec.proposers.base import NOTHING, Proposer
@@ -81,6 +82,11 @@ class Engine:
     def mode(self) -> Mode:
         """The mode in effect, which may be another than the configured one; `notes` say why."""
         return "exact" if self.target.exact else "fast"
+
+    @property
+    def kernel(self) -> str:
+        """Which kernel multiplies the target's int8 weights, and their range; "" in other formats."""
+        return choose_kernel().label if self.target.spec.dtype == "int8" else ""
 
     def judge_by(self, rule: AcceptanceRule) -> None:
         """Judges by another rule from the next step on, for measurements."""

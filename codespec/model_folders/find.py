@@ -26,6 +26,7 @@ from codespec.model_folders.conversions import (
     kept_gguf,
     merge_adapter,
 )  # fmt: skip
+from codespec.model_folders.weights import read_header, weight_files
 from codespec.text.control_tokens import read_json
 
 ANY = "any"  # number format: whoever reads only the configuration and the tokenizer
@@ -35,8 +36,8 @@ _HUB_ID = re.compile(r"[^./~\\:][^/\\:]*/[^/\\]+")
 
 
 def check_models(config: EngineConfig) -> None:
-    """Raises ModelError for a model of a configuration that is not on this machine, for a folder that holds none, or
-    for an adapter that can't be one.
+    """Raises ModelError for a model of a configuration that is not on this machine, for a folder that holds none or
+    whose files are cut off, or for an adapter that can't be one: before torch is imported, which takes seconds.
 
     Hub ids are not looked up, and nothing is converted.
     """
@@ -45,8 +46,21 @@ def check_models(config: EngineConfig) -> None:
         place = find_local(name) if name != "none" else None
         if place and is_adapter(place):
             check_adapter(place)
-        elif place and place.is_dir() and not (place / "config.json").is_file():
-            raise ModelError(f"{place} has no config.json: give a folder in the Hugging Face layout.")
+        elif place and place.is_dir():
+            check_folder(place)
+
+
+def check_folder(folder: Path) -> None:
+    """Raises ModelError for a folder without configuration or weights, and for files that are cut off."""
+    if not (folder / "config.json").is_file():
+        raise ModelError(f"{folder} has no config.json: give a folder in the Hugging Face layout.")
+    weights = weight_files(folder)
+    if not weights:
+        raise ModelError(f"{folder} has no *.safetensors weights: convert the model (pickled weights are not read).")
+    for file in weights:
+        read_header(file)
+    for name in ("config.json", "tokenizer.json"):
+        read_json(folder / name)
 
 
 def find_folder(name: str, dtype: str = ANY) -> Path:

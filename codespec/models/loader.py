@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from codespec.errors import ModelError
-from codespec.model_folders.find import find_folder
+from codespec.model_folders.find import check_folder, find_folder
 from codespec.models.attention import Seam
 from codespec.models.cuda.slot_attention import require_triton
 from codespec.models.int8.blueprint import Blueprint, is_converted
@@ -53,7 +53,8 @@ def load_model(
     if dtype == "int8" and (where.type != "cpu" or tp_group is not None):
         raise ModelError("int8 is for one process on a CPU: use dtype bfloat16.")
     folder = weights_folder(name, dtype, enlarged=shape is not None)
-    config = _read_config(folder)
+    check_folder(folder)
+    config = read_json(folder / "config.json")
     if is_converted(config):
         if dtype != "int8":
             raise ModelError(f"{folder} holds int8 weights: set dtype int8, or give the model that it was made from.")
@@ -71,12 +72,6 @@ def weights_folder(name: str, dtype: str, *, enlarged: bool = False) -> Path:
 def load_drafter(name: str, device: str, dtype: str) -> LanguageModel:
     """`load_model` in fast mode: another model verifies a drafter's tokens, so they need not be batch-invariant."""
     return load_model(name, device=device, dtype=dtype, exact=False)
-
-
-def _read_config(folder: Path) -> Any:
-    if not (folder / "config.json").is_file():
-        raise ModelError(f"{folder} has no config.json: give a folder in the Hugging Face layout.")
-    return read_json(folder / "config.json")
 
 
 def _load_int8(folder: Path, config: Any, name: str, exact: bool) -> LanguageModel:

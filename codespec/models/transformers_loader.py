@@ -19,7 +19,7 @@ from transformers.utils import logging as transformers_logging
 
 from codespec.errors import ModelError
 from codespec.model_folders.model_config import architecture
-from codespec.model_folders.weights import read_header, read_weights
+from codespec.model_folders.weights import read_weights, weight_files
 from codespec.models.attention import NAME, Seam, register
 from codespec.models.call_shape import FAST, UNTRIED
 from codespec.models.cuda import invariant_linear
@@ -56,7 +56,7 @@ def load_float_model(
     Raises ModelError as `loader.load_model` does.
     """
     dtype = torch.float32 if form == "int8" else getattr(torch, form)
-    _check_folder(folder)
+    _check_files(folder)
     register()
     config = read_config(folder)
     free = free_memory(device)
@@ -169,14 +169,9 @@ def _parameters(folder: Path, config: Any) -> int:
     return read_weights(folder, tied=config.get_text_config().tie_word_embeddings).parameters
 
 
-def _check_folder(folder: Path) -> None:
-    if not (folder / "config.json").is_file():
-        raise ModelError(f"{folder} has no config.json: give a folder in the Hugging Face layout.")
-    weights = sorted(folder.glob("*.safetensors"))
-    if not weights:
-        raise ModelError(f"{folder} has no *.safetensors weights: convert the model (pickled weights are not read).")
-    for file in weights:
-        read_header(file)  # first: it opens regular files only
+def _check_files(folder: Path) -> None:
+    """Raises ModelError for a file that the library which reads it can't open."""
+    for file in weight_files(folder):
         try:
             with safe_open(file, framework="pt"):
                 pass

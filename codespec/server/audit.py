@@ -148,6 +148,7 @@ class Audit:
             "dtype": str(target.dtype).removeprefix("torch."),
             "threads": torch.get_num_threads(),
             "processor": processor().label,
+            "kernel": self.engine.kernel,
             "notes": list(self.engine.notes),
         }
 

@@ -49,10 +49,10 @@ async def stats(request: web.Request) -> web.StreamResponse:
     daemon = request.app[DAEMON]
     loaded = daemon.engine_thread.loaded
     about = {"version": __version__, "state": daemon.state, "model": loaded.name if loaded else None}
-    engine: dict[str, Any] = {"mode": None, "notes": []}
+    engine: dict[str, Any] = {"mode": None, "kernel": "", "notes": []}
     if loaded:
         prompts = {"context": loaded.context, "prompt_budget": loaded.engine.prompt_budget}
-        engine = {"mode": loaded.engine.mode, "notes": loaded.engine.notes, **prompts}
+        engine = {"mode": loaded.engine.mode, "kernel": loaded.engine.kernel, "notes": loaded.engine.notes, **prompts}
         engine["identity"] = dict(loaded.identity)
     families = [_as_json(family) for family in DaemonCollector(daemon).collect()]
     return reply({"daemon": {**about, **engine}, "families": families}, headers={"Cache-Control": "no-store"})

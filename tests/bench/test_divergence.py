@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from codespec.bench import divergence
 from codespec.bench.divergence import cut_windows, read_texts, weight_bytes
+from codespec.catalogue.entries import Rounding
 from codespec.config import STARTER
 from codespec.models.divergence import WINDOW
+from codespec.models.int8.kernels import choose_kernel
 from codespec.text.tokenizer import TextTokenizer
 from tests.cli.conftest import Command, Models, command, models, plain_environment
 
@@ -30,7 +33,21 @@ def test_a_format_against_itself_and_a_shorter_one(models: Models, command: Comm
     assert done.code == 0, done.err
     found = json.loads(out.read_text(encoding="utf-8"))
     assert 0 < found["kl"] < 0.01 and (found["reference"], found["candidate"]) == ("float32", "bfloat16")
-    assert "loss in bfloat16" in done.out
+    assert "loss in bfloat16" in done.out and found["most"] is None
+
+
+def test_int8_says_how_far_its_weights_go(
+    models: Models, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The names are those of the catalogue's figures."""
+    monkeypatch.setattr("codespec.model_folders.find.convert_to_int8", lambda _: None)  # it is rounded once loaded
+    out = tmp_path / "divergence.json"
+    words = ["--target", models.target, "--drafter", "none", "--tokens", "300", "--threads", "1", "--json", out]
+    done = command("bench", "divergence", "--dtype", "int8", *words)
+    found, most = json.loads(out.read_text(encoding="utf-8")), choose_kernel().most
+    assert done.code == 0 and f"int8 against float32, exact mode, weights within ±{most}\n" in done.out
+    figures = Rounding(**{field.name: found[field.name] for field in fields(Rounding)})
+    assert figures.most == most and 0 < figures.kl < 1
 
 
 def test_windows_are_spread_and_never_join_texts() -> None:

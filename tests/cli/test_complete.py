@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from codespec.engine.engine import Engine
+from codespec.models.int8.kernels import HALF, Choice, choose_kernel
 from codespec.types import CompletionRequest, Event
 from tests.cli.conftest import SOURCE, Command, Models, varies, write_model
 
@@ -225,6 +226,18 @@ def test_what_the_engine_noticed_is_said(
     done = command("complete", place, *models.flags, "--max-tokens", "2")
     assert done.code == 0
     assert done.err.startswith("codespec: exact mode does not hold here (it varies)") and done.err.count("\n") == 1
+
+
+def test_weights_that_lose_a_bit_are_not_said(
+    place: str, models: Models, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user can't change it: doctor and the daemon's figures say it."""
+    monkeypatch.setattr("codespec.model_folders.find.convert_to_int8", lambda _: None)  # it is rounded once loaded
+    monkeypatch.setattr(
+        "codespec.models.transformers_loader.choose_kernel", lambda: Choice(choose_kernel().kernel, HALF)
+    )
+    done = command("complete", place, *models.flags, "--dtype", "int8", "--drafter", "none", "--max-tokens", "2")
+    assert (done.code, done.err) == (0, "") and done.out.strip()
 
 
 def test_settings_from_a_file_reach_the_engine(

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 from codespec.catalogue import pull as pulling
 from codespec.catalogue.disk import written
-from codespec.catalogue.entries import read_catalogue
+from codespec.catalogue.entries import Rounding, read_catalogue
 from codespec.catalogue.source import Source
 from codespec.catalogue.store import Pulled, folder_of
 from codespec.cli import models_table
@@ -121,6 +122,18 @@ def test_whose_packaging_it_is(command: Command) -> None:
     said = "qwen2.5-coder-1.5b-instruct on the package index: packed by third parties; the file is Qwen's own, by its "
     assert said + "SHA-256" in lines
     assert "smollm2-135m on the package index: packed by third parties; the file's SHA-256 is pinned here" in lines
+
+
+def test_what_int8_costs_where_it_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {name: replace(entry, int8=()) for name, entry in read_catalogue().items()}
+    monkeypatch.setattr(models_table, "read_catalogue", lambda: known)
+    assert not [line for line in models_table.render(models_table.overview()) if "float32" in line]
+    figures = Rounding(127, 0.0019, 0.981, 20_100, "2026-11-26")
+    known[SMALLER] = replace(known[SMALLER], int8=(figures,))
+    found = json.loads(json.dumps(models_table.overview()))
+    rows = {row["name"]: row for row in found["models"]}
+    assert rows[SMALLER]["int8"] == [asdict(figures)] and rows[LARGER]["int8"] == []
+    assert f"{SMALLER}: {figures}" in models_table.render(found)
 
 
 @pytest.mark.parametrize(

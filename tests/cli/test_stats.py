@@ -102,6 +102,7 @@ def test_the_table_is_the_daemons(toy: Served, command: Command, monkeypatch: py
         "state": "ready",
         "model": "toy",
         "mode": "exact",
+        "kernel": "",
         "notes": [],
         "context": 512,
         "prompt_budget": 512,
@@ -120,6 +121,16 @@ def test_the_table_is_the_daemons(toy: Served, command: Command, monkeypatch: py
     drafts = found.by("spec_decode_num_drafts_total", *places)
     assert {tuple(row[:3]): int(row[3].replace(",", "")) for row in rows} == drafts
     assert render(told) == table[2 : 2 + len(render(told))]
+
+
+def test_which_kernel_multiplies(command: Command) -> None:
+    engine = FakeEngine()
+    with serving(engine) as served:
+        url = f"http://127.0.0.1:{served.port}"
+        assert "kernel: " not in command("stats", "--url", url).out
+        engine.kernel = "FBGEMM, weights within ±63"
+        assert command("stats", "--url", url).out.splitlines()[1] == "kernel: FBGEMM, weights within ±63"
+        assert served.ask("GET", "/health").json["kernel"] == engine.kernel
 
 
 def test_what_the_table_says_of_sums() -> None:

@@ -1,10 +1,12 @@
 """Speculation on and off over many prompts: what the large runs compare, in this process or in one of their own.
 
-`python -m tests.full.on_off DTYPE` prints one row as JSON. Knows prompts and engines; asserts nothing.
+`python -m tests.full.on_off DTYPE [MODEL TOKENS TEMPERATURE]` prints one row as JSON. Knows prompts and engines;
+asserts nothing.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import sys
@@ -14,6 +16,7 @@ from typing import Any
 
 from codespec.bench.sites import read_prompts, stdlib_sites
 from codespec.engine.engine import Engine
+from codespec.models.int8.linear import integer_kernels
 from codespec.types import Completion, CompletionRequest, Stats
 
 TOKENS = 64
@@ -32,11 +35,14 @@ def read_requests(tokens: int = TOKENS) -> list[CompletionRequest]:
     ]
 
 
-def load_drafting(dtype: str) -> Engine:
+def load_drafting(dtype: str, model: str = "") -> Engine:
     """An engine that drafts: the cost rule would find that this drafter hardly pays, and a run without drafts proves
-    nothing.
+    nothing. The whole prompt is read, whatever that takes.
     """
-    return Engine.load(dtype=dtype, warmup=0, max_batch=BATCH, policy="confidence", draft_tokens=8)
+    named = {"model": model} if model else {}
+    return Engine.load(
+        dtype=dtype, warmup=0, max_batch=BATCH, policy="confidence", draft_tokens=8, first_answer_ms=0, **named
+    )
 
 
 def complete(engine: Engine, requests: list[CompletionRequest], batch: int, **change: Any) -> list[Completion]:
@@ -71,17 +77,19 @@ def compare(engine: Engine, requests: list[CompletionRequest], temperature: floa
         "on_equals_off_batch_1": equal(alone, off),
         "on_equals_off_batch_8": equal(together, off),
         "stats_batch_1": stats.as_dict(),
+        "texts": [hashlib.sha256(repr(done.token_ids).encode()).hexdigest()[:8] for done in off],
     }
     return row, stats
 
 
-def main(dtype: str) -> None:
-    """Greedy, with half the tokens: as much as a slow instruction set has time for."""
-    engine = load_drafting(dtype)
-    calls = engine.target.calls.label
-    row, stats = compare(engine, read_requests(TOKENS // 2), 0.0)
+def main(dtype: str, model: str = "", tokens: str = str(TOKENS // 2), temperature: str = "0") -> None:
+    """By default greedy, with half the tokens: as much as a slow instruction set has time for."""
+    engine = load_drafting(dtype, model)
+    calls, kernels = engine.target.calls.label, integer_kernels(engine.target.network)
+    row, stats = compare(engine, read_requests(int(tokens)), float(temperature))
     row["stats_batch_1"] = {"committed": stats.committed, "drafted": stats.drafted, "accepted": stats.accepted}
-    print(json.dumps({**row, "calls": calls, "exact": engine.target.exact, "notes": engine.notes}))
+    facts = {"calls": calls, "integer_kernels": kernels, "exact": engine.target.exact, "notes": engine.notes}
+    print(json.dumps({**row, **facts}))
 
 
 if __name__ == "__main__":

@@ -65,6 +65,7 @@ class FakeEngine:
         self.repeated: list[CompletionRequest] = []
         self.drafted = 0
         self.mode = "exact"
+        self.kernel = ""
         self.prompt_budget = 1 << 20
         self.most = 0  # that ran at once
         self.steps = 0

@@ -269,12 +269,13 @@ def _measure(bench: QualityBench, config: EngineConfig, label: str, sites: Seque
         return [cut(site, text) if infilling else text for site, text in zip(chosen, texts, strict=True)]
 
     plain, defined = _fill(sites, write, judge)
+    kernel = [f"multiplied by {engine.kernel}"] if engine.kernel else []
     facts = model_facts(engine.target) | {
         "name": label,
         "dtype": engine.target.spec.dtype,
         "context": engine.context,
         "sides": _sides(bench, engine.target.tokenizer),
-        "notes": list(dict.fromkeys([*engine.notes, *notes])),
+        "notes": list(dict.fromkeys([*kernel, *engine.notes, *notes])),
     }
     return facts, plain, defined
 

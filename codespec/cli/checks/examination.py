@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from codespec.cli.checks import arithmetic, daemon, machine, models, probe
+from codespec.cli.checks import arithmetic, daemon, int8, machine, models, probe
 from codespec.cli.checks.finding import Finding, from_error, well
 from codespec.cli.daemon_call import Address, Found, address_of
 from codespec.cli.options import choose_config
@@ -40,6 +40,11 @@ class Known:
     def served(self) -> bool:
         """Whether a daemon is ready."""
         return self.found is not None and self.found.who == "daemon" and self.found.state == "ready"
+
+    @property
+    def kernel(self) -> str:
+        """Which kernel a daemon that is ready multiplies int8 weights with; "" if it reports none."""
+        return str(self.found.daemon.get("kernel") or "") if self.found is not None and self.served else ""
 
 
 def examine(options: argparse.Namespace) -> Iterator[Finding]:
@@ -129,6 +134,7 @@ def _machine(config: EngineConfig, known: Known) -> Iterator[Finding]:
     yield from machine.check_processor(config)
     if known.packages:
         yield from machine.check_device(config)
+        yield from int8.check_int8(config, known.kernel)
     if known.served:
         yield well("memory", "the daemon has what it needs")
     elif known.target is not None and known.whole:

@@ -58,7 +58,10 @@ class Blueprint:
             plan = cls(**values | {name: tuple(listed or ()) for name, listed in lists.items()})
             sound = plan._is_sound()
         if not sound:
-            raise ModelError("config.json does not describe its int8 weights: remove the folder, and convert it again.")
+            raise ModelError(
+                "config.json does not describe its int8 weights: remove its folder; the next start converts the model "
+                "again."
+            )
         return plan
 
     def write(self, config: dict[str, Any]) -> None:

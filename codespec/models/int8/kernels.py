@@ -64,11 +64,17 @@ class Choice:
     slow: bool = False
 
     @property
+    def label(self) -> str:
+        """The kernel, the range of its weights, and why it is no larger."""
+        why = "this processor's fast products add two at a time in 16 bits, which larger weights overflow"
+        bits = "all 8 bits" if self.most == FULL else f"7 of 8 bits: {why}"
+        return f"{self.kernel.name}, weights within ±{self.most} ({bits})"
+
+    @property
     def notes(self) -> tuple[str, ...]:
-        """Notes for the user: that weights lose a bit here, that products are slow."""
-        half = "this processor adds products of bytes in 16 bits: int8 weights use 7 of their 8 bits"
-        slow = "int8 products were slower than float32 ones when they were tried: compare dtype bfloat16"
-        return (half,) * (self.most != FULL) + (slow,) * self.slow
+        """A note for the user that products are slow, who may choose another format; not what only `label` says."""
+        took = f"took more than {SLOW:.0f} times as long as float32 ones when they were tried"
+        return (f"int8 products {took}: compare dtype bfloat16",) * self.slow
 
 
 def _encode_unsigned(levels: Tensor) -> Tensor:

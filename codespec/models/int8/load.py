@@ -34,7 +34,8 @@ def load_network(folder: Path, plan: Blueprint, seam: Seam, choice: Choice) -> I
     except (AssertionError, RuntimeError, ValueError) as error:
         why = (str(error).splitlines() or [type(error).__name__])[0]
         raise ModelError(
-            f"The int8 weights in {folder} don't fit each other ({why}): convert the model again."
+            f"The int8 weights in {folder} don't fit each other ({why}): remove the folder; the next start converts "
+            "the model again."
         ) from error
 
 
@@ -47,7 +48,10 @@ def reader(folder: Path) -> Read:
         offset, tensor = layout[name]
         form = _FORMATS.get(tensor.dtype)
         if form is None:
-            raise ModelError(f"{file} stores {name} in a form that no conversion writes: convert the model again.")
+            raise ModelError(
+                f"{file} stores {name} in a form that no conversion writes: remove the folder; the next start converts "
+                "the model again."
+            )
         if name == EMBEDDING:
             return torch.from_numpy(np.memmap(file, form, mode="c", offset=offset, shape=tensor.shape))
         values = np.fromfile(file, form, count=tensor.count, offset=offset)

@@ -255,7 +255,8 @@ async def health(request: web.Request) -> web.StreamResponse:
     models: dict[str, Any] = {"model": loaded.model, "target": loaded.name, "drafter": loaded.drafter, "offer": better}
     models["names"] = loaded.names
     keeps = {"outcomes": daemon.memory.takes(await request.app[SCOPES].of(request))}
-    engine = {"mode": loaded.engine.mode, "notes": loaded.engine.notes, "warning": daemon.warning}
+    engine = {"mode": loaded.engine.mode, "kernel": loaded.engine.kernel, "notes": loaded.engine.notes}
+    engine["warning"] = daemon.warning
     return reply({"status": "ok", "version": __version__, "open": daemon.num_open, **models, **engine, **keeps})
 
 

@@ -22,6 +22,7 @@ from codespec.models.int8 import check
 from codespec.models.int8 import convert as converter
 from codespec.models.int8.blueprint import KEY, is_converted
 from codespec.models.int8.convert import convert, main
+from codespec.models.int8.kernels import choose_kernel
 from codespec.models.int8.network import Int8Network
 from codespec.models.int8.recipe import Sizes
 from codespec.models.language_model import LanguageModel
@@ -86,6 +87,7 @@ def test_near_the_float_model(architecture: str) -> None:
     divergence = (wanted.exp() * (wanted - got)).sum(-1).mean()
     assert divergence < 0.05 and (got.argmax(-1) == wanted.argmax(-1)).float().mean() > 0.8
     assert rounded.spec.parameters == plain.spec.parameters
+    assert rounded.spec.notes == choose_kernel().notes
 
 
 @pytest.mark.parametrize("architecture", CONVERTED)
@@ -111,7 +113,9 @@ def test_on_equals_off(architecture: str) -> None:
 def test_a_drafter_of_another_vocabulary_and_format() -> None:
     target, drafter = int8_model("qwen2"), int8_model("llama", seed=1)
     requests = [CompletionRequest(prefix=prefix, max_tokens=16, temperature=0.7) for prefix in prompts(4)]
-    plain = build(target).complete([*requests])
+    engine = build(target)
+    assert engine.kernel == choose_kernel().label
+    plain = engine.complete([*requests])
     done = build(target, drafter=drafter, draft_tokens=CAP).complete(requests)
     assert [one.token_ids for one in done] == [one.token_ids for one in plain] and total(done).drafted
 

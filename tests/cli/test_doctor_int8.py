@@ -1,0 +1,145 @@
+"""`codespec doctor` on int8: which kernel multiplies, how far the weights go, and what rounding costs the target."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from codespec.catalogue.entries import Entry, Rounding, find_entry
+from codespec.cli.checks import int8
+from codespec.cli.checks.finding import Finding
+from codespec.cli.main import main
+from codespec.config import EngineConfig
+from codespec.errors import ModelError
+from codespec.models.int8 import kernels
+from codespec.models.int8.kernels import FBGEMM, FULL, HALF, Choice
+from tests.cli.doctors import Look, fixture_look  # noqa: F401
+from tests.server import fakes
+from tests.server.daemons import serving
+
+NAME = "qwen2.5-coder-0.5b-instruct"
+CONFIG = EngineConfig(target=NAME, dtype="int8")
+WIDE = Rounding(FULL, 0.00187, 0.9812, 20_100, "2026-11-26")
+NARROW = Rounding(HALF, 0.0043, 0.967, 20_100, "2026-11-27")
+MEASURED = "int8 differs from float32 by 0.0019 nat; the first choice is the same in 98.1 % (weights within ±127, "
+MEASURED += "20,100 tokens, 2026-11-26)"
+
+Choose = Callable[..., None]
+
+
+@pytest.fixture
+def choose(monkeypatch: pytest.MonkeyPatch) -> Choose:
+    """Has this processor choose FBGEMM and this range."""
+
+    def instead(most: int = FULL, slow: bool = False) -> None:
+        monkeypatch.setattr(kernels, "choose_kernel", lambda: Choice(FBGEMM, most, slow))
+
+    instead()
+    return instead
+
+
+def measured(monkeypatch: pytest.MonkeyPatch, *figures: Rounding) -> None:
+    """Has the catalogue hold these figures for the model."""
+
+    def find(name: str) -> Entry | None:
+        entry = find_entry(name)
+        return replace(entry, int8=figures) if entry else None
+
+    monkeypatch.setattr(int8, "find_entry", find)
+
+
+def found(config: EngineConfig = CONFIG, told: str = "") -> dict[str, Finding]:
+    return {finding.name: finding for finding in int8.check_int8(config, told)}
+
+
+def test_which_kernel_and_which_range(choose: Choose) -> None:
+    assert found()["kernel"] == Finding("kernel", "ok", "int8 products by FBGEMM, weights within ±127 (all 8 bits)")
+    choose(HALF)
+    why = "this processor's fast products add two at a time in 16 bits, which larger weights overflow"
+    assert found()["kernel"].said == f"int8 products by FBGEMM, weights within ±63 (7 of 8 bits: {why})"
+
+
+def test_a_slow_kernel_is_a_warning(choose: Choose, monkeypatch: pytest.MonkeyPatch) -> None:
+    choose(slow=True)
+    finding = found()["kernel"]
+    assert finding.state == "warning" and "more than 10 times as long as a float32 product" in finding.said
+    for known, other in ((True, "bfloat16"), (False, "float32")):
+        monkeypatch.setattr(int8, "computes_bfloat16", lambda known=known: known)
+        assert found()["kernel"].mend.endswith(f'set dtype = "{other}"')
+
+
+def test_a_processor_without_one_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> Choice:
+        raise ModelError("int8 is not available on this processor (a: b; c: d): use dtype bfloat16 or float32.")
+
+    monkeypatch.setattr(kernels, "choose_kernel", fail)
+    (finding,) = found().values()
+    assert (finding.name, finding.state, finding.mend) == ("kernel", "failed", "use dtype bfloat16 or float32")
+
+
+@pytest.mark.parametrize(
+    ("config", "names"),
+    [
+        (CONFIG, ["kernel", "rounding"]),
+        (replace(CONFIG, dtype="bfloat16"), []),
+        (replace(CONFIG, dtype="bfloat16", drafter_dtype="int8"), ["kernel"]),
+        (replace(CONFIG, dtype="bfloat16", drafter_dtype="int8", drafter="none"), []),
+        (replace(CONFIG, device="cuda"), []),
+        (replace(CONFIG, device="auto"), ["kernel", "rounding"]),
+    ],
+    ids=["target", "none", "drafter", "no drafter", "on a GPU", "no GPU"],
+)
+def test_only_where_int8_is_computed(
+    config: EngineConfig, names: list[str], choose: Choose, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(int8, "has_gpu", lambda: False)
+    assert list(found(config)) == names
+
+
+def test_what_was_measured_with_this_range(choose: Choose, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured(monkeypatch, NARROW, WIDE)
+    assert found()["rounding"] == Finding("rounding", "ok", MEASURED)
+    choose(HALF)
+    assert "by 0.0043 nat; the first choice is the same in 96.7 % (weights within ±63, " in found()["rounding"].said
+
+
+def test_what_was_measured_with_the_other_range(choose: Choose, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured(monkeypatch, WIDE)
+    choose(HALF)
+    command = f"codespec bench divergence --dtype int8 --target {NAME}"
+    said = f"{MEASURED}; with ±63, as here, it was not compared: `{command}` does so"
+    assert found()["rounding"] == Finding("rounding", "ok", said)
+
+
+@pytest.mark.parametrize("target", ["./my model", "owner/name", NAME])
+def test_what_was_not_measured_can_be(
+    target: str, choose: Choose, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured(monkeypatch)
+    finding = found(replace(CONFIG, target=target))["rounding"]
+    said, command, rest = finding.said.split("`")
+    assert said == "int8 was not compared with float32 for this model: " and (finding.state, rest) == ("ok", " does so")
+    words = shlex.split(command)
+    assert words[0] == "codespec" and words[-1] == target
+    with pytest.raises(SystemExit) as end:
+        main([*words[1:], "--help"])
+    assert end.value.code == 0 and "divergence" in capsys.readouterr().out
+
+
+def test_a_daemons_kernel_is_the_one_in_use(choose: Choose) -> None:
+    assert found(told="oneDNN, weights within ±127 (all 8 bits)")["kernel"].said.startswith("int8 products by oneDNN, ")
+
+
+def test_doctor_says_it(look: Look, models: object, choose: Choose) -> None:
+    assert "kernel" not in look() and "rounding" not in look()
+    told = look("--dtype", "int8")
+    assert told["kernel"] == "ok: int8 products by FBGEMM, weights within ±127 (all 8 bits)"
+    assert "was not compared with float32 for this model: `codespec bench divergence" in told["rounding"]
+    engine = fakes.FakeEngine()
+    engine.kernel = "oneDNN, so and so"
+    with serving(engine) as served:
+        told = look("--dtype", "int8", "--url", f"http://127.0.0.1:{served.port}")
+        assert told["kernel"] == "ok: int8 products by oneDNN, so and so"
