@@ -21,11 +21,13 @@ from codespec.model_folders.find import find_folder
 from codespec.model_folders.machine import machine_memory
 from codespec.model_folders.weights import read_weights
 from codespec.models.divergence import WINDOW, measure
+from codespec.models.int8.blueprint import Blueprint, is_converted
 from codespec.models.int8.kernels import choose_kernel
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import DTYPES, load_model
 from codespec.models.processor import processor
 from codespec.models.reference import read_config
+from codespec.text.control_tokens import read_json
 from codespec.text.tokenizer import TextTokenizer
 
 STDLIB = "held-out parts of the standard library"
@@ -123,6 +125,16 @@ def cut_windows(tokenizer: TextTokenizer, texts: Sequence[str], tokens: int) -> 
     return [windows[number] for number in spread_numbers(len(windows), max(1, round(tokens / mean)))]
 
 
+def weight_bytes(name: str, dtype: str) -> int:
+    """The memory of a model's weights in a number format, while it is loaded."""
+    folder = find_folder(name, dtype)
+    config = read_json(folder / "config.json")
+    if is_converted(config):
+        return Blueprint.read(config).parameters  # a byte each
+    tied = read_config(folder).get_text_config().tie_word_embeddings
+    return read_weights(folder, tied=tied).parameters * DTYPES[dtype].itemsize
+
+
 def _read(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
@@ -140,10 +152,7 @@ def _demand_memory(bench: DivergenceBench) -> None:
     memory = machine_memory()
     if memory is None or bench.config.device not in ("cpu", "auto"):
         return
-    folder = find_folder(bench.config.target)
-    tied = read_config(folder).get_text_config().tie_word_embeddings
-    count = read_weights(folder, tied=tied).parameters
-    needed = count * (DTYPES[bench.against].itemsize + DTYPES[bench.dtype].itemsize)
+    needed = sum(weight_bytes(bench.config.target, dtype) for dtype in (bench.against, bench.dtype))
     if needed > MEMORY_SHARE * memory:
         raise ConfigError(
             f"{bench.against} and {bench.dtype} together need {needed / 2**30:.1f} GiB, this machine has "

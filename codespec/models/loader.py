@@ -53,7 +53,7 @@ def load_model(
     where = find_device(device)
     if dtype == "int8" and (where.type != "cpu" or tp_group is not None):
         raise ModelError("int8 is for one process on a CPU: use dtype bfloat16.")
-    folder = find_folder(name, dtype if shape is None else "float32")
+    folder = weights_folder(name, dtype, enlarged=shape is not None)
     check_folder(folder)
     config = read_json(folder / "config.json")
     if is_converted(config):
@@ -63,6 +63,11 @@ def load_model(
     from codespec.models.transformers_loader import load_float_model
 
     return load_float_model(folder, name, where, dtype, exact, shape, tp_group)
+
+
+def weights_folder(name: str, dtype: str, *, enlarged: bool = False) -> Path:
+    """The folder whose weights `load_model` reads: an enlarged model is made of float weights in every format."""
+    return find_folder(name, "float32" if enlarged else dtype)
 
 
 def load_drafter(name: str, device: str, dtype: str) -> LanguageModel:
@@ -118,7 +123,7 @@ def find_device(device: str) -> torch.device:
 
 def model_facts(model: LanguageModel) -> dict[str, Any]:
     """A model's name, sizes, and the SHA-256 of its weights and tokenizer, for a report."""
-    folder = find_folder(model.spec.name, model.spec.dtype)
+    folder = weights_folder(model.spec.name, model.spec.dtype, enlarged=bool(model.spec.simulated))
     digest = hashlib.sha256()
     for file in [*sorted(folder.glob("*.safetensors")), *sorted(folder.glob("tokenizer.*"))]:
         with file.open("rb") as stream:  # weights may be larger than the memory that is left

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from codespec.bench import divergence
-from codespec.bench.divergence import cut_windows, read_texts
+from codespec.bench.divergence import cut_windows, read_texts, weight_bytes
 from codespec.catalogue.entries import Rounding
 from codespec.config import STARTER
 from codespec.models.divergence import WINDOW
@@ -82,3 +82,14 @@ def test_models_that_do_not_fit_are_refused(models: Models, command: Command, mo
     monkeypatch.setattr(divergence, "machine_memory", lambda: 1 << 10)
     words = ["--target", models.target, "--drafter", "none", "--dtype", "bfloat16"]
     command("bench", "divergence", *words).check_mistake("float32 and bfloat16 together need")
+
+
+def test_int8_takes_a_byte_a_weight(models: Models, command: Command, tmp_path: Path) -> None:
+    out = tmp_path / "divergence.json"
+    words = ["--target", models.target, "--drafter", "none", "--tokens", "600", "--threads", "1", "--json", out]
+    done = command("bench", "divergence", "--dtype", "int8", *words)
+    assert done.code == 0, done.err
+    found = json.loads(out.read_text(encoding="utf-8"))
+    assert 0 < found["kl"] < 0.1 and (found["reference"], found["candidate"]) == ("float32", "int8")
+    sizes = [weight_bytes(str(models.target), dtype) for dtype in ("float32", "bfloat16", "int8")]
+    assert sizes == [found["parameters"] * width for width in (4, 2, 1)]

@@ -21,7 +21,7 @@ from codespec.model_folders.choice import resolve
 from codespec.models import linear, shapes
 from codespec.models.language_model import LanguageModel
 from codespec.models.linear_layers import weight_and_bias
-from codespec.models.loader import load_model
+from codespec.models.loader import load_model, model_facts
 from codespec.models.rows import Rows
 from codespec.models.shapes import SHAPES, Shape, Sizes
 from codespec.models.transformers_loader import wrap
@@ -290,6 +290,17 @@ def test_the_setting_reaches_the_engine(tmp_path: Any, monkeypatch: pytest.Monke
     engine = load.build_engine(config)
     assert engine.target.spec.simulated == "toy" and engine.target.choosable == tokenizer_rows
     assert sum("toy" in note for note in engine.notes) == 1
+
+
+def test_facts_are_of_the_weights_that_were_enlarged(tmp_path: Any) -> None:
+    """An enlarged model is made of float weights, in int8 too."""
+    folder = str(save(tmp_path / "model"))
+    toy = replace(TOY, vocabulary=toy_tokenizer(KIND).vocab_size + 13)
+    plain = model_facts(load_model(folder))
+    for dtype in ("float32", "int8"):
+        large = model_facts(load_model(folder, dtype=dtype, shape=toy))
+        assert large["sha256"] == plain["sha256"] and large["parameters"] > plain["parameters"]
+    assert model_facts(load_model(folder, dtype="int8"))["sha256"] != plain["sha256"]
 
 
 def test_the_starter_pair_fits_every_shape() -> None:

@@ -13,7 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from codespec.bench.decode.tasks import Workload
 
-DTYPES = ("float32", "bfloat16")
+FLOAT_DTYPES = ("float32", "bfloat16")
 GPU_DTYPES = ("bfloat16",)  # float32 reads twice the bytes, float16 as many: neither can be faster
 
 Model = TypeVar("Model")
@@ -105,7 +105,7 @@ class Contestant(Protocol):
     plain      whether it decodes without drafts
     batched    whether it takes several prompts at once; if not, it takes part only where one runs at a time
     keyed      whether a sampled text is the same whatever was drafted, so that it can be compared
-    reference  the family whose plain contestant's texts it is compared with; "" for none
+    reference  the family whose plain contestant's texts it is compared with: its own, or codespec for a plain one
     """
 
     name: str
@@ -168,8 +168,8 @@ class ModelCache(Generic[Model]):
 
 
 def formats(device: str) -> tuple[str, ...]:
-    """The number formats that may be the fastest on a device."""
-    return DTYPES if device == "cpu" else GPU_DTYPES
+    """The float formats that may be the fastest on a device."""
+    return FLOAT_DTYPES if device == "cpu" else GPU_DTYPES
 
 
 def thread_counts(device: str = "cpu") -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from codespec.bench.decode.contest import DTYPES, Answer, Contestant, Family, PeerError, StepRounds, Variant
+from codespec.bench.decode.contest import FLOAT_DTYPES, Answer, Contestant, Family, PeerError, StepRounds, Variant
 from codespec.bench.decode.peers.codespec_engine import FAMILY, OFF, OwnModels
 from codespec.bench.decode.tasks import Task, Workload
 from codespec.bench.steps import Prices, Step
@@ -50,6 +50,14 @@ class Lineup:
         """The variant of a contestant at a concurrency."""
         found = self.fastest[name]
         return found.get("one" if concurrency == 1 else "many") or found["one"]
+
+    @property
+    def float_dtype(self) -> str:
+        """The float format that another program's own formats are compared with: the first that a contestant runs in,
+        since codespec's texts in that one are needed anyway.
+        """
+        used = [self.variant(contestant.name, 1).dtype for contestant in self.contestants]
+        return next((dtype for dtype in used if dtype in FLOAT_DTYPES), FLOAT_DTYPES[0])
 
     def plain(self, family: str) -> Contestant | None:
         """A family's contestant without drafts, if it can run."""
@@ -132,11 +140,12 @@ class References:
         self._written: dict[tuple[str, str, float, int, int], tuple[int, ...]] = {}
 
     def equal(self, contestant: Contestant, variant: Variant, work: Workload, answer: Answer) -> int | None:
-        """How many texts are, id by id, those of plain decoding, in the same number format where it has that; None
-        where there is nothing to compare.
+        """How many texts are, id by id, those of plain decoding in the same number format; None where there is nothing
+        to compare.
 
-        Another program's plain contestant is compared with codespec off. Two programs that round differently may write
-        different texts, but a wrong weight or prompt would show.
+        Another program's plain contestant is compared with codespec off, in a float format if its own is no float: an
+        int8 or Q4_K_M of its own is rounded in another way than codespec's int8. Two programs that round differently
+        may write different texts, but a wrong weight or prompt would show.
         """
         plain = self._lineup.plain(contestant.reference)
         if plain is None or (work.temperature > 0.0 and not contestant.keyed):
@@ -144,14 +153,17 @@ class References:
         if contestant is self._lineup.plain(contestant.family) and len(work.tasks) == 1:
             self._written.setdefault(self._key(contestant, variant, work.tasks[0], work), answer.ids[0])
         pairs = zip(work.tasks, answer.ids, strict=True)
-        return sum(self._alone(plain, variant, task, work) == ids for task, ids in pairs)
+        settings = replace(self._lineup.variant(plain.name, 1), dtype=self._dtype(contestant, variant, plain))
+        return sum(self._alone(plain, settings, task, work) == ids for task, ids in pairs)
 
     def text(self, ids: Sequence[int]) -> bytes:
         """The text of target ids."""
         return b"".join(self._token_bytes[token] for token in ids)
 
     def nats(self, work: Workload, answer: Answer) -> float:
-        """The mean log-probability that the target gives sampled texts at their temperature, in nats a token."""
+        """The mean log-probability that the target (in its fastest format) gives sampled texts at their temperature, in
+        nats a token.
+        """
         target = self._models.pair(self._lineup.variant(OFF, 1)).target
         total = 0.0
         for task, ids in zip(work.tasks, answer.ids, strict=True):
@@ -165,10 +177,12 @@ class References:
     def _key(self, plain: Contestant, variant: Variant, task: Task, work: Workload) -> tuple[str, str, float, int, int]:
         return plain.family, variant.dtype, work.temperature, work.tokens, task.number
 
-    def _alone(self, plain: Contestant, variant: Variant, task: Task, work: Workload) -> tuple[int, ...]:
-        settings = self._lineup.variant(plain.name, 1)
-        if variant.dtype in DTYPES:
-            settings = replace(settings, dtype=variant.dtype)
+    def _dtype(self, contestant: Contestant, variant: Variant, plain: Contestant) -> str:
+        """The number format in which plain decoding writes what a contestant's texts are compared with."""
+        same = contestant.family == plain.family or variant.dtype in FLOAT_DTYPES
+        return variant.dtype if same else self._lineup.float_dtype
+
+    def _alone(self, plain: Contestant, settings: Variant, task: Task, work: Workload) -> tuple[int, ...]:
         key = self._key(plain, settings, task, work)
         if key not in self._written:
             self._written[key] = plain.answer(replace(work, tasks=(task,)), settings).ids[0]

@@ -21,6 +21,8 @@ WHO = (
     "bootstrap interval",
     "several at once: codespec is timed while its batch is full, others from a batch's first token to its last text's "
     "end; who takes one prompt only is left out",
+    "equal are texts that plain decoding writes in the same number format; other programs' formats are compared with "
+    "codespec in a float format",
 )
 FAR = 0.5  # nats a token below plain sampling's: these are not the target's texts any more
 

@@ -1,4 +1,4 @@
-"""`codespec bench decode`: codespec and its peers decode the same prompts with the same weights in one run.
+"""`codespec bench decode`: codespec and its peers decode the same prompts with the same model in one run.
 
 It calibrates all contestants, then repeats every cell (how tokens are chosen × how many prompts at once) with the
 contestants in turn. Each pass is written to the file at once, and a later run of the same command continues there.
@@ -20,7 +20,7 @@ import torch
 import transformers
 
 from codespec import __version__
-from codespec.bench.decode.contest import Family, Variant, formats, thread_counts
+from codespec.bench.decode.contest import Family, Variant, thread_counts
 from codespec.bench.decode.passes import MANY, Lineup, References, calibrate, run_pass
 from codespec.bench.decode.peers.codespec_engine import OFF, OwnFamily, OwnModels, table_name
 from codespec.bench.decode.peers.hugging_face import TransformersFamily, TransformersModels
@@ -44,7 +44,7 @@ from codespec.config import EngineConfig
 from codespec.engine.admission import Admission
 from codespec.model_folders.conversions import source_quantization
 from codespec.model_folders.find import find_folder
-from codespec.models.loader import find_device
+from codespec.models.loader import find_device, weights_folder
 from codespec.models.processor import processor
 from codespec.progress import ProgressBar
 from codespec.text.control_tokens import read_json
@@ -55,11 +55,14 @@ LIMIT, TOKENS, REPEATS = 24, 128, 3
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeBench:
     """The settings: `limit` prompts a cell, `tokens` a text at most. No pass begins that would end after so many
-    `minutes`. `llama_cpp` is the folder of a llama-server instead of the package's; `openvino` are folders that were
-    converted for OpenVINO.
+    `minutes`. `dtype` and `drafter_dtype` are codespec's number formats; "" stands for the fastest, whatever the
+    configuration says. `llama_cpp` is the folder of a llama-server instead of the package's; `openvino` are folders
+    that were converted for OpenVINO.
     """
 
     config: EngineConfig
+    dtype: str = ""
+    drafter_dtype: str = ""
     held_out: Path | None = None
     prompts: Path | None = None
     file: Path | None = None
@@ -86,8 +89,9 @@ def run_decode_bench(bench: DecodeBench) -> dict[str, Any]:
     bench = replace(bench, config=replace(bench.config, device=device, drafter_device=drafter))
     results = Results(bench.file, "decode")
     sites, note = find_sites(bench.held_out, bench.prompts)
-    section = results.section(bench.config.target_shape, _configuration(bench, sites))
-    contest = Contest(bench, results, section, sites)
+    models = OwnModels(bench.config, max(MANY, *bench.concurrency), bench.dtype, bench.drafter_dtype)
+    section = results.section(bench.config.target_shape, _configuration(bench, models, sites))
+    contest = Contest(bench, models, results, section, sites)
     try:
         contest.prepare()
         contest.run()
@@ -104,10 +108,11 @@ def run_decode_bench(bench: DecodeBench) -> dict[str, Any]:
 class Contest:
     """One section of the results in the making."""
 
-    def __init__(self, bench: DecodeBench, results: Results, section: dict[str, Any], sites: Sequence[Site]) -> None:
-        self.bench, self.results, self.section = bench, results, section
+    def __init__(
+        self, bench: DecodeBench, models: OwnModels, results: Results, section: dict[str, Any], sites: Sequence[Site]
+    ) -> None:
+        self.bench, self.models, self.results, self.section = bench, models, results, section
         self.deadline = Deadline(bench.minutes)
-        self.models = OwnModels(bench.config, max(MANY, *bench.concurrency))
         pair = self.models.pair(self._first_variant())
         self.token_bytes = pair.target.token_bytes
         count = max(bench.limit, *(cell.size for cell in bench.cells))
@@ -195,9 +200,8 @@ class Contest:
     def _first_variant(self) -> Variant:
         """The fastest variant of plain decoding, or the first format before that is known."""
         known = self.section.get("contestants", {}).get(OFF, {}).get("fastest")
-        plain = Variant(**known["one"]) if known else Variant(formats(self.bench.config.device)[0])
-        drafters = formats(self.models.drafter_device) if self.models.has_drafter else ("",)
-        return replace(plain, drafter_dtype=drafters[0])
+        plain = Variant(**known["one"]) if known else Variant(self.models.formats[0])
+        return replace(plain, drafter_dtype=self.models.drafter_formats[0] if self.models.has_drafter else "")
 
     def _missing(self) -> list[tuple[Cell, int, list[Workload]]]:
         """The passes still to run: every cell once, then every cell again, so that a short time covers all cells."""
@@ -226,12 +230,12 @@ def _facts(config: EngineConfig, pair: Pair) -> dict[str, Any]:
     return facts
 
 
-def _configuration(bench: DecodeBench, sites: Sequence[Site]) -> dict[str, Any]:
+def _configuration(bench: DecodeBench, models: OwnModels, sites: Sequence[Site]) -> dict[str, Any]:
     """What must be the same for figures to be comparable; a later run may add repeats and cells."""
     config = bench.config
-    models = {"target": config.target, "drafter": config.drafter}
     return {
-        "weights": {role: _weights(name) for role, name in models.items()},
+        "weights": _weights(models),
+        "formats": {"target": list(models.formats), "drafter": list(models.drafter_formats)},
         "policy": config.policy,
         "caps": config.caps,
         "draft_tokens": config.draft_tokens,
@@ -252,12 +256,20 @@ def _configuration(bench: DecodeBench, sites: Sequence[Site]) -> dict[str, Any]:
     }
 
 
-def _weights(name: str) -> str:
-    """A model's folder name and a digest of its weights."""
-    if name == "none":
-        return name
+def _weights(models: OwnModels) -> dict[str, str]:
+    """The models' names, each with a digest of its weights in the first format that is tried."""
+    config = models.config
+    shaped = config.target_shape != "own"
+    found = {"target": _digest(config.target, weights_folder(config.target, models.formats[0], enlarged=shaped))}
+    if not models.has_drafter:
+        return found | {"drafter": config.drafter}
+    return found | {"drafter": _digest(config.drafter, weights_folder(config.drafter, models.drafter_formats[0]))}
+
+
+def _digest(name: str, folder: Path) -> str:
+    """The last part of a model's name, and a digest of a folder's weights."""
     found = hashlib.blake2b(digest_size=8)
-    for file in sorted(find_folder(name).glob("*.safetensors")):
+    for file in sorted(folder.glob("*.safetensors")):
         with file.open("rb") as opened:
             found.update(hashlib.file_digest(opened, "blake2b").digest())
     return f"{name.rstrip('/').rpartition('/')[2]} {found.hexdigest()}"

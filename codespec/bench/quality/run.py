@@ -4,13 +4,15 @@ problem's tests. Every target fills the same gaps, greedily and in plain decodin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path, PurePath
 from typing import Any, Literal
 
 from codespec import __version__
+from codespec.bench.llama_client import LlamaClient, LlamaServerError
 from codespec.bench.quality.definitions import add_definitions
 from codespec.bench.quality.execution import Ended, Executor, TaskTest, demand_limits, read_tests
 from codespec.bench.quality.infilling_rules import (
@@ -21,7 +23,6 @@ from codespec.bench.quality.infilling_rules import (
     prompt_ids,
     stops,
 )
-from codespec.bench.quality.llama_server import LlamaServer
 from codespec.bench.quality.sites import PROJECT_KINDS, SEED, TASK_KINDS, GapSite, choose_sites, sample_sites
 from codespec.bench.quality.summary import Outcome, count_rows, differences
 from codespec.bench.results import commit_name
@@ -34,7 +35,7 @@ from codespec.engine.engine import Engine
 from codespec.engine.load import build_engine
 from codespec.errors import ConfigError
 from codespec.model_folders.find import find_folder
-from codespec.models.loader import model_facts
+from codespec.models.loader import model_facts, weights_folder
 from codespec.models.processor import processor
 from codespec.progress import ProgressBar
 from codespec.text.fim import FimMissing, find_template
@@ -175,14 +176,16 @@ def _contestants(bench: QualityBench) -> dict[str, EngineConfig]:
     formats = [config.dtype, *bench.formats]
     if len(set(formats)) < len(formats):
         raise ConfigError(f"--formats names a number format twice ({config.dtype} is the target's own): leave it out.")
-    for name in names:
-        find_folder(name)
     short = labels(names)
-    if not bench.formats:
-        return {label: engine_settings(config, name) for name, label in zip(names, short, strict=True)}
-    own = {f"{short[0]} {dtype}": engine_settings(replace(config, dtype=dtype), names[0]) for dtype in formats}
-    others = zip(names[1:], short[1:], strict=True)
-    return own | {f"{label} {config.dtype}": engine_settings(config, name) for name, label in others}
+    if bench.formats:
+        found = {f"{short[0]} {dtype}": engine_settings(replace(config, dtype=dtype), names[0]) for dtype in formats}
+        others = zip(names[1:], short[1:], strict=True)
+        found |= {f"{label} {config.dtype}": engine_settings(config, name) for name, label in others}
+    else:
+        found = {label: engine_settings(config, name) for name, label in zip(names, short, strict=True)}
+    for one in found.values():  # a missing one is reported before minutes of work
+        weights_folder(one.target, one.dtype, enlarged=one.target_shape != "own")
+    return found
 
 
 def _sites(bench: QualityBench, held_out: HeldOut) -> list[GapSite]:
@@ -195,45 +198,57 @@ def _sites(bench: QualityBench, held_out: HeldOut) -> list[GapSite]:
     return add_definitions(sites, held_out) if bench.definitions else sites
 
 
-def _server(bench: QualityBench) -> LlamaServer | None:
+def _server(bench: QualityBench) -> LlamaClient | None:
     if not bench.llama_server:
         return None
     if bench.shape != "infilling":
         raise ConfigError("llama-server can't be asked as an editor asks: use --shape infilling with --llama-server.")
-    server = LlamaServer(bench.llama_server)
-    server.facts()  # before minutes are spent on the other contestants
-    return server
+    with _server_errors(bench.llama_server):
+        server = LlamaClient(bench.llama_server)
+        server.facts()  # before minutes are spent on the other contestants
+        return server
+
+
+@contextmanager
+def _server_errors(url: str) -> Iterator[None]:
+    """Turns a failure of a server into one sentence about it."""
+    try:
+        yield
+    except LlamaServerError as error:
+        raise ConfigError(f"{url} can't be used ({error}): check --llama-server and the log of that server.") from error
 
 
 def _measure_server(
-    bench: QualityBench, server: LlamaServer, sites: Sequence[GapSite], judge: Judge, context: int
+    bench: QualityBench, server: LlamaClient, sites: Sequence[GapSite], judge: Judge, context: int
 ) -> Measured:
     """Has a llama-server fill all gaps, from the prompt ids that the target has in an engine of this context."""
-    known, folder = server.facts(), find_folder(bench.config.target)
-    tokenizer = TextTokenizer.from_folder(folder)
+    tokenizer = TextTokenizer.from_folder(find_folder(bench.config.target))
 
     def write(chosen: Sequence[GapSite]) -> list[str]:
         bar = ProgressBar("llama.cpp", len(chosen))
         texts = []
         for site in chosen:
             ids = prompt_ids(tokenizer, site, bench.left_only, context)
-            texts.append(cut(site, server.complete(ids, most_tokens(site), stops(site))))
+            texts.append(cut(site, server.complete(ids, most_tokens(site), stops=stops(site)).text))
             bar.advance(1)
         return texts
 
+    with _server_errors(bench.llama_server):
+        known = server.facts()
+        outcomes = _fill(sites, write, judge)
     own = PurePath(bench.config.target).name
-    differs = own.endswith(".gguf") and own != known["model"]
+    differs = own.endswith(".gguf") and own != known.model
     facts = {
         "name": "llama.cpp",
-        "parameters": known["parameters"],
-        "dtype": known["model"],
+        "parameters": known.parameters,
+        "dtype": known.model,
         "sha256": "",
         "sides": _sides(bench, tokenizer),
         "context": context,
-        "build": known["build"],
-        "notes": [f"the server runs {known['model']}, not {own}"] if differs else [],
+        "build": known.build,
+        "notes": [f"the server runs {known.model}, not {own}"] if differs else [],
     }
-    return facts, *_fill(sites, write, judge)
+    return facts, *outcomes
 
 
 def _sides(bench: QualityBench, tokenizer: TextTokenizer) -> str:

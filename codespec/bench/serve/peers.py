@@ -17,7 +17,7 @@ from typing import Any
 
 from codespec.bench.decode.contest import Variant
 from codespec.bench.decode.peers.llama_cpp import LlamaContestant, LlamaFamily
-from codespec.bench.llama_server import Completion, LlamaServerError
+from codespec.bench.llama_client import Completion, LlamaServerError
 from codespec.bench.sites import Site
 from codespec.bench.statistics import percentiles, ratio_interval
 from codespec.config import EngineConfig

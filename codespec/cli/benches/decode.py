@@ -19,6 +19,7 @@ def add(benches: Any) -> None:
         "how fast: codespec and its peers on the same prompts and weights, in turn; a later run continues the file",
         run,
     )
+    parser.epilog = "Everybody runs in the fastest number format; --dtype and --drafter-dtype set codespec's alone."
     add_site_flags(parser, "prompts, one JSON object a line; with --held-out half of each")
     parser.add_argument(
         "--limit", type=count, default=24, metavar="N", help="prompts a cell (24; twice as many as run at once)"
@@ -44,8 +45,8 @@ def add(benches: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Runs `codespec bench decode`."""
-    if options.dtype or options.drafter_dtype or options.threads is not None or options.mode:
-        raise ConfigError("bench decode finds everybody's fastest dtype and threads: leave out --dtype and --threads.")
+    if options.threads is not None or options.mode:
+        raise ConfigError("bench decode finds the fastest threads, in exact mode: leave out --threads and --mode.")
     require_torch()
     from codespec.bench.decode.report import charts, report
     from codespec.bench.decode.run import DecodeBench, run_decode_bench
@@ -54,6 +55,8 @@ def run(options: argparse.Namespace) -> int:
 
     bench = DecodeBench(
         config=engine_config(options),
+        dtype=options.dtype or "",
+        drafter_dtype=options.drafter_dtype or "",
         held_out=options.held_out,
         prompts=options.prompts,
         file=options.json,

@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 
-from codespec.bench import llama_server
+from codespec.bench import llama_client, llama_server
 from codespec.bench.decode.contest import PeerError, Variant
 from codespec.bench.decode.peers import llama_cpp
 from codespec.bench.decode.peers.llama_cpp import DRAFT, NGRAM, PLAIN, LlamaFamily, Original, find_original
 from codespec.bench.decode.tasks import Task, Workload
-from codespec.bench.llama_server import PACKAGE, LlamaServer, LlamaServerError, find_program
+from codespec.bench.llama_client import LlamaServerError
+from codespec.bench.llama_server import PACKAGE, LlamaServer, find_program
 from codespec.bench.sites import PROMPTS, Site
 from codespec.catalogue.conversion_cache import SOURCE
 from codespec.catalogue.store import Pulled, folder_of
@@ -203,7 +204,7 @@ def test_a_port_that_is_taken_is_not_used(folder: Path, monkeypatch: pytest.Monk
     with socket.create_server(("127.0.0.1", 0)) as taken:
         ports = iter([taken.getsockname()[1], llama_server.free_port()])
         monkeypatch.setattr(llama_server, "free_port", lambda: next(ports))
-        monkeypatch.setattr(llama_server, "HEALTH_SECONDS", 0.2)
+        monkeypatch.setattr(llama_client, "HEALTH_SECONDS", 0.2)
         with LlamaServer(find_program(folder), folder / "a.gguf", threads=1, slots=1, room=8) as server:
             assert server.port != taken.getsockname()[1]
             assert server.complete([1], 2, ()).ids == [2, 3]

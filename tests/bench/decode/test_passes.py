@@ -130,6 +130,45 @@ def test_a_wrong_text_is_counted_and_the_others_take_turns() -> None:
     assert [(r["written"], r["ended"]) for r in found["plain"]] == [(8, 0), (8, 1), (7, 1), (6, 1)]
 
 
+INT8, Q4 = Variant("int8"), Variant("q4_k_m")
+
+
+def compared(*settings: tuple[str, str, str, Variant]) -> dict[str, list[str]]:
+    """In which formats the plain contestants were asked to write one text; `settings` are each contestant's name,
+    family, reference and variant.
+    """
+    made = []
+    for name, family, reference, _ in settings:
+        made.append(Fake(name, dict.fromkeys((FAST, SLOW, INT8, Q4), 1.0)))
+        made[-1].family, made[-1].reference, made[-1].plain = family, reference, name.startswith("plain")
+    variants = {name: {"one": variant} for name, _, _, variant in settings}
+    lineup = Lineup([Fakes(*made)], fastest=variants)
+    references = References(lineup, None, [])  # type: ignore[arg-type]
+    work = Workload(tuple(tasks(1)), 4)
+    for contestant in made:
+        variant = lineup.variant(contestant.name, 1)
+        assert references.equal(contestant, variant, work, contestant.answer(work, variant)) == 1
+    return {one.name: [variant.dtype for variant, _ in one.asked] for one in made if one.plain}
+
+
+def test_texts_are_compared_in_their_own_format() -> None:
+    """int8 with int8 without drafts; a float program with codespec in that format, which is loaded for it alone."""
+    ours = [("plain own", "own", "own", INT8), ("own on", "own", "own", INT8)]
+    floats = [("plain floats", "floats", "own", SLOW), ("floats draft", "floats", "floats", SLOW)]
+    assert compared(*ours, *floats) == {"plain own": ["int8", "bfloat16"], "plain floats": ["bfloat16"]}
+
+
+def test_another_programs_format_is_compared_with_a_float_one() -> None:
+    """Its int8 is another rounding than ours."""
+    ours = ("plain own", "own", "own", INT8)
+    theirs = [("plain theirs", "theirs", "own", INT8), ("theirs draft", "theirs", "theirs", INT8)]
+    assert compared(ours, *theirs) == {"plain own": ["int8", "float32"], "plain theirs": ["int8"]}
+    quantized = ("plain llama", "llama", "own", Q4)
+    assert compared(ours, quantized)["plain own"] == ["int8", "float32"]
+    assert compared(ours, ("plain floats", "floats", "own", SLOW), quantized)["plain own"] == ["int8", "bfloat16"]
+    assert compared(("plain own", "own", "own", SLOW), quantized)["plain own"] == ["bfloat16"]
+
+
 def test_those_who_take_one_at_a_time_are_left_out_of_larger_cells() -> None:
     alone, plain = Fake("alone", {FAST: 1.0}, batched=False), Fake("plain", {FAST: 1.0})
     lineup = lineup_of(plain, alone)

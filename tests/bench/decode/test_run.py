@@ -40,7 +40,7 @@ def words(models: Models, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> li
     monkeypatch.setattr("codespec.bench.decode.passes.CALIBRATION_TOKENS", 3)
     monkeypatch.setattr("codespec.bench.decode.peers.codespec_engine.FIRST_TABLE_SECONDS", 0.05)
     monkeypatch.setattr("codespec.bench.decode.peers.codespec_engine.PASS_TABLE_SECONDS", 0.0)
-    monkeypatch.setattr("codespec.bench.decode.contest.DTYPES", ("float32",))
+    monkeypatch.setattr("codespec.bench.decode.contest.FLOAT_DTYPES", ("float32",))
     for module in ("codespec_engine", "hugging_face"):
         monkeypatch.setattr(f"codespec.bench.decode.peers.{module}.thread_counts", lambda device: (1,))
     monkeypatch.setattr("codespec.bench.decode.peers.hugging_face.ASSISTANT_TOKENS", (4,))
@@ -153,13 +153,35 @@ def test_a_wrong_text_of_ours_is_an_error(
     assert said.endswith("report it with the output of `codespec doctor`.") and "greedy, 1 at once, own: " in said
 
 
+def test_int8_is_compared_with_itself_and_others_with_floats(
+    words: list[str | Path], command: Command, tmp_path: Path
+) -> None:
+    out = tmp_path / "decode.json"
+    quick = ("--limit", "1", "--tokens", "6", "--concurrency", "1,2", "--repeats", "1", "--sampling", "greedy")
+    done = command(*words, *quick, "--dtype", "int8", "--json", out)
+    assert done.code == 0, done.err
+    section = read(out)
+    assert section["configuration"]["formats"] == {"target": ["int8"], "drafter": ["float32", "int8"]}
+    for name, facts in section["contestants"].items():
+        formats = {variant["dtype"] for variant in facts.get("fastest", {}).values()}
+        assert formats <= {"int8" if name.startswith("codespec") else "float32"}
+    for cell in section["summary"]["cells"].values():
+        for name, row in cell["kinds"]["all"]["rows"].items():
+            assert row["equal"] == row["compared"] > 0, name
+    assert "one: int8, 1 thread(s)" in done.out
+    assert any("int8, drafter" in name for name in section["costs"])
+    again = command(*words, *quick, "--json", out)
+    again.check_mistake("measured with another formats")
+
+
 @pytest.mark.parametrize(
     ("more", "sentence"),
     [
         (["--held-out", "none.gz"], "There is no corpus at none.gz"),
         (["--prompts", "none.jsonl"], "The prompts file none.jsonl can't be read"),
-        (["--dtype", "bfloat16"], "leave out --dtype"),
-        (["--threads", "2"], "leave out --dtype and --threads"),
+        (["--threads", "2"], "leave out --threads and --mode"),
+        (["--mode", "fast"], "leave out --threads and --mode"),
+        (["--dtype", "int3"], "invalid choice"),
         (["--repeats", "0"], "must be a whole number of 1 or more"),
         (["--concurrency", "1,x"], "'x' must be a whole number of 1 or more"),
         (["--device", "cuda"], "--device cpu"),

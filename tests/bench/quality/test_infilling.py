@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,7 +17,6 @@ from codespec.bench.quality.infilling_rules import (
     prompt_ids,
     stops,
 )
-from codespec.bench.quality.llama_server import LlamaServer
 from codespec.bench.quality.run import engine_settings
 from codespec.bench.quality.sites import GapSite, sample_sites
 from codespec.bench.statistics import wilson_interval
@@ -30,59 +25,17 @@ from codespec.corpus.documents import Document, write_documents
 from codespec.corpus.gaps import Gap
 from codespec.corpus.held_out import HeldOut, Task
 from codespec.engine.load import build_engine
-from codespec.errors import ConfigError
 from codespec.text.fim import FimMissing, find_template
 from codespec.text.tokenizer import TextTokenizer
+from tests.bench.fake_llama import FakeLlama, llama
 from tests.bench.quality.test_run import pair, problems, short
 from tests.cli.conftest import Command, Models, command, models, plain_environment
 
-__all__ = ["command", "models", "plain_environment", "problems", "short"]
+__all__ = ["command", "llama", "models", "plain_environment", "problems", "short"]
 
 
 def site(kind: str, row: str = "humaneval", number: int = 0) -> GapSite:
     return GapSite(kind, row, Gap("p", f"T/{number}", "python", 2, "def f(x):\n", "    return x", "\n\nf(1)\n"))
-
-
-class Llama:
-    """A server that answers like llama-server, every time with one text."""
-
-    def __init__(self) -> None:
-        self.text, self.bodies, self.status = "    return x\n    more", list[dict[str, Any]](), 200
-        self.props: dict[str, Any] = {"model_path": "/somewhere/model-q4.gguf", "build_info": "b1"}
-        llama = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                models = {"data": [{"id": "m", "meta": {"n_params": 5_000_000}}]}
-                self._send(llama.props if self.path == "/props" else models)
-
-            def do_POST(self) -> None:
-                llama.bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-                self._send({"content": llama.text, "truncated": False})
-
-            def _send(self, body: object) -> None:
-                data = json.dumps(body).encode()
-                self.send_response(llama.status)
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-
-
-@pytest.fixture
-def llama() -> Iterator[Llama]:
-    served = Llama()
-    thread = threading.Thread(target=served.server.serve_forever, daemon=True)
-    thread.start()
-    yield served
-    served.server.shutdown()
-    served.server.server_close()
-    thread.join()
 
 
 def test_one_line_ends_with_it_and_all_else_at_an_end_token() -> None:
@@ -153,7 +106,7 @@ def test_definitions_are_those_of_imported_files() -> None:
 
 
 def test_with_definitions_and_without(
-    models: Models, command: Command, short: None, llama: Llama, tmp_path: Path
+    models: Models, command: Command, short: None, llama: FakeLlama, tmp_path: Path
 ) -> None:
     """Every contestant a second time, at sites in held-out code only."""
     code = "from p.b import area\n\n" + "".join(f"first_{n} = area({n}) + {n}\n" for n in range(30))
@@ -192,7 +145,7 @@ def test_wilson() -> None:
 
 
 def test_llama_server_gets_the_same_prompts(
-    models: Models, command: Command, problems: Path, short: None, llama: Llama, tmp_path: Path
+    models: Models, command: Command, problems: Path, short: None, llama: FakeLlama, tmp_path: Path
 ) -> None:
     out = tmp_path / "quality.json"
     words = [*pair(models), "--formats", "bfloat16", "--prompts", problems, "--kinds", "single-line", "--execute"]
@@ -216,7 +169,7 @@ def test_llama_server_gets_the_same_prompts(
     ("words", "said"),
     [
         (["--llama-server", "URL"], "use --shape infilling with --llama-server"),
-        (["--llama-server", "http://127.0.0.1:1", "--shape", "infilling"], "No llama-server answers"),
+        (["--llama-server", "http://127.0.0.1:1", "--shape", "infilling"], "no llama-server answers"),
         (["--llama-server", "file:///x", "--shape", "infilling"], "is not an http address"),
         (["--formats", "float32"], "names a number format twice"),
         (["--formats", "int3"], "'int3' is not one of float32"),
@@ -226,17 +179,20 @@ def test_llama_server_gets_the_same_prompts(
     ],
 )
 def test_mistakes_are_one_sentence(
-    words: list[str], said: str, models: Models, command: Command, problems: Path, llama: Llama
+    words: list[str], said: str, models: Models, command: Command, problems: Path, llama: FakeLlama
 ) -> None:
     known = {"URL": llama.url}
     given = [known.get(word, word) for word in words]
     command("bench", "quality", *pair(models), "--prompts", problems, *given).check_mistake(said)
 
 
-def test_a_server_that_refuses_or_is_another(llama: Llama) -> None:
-    llama.status = 500
-    with pytest.raises(ConfigError, match=r"refused /completion \(HTTP 500\)"):
-        LlamaServer(llama.url).complete([1], 4, ())
-    llama.status, llama.text = 200, None  # type: ignore[assignment]
-    with pytest.raises(ConfigError, match="returned no text"):
-        LlamaServer(llama.url).complete([1], 4, ())
+def test_a_server_that_refuses_is_one_sentence(
+    models: Models, command: Command, problems: Path, short: None, llama: FakeLlama
+) -> None:
+    llama.refuses = True
+    words = [*pair(models), "--prompts", problems, "--kinds", "single-line", "--sample", "1", "--shape", "infilling"]
+    done = command("bench", "quality", *words, "--llama-server", llama.url)
+    assert done.code == 2 and done.err.splitlines()[-1] == (
+        f"codespec: {llama.url} can't be used (llama-server refuses: the prompt is too long): "
+        "check --llama-server and the log of that server."
+    )

@@ -217,6 +217,17 @@ def test_the_command_is_reported_without_folders_of_this_machine(
     assert " --left-only " in told and " --target target --drafter none " in told and "/" not in told
 
 
+def test_each_target_is_looked_for_in_its_own_formats(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, str]] = []
+    monkeypatch.setattr(run, "weights_folder", lambda name, dtype, enlarged: asked.append((name, dtype)))
+    config = EngineConfig(target="a/b", dtype="bfloat16")
+    run._contestants(QualityBench(config=config, compare=["c/d"]))
+    assert asked == [("a/b", "bfloat16"), ("c/d", "bfloat16")]
+    asked.clear()
+    run._contestants(QualityBench(config=config, compare=["c/d"], formats=["int8"]))
+    assert asked == [("a/b", "bfloat16"), ("a/b", "int8"), ("c/d", "bfloat16")]
+
+
 def test_labels_tell_targets_apart() -> None:
     assert labels(["a/b", "c/d"]) == ["b", "d"]
     assert labels(["/x/a/target", "/x/b/target", "hub/c"]) == ["a/target", "b/target", "hub/c"]

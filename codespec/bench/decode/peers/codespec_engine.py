@@ -19,6 +19,7 @@ from codespec.bench.decode.peers.decoding import RoundLog, Spoiler, decode
 from codespec.bench.decode.tasks import Workload
 from codespec.bench.pair import LONGEST, Pair
 from codespec.bench.steps import measure_costs
+from codespec.catalogue.entries import find_entry
 from codespec.config import EngineConfig
 from codespec.engine.calls import choose_calls
 from codespec.engine.engine import Engine
@@ -26,9 +27,12 @@ from codespec.engine.load import DEFAULT_CONTEXT
 from codespec.engine.policies import choose_policy
 from codespec.engine.pricing import measure_table
 from codespec.engine.tuning import longest_draft
-from codespec.errors import ConfigError
+from codespec.errors import ConfigError, ModelError
+from codespec.model_folders.conversions import is_gguf
+from codespec.model_folders.find import find_local
 from codespec.models.batch_invariance import LEAST_LENGTH
 from codespec.models.call_shape import CallShape
+from codespec.models.int8.kernels import choose_kernel
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_drafter, load_model
 from codespec.models.memory_plan import Need, make_room
@@ -43,6 +47,7 @@ from codespec.speculation.policy import DraftLengthPolicy, FixedLength, UserCapp
 from codespec.types import CompletionRequest
 
 FAMILY = "codespec"
+INT8 = "int8"
 OFF, ON, NEVER_RIGHT = "codespec off", "codespec on", "codespec on, never right"
 SUFFIX, DRAFT_MODEL = "codespec suffix", "codespec draft_model"
 FIRST_TABLE_SECONDS, PASS_TABLE_SECONDS = 1.5, 3.0  # to measure a cost table for the first time, and before a pass
@@ -50,11 +55,22 @@ WHOLE_PROMPT = 1 << 20  # tokens a step: one step reads all prompts, as in the o
 
 
 class OwnModels:
-    """The pair in every number format that is needed, and its cost tables; `notes` say what this device can't do."""
+    """The pair in every number format that is needed, and its cost tables; `notes` say what this device can't do.
 
-    def __init__(self, config: EngineConfig, slots: int) -> None:
+    `formats` and `drafter_formats` are what is tried: the formats that were asked for, or all that may be the fastest.
+    """
+
+    def __init__(self, config: EngineConfig, slots: int, dtype: str = "", drafter_dtype: str = "") -> None:
         self.config = config
         self.drafter_device = config.device if config.drafter_device == "same" else config.drafter_device
+        int8 = config.dtype == INT8 or suits_int8(config.target)
+        self.formats = (dtype,) if dtype else own_formats(config.device, int8)
+        self.drafter_formats: tuple[str, ...] = (drafter_dtype,)
+        if not self.has_drafter:
+            self.drafter_formats = ()
+        elif not drafter_dtype:
+            int8 = INT8 in (*self.formats, config.drafter_dtype) or suits_int8(config.drafter)
+            self.drafter_formats = own_formats(self.drafter_device, int8)
         self.slots = slots
         self.notes: list[str] = []
         self.tables: dict[str, CostTable] = {}
@@ -100,7 +116,7 @@ class OwnModels:
 
     def _same_target(self, variant: Variant) -> list[str]:
         """The names of all tables with the variant's target, number format and threads."""
-        kinds = ("", *formats(self.drafter_device))
+        kinds = ("", *self.drafter_formats)
         return [table_name(replace(variant, drafter_dtype=kind)) for kind in kinds]
 
     def _with_known_target(self, table: CostTable, variant: Variant) -> CostTable:
@@ -162,9 +178,9 @@ class OwnContestant:
 
     def variants(self) -> list[Variant]:
         """Target and drafter in each format, with each number of threads."""
-        device = self._models.config.device
-        drafters = formats(self._models.drafter_device) if DraftModel.name in self.sources else ("",)
-        return [Variant(*found) for found in product(formats(device), drafters, thread_counts(device))]
+        models = self._models
+        drafters = models.drafter_formats if DraftModel.name in self.sources else ("",)
+        return [Variant(*found) for found in product(models.formats, drafters, thread_counts(models.config.device))]
 
     def begin(self) -> None:
         """Starts over with a policy that has learned nothing."""
@@ -239,6 +255,28 @@ class OwnFamily:
 
     def close(self) -> None:
         """Has no process."""
+
+
+def own_formats(device: str, int8: bool) -> tuple[str, ...]:
+    """The number formats in which codespec may be the fastest on a device; `int8` says whether a model suits int8."""
+    return (*formats(device), INT8) if int8 and device == "cpu" and _computes_int8() else formats(device)
+
+
+def suits_int8(name: str) -> bool:
+    """Whether people run a model in int8: the catalogue recommends that, or its weights are a GGUF file's, which are
+    rounded already. Other weights lose something that the float formats of other programs keep.
+    """
+    entry, local = find_entry(name), find_local(name)
+    return entry.dtype == INT8 if entry else local is not None and is_gguf(local)
+
+
+def _computes_int8() -> bool:
+    """Whether this processor has a right kernel."""
+    try:
+        choose_kernel()
+    except ModelError:
+        return False
+    return True
 
 
 def table_name(variant: Variant) -> str:

@@ -18,7 +18,8 @@ from typing import Any
 from codespec.bench.decode.contest import Answer, Contestant, PeerError, Variant, cut_at_end, in_turn, thread_counts
 from codespec.bench.decode.peers.codespec_engine import FAMILY as OWN
 from codespec.bench.decode.tasks import Task, Workload
-from codespec.bench.llama_server import Completion, LlamaServer, LlamaServerError, Program, find_program
+from codespec.bench.llama_client import Completion, LlamaServerError
+from codespec.bench.llama_server import LlamaServer, Program, find_program
 from codespec.catalogue.conversion_cache import SOURCE
 from codespec.catalogue.store import pulled
 from codespec.config import EngineConfig
