@@ -39,7 +39,7 @@ class Host:
         """The parts of a loaded target. Raises ModelError where they can't be found."""
         network: Any = model.network
         lean = hasattr(network, "blocks")
-        embed = network.embed if lean else network.get_input_embeddings()
+        embed = getattr(network, "embed", None) if lean else network.get_input_embeddings()  # int8 keeps turned ones
         output = network.head if lean else network.get_output_embeddings()
         norm = getattr(network if lean else network.get_decoder(), "norm", None)
         if not isinstance(embed, nn.Module) or not isinstance(output, nn.Module):

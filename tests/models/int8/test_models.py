@@ -21,6 +21,7 @@ from codespec.errors import ModelError
 from codespec.model_folders.conversions import convert_to_int8
 from codespec.models import loader, memory_plan
 from codespec.models.batch_invariance import find_variance
+from codespec.models.heads.host import Host
 from codespec.models.int8 import check
 from codespec.models.int8 import convert as converter
 from codespec.models.int8.blueprint import KEY, is_converted
@@ -319,3 +320,8 @@ def test_features_are_those_of_the_streams_own_basis() -> None:
         kept.append(model.features)
     gap = (kept[0] - kept[1]).norm(dim=-1) / kept[1].norm(dim=-1)
     assert gap.max() < 0.1
+
+
+def test_a_head_is_refused_in_one_sentence() -> None:
+    with pytest.raises(ModelError, match="A head can't read the token vectors of LlamaForCausalLM"):
+        Host.of(int8_model("llama"))
