@@ -111,7 +111,7 @@ class EngineConfig:
     learn: bool = True
     draft_tokens: int = 32
     min_confidence: float = 0.4
-    warmup: int = 100
+    warmup: int = 0
     context: int = 0
     first_answer_ms: int = 800
     max_batch: int = 0

@@ -58,7 +58,7 @@ def add_engine_options(parser: Parser, *, shape_flags: tuple[str, ...] = ("--tar
     rare("--no-learn", dest="learn", action="store_false", default=None, help="do not keep what is learned of the pair")
     rare("--draft-tokens", type=int, metavar="N", help="the longest draft in target tokens (default 32)")
     rare("--min-confidence", type=float, metavar="P", help="where the drafter stops (default 0.4)")
-    rare("--warmup", type=int, metavar="N", help="tokens of context before drafting (default 100)")
+    rare("--warmup", type=int, metavar="N", help="tokens of context before drafting (default 0)")
     rare("--context", type=int, metavar="N", help="target tokens of prompt and completion together")
     rare(
         "--first-answer-ms",

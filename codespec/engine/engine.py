@@ -47,7 +47,7 @@ class Engine:
         max_batch: int = 8,
         slots: int = 0,
         prefill_chunk: int = 256,
-        warmup: int = 100,
+        warmup: int = 0,
         speculate: bool = True,
         rule: AcceptanceRule | None = None,
         notes: list[str] | None = None,

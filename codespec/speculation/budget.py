@@ -1,4 +1,5 @@
-"""What guessing may cost: one loss budget a text, one exploration credit for all, and the price of a second.
+"""What guessing may cost: one loss budget for all texts and a bound for each, one exploration credit, and the price of
+a second.
 
 A round here is the time of a plain step divided by the sequences in it: one token's time. All times are modelled ones,
 so that equal rounds decide alike on a busy machine and on an idle one. Knows rounds; does not know probabilities.
@@ -8,25 +9,36 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# Chosen on 78 recorded places of the reference pair (bench/LOG.md): 0.75 rounds and 0.003 a token keep a text whose
-# every draft is wrong at 0.98 of plain speed, and cost the others half a percent; no risk limit costs two.
-BUDGET = 0.75  # rounds that a text's drafts may lose
-SHARE = 0.003  # and of each token that was written
-RISK = 0.25  # of what is left, a draft
+BUDGET = 8.0  # rounds that the drafts of all texts together may lose
+SHARE = 0.01  # and of each token that was written
+TEXT, TEXT_SHARE = 2.0, 0.05  # the same of one text
 EXPLORE = 0.003  # share of the time that may go into drafts which are not expected to pay
 MOST_CREDIT = 64.0  # rounds of exploration that can be saved up
 MEMORY = 0.98  # of the speed-up, a step
 BEGIN = 16.0  # plain steps that the first steps are weighed against
 
 
-def loss_left(lost: float, written: int) -> float:
-    """Rounds that may still be lost on a text of so many tokens whose drafts `lost` more than they saved."""
-    return BUDGET + SHARE * written - lost
+@dataclass(slots=True)
+class Losses:
+    """Rounds that all drafts took beyond the tokens that were right, and the tokens that were written. What a text wins
+    pays for others, up to the budget that it began with.
+    """
 
+    lost: float = 0.0
+    written: int = 0
 
-def risk(lost: float, written: int) -> float:
-    """Rounds that one draft may risk: a part of what is left, or what the text's drafts have won."""
-    return max(RISK * loss_left(lost, written), -lost)
+    @property
+    def left(self) -> float:
+        """Rounds that may still be lost."""
+        return BUDGET + SHARE * self.written - self.lost
+
+    def book(self, rounds: float) -> None:
+        """Adds a loss, or a gain below 0."""
+        self.lost = max(SHARE * self.written - BUDGET, self.lost + rounds)
+
+    def of_text(self, lost: float, written: int) -> float:
+        """Rounds that drafts of one text, of so many tokens, may still lose after having `lost` some."""
+        return min(self.left, TEXT + TEXT_SHARE * written - lost)
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from functools import partial
 
 from codespec.sequence import Candidates, Cap, Sequence, Verdict
 from codespec.speculation.acceptance_model import ANYWHERE, AcceptanceModel, Key
-from codespec.speculation.budget import Throughput, loss_left, risk
+from codespec.speculation.budget import Losses, Throughput
 from codespec.speculation.contexts import follow
 from codespec.speculation.cost_model import CostTable, StepCosts, admit
 
@@ -58,7 +58,7 @@ class CostPolicy:
         self.costs: CostTable | None = costs
         self.acceptance = acceptance or AcceptanceModel()
         self._table, self._sources, self._tokens, self._keep = costs, tuple(sources), tokens, keep
-        self._throughput = Throughput()
+        self._throughput, self._losses = Throughput(), Losses()
         self._longer = dict(longer or {})
         self._steps = StepCosts(costs, tokens, max(self._longer.values(), default=0))
         self._units = dict.fromkeys(costs.drafters, UNITS)
@@ -84,6 +84,7 @@ class CostPolicy:
         for (sequence, found), length in zip(drafted, lengths, strict=True):
             seconds = self._drafting(sequence, found) + length * extra / max(1, sum(lengths))
             sequence.outlook.lost += step.rounds(seconds)
+            self._losses.book(step.rounds(seconds))
         if step.deciding:
             spent = extra + sum(self._drafting(s, c) for s, c in drafted)
             self._throughput.step(step.batch, 1.0 + spent / step.plain)
@@ -93,6 +94,7 @@ class CostPolicy:
     def observe(self, sequence: Sequence, candidates: Candidates, verdict: Verdict) -> None:
         """Counts what was judged: the drafted tokens, and the first that was left out, by the target's next choice."""
         self._throughput.earn(len(verdict.committed))
+        self._losses.written += len(verdict.committed)
         if not candidates.source:
             return
         source, outlook = candidates.source, sequence.outlook
@@ -101,6 +103,7 @@ class CostPolicy:
             accepted += candidates.left_out[0] == verdict.committed[accepted]
             judged += 1
         outlook.lost -= accepted
+        self._losses.book(-accepted)
         outlook.log_odds[source] = self.acceptance.learn(
             source, self._key(sequence), outlook.log_odds.get(source, 0.0), candidates.confidences[:judged], accepted
         )
@@ -184,15 +187,11 @@ class CostPolicy:
         return (sequence.outlook.context, sequence.outlook.language) if self.follows_syntax else ANYWHERE
 
     def _left(self, sequence: Sequence) -> float:
-        return loss_left(sequence.outlook.lost, sequence.num_generated)
+        return self._losses.of_text(sequence.outlook.lost, sequence.num_generated)
 
     def _affords(self, sequence: Sequence, seconds: float, token: float = 0.0) -> int:
-        """How many tokens a draft may risk that takes so many seconds, and `token` for each, beside its rows; one, if
-        that is all that is left for.
-        """
-        step, beside = self._step, self._step.rounds(seconds)
-        allowed = risk(sequence.outlook.lost, sequence.num_generated)
-        return step.affords(allowed - beside, token) or min(1, step.affords(self._left(sequence) - beside, token))
+        """How many tokens a draft may risk that takes so many seconds, and `token` for each, beside its rows."""
+        return self._step.affords(self._left(sequence) - self._step.rounds(seconds), token)
 
     def _most_rows(self, sequence: Sequence, candidates: Candidates) -> int:
         """How many rows of a draft may be risked; of a drafter's, its cap has taken the risk already."""

@@ -17,6 +17,7 @@ from codespec.speculation.contexts import follow
 from codespec.speculation.cost_model import CostTable
 
 LIKELY = 0.4  # confidence of a lookup: eight bytes match, and its first token is right in six of ten (bench/LOG.md)
+WARM_UP = 100
 MARKED, ELSEWHERE = 10, 3  # ds4-80: in comments and behind TRIGGERS; it says nothing of the rest
 TRIGGERS = b"-=*"
 
@@ -108,7 +109,9 @@ class PlusTwoMinusOne(FixedLength):
 
 
 class Ds4Table(FixedLength):
-    """The table of ds4's issue 80, by what stands at the tip: in a comment 10, in free text 0, behind - = or * 10."""
+    """The table of ds4's issue 80, by what stands at the tip: in a comment 10, in free text 0, behind - = or * 10, and
+    nothing before there are WARM_UP tokens of context.
+    """
 
     name = "ds4-80"
     follows_syntax = True
@@ -120,7 +123,7 @@ class Ds4Table(FixedLength):
 
 
 def _tabled(sequence: Sequence) -> int:
-    if sequence.outlook.context == "free_text":
+    if sequence.outlook.context == "free_text" or len(sequence.ids) < WARM_UP:
         return 0
     tip = (sequence.known or sequence.context)[-1:]
     return MARKED if sequence.outlook.context == "comment" or (tip and tip in TRIGGERS) else ELSEWHERE

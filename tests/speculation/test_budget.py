@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from codespec.sequence import Candidates
 from codespec.speculation import budget
 from codespec.speculation.acceptance_model import AcceptanceModel
+from codespec.speculation.budget import Losses
 from codespec.speculation.cost_model import CostTable, Curve, StepCost
 from codespec.speculation.cost_policy import CostPolicy
 from tests.speculation.sequences import drafted, grow, sequence, table, verdict
@@ -60,10 +61,20 @@ def test_a_text_in_which_nothing_holds_loses_its_stake_and_no_more(
 ) -> None:
     costs = replace(table(row, unit), retokenize=Curve((1,), (spelling,)))
     rule = CostPolicy(costs, CHAIN, syntax=False, acceptance=confident() if learned else None)
-    for _ in range(3):  # each text is believed afresh
-        spent, _ = write(rule, costs, LENGTH, found)
-        allowed = (budget.BUDGET + budget.SHARE * LENGTH) * 1.001
-        assert spent <= allowed + spelling and allowed < 0.02 * LENGTH  # the last look may cost more than was left
+    spent, _ = write(rule, costs, LENGTH, found)
+    allowed = (budget.TEXT + budget.TEXT_SHARE * LENGTH) * 1.001
+    assert spent <= allowed + spelling and allowed < 0.1 * LENGTH  # the last look may cost more than was left
+
+
+@given(ROWS, UNITS, st.lists(st.sampled_from(CHAIN), min_size=1, max_size=5), SPELLING)
+@settings(deadline=None, max_examples=10)
+def test_nor_do_all_texts_together(row: float, unit: float, found: list[str], spelling: float) -> None:
+    """Minutes of texts, each of which is believed afresh."""
+    costs, texts = replace(table(row, unit), retokenize=Curve((1,), (spelling,))), 24
+    rule = CostPolicy(costs, CHAIN, syntax=False, acceptance=confident())
+    spent = sum(write(rule, costs, LENGTH, found)[0] for _ in range(texts))
+    allowed = (budget.BUDGET + (budget.SHARE + budget.EXPLORE) * LENGTH * texts) * 1.001
+    assert spent <= allowed + spelling and allowed < 0.02 * LENGTH * texts
 
 
 @given(ROWS, st.integers(2, 8), st.lists(st.sampled_from(CHAIN), min_size=1, max_size=5))
@@ -86,14 +97,30 @@ def test_nor_do_many_at_once(row: float, batch: int, found: list[str]) -> None:
         for text, one in zip(texts, kept, strict=True):
             grow(text, verdict(one, 0))
             rule.observe(text, one, verdict(one, 0))
-    assert spent <= (budget.BUDGET + budget.SHARE * LENGTH) * 1.001
+    assert spent <= (budget.TEXT + budget.TEXT_SHARE * LENGTH) * 1.001
+    losses = batch * spent  # in rounds of one text
+    assert losses <= (budget.BUDGET + (budget.SHARE + budget.EXPLORE) * batch * LENGTH) * 1.001 + batch
 
 
 def test_a_rule_without_a_stake_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget, "BUDGET", 1000.0)
-    costs = table(0.1, 0.3)
+    monkeypatch.setattr(budget, "TEXT", 1000.0)
+    costs = table(0.5, 0.3)
     spent, _ = write(CostPolicy(costs, CHAIN, syntax=False, acceptance=confident()), costs, LENGTH, ["suffix"])
-    assert spent > 0.02 * LENGTH
+    assert spent > budget.TEXT_SHARE * LENGTH + 2.0
+
+
+def test_what_texts_win_pays_for_others() -> None:
+    """As much as the stream began with, however much it was."""
+    losses = Losses()
+    assert losses.left == budget.BUDGET and losses.of_text(0.0, 0) == budget.TEXT
+    losses.book(budget.BUDGET - 1.0)
+    assert losses.left == 1.0 == losses.of_text(0.0, 0)
+    losses.written = 300
+    assert losses.left == 1.0 + 300 * budget.SHARE
+    losses.book(-1000.0)
+    assert losses.left == 2 * budget.BUDGET
+    assert losses.of_text(-5.0, 100) == min(2 * budget.BUDGET, budget.TEXT + 100 * budget.TEXT_SHARE + 5.0)
 
 
 @pytest.mark.parametrize("right", [8, 16])
@@ -108,7 +135,7 @@ def test_what_holds_is_soon_as_free_as_ever(right: int) -> None:
 def test_a_text_that_lost_all_is_asked_again_later() -> None:
     """Not even a lookup is encoded meanwhile, for that costs too; each token written gives a little back."""
     rule, made = CostPolicy(table(0.1), ("suffix",), syntax=False), sequence(max_tokens=1000)
-    made.outlook.lost = budget.BUDGET + 10.5 * budget.SHARE
+    made.outlook.lost = budget.TEXT + 10.5 * budget.TEXT_SHARE
     asked = []
     for _ in range(20):
         (cap,) = rule.caps([made])
@@ -124,12 +151,12 @@ def test_a_lookup_wins_by_being_judged_alone() -> None:
     costs = table(0.4, 0.3)
     rule = CostPolicy(costs, ("suffix",), syntax=False, acceptance=confident())
     made = sequence()
-    made.outlook.lost = 1.0
+    made.outlook.lost = budget.TEXT + 1.0
     rule.caps([made])
     (kept,) = rule.trim([made], [drafted("suffix")])
     assert kept.ids == () and len(kept.left_out) == 8
     rule.observe(made, kept, verdict(kept, 8))
-    assert made.outlook.lost <= 0.0
+    assert made.outlook.lost == budget.TEXT
 
 
 @given(st.integers(1, 8), st.floats(0, 20), st.floats(0, 0.5), st.lists(st.floats(0, 0.3), min_size=128, max_size=128))

@@ -7,6 +7,7 @@ import pytest
 from codespec.sequence import Candidates, Cap
 from codespec.speculation import cost_policy
 from codespec.speculation.acceptance_model import AcceptanceModel
+from codespec.speculation.budget import TEXT
 from codespec.speculation.cost_model import admit
 from codespec.speculation.cost_policy import CostPolicy
 from tests.speculation.sequences import drafted, grow, sequence, table, verdict
@@ -165,9 +166,14 @@ def test_decisions_are_explained_to_those_who_listen() -> None:
     play(rule, 30, right=2, context="arguments")
     made = sequence("arguments", "python")
     made.listening = True
+    made.outlook.lost = TEXT - 0.5
     rule.caps([made])
     (kept,) = rule.trim([made], [drafted("suffix")])
-    assert kept.reason.startswith("arguments: suffix prior 0.") and f"→ {len(kept.ids)}; a longer one" in kept.reason
+    assert (
+        len(kept.ids) == 1
+        and kept.reason.startswith("arguments: suffix prior 0.")
+        and f"→ {len(kept.ids)}; a longer one" in kept.reason
+    )
     assert "learned " in kept.reason and "(n=" in kept.reason
     (none,) = rule.trim([made], [Candidates()])
     assert "→ 0; nothing found" in none.reason

@@ -6,7 +6,7 @@ import pytest
 
 from codespec.sequence import Candidates, Verdict
 from codespec.speculation.cost_policy import CostPolicy
-from codespec.speculation.policy import Ds4Table, FixedLength, PlusTwoMinusOne, UserCapped
+from codespec.speculation.policy import WARM_UP, Ds4Table, FixedLength, PlusTwoMinusOne, UserCapped
 from tests.speculation.sequences import drafted, sequence, table, verdict
 
 
@@ -54,3 +54,10 @@ def test_a_users_number_is_a_hard_cap(context: str, language: str, most: int) ->
             and policy.follows_syntax
             and policy.name == inner.name
         )
+
+
+@pytest.mark.parametrize(("tokens", "cap"), [(WARM_UP - 1, 0), (WARM_UP, 10)])
+def test_the_table_of_issue_80_waits_for_context(tokens: int, cap: int) -> None:
+    made = sequence("comment")
+    made.context, made.ids = b"# ", [1] * tokens
+    assert Ds4Table(16).caps([made])[0].tokens == cap
