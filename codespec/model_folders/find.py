@@ -27,7 +27,7 @@ from codespec.model_folders.conversions import (
     kept_gguf,
     merge_adapter,
 )  # fmt: skip
-from codespec.model_folders.weights import read_header, weight_files
+from codespec.model_folders.weights import read_header
 from codespec.text.control_tokens import read_json
 
 ANY = "any"  # number format: whoever reads only the configuration and the tokenizer
@@ -55,7 +55,7 @@ def check_folder(folder: Path) -> None:
     """Raises ModelError for a folder without configuration or weights, and for files that are cut off."""
     if not (folder / "config.json").is_file():
         raise ModelError(f"{folder} has no config.json: give a folder in the Hugging Face layout.")
-    weights = weight_files(folder)
+    weights = sorted(folder.glob("*.safetensors"))  # what lies beside the model's own is looked at too
     if not weights:
         raise ModelError(f"{folder} has no *.safetensors weights: convert the model (pickled weights are not read).")
     for file in weights:
