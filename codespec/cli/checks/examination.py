@@ -146,7 +146,6 @@ def _machine(config: EngineConfig, known: Known) -> Iterator[Finding]:
 def _daemon(known: Known) -> Iterator[Finding]:
     yield from machine.check_folders()
     if known.serve is not None:
-        yield machine.check_memory(known.serve.memory_mb, known.serve.gather_places)
         yield daemon.check_token(known.serve)
         yield from daemon.check_socket(known.serve)
     if known.address is not None and known.found is not None:
