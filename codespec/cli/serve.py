@@ -62,7 +62,10 @@ def run(options: argparse.Namespace) -> int:
     from codespec.server.settings import resolve_serve
 
     flags = {name: getattr(options, name) for name in SERVE_SETTINGS}
-    settings = resolve_serve(flags, options.config)
+    notes: list[str] = []
+    settings = resolve_serve(flags, options.config, notes=notes)
+    for note in notes:
+        print(f"codespec: {note}", file=sys.stderr, flush=True)
     return serve(settings, loader(config, require_torch, settings.prefetch, settings.audit_every))
 
 

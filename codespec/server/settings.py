@@ -6,7 +6,7 @@ Knows names, ranges and who can reach an address; opens no socket.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableSequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,10 +57,14 @@ class ServeConfig:
 
 
 def resolve_serve(
-    flags: Mapping[str, Any], file: Path | None = None, environment: Mapping[str, str] | None = None
+    flags: Mapping[str, Any],
+    file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    notes: MutableSequence[str] | None = None,
 ) -> ServeConfig:
-    """The settings of the daemon. Raises ConfigError naming the first key or variable that can't be used."""
-    return ServeConfig(**read_settings(ServeConfig, flags, file, environment, table="serve"))
+    """The settings of the daemon; `notes` name those of earlier versions, which have no effect. Raises ConfigError
+    naming the first key or variable that can't be used."""
+    return ServeConfig(**read_settings(ServeConfig, flags, file, environment, "serve", notes))
 
 
 def is_loopback(host: str) -> bool:
