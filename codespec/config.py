@@ -2,7 +2,8 @@
 flags.
 
 Knows names, types and ranges; imports neither torch nor transformers, and does not know which target and drafter a
-model's name means. Unknown keys are errors, never ignored.
+model's name means. Unknown keys are errors, never ignored; those of earlier versions are noted and
+left out.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableSequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ STARTER = PACKAGE / "starter"
 PREFIX = "CODESPEC_"
 NO_SETTINGS = ("CODESPEC_PROMPTS", "CODESPEC_SERVE_TOKEN", "CODESPEC_TEST_CALLS")  # variables of ours that others read
 TABLES = ("serve",)  # of a file, for settings that are not the engine's; CODESPEC_SERVE_* are their variables
+REMOVED = {"serve": ("memory_mb", "gather_places")}  # by table: settings of earlier versions, without effect now
 CHOICES = {
     "dtype": ("float32", "bfloat16", "float16", "int8"),
     "drafter_dtype": ("float32", "bfloat16", "float16", "int8"),
@@ -175,27 +177,37 @@ def make_config(values: Mapping[str, Any]) -> EngineConfig:
 
 
 def read_settings(
-    schema: type, flags: Mapping[str, Any], file: Path | None, environment: Mapping[str, str] | None, table: str = ""
+    schema: type,
+    flags: Mapping[str, Any],
+    file: Path | None,
+    environment: Mapping[str, str] | None,
+    table: str = "",
+    notes: MutableSequence[str] | None = None,
 ) -> dict[str, Any]:
-    """What is set of the fields of `schema`, all with defaults, at any level."""
+    """What is set of the fields of `schema`, all with defaults, at any level; `notes` say what has no effect."""
     merged: dict[str, Any] = {}
-    for level in read_levels(schema, flags, file, environment, table):
+    for level in read_levels(schema, flags, file, environment, table, notes):
         merged.update(level.values)
     return merged
 
 
 def read_levels(
-    schema: type, flags: Mapping[str, Any], file: Path | None, environment: Mapping[str, str] | None, table: str = ""
+    schema: type,
+    flags: Mapping[str, Any],
+    file: Path | None,
+    environment: Mapping[str, str] | None,
+    table: str = "",
+    notes: MutableSequence[str] | None = None,
 ) -> tuple[Level, Level, Level]:
     """What is set of the fields of `schema`: in a file's [table] (its top for ""), by CODESPEC_* variables
     (CODESPEC_TABLE_*), by flags that are not None. Without a file, the user's own is read where there is one.
     """
     given = os.environ if environment is None else environment
-    found = file or user_file()
+    found, told = file or user_file(), [] if notes is None else notes
     set_by_flags = {key: _typed(schema, key, value, key) for key, value in flags.items() if value is not None}
     return (
-        Level(str(found), _from_file(schema, found, table) if found else {}),
-        Level("the environment", _from_environment(schema, given, table)),
+        Level(str(found), _from_file(schema, found, table, told) if found else {}),
+        Level("the environment", _from_environment(schema, given, table, told)),
         Level("the command line", set_by_flags),
     )
 
@@ -216,7 +228,7 @@ def user_file() -> Path | None:
     return file
 
 
-def _from_file(schema: type, file: Path, table: str) -> dict[str, Any]:
+def _from_file(schema: type, file: Path, table: str, notes: MutableSequence[str]) -> dict[str, Any]:
     try:
         values = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -226,18 +238,29 @@ def _from_file(schema: type, file: Path, table: str) -> dict[str, Any]:
     own = values.get(table, {}) if table else {key: value for key, value in values.items() if key not in TABLES}
     if not isinstance(own, dict):
         raise ConfigError(f"{table} in {file} must be a table: write [{table}] and its settings below.")
-    return {key: _typed(schema, key, value, f"{key} in {file}") for key, value in own.items()}
+    labels = _without_removed({key: f"{key} in {file}" for key in own}, table, notes)
+    return {key: _typed(schema, key, own[key], label) for key, label in labels.items()}
 
 
-def _from_environment(schema: type, environment: Mapping[str, str], table: str) -> dict[str, Any]:
+def _from_environment(
+    schema: type, environment: Mapping[str, str], table: str, notes: MutableSequence[str]
+) -> dict[str, Any]:
     prefix, others = PREFIX + (f"{table.upper()}_" if table else ""), [PREFIX + name.upper() + "_" for name in TABLES]
     found = {
-        name: name[len(prefix) :].lower()
+        name[len(prefix) :].lower(): name
         for name in environment
         if name.startswith(prefix) and name not in NO_SETTINGS and (table or not name.startswith(tuple(others)))
     }
-    read = {name: _read_text(schema, key, environment[name], name) for name, key in found.items()}
-    return {key: _typed(schema, key, read[name], name) for name, key in found.items()}
+    names = _without_removed(found, table, notes)
+    read = {key: _read_text(schema, key, environment[name], name) for key, name in names.items()}
+    return {key: _typed(schema, key, read[key], name) for key, name in names.items()}
+
+
+def _without_removed(labels: Mapping[str, str], table: str, notes: MutableSequence[str]) -> dict[str, str]:
+    """Labels by key, without the settings that only earlier versions had: `notes` name those."""
+    removed = REMOVED.get(table, ())
+    notes.extend(f"{label} has no effect any more: remove it" for key, label in labels.items() if key in removed)
+    return {key: label for key, label in labels.items() if key not in removed}
 
 
 def _typed(schema: type, key: str, value: Any, label: str) -> Any:

@@ -144,13 +144,10 @@ class ForcedDaemon:
 def new_session(daemon: ForcedDaemon) -> Session:
     """A client's session in front of a forced daemon."""
 
-    async def keep_nothing(outcome: Mapping[str, Any]) -> None:
-        return None
-
     streamer = Streamer(daemon, daemon, lambda state, message: None)
     status = StatusLine(lambda params: None, lambda message: None)
     clock = asyncio.get_running_loop().time
-    return Session(streamer, status, lambda document: False, clock, keep_nothing)
+    return Session(streamer, status, lambda document: False, clock)
 
 
 async def suggest(place: Place) -> Judged:

@@ -30,7 +30,6 @@ def add_parser(commands: Any) -> None:
     add("--keep", nargs="+", default=[], metavar="DIR", help="code elsewhere whose acceptance may not fall by 3 %%")
     add("--minutes", type=float, default=20.0, metavar="N", help="of the whole run (20)")
     add("--places", type=int, default=0, metavar="N", help="places to write at (as many as the minutes allow)")
-    add("--gathered", action="store_true", help="write first where completions were accepted (gather_places)")
     add("--steps", type=int, default=0, metavar="N", help="steps of training (as many as the minutes allow)")
     add("--rounds", type=int, default=0, metavar="N", help="times that the drafter learns from its own texts (0)")
     add("--rate", type=float, default=1e-3, metavar="R", help="the peak learning rate (0.001)")

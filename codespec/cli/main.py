@@ -9,11 +9,11 @@ import argparse
 from collections.abc import Sequence
 
 from codespec import __version__
-from codespec.cli import benches, check, complete, distill, doctor, lsp, memory, models, serve, stats, train
+from codespec.cli import benches, check, complete, distill, doctor, lsp, models, serve, stats, train
 from codespec.cli.ending import run_to_exit_code
 from codespec.cli.parser import Parser
 
-COMMANDS = (complete, serve, lsp, models, check, doctor, stats, memory, train, distill, benches)
+COMMANDS = (complete, serve, lsp, models, check, doctor, stats, train, distill, benches)
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -12,7 +12,7 @@ from codespec.cli.parser import Parser
 
 SERVE_SETTINGS = (
     "host", "port", "socket", "token_file", "queue", "drain_seconds", "prefetch", "audit_every", "access_log",
-    "log_kb", "memory_mb", "gather_places",
+    "log_kb",
 )  # fmt: skip
 
 
@@ -47,12 +47,6 @@ def add_parser(commands: Any) -> None:
     )
     rare("--access-log", action="store_true", default=None, help="a line for each request, without text")
     rare("--log-kb", type=int, metavar="N", help="drop the older lines of a larger log file (0: never)")
-    rare("--memory-mb", type=int, metavar="N", help="MB of accepted texts to draft from (default 8; 0: none are kept)")
-    rare(
-        "--gather-places",
-        action=argparse.BooleanOptionalAction,
-        help="keep where completions were accepted, to distil from on this machine (default no)",
-    )
     add_engine_options(parser)
     parser.add_rare(group, "--max-batch", type=count, metavar="N|auto", help="requests that run at once (default auto)")
     parser.set_defaults(run=run)
@@ -63,15 +57,16 @@ def run(options: argparse.Namespace) -> int:
     _measure_once(options)
     config = choose_config(options, max_batch=options.max_batch).config
     require_aiohttp()
-    from codespec.memory.accepted import Memory
     from codespec.server.lifecycle import serve
     from codespec.server.loading import loader
     from codespec.server.settings import resolve_serve
 
     flags = {name: getattr(options, name) for name in SERVE_SETTINGS}
-    settings = resolve_serve(flags, options.config)
-    memory = Memory(settings.memory_mb, settings.gather_places)
-    return serve(settings, loader(config, require_torch, settings.prefetch, settings.audit_every, memory), memory)
+    notes: list[str] = []
+    settings = resolve_serve(flags, options.config, notes=notes)
+    for note in notes:
+        print(f"codespec: {note}", file=sys.stderr, flush=True)
+    return serve(settings, loader(config, require_torch, settings.prefetch, settings.audit_every))
 
 
 def _measure_once(options: argparse.Namespace) -> None:

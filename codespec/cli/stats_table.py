@@ -60,8 +60,6 @@ def render(told: Mapping[str, Any]) -> list[str]:
         _line("against plain", _goodput(figures)),
         _line("mode", ", ".join(figures.parts("mode", "mode"))),
         _line("audits", _parts(figures, "audit_total", "result")),
-        _line("memory", _memory(figures)),
-        _line("gathering", _gathering(figures)),
         _line("time", _shares(figures.parts("step_seconds_total", "phase"))),
         _line("by position", _positions(figures)),
     ]
@@ -113,26 +111,6 @@ def _goodput(figures: Figures) -> str:
     if not seconds:
         return ""
     return f"{plain / seconds:.2f} × ({tokens:,} tokens in {seconds:.1f} s; plain {plain:.1f} s by the cost table)"
-
-
-def _memory(figures: Figures) -> str:
-    if not figures.parts("memory_on", "kind").get("texts"):
-        return "off"
-    since = f"{figures.sum('memory_kept_total'):,} kept and {figures.sum('memory_drafts_total'):,} drafts since"
-    return f"{_on_disk(figures, 'texts')}; {since}"
-
-
-def _gathering(figures: Figures) -> str:
-    """Whether places are gathered, and what lies there from when they were."""
-    said = "on" if figures.parts("memory_on", "kind").get("places") else "off"
-    kept = figures.parts("memory_bytes", "kind").get("places")
-    return f"{said}; {_on_disk(figures, 'places')}" if kept or said == "on" else said
-
-
-def _on_disk(figures: Figures, kind: str) -> str:
-    nbytes = figures.parts("memory_bytes", "kind").get(kind, 0)
-    repositories = figures.parts("memory_repositories", "kind").get(kind, 0)
-    return f"{kind} of {repositories:,.0f} repositories, {nbytes / 1000:,.1f} kB"
 
 
 def _shares(seconds: Mapping[str, float]) -> str:

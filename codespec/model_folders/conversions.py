@@ -1,8 +1,8 @@
-"""Model folders that are converted before they can be loaded: from a GGUF file, or from a model and a peft adapter.
-Each is converted once and cached (see `catalogue.conversion_cache`).
+"""Model folders that are made before they can be loaded: converted from a GGUF file, rounded to int8, or merged from a
+model and a peft adapter. Each is made once and cached (see `catalogue.conversion_cache`).
 
-Knows how these files are called, what names an adapter's model, and how much its settings may claim; what else they
-hold is the converters' business.
+Knows the names of these files, which model an adapter is for, and how large its settings may be. The converters, in
+processes of their own, read the rest.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from codespec.text.control_tokens import read_json
 INT8_CONVERTER = "codespec.models.int8.convert"
 INT8_RECIPE = "int8 2"  # with another recipe, models are converted again
 GGUF_CONVERTER, ADAPTER_MERGER = "codespec.models.gguf.convert", "codespec.models.merge_adapter"
-# The setting as it stands in a header: its key, the type of a string, eight bytes of length, a short word.
+# The setting's bytes in a header: its key, the type of a string, eight bytes of length, a short word.
 _GGUF_ARCHITECTURE = re.compile(rb"general\.architecture\x08\0\0\0(.)\0{7}([a-z0-9]+)", re.DOTALL)
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 TEXTS = ("*.json", "*.jinja", "merges.txt", "*.model")  # a tokenizer without tokenizer.json needs the last two
 
 
 def is_gguf(path: Path) -> bool:
-    """Whether a path means a GGUF file, by its name."""
+    """Whether a path names a GGUF file, by its ending."""
     return path.suffix.lower() == ".gguf"
 
 
 def convert_gguf(file: Path, say: Say | None = None) -> Path:
-    """The folder of a GGUF file, converted now if it never was. Raises ModelError in one sentence."""
+    """The float folder of a GGUF file, converted now unless it is cached. Raises ModelError in one sentence."""
     with _readable(file):
         conversion = Conversion(
             hash_once(file),
@@ -55,14 +55,14 @@ def convert_gguf(file: Path, say: Say | None = None) -> Path:
 
 
 def kept_gguf(file: Path) -> Path | None:
-    """The float folder of a GGUF file, if it was converted before."""
+    """The float folder of a GGUF file if it is cached, else None."""
     with _readable(file):
         return kept_folder(hash_once(file))
 
 
 def convert_to_int8(source: Path, say: Say | None = None) -> Path | None:
-    """The int8 folder of a GGUF file or of a folder with float weights, converted now if it never was; None if its
-    architecture is quantized while it is loaded instead. Raises ModelError in one sentence.
+    """The int8 folder of a GGUF file or of a folder with float weights, converted now unless it is cached. Returns None
+    for an architecture that is quantized while it is loaded. Raises ModelError in one sentence.
     """
     with _readable(source):
         if not _fits_int8(source):
@@ -71,7 +71,7 @@ def convert_to_int8(source: Path, say: Say | None = None) -> Path | None:
         texts = text_files(source) if source.is_dir() else []
         if source.is_dir():
             for file in files:
-                read_header(file)  # what is truncated is refused at once
+                read_header(file)  # refuses a truncated file at once
         parts = [INT8_RECIPE, *(f"{file.name} {hash_once(file)}" for file in (*files, *texts))]
         conversion = Conversion(
             hashlib.sha256("\n".join(parts).encode()).hexdigest(),
@@ -96,24 +96,24 @@ def _fits_int8(source: Path) -> bool:
 
 
 def int8_recipe(config: Any) -> str:
-    """By which recipe a folder's weights were made int8, by its config.json; "" for float weights."""
+    """The recipe by which a folder's weights were converted to int8, from its config.json; "" for float weights."""
     source = config.get(SOURCE)
     return str(source.get("recipe", "")) if isinstance(source, dict) else ""
 
 
 def source_quantization(config: Any) -> str:
-    """How the weights of a converted model were stored, by its config.json: "Q4_1"; "" for any other model."""
+    """The format from which a model was converted ("Q4_1"), from its config.json; "" for any other model."""
     source = config.get(SOURCE)
     return str(source.get("quantization", "")) if isinstance(source, dict) else ""
 
 
 def is_adapter(folder: Path) -> bool:
-    """Whether a folder holds an adapter and no model."""
+    """Whether a folder holds an adapter and no whole model."""
     return (folder / ADAPTER_CONFIG).is_file() and not any(folder.glob("model*.safetensors"))
 
 
 def base_model_name(adapter: Path) -> str:
-    """The model that an adapter was trained for, as its configuration names it. Raises ModelError if it names none."""
+    """The model for which an adapter was trained, from its configuration. Raises ModelError if that names none."""
     name = read_json(adapter / ADAPTER_CONFIG).get("base_model_name_or_path")
     if not isinstance(name, str) or not name:
         raise ModelError(f"{adapter / ADAPTER_CONFIG} does not say which model it is for: export the adapter again.")
@@ -121,7 +121,7 @@ def base_model_name(adapter: Path) -> str:
 
 
 def check_adapter(adapter: Path) -> None:
-    """Raises ModelError if it is no LoRA, or its settings claim more than its weights hold."""
+    """Raises ModelError if the adapter is not a LoRA, or if its settings claim more than its weights hold."""
     settings, tensors = read_json(adapter / ADAPTER_CONFIG), read_header(adapter / ADAPTER_WEIGHTS)
     if settings.get("peft_type") != "LORA" or settings.get("layer_replication"):
         raise ModelError(f"The adapter {adapter} is no LoRA of its model's own layers: take another one.")
@@ -143,12 +143,12 @@ def check_adapter(adapter: Path) -> None:
 
 
 def _size(value: Any) -> float:
-    """A size as a number; infinite if it is none."""
+    """A size as a number; infinity for any other value."""
     return value if isinstance(value, int) else inf
 
 
 def merge_adapter(base: Path, adapter: Path, say: Say | None = None) -> Path:
-    """The folder of a model (in the Hugging Face layout) with an adapter merged into it, merged now if it never was.
+    """The folder of a model in the Hugging Face layout with an adapter merged into it, merged now unless it is cached.
     Raises ModelError in one sentence.
     """
     check_adapter(adapter)
@@ -169,13 +169,13 @@ def merge_adapter(base: Path, adapter: Path, say: Say | None = None) -> Path:
 
 
 def text_files(folder: Path) -> list[Path]:
-    """The files of configuration, tokenizer and chat template, which a converted or merged model takes over."""
+    """A folder's configuration, tokenizer and chat template, which a converted or merged model takes over."""
     return sorted(file for pattern in TEXTS for file in folder.glob(pattern) if file.name != MANIFEST)
 
 
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
-    """Turns an error of the file system into one sentence about the file, or about `path` where it names none."""
+    """Turns an OSError into a ModelError about its file, or about `path` if the error names none."""
     try:
         yield
     except OSError as error:

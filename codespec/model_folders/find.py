@@ -1,8 +1,8 @@
-"""From a model's name on the command line to a folder with its files: a local folder, a GGUF file, an adapter, a pulled
-model, or a snapshot from the hub.
+"""Finds the folder of a model by its name on the command line: a local folder, a GGUF file, an adapter, a pulled model,
+or a snapshot from the hub.
 
 `owner/name` always means the hub and a catalogue name always means that model, wherever a command runs: a folder of
-that name in somebody's project is never taken for it.
+that name in a project is never taken for it.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from codespec.model_folders.conversions import (
     kept_gguf,
     merge_adapter,
 )  # fmt: skip
-from codespec.model_folders.weights import read_header, weight_files
+from codespec.model_folders.weights import read_header
 from codespec.text.control_tokens import read_json
 
-ANY = "any"  # number format: whoever reads only the configuration and the tokenizer
-# What the engine needs of a hub repository; other formats of the same weights are not downloaded.
+ANY = "any"  # number format, for callers that read only the configuration and the tokenizer
+# The files of a hub repository that the engine needs; other formats of the same weights are not downloaded.
 _WANTED = [*TEXTS, "model*.safetensors", ADAPTER_WEIGHTS]
 _HUB_ID = re.compile(r"[^./~\\:][^/\\:]*/[^/\\]+")
 
 
 def check_models(config: EngineConfig) -> None:
-    """Raises ModelError for a model of a configuration that is not on this machine, for a folder that holds none or
-    whose files are cut off, or for an adapter that can't be one: before torch is imported, which takes seconds.
+    """Raises ModelError if a configuration names a model that is not on this machine, a folder without a model or with
+    truncated files, or an adapter that can't be used: before torch is imported, which takes seconds.
 
     Hub ids are not looked up, and nothing is converted.
     """
@@ -55,7 +55,7 @@ def check_folder(folder: Path) -> None:
     """Raises ModelError for a folder without configuration or weights, and for files that are cut off."""
     if not (folder / "config.json").is_file():
         raise ModelError(f"{folder} has no config.json: give a folder in the Hugging Face layout.")
-    weights = weight_files(folder)
+    weights = sorted(folder.glob("*.safetensors"))  # what lies beside the model's own is looked at too
     if not weights:
         raise ModelError(f"{folder} has no *.safetensors weights: convert the model (pickled weights are not read).")
     for file in weights:
@@ -65,13 +65,12 @@ def check_folder(folder: Path) -> None:
 
 
 def find_folder(name: str, dtype: str = ANY) -> Path:
-    """The folder of a model in a number format. Raises ModelError in one sentence if there is none or the hub does not
-    have it.
+    """The folder of a model in a number format. Raises ModelError in one sentence if there is no such model here or on
+    the hub.
 
-    A GGUF file is converted once, which takes seconds to a minute: into int8 for that format, if its architecture
-    allows it, else into float32; for ANY the folder that is there already, else as for int8. An adapter's folder is
-    merged with its model, and so is a model for which the catalogue has an adapter. Other folders are converted for
-    int8 only.
+    A GGUF file is converted once, which takes seconds to a minute: to int8 if that is the format and the architecture
+    allows it, else to float32. ANY takes the float folder if it is cached, else acts like int8. An adapter is merged
+    into its model, and so is the catalogue's adapter for a model. Other folders are converted for int8 only.
     """
     local = find_local(name)
     entry = find_entry(name)
@@ -87,7 +86,7 @@ def find_folder(name: str, dtype: str = ANY) -> Path:
 
 
 def _find_float(name: str) -> Path:
-    """The folder of a model with float weights."""
+    """The folder of a model's float weights, with its adapter merged in if it has one."""
     folder = find_base_folder(name)
     if is_adapter(folder):
         base = base_model_name(folder)
@@ -97,14 +96,14 @@ def _find_float(name: str) -> Path:
 
 
 def _demand_float(folder: Path) -> Path:
-    """The folder itself. Raises ModelError if its weights were converted to int8."""
+    """Returns the folder. Raises ModelError if its weights were converted to int8."""
     if int8_recipe(read_json(folder / "config.json")):
         raise ModelError(f"{folder} holds int8 weights: set dtype int8, or give the model that it was made from.")
     return folder
 
 
 def find_base_folder(name: str) -> Path:
-    """The same without an adapter."""
+    """The folder of a model without the catalogue's adapter, or of an adapter without its model."""
     local = find_local(name)
     if local is None:
         return _fetch(name)
@@ -112,13 +111,13 @@ def find_base_folder(name: str) -> Path:
 
 
 def find_local(name: str) -> Path | None:
-    """The folder or GGUF file of a name, without asking the hub or its cache.
+    """The folder or GGUF file of a name, without asking the hub or its cache; None for a hub id that is not pulled.
 
-    None for a hub id that has not been pulled; ModelError for what means nothing here.
+    Raises ModelError for a name that is no hub id and means nothing here.
     """
     path, hub = Path(name).expanduser(), is_hub_id(name)
     pulled = find_pulled(name) if hub or "/" not in name else None
-    if pulled is not None:  # before a folder that happens to be called so
+    if pulled is not None:  # goes before a folder of the same name
         return pulled
     if hub and path.exists():
         raise ModelError(f"{name} means a model of the hub, and here is a folder of that name: write ./{name}.")
@@ -135,12 +134,12 @@ def is_hub_id(name: str) -> bool:
 
 
 def looks_local(name: str) -> bool:
-    """Whether `name` means something on this machine rather than a hub id (`owner/model`) not fetched yet."""
+    """Whether the hub is not asked for `name`: False for a hub id that is neither pulled nor a path here."""
     return not is_hub_id(name) or Path(name).exists() or find_pulled(name) is not None
 
 
 def find_fetched(name: str) -> Path | None:
-    """A hub id's folder if its files are on this machine already; does not ask the hub."""
+    """The folder of a hub id in the hub client's cache, or None; does not ask the hub."""
     from huggingface_hub import snapshot_download
 
     try:
@@ -156,14 +155,14 @@ def _why_missing(name: str, path: Path) -> str:
         here = f", or write ./{name} for the folder" if path.is_dir() else ""
         return f"{name} has not been pulled: run `codespec models pull {name}`{here}."
     if path.is_file():
-        return f"There is no model folder {path}, but a file: give a folder, a .gguf file or a hub id."
+        return f"{path} is a file, not a model folder: give a folder, a .gguf file or a hub id."
     if is_gguf(path):
         return f"There is no file {path}: check the path."
     return f"There is no model folder {path}: give a folder in the Hugging Face layout, a .gguf file or a hub id."
 
 
 def _fetch(name: str) -> Path:
-    """Downloads the hub's files into its own cache, where transformers finds them too."""
+    """Downloads a hub id's files into the hub client's cache, which transformers reads too."""
     from huggingface_hub import snapshot_download
 
     try:

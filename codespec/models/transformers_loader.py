@@ -19,7 +19,7 @@ from transformers.utils import logging as transformers_logging
 
 from codespec.errors import ModelError
 from codespec.model_folders.model_config import architecture
-from codespec.model_folders.weights import read_weights, weight_files
+from codespec.model_folders.weights import read_weights
 from codespec.models.attention import NAME, Seam, register
 from codespec.models.call_shape import FAST, UNTRIED
 from codespec.models.cuda import invariant_linear
@@ -171,7 +171,7 @@ def _parameters(folder: Path, config: Any) -> int:
 
 def _check_files(folder: Path) -> None:
     """Raises ModelError for a file that the library which reads it can't open."""
-    for file in weight_files(folder):
+    for file in sorted(folder.glob("*.safetensors")):
         try:
             with safe_open(file, framework="pt"):
                 pass

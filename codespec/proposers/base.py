@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections.abc
 from collections.abc import Mapping
 
-from codespec.memory.accepted import Memory
 from codespec.models.heads.drafting import HeadRunner
 from codespec.models.language_model import LanguageModel
 from codespec.models.slots import CacheUse
@@ -54,9 +53,6 @@ class Proposer:
     ) -> list[Draft]:
         """One draft a sequence, empty where it has no guess or the cap is 0. Does not change the sequences."""
         raise NotImplementedError
-
-    def remember_with(self, memory: Memory) -> None:
-        """May draft from texts that its user accepted."""
 
     def read(self, sequence: Sequence) -> bool:
         """Reads a piece of the sequence's text ahead of its first draft; whether there is more to read."""

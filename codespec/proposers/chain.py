@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections.abc
 from collections.abc import Mapping
 
-from codespec.memory.accepted import Memory
 from codespec.models.heads.drafting import HeadRunner
 from codespec.models.language_model import LanguageModel
 from codespec.models.slots import CacheUse
@@ -67,11 +66,6 @@ class ChainProposer(Proposer):
     def warm_for(self, owner: Owner) -> tuple[str, ...]:
         """Those of all proposers."""
         return tuple(name for proposer in self.proposers for name in proposer.warm_for(owner))
-
-    def remember_with(self, memory: Memory) -> None:
-        """Tells every proposer."""
-        for proposer in self.proposers:
-            proposer.remember_with(memory)
 
     def read(self, sequence: Sequence) -> bool:
         """Each proposer reads a piece."""

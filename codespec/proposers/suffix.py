@@ -1,6 +1,5 @@
 """Guesses that the text goes on as it did before: the longest suffix of the text that occurs earlier in the prompt, the
-text right of the cursor, the snippets, recent completions of the same scope, or what its user accepted in this
-repository. No model, no tokens, no prefill.
+text right of the cursor, the snippets, or recent completions of the same scope. No model, no tokens, no prefill.
 
 Works on bytes with the C search of `bytes` (`rfind`) instead of a suffix automaton: the longest match is found by
 bisection in a few scans, nothing is built per request and nothing has to be kept in step with rollbacks. Lookup
@@ -12,14 +11,12 @@ from __future__ import annotations
 import collections.abc
 from collections import deque
 
-from codespec.memory.accepted import Memory
 from codespec.proposers.base import NOTHING, Proposer, budget_bytes
 from codespec.sequence import Cap, Draft, Sequence
 
 # Bytes: three are right in a quarter of cases, eight in six of ten (bench/LOG.md).
 MIN_MATCH = 3
 MAX_MATCH = 96
-REMEMBERED_MATCH = 12  # bytes at least in the memory, which is long enough to hold any few bytes somewhere
 RECENT = 16
 ROUND = 512  # bytes at least where a text goes round, so that a run of spaces ends alike under every cap
 SPACE = b" \t"
@@ -33,7 +30,6 @@ class SuffixProposer(Proposer):
     def __init__(self, min_match: int = MIN_MATCH) -> None:
         self.min_match = min_match
         self._recent: deque[tuple[str, bytes]] = deque(maxlen=RECENT)  # scope and text
-        self._memory: Memory | None = None
 
     def propose(
         self, sequences: collections.abc.Sequence[Sequence], caps: collections.abc.Sequence[Cap]
@@ -41,10 +37,6 @@ class SuffixProposer(Proposer):
         """What followed the longest match, up to each cap."""
         own = [cap.of(self.name) for cap in caps]
         return [self._draft(s, cap) if cap.tokens else NOTHING for s, cap in zip(sequences, own, strict=True)]
-
-    def remember_with(self, memory: Memory) -> None:
-        """Looks in it too, where nothing longer is at hand."""
-        self._memory = memory
 
     def release(self, sequence: Sequence) -> None:
         """Remembers the finished text as a source for others of its scope."""
@@ -58,25 +50,13 @@ class SuffixProposer(Proposer):
         held = known[len(sequence.generated) :]  # certain, but not committed yet
         size = budget_bytes(sequence, cap)
         length, continuation = self._longest(own, self._sources(sequence), size)
-        found, remembered = self._find_in_memory(sequence, own, length)
-        if found:
-            length, continuation = found, remembered
         if length < self.min_match:
             return NOTHING
         text = held + end_after_spaces(continuation, size)
         confidence = min(0.95, length / (length + 12))
         if not text or not cap.goes_on((confidence,)):
             return NOTHING
-        if found and self._memory is not None:
-            self._memory.drafts += 1
         return Draft(text, self.name, (len(text),), (confidence,))
-
-    def _find_in_memory(self, sequence: Sequence, own: bytes, length: int) -> tuple[int, bytes]:
-        """A longer match than that of `length` in what was accepted in this repository; (0, b"") if there is none."""
-        if self._memory is None:
-            return 0, b""
-        index = self._memory.find(sequence.request.scope, sequence.request.path)
-        return index.longest(own[-MAX_MATCH:], max(length, REMEMBERED_MATCH - 1)) if index else (0, b"")
 
     def _sources(self, sequence: Sequence) -> list[bytes]:
         texts = [sequence.request.suffix.encode()]

@@ -17,7 +17,7 @@ from codespec.server import metrics_page, page
 from codespec.server.chat_template import CHAT_TEMPLATES, ChatTemplates, end_chat_templates
 from codespec.server.connections import CONNECTIONS, Connections, open_files
 from codespec.server.daemon import DAEMON, Daemon
-from codespec.server.dialects import codespec, llama_cpp, mistral, ollama, openai, openai_chat, outcomes, tabby
+from codespec.server.dialects import codespec, llama_cpp, mistral, ollama, openai, openai_chat, tabby
 from codespec.server.logs import log, log_failure
 from codespec.server.scopes import SCOPES, Scopes
 from codespec.server.security import PROOF_KEYS, PROOF_PATHS, PROOF_ROUTES, guard
@@ -39,10 +39,9 @@ def build_app(
     guards = [log_access, answer_errors, connections.watch(HEALTH), guard(host, token, open_paths)]
     app = web.Application(middlewares=guards)
     app[DAEMON], app[CONNECTIONS], app[CHAT_TEMPLATES] = daemon, connections, ChatTemplates()
-    app[SCOPES], app[PROOF_KEYS] = Scopes(token=token), keys or proof.Keys()
-    daemon.memory.scopes = app[SCOPES].own
+    app[SCOPES], app[PROOF_KEYS] = Scopes(), keys or proof.Keys()
     app.on_cleanup.append(end_chat_templates)
-    for dialect in (codespec, outcomes, llama_cpp, openai, openai_chat, mistral, tabby, ollama):
+    for dialect in (codespec, llama_cpp, openai, openai_chat, mistral, tabby, ollama):
         app.router.add_routes(dialect.ROUTES)
     for routes in (metrics_page.ROUTES, page.ROUTES, PROOF_ROUTES):
         app.router.add_routes(routes)

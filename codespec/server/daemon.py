@@ -14,7 +14,6 @@ from dataclasses import replace
 from aiohttp import web
 
 from codespec.errors import ServeError
-from codespec.memory.accepted import Memory
 from codespec.server.engine_thread import EngineThread
 from codespec.server.handles import Failed, RequestHandle
 from codespec.server.loading import Loaded
@@ -28,13 +27,10 @@ UNKEPT = "can't be kept in"  # as the engine's notes have it
 class Daemon:
     """One engine, and at most `queue` requests that wait for it beside those that run."""
 
-    def __init__(
-        self, engine_thread: EngineThread, queue: int, output: Output | None = None, memory: Memory | None = None
-    ) -> None:
+    def __init__(self, engine_thread: EngineThread, queue: int, output: Output | None = None) -> None:
         self.engine_thread = engine_thread
         self.queue = queue
         self.output = output or Output()
-        self.memory = memory or Memory()
         self.stopping = False
         self.metrics = RequestMetrics()
         self.encoding = asyncio.Lock()  # one long text at a time, which leaves a core for the engine

@@ -17,7 +17,6 @@ from typing import Any, NoReturn
 
 from aiohttp import web
 
-from codespec.memory.accepted import Memory
 from codespec.proof import Keys
 from codespec.server.app import build_app
 from codespec.server.connections import CONNECTIONS, listen
@@ -34,21 +33,19 @@ REFUSE_SECONDS = 1.0  # for replies that the daemon is stopping
 IDLE_SECONDS = 75.0  # a connection without a request
 
 
-def serve(config: ServeConfig, load: Callable[[Progress], Loaded], memory: Memory | None = None) -> int:
-    """Serves until a signal comes; returns the exit code. Raises CodespecError if it can't begin. The memory is the one
-    that `load` lets draft."""
+def serve(config: ServeConfig, load: Callable[[Progress], Loaded]) -> int:
+    """Serves until a signal comes; returns the exit code. Raises CodespecError if it can't begin."""
     token = read_token(config.token_file)
     check_bind(config.host, token)
     thread, printed = EngineThread(load), list[str]()
     with safe_output(config.log_kb * 1000) as output:
         start_logging(config.access_log)
         keys = proof_keys(token)
-        daemon = Daemon(thread, config.queue, output, memory)
+        daemon = Daemon(thread, config.queue, output)
         try:
             asyncio.run(_serve(config, token, keys, daemon, printed))
         finally:
             stopped = thread.stop(STOP_SECONDS)
-            daemon.memory.close()
             _print_notes(thread, printed)  # what could not be saved
     if not stopped:  # it is still loading: nothing is lost, and it would otherwise end inside torch
         os._exit(0)

@@ -18,7 +18,6 @@ from codespec.model_folders.identity import identity_of
 if TYPE_CHECKING:
     from codespec.catalogue.entries import Entry
     from codespec.engine.engine import Engine
-    from codespec.memory.accepted import Memory
 
 
 @dataclass(slots=True)
@@ -52,14 +51,10 @@ class Loaded:
 
 
 def loader(
-    config: EngineConfig,
-    check_packages: Callable[[], None],
-    prefetch: bool = False,
-    audit_every: int = 0,
-    memory: Memory | None = None,
+    config: EngineConfig, check_packages: Callable[[], None], prefetch: bool = False, audit_every: int = 0
 ) -> Callable[[Progress], Loaded]:
     """A function that loads what the configuration names and reports its progress. It raises for a missing model before
-    it imports the engine's packages, which takes seconds. What the user accepted drafts too where there is a memory.
+    it imports the engine's packages, which takes seconds.
     """
 
     def load(progress: Progress) -> Loaded:
@@ -77,8 +72,6 @@ def loader(
         report("loading the models")
         identity = identity_of(config)  # of the files as they are when they are read
         engine = build_engine(config, report)
-        if memory is not None:
-            use_memory(engine, memory)
         target, drafter = public_name(config.target), public_name(config.drafter)
         return Loaded(
             engine,
@@ -95,13 +88,6 @@ def loader(
         )
 
     return load
-
-
-def use_memory(engine: Engine, memory: Memory) -> None:
-    """Lets the engine draft from what its user accepted, and say what of that can't be kept."""
-    memory.notes = engine.notes
-    if engine.proposer is not None:
-        engine.proposer.remember_with(memory)
 
 
 def model_names(config: EngineConfig) -> tuple[str, ...]:

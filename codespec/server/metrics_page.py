@@ -16,7 +16,6 @@ from prometheus_client.registry import Collector
 
 from codespec import __version__
 from codespec.engine.metrics import Key, Metrics
-from codespec.memory.accepted import Memory
 from codespec.models.slots import CacheUse
 from codespec.server.audit import NONE_YET
 from codespec.server.daemon import DAEMON, Daemon
@@ -88,25 +87,7 @@ def _of_daemon(daemon: Daemon) -> Iterator[Metric]:
     yield _gauge("state", "Whether it is starting, ready, failed or stopping.", 1, {"state": daemon.state})
     yield _gauge("num_requests_running", "Requests that the engine works for.", daemon.num_running)
     yield _gauge("num_requests_waiting", "Requests that wait for it.", daemon.num_waiting)
-    yield from _of_memory(daemon.memory)
     yield _counters("requests_refused_total", "Requests that were turned away.", "reason", daemon.metrics.refused)
-
-
-def _of_memory(memory: Memory) -> Iterator[Metric]:
-    """Nothing where nothing is kept and nothing lies there."""
-    uses = {kind: use for kind, use in memory.use().items() if use.nbytes}
-    switches = {"texts": memory.remembers, "places": memory.gathers}
-    for name, about, values in (
-        ("memory_on", "Whether what the user accepts is kept.", switches),
-        ("memory_bytes", "What is kept on disk of it.", {kind: use.nbytes for kind, use in uses.items()}),
-        ("memory_repositories", "Of how many.", {kind: use.repositories for kind, use in uses.items()}),
-    ):
-        family = GaugeMetricFamily(PREFIX + name, about, labels=["kind"])
-        for kind, value in values.items():
-            family.add_metric([kind], value)
-        yield family
-    yield _counter("memory_kept_total", "Accepted texts kept since the start.", memory.kept, {})
-    yield _counter("memory_drafts_total", "Drafts from accepted texts.", memory.drafts, {})
 
 
 def _of_requests(metrics: RequestMetrics, model: Labels) -> Iterator[Metric]:

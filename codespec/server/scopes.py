@@ -42,12 +42,11 @@ class Peer:
 class Scopes:
     """The clients of one daemon. Their names do not reveal keys: they are hashed with a secret of this process."""
 
-    def __init__(self, tables: Sequence[Path] = TABLES, token: str = "") -> None:
+    def __init__(self, tables: Sequence[Path] = TABLES) -> None:
         self._tables = tables
         self._secret = secrets.token_bytes(32)
         self._peers: WeakKeyDictionary[asyncio.BaseTransport, Peer] = WeakKeyDictionary()
         self._numbers = count()
-        self._token = token
         self._lock = asyncio.Lock()  # first come, first admitted: a document's newer request ends the older
 
     async def of(self, request: web.Request) -> str:
@@ -55,18 +54,6 @@ class Scopes:
         key = key_of(request.headers)
         async with self._lock:
             peer = await self._peer(request.transport)
-        return self._name(key, peer)
-
-    @property
-    def own(self) -> frozenset[str]:
-        """The scope of the daemon's own user, who brings its token where it has one, and no other key; none where the
-        system names no users."""
-        if not hasattr(os, "geteuid"):
-            return frozenset()
-        key = key_of({"Authorization": f"Bearer {self._token}"}) if self._token else ""
-        return frozenset({self._name(key, Peer(os.geteuid(), ""))})
-
-    def _name(self, key: str, peer: Peer) -> str:
         if not key:
             return peer.name if peer.user is None else f"user {peer.user}"
         digest = hashlib.blake2b(key.encode("utf-8", "surrogateescape"), key=self._secret, digest_size=16).hexdigest()

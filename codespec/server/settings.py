@@ -6,7 +6,7 @@ Knows names, ranges and who can reach an address; opens no socket.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableSequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,15 +15,8 @@ from codespec.config import read_settings
 from codespec.errors import ConfigError
 from codespec.token_file import TOKEN_VARIABLE
 
-LEAST = {"port": 0, "queue": 0, "drain_seconds": 0, "audit_every": 0, "log_kb": 0, "memory_mb": 0}
-MOST = {
-    "port": 65535,
-    "queue": 10_000,
-    "drain_seconds": 3600,
-    "audit_every": 1_000_000,
-    "log_kb": 1_000_000,
-    "memory_mb": 64,
-}
+LEAST = {"port": 0, "queue": 0, "drain_seconds": 0, "audit_every": 0, "log_kb": 0}
+MOST = {"port": 65535, "queue": 10_000, "drain_seconds": 3600, "audit_every": 1_000_000, "log_kb": 1_000_000}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,9 +35,6 @@ class ServeConfig:
                    do, and must come out the same (0: none is; exact mode only)
     access_log     a line for each request on stderr: method, route, status and time
     log_kb         kB of a file behind stdout or stderr before its older half is dropped (0: any size)
-    memory_mb      MB of texts that their user accepted, kept in the state folder by repository as a source of drafts
-                   (0: none are kept, and none are drafted from)
-    gather_places  keep where a completion was accepted, with the text around it, for `codespec distill` on this machine
     """
 
     host: str = "127.0.0.1"
@@ -57,8 +47,6 @@ class ServeConfig:
     audit_every: int = 200
     access_log: bool = False
     log_kb: int = 0
-    memory_mb: int = 8
-    gather_places: bool = False
 
     def __post_init__(self) -> None:
         for name, least in LEAST.items():
@@ -69,10 +57,14 @@ class ServeConfig:
 
 
 def resolve_serve(
-    flags: Mapping[str, Any], file: Path | None = None, environment: Mapping[str, str] | None = None
+    flags: Mapping[str, Any],
+    file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    notes: MutableSequence[str] | None = None,
 ) -> ServeConfig:
-    """The settings of the daemon. Raises ConfigError naming the first key or variable that can't be used."""
-    return ServeConfig(**read_settings(ServeConfig, flags, file, environment, table="serve"))
+    """The settings of the daemon; `notes` name those of earlier versions, which have no effect. Raises ConfigError
+    naming the first key or variable that can't be used."""
+    return ServeConfig(**read_settings(ServeConfig, flags, file, environment, "serve", notes))
 
 
 def is_loopback(host: str) -> bool:

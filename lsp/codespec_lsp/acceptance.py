@@ -1,20 +1,19 @@
 """Counts what happened to suggestions. Acceptance is seen by the command that an item carries, by a client's reports,
 and by edits alone, so that it counts in every editor.
 
-The three may all report the same piece, in any order: for each suggestion only the furthest counts. Whoever wants to
-know what was accepted is told; nothing is kept here, and nothing sent.
+The three may all report the same piece, in any order: for each suggestion only the furthest counts. Nothing is kept
+beyond the process, and nothing is sent.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from codespec_lsp.buffer import Edit
 from codespec_lsp.completions import Suggestion, TypedPrefix, is_accepted
-from codespec_lsp.prompt import Prompt
 
 MOST = 256  # suggestions remembered
 
@@ -71,25 +70,12 @@ class Counters:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """What was accepted of one suggestion so far, and the text around it as the suggestion was made."""
-
-    name: str
-    uri: str
-    lead: str
-    text: str
-    following: str
-
-
 @dataclass(slots=True)
 class _Counted:
-    """One suggestion as far as it was shown; `taken` is how far it was accepted, from `start` on (-1: not yet)."""
+    """One suggestion as far as it was shown; `taken` is how far it was accepted."""
 
     name: str
     text: str
-    prompt: Prompt
-    start: int = -1
     taken: int = 0
     accepted: bool = False
     shown: bool = False
@@ -109,9 +95,8 @@ class _Shown:
 class Acceptance:
     """Of one client. Texts grow: showing the longer one under the same name is still one suggestion."""
 
-    def __init__(self, counters: Counters, tell: Callable[[Taken], None] = lambda taken: None) -> None:
+    def __init__(self, counters: Counters) -> None:
         self._counters = counters
-        self._tell = tell
         self._all: OrderedDict[str, _Counted] = OrderedDict()
         self._shown: dict[str, list[_Shown]] = {}
 
@@ -120,7 +105,7 @@ class Acceptance:
         self._shown[document] = []
         for index, suggestion in enumerate(suggestions):
             name, text = suggestion.name, suggestion.text
-            counted = self._all.setdefault(name, _Counted(name, text, suggestion.completion.prompt))
+            counted = self._all.setdefault(name, _Counted(name, text))
             self._all.move_to_end(name)
             if index == 0 and not counted.shown:
                 counted.shown = True
@@ -168,8 +153,6 @@ class Acceptance:
         new = end - max(start, counted.taken)
         if new <= 0 and counted.accepted:
             return
-        if new > 0:
-            self._took(counted, start, end)
         counters = self._counters
         first = counted.taken == 0 and not counted.accepted
         counters.accepted_characters += max(0, new)
@@ -180,11 +163,3 @@ class Acceptance:
             counters.partly_accepted -= not first
         elif first:
             counters.partly_accepted += 1
-
-    def _took(self, counted: _Counted, start: int, end: int) -> None:
-        """Tells all that was accepted of it, of which this piece is the last."""
-        if counted.start < 0:
-            counted.start = start
-        prompt, text = counted.prompt, counted.text
-        lead = prompt.prefix + text[: counted.start]
-        self._tell(Taken(counted.name, prompt.uri, lead, text[counted.start : end], prompt.suffix))

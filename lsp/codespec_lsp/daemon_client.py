@@ -27,7 +27,7 @@ class Health:
     """How the daemon is, and what it reported. `ready`, `starting`, `silent` (somebody listens, but does not answer in
     time), `absent` (nobody listens), or `foreign` (not the user's own daemon, or one that can't serve). Where it is
     ready: its version, its models' names, the name in its setting `model`, a better model that it offers, all names
-    that mean the model it has, what it can't write, in one sentence, and whether it keeps what this client accepts."""
+    that mean the model it has, and what it can't write, in one sentence."""
 
     state: Literal["ready", "starting", "silent", "absent", "foreign"]
     message: str = ""
@@ -38,7 +38,6 @@ class Health:
     offer: Mapping[str, Any] | None = None
     names: tuple[str, ...] = ()
     warning: str = ""
-    outcomes: bool = False
 
 
 class DaemonError(Exception):
@@ -115,20 +114,6 @@ class DaemonClient:
             return Health("foreign", f"no answer ({type(error).__name__})")
         return _read_health(reply.status, report)
 
-    async def report(self, outcome: Mapping[str, Any]) -> None:
-        """Tells a daemon that keeps such things, and no other, what was accepted. Nobody waits for it: what fails is
-        left, and not tried again."""
-        import aiohttp
-
-        if not (await self.health()).outcomes:
-            return  # also a daemon of an older version
-        with contextlib.suppress(DaemonError, aiohttp.ClientError, TimeoutError):
-            async with (
-                asyncio.timeout(CONNECT_SECONDS),
-                self._open().request("POST", "/v1/codespec/outcome", outcome) as reply,
-            ):
-                await reply.content.read(MOST_LINE)
-
     async def close(self) -> None:
         """Ends all connections."""
         if self._connections is not None:
@@ -176,7 +161,6 @@ def _read_health(status: int, report: dict[str, Any]) -> Health:
             **texts,
             offer=offer if isinstance(offer, dict) else None,
             names=tuple(str(name) for name in names) if isinstance(names, list) else (),
-            outcomes=report.get("outcomes") is True,
         )
     message = _message(report)
     if status == 503 and message:

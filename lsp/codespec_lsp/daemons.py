@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 from codespec.errors import ConfigError
@@ -90,11 +89,6 @@ class ConfiguredDaemon:
             return await self._client()[0].health()
         except DaemonError as error:
             return Health("foreign", str(error))
-
-    async def report(self, outcome: Mapping[str, Any]) -> None:
-        """Tells the daemon what was accepted, if it keeps that."""
-        with suppress(DaemonError):  # a token that can't be read, which the next request reports
-            await self._client()[0].report(outcome)
 
     def forgive(self) -> None:
         """The user asks for another try."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from codespec.ignore_files import IgnoreFiles, repository_of
+from codespec.ignore_files import IgnoreFiles
 from codespec.ignore_patterns import Patterns
 from codespec.secret_files import is_secret
 from codespec_lsp.documents import path_of, split_uri
@@ -89,12 +89,6 @@ class Exclusions:
     def rules(self) -> Rules:
         """What they are now; others are another object."""
         return self._rules
-
-    async def repository(self, uri: str) -> Path | None:
-        """The folder of the repository, or of the workspace, that a document lies in; None for neither."""
-        if split_uri(uri).scheme != "file":
-            return None
-        return await asyncio.to_thread(repository_of, Path(path_of(uri)), self._rules.roots)
 
     def forget(self, uri: str) -> None:
         """The document is gone."""

@@ -44,7 +44,7 @@ class Server(LanguageServer):
         self._check_at: float | None = None  # when the next health check is due; None: once the daemon is ready
         self._offered = False
         streamer = Streamer(self._daemon, self._daemon, self._daemon_is)
-        self.session = Session(streamer, self.status, self._tell_more, loop.time, self._daemon.report)
+        self.session = Session(streamer, self.status, self._tell_more, loop.time)
         self.session.use(defaults)
         self.dynamic = False
         add_features(self)

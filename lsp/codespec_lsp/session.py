@@ -14,7 +14,7 @@ from typing import Any
 
 from lsprotocol import types
 
-from codespec_lsp.acceptance import Acceptance, Counters, Taken
+from codespec_lsp.acceptance import Acceptance, Counters
 from codespec_lsp.buffer import Buffer, Encoding, Position
 from codespec_lsp.completer import Completer, CompletionRequest, ContentModified
 from codespec_lsp.completion_items import EditRange
@@ -24,7 +24,6 @@ from codespec_lsp.dismissals import Dismissals
 from codespec_lsp.documents import Document, Documents
 from codespec_lsp.exclusions import PATIENCE, Exclusions
 from codespec_lsp.imported_files import ImportedFiles
-from codespec_lsp.outcomes import Outcomes, Report, outcome_of, stands_in
 from codespec_lsp.prompt import Prompt, Snippet, SnippetCache, build_prompt, clean, request_body
 from codespec_lsp.settings import Settings
 from codespec_lsp.status import StatusLine
@@ -47,7 +46,6 @@ class Session:
         status: StatusLine,
         tell_more: Callable[[Document], bool],
         clock: Callable[[], float],
-        report: Report,
     ) -> None:
         self.settings = Settings()
         self.encoding: Encoding = "utf-16"
@@ -55,14 +53,12 @@ class Session:
         self.documents = Documents()
         self.exclusions = Exclusions()
         self.counters = Counters()
-        self._outcomes = Outcomes(self._report, streamer.spawn)
-        self.acceptance = Acceptance(self.counters, self._outcomes.take)
+        self.acceptance = Acceptance(self.counters)
         self.dismissals = Dismissals(self.counters)
         self.streamer = streamer
         self.status = status
         self.completer = Completer(self._generate, tell_more, self.counters, clock)
         self._clock = clock
-        self._send_outcome = report
         self._name = secrets.token_hex(4)
         self._snippets = SnippetCache()
         self._imported = ImportedFiles(self.exclusions, clock)
@@ -283,18 +279,6 @@ class Session:
             Snippet(each.path, each.text) for each in self._imported.known(document) if each.path not in seen
         )
         return self._snippets.find(document, self.documents, self._may_send, self._syntax, imported)
-
-    async def _report(self, taken: Taken) -> None:
-        """Tells the daemon what was accepted, unless the file is one that nothing is sent of."""
-        document = self.documents.get(taken.uri)
-        if document is None or not stands_in(document.buffer.text, taken):
-            return
-        await self.exclusions.refresh([document.uri])
-        if self.why_not(document):
-            return
-        repository = await self.exclusions.repository(document.uri)
-        if repository is not None:
-            await self._send_outcome(outcome_of(taken, repository, document))
 
     def _document_name(self, document: Document) -> str:
         """What the daemon calls a document: the same file in two editors is two."""

@@ -54,7 +54,6 @@ importlib.util.find_spec = lambda name, *rest: None if name.partition(".")[0] in
         ["serve", "--help"],
         ["doctor", "--help"],
         ["stats", "--help"],
-        ["memory", "list"],
         ["complete", "none.py:1:1"],
         ["complete", f"{__file__}:1:1", "--target", "./none"],
         ["complete", f"{__file__}:1:1", "--drafter", str(Path(__file__).parent)],

@@ -59,9 +59,6 @@ class FakeDaemon:
         self.refused_field = ""  # as a daemon does that does not know it
         self.refused = 0
         self.port = 0
-        self.outcomes: list[dict[str, Any]] | None = None  # what was reported as accepted; None: it keeps none
-        self.refuses_outcomes = False
-        self.outcome_posts = 0
 
     async def question(self, count: int = 1) -> Asked:
         """Waits for that many questions; the last one."""
@@ -104,16 +101,7 @@ class FakeDaemon:
 
     async def health(self, _request: web.Request) -> web.Response:
         """Ready."""
-        said: dict[str, Any] = {"status": "ok", "version": __version__, "target": "big", "drafter": "small"}
-        return web.json_response(said if self.outcomes is None else {**said, "outcomes": True})
-
-    async def outcome(self, request: web.Request) -> web.Response:
-        """Takes what was accepted."""
-        self.outcome_posts += 1
-        if self.refuses_outcomes or self.outcomes is None:
-            return web.json_response({"error": {"message": "no"}}, status=400)
-        self.outcomes.append(await request.json())
-        return web.json_response({"kept": True})
+        return web.json_response({"status": "ok", "version": __version__, "target": "big", "drafter": "small"})
 
 
 @asynccontextmanager
@@ -124,7 +112,6 @@ async def daemon(port: int = 0) -> AsyncIterator[FakeDaemon]:
     app[security.PROOF_KEYS] = security.proof_keys("")
     app.add_routes(security.PROOF_ROUTES)
     app.add_routes([web.post("/v1/codespec/complete", fake.complete), web.get("/health", fake.health)])
-    app.add_routes([web.post("/v1/codespec/outcome", fake.outcome)])
     runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", port)

@@ -31,15 +31,7 @@ def test_status_names_the_daemon_and_its_models() -> None:
             status = await client.status()
             url = f"http://127.0.0.1:{fake.port}"
             daemon = {"url": url, "page": f"{url}/", "state": "ready", "message": "", "version": __version__}
-            models = {
-                "target": "big",
-                "drafter": "small",
-                "model": "",
-                "offer": None,
-                "names": [],
-                "warning": "",
-                "outcomes": False,
-            }
+            models = {"target": "big", "drafter": "small", "model": "", "offer": None, "names": [], "warning": ""}
             assert status["daemon"] == {**daemon, **models}
             assert status["last"] is None and status["counters"]["lastMs"] is None
             assert not fake.asked, "looking asks for no completion"

@@ -215,7 +215,7 @@ def test_a_model_that_was_pulled_from_elsewhere_gets_a_drafter_that_fits_any(pul
     [
         ({}, ("float32", "float32")),
         ({"model": REFERENCE}, ("bfloat16", "float32")),  # the drafter that codespec ships is fastest in float32
-        ({"model": BETTER}, ("int8", "float32")),
+        ({"model": BETTER}, ("int8", "int8")),
         ({"model": BETTER, "dtype": "bfloat16"}, ("bfloat16", "float32")),
         ({"model": LARGE}, ("bfloat16", "bfloat16")),
         ({"model": LARGE, "dtype": "float16"}, ("float16", "float16")),

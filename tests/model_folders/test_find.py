@@ -141,7 +141,7 @@ def test_a_name_of_the_catalogue_that_is_not_here_says_how_to_pull_it() -> None:
         ("./sub/nowhere.GGUF", "There is no file"),
         (
             "weights.bin",
-            r"There is no model folder weights\.bin, but a file: give a folder, a \.gguf file or a hub id",
+            r"weights\.bin is a file, not a model folder: give a folder, a \.gguf file or a hub id",
         ),
     ],
 )

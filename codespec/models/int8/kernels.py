@@ -3,10 +3,10 @@
 Sums of integers have no order, so a row's product is the same bits whatever is computed with it, with any number of
 threads and on any processor. Activations are unsigned with the zero point 128: oneDNN has fast kernels only for those
 (a signed product was a thousand times slower). Without VNNI, x86 kernels add pairs of products in 16 bits, which
-saturate with weights beyond ±63; there the weights use half of their range.
+saturate with weights beyond ±63; on those processors the weights use half of their range.
 
-Nothing is assumed about a processor: each kernel multiplies extreme and random numbers, is compared with integers, and
-is timed.
+Nothing is assumed about a processor: each kernel multiplies extreme and random numbers, the result is compared with
+integer arithmetic, and the kernel is timed.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ ZERO = 128  # the code of 0.0
 FULL, HALF = 127, 63  # the largest weight: of 8 bits; of pairs whose sum fits into 16 bits
 MOST_DEPTH = 66_000  # 255 · 127 · depth must fit into 32 bits
 COUNTS = (1, 2, 5, 16, 33, 64, 130)  # rows of the trial products
-OUTPUTS, DEPTH = 37, 2503  # of the trial: no whole vectors, and sums that float32 does not hold
+OUTPUTS, DEPTH = 37, 2503  # of the trial products: no multiples of a vector, and sums that float32 can't represent
 SIZE, COPIES, TURNS = 1024, 4, 5  # of the timed product
-SLOW = 10.0  # times the time of a float32 product: then the kernel is one for reference (they were 100 times slower)
+SLOW = 10.0  # times as slow as a float32 product: a reference kernel (those were 100 times slower)
 _BUCKETS = CallShape()
-_ZERO = torch.tensor(float(ZERO))  # a number would be made a tensor anew at each call
+_ZERO = torch.tensor(float(ZERO))  # torch would make a number a tensor at each call
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
     """One way to multiply.
 
-    encode    whole float32 numbers within ±127 [N, in] → what `multiply` takes; may overwrite its argument
-    pack      int8 [out, in] and float32 scales [out] → the kernel's own layout
-    multiply  codes and packed weights → float32 [N, out]: the integer product times the column's scale, rounded once
+    encode    whole float32 numbers within ±127 [N, in] → codes for `multiply`; may overwrite its argument
+    pack      int8 [out, in] and float32 scales [out] → weights in the kernel's own layout
+    multiply  codes and packed weights → float32 [N, out]: the integer product times the output's scale, rounded once
     """
 
     name: str
@@ -55,8 +55,10 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The kernel used in this process and the largest weight that it multiplies without saturating; whether it was much
-    slower than a float32 product.
+    """The kernel that this process uses.
+
+    most  the largest weight, by magnitude, that it multiplies without saturating
+    slow  whether it was much slower than a float32 product
     """
 
     kernel: Kernel
@@ -72,7 +74,7 @@ class Choice:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """A note for the user that products are slow, who may choose another format; not what only `label` says."""
+        """A clause for the user, who may choose another format, if products are slow; `label` has the rest."""
         took = f"took more than {SLOW:.0f} times as long as float32 ones when they were tried"
         return (f"int8 products {took}: compare dtype bfloat16",) * self.slow
 
@@ -99,8 +101,8 @@ def _multiply_onednn(codes: Tensor, packed: tuple[Tensor, Tensor, Tensor]) -> Te
 
 
 class _Fbgemm:
-    """While it is entered, by one thread or several, torch packs for FBGEMM and does not warn that this is deprecated
-    (without it, `find_fault` says so).
+    """A context, for one thread or several, in which torch packs for FBGEMM and does not warn that this is deprecated.
+    Without FBGEMM, `find_fault` reports torch's own error.
     """
 
     def __init__(self) -> None:
@@ -176,8 +178,8 @@ _CHOOSING = Lock()  # models may be loaded by several threads, and a trial sets 
 
 
 def find_fault(kernel: Kernel, most: int) -> str:
-    """ "" if the kernel's products with weights up to ±`most` are right for random and extreme numbers, else what is
-    wrong.
+    """Returns the fault of a kernel's products of random and extreme numbers with weights up to ±`most`; "" if they are
+    right.
     """
     generator = torch.Generator().manual_seed(0)
     weight = torch.randint(-most, most + 1, (OUTPUTS, DEPTH), dtype=torch.int8, generator=generator)
@@ -211,7 +213,7 @@ def _float_product() -> list[Callable[[], object]]:
 
 
 def _seconds(products: list[list[Callable[[], object]]]) -> list[float]:
-    """The least time of each product on one thread, taken in turns so that a busy moment falls on all of them."""
+    """The least time of each product in seconds, on one thread; in turns, so that a busy moment slows all of them."""
     taken: list[list[float]] = [[] for _ in products]
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # on a busy machine, threads that wait for each other would decide

@@ -1,8 +1,8 @@
-"""A linear layer of int8 weights and the quantized rows that it takes. Knows shapes; knows no models.
+"""A linear layer with int8 weights, and the quantized rows that it multiplies. Knows shapes, no models.
 
-A row is quantized with a scale of its own, a 127th of its largest value; a weight has one scale for each output. The
-result is (integer product · output's scale) · row's scale + bias. Each step is one operation, rounded by itself, and no
-operation here looks beyond its row, so a row's bits depend on nothing else.
+Each row is quantized with its own scale, a 127th of its largest value; a weight has one scale for each output. The
+result is (integer product · output's scale) · row's scale + bias. Each step is one operation with its own rounding, and
+none reads other rows, so a row's bits depend on nothing else.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from codespec.models.int8.kernels import FULL, MOST_DEPTH, Choice, Kernel
 
 TINY = 1e-30  # the least peak of a weight's row
 PIECE = 1 << 19  # values that are quantized at once: they stay in the processor's cache
-_FULL = torch.tensor(float(FULL))  # a number would be made a tensor anew at each call
+_FULL = torch.tensor(float(FULL))  # torch would make a number a tensor at each call
 
 
 class Codes(NamedTuple):
-    """Quantized rows: their codes [N, in] as the kernel takes them, and the factors [N, 1] of their products."""
+    """Quantized rows: codes [N, in] for the kernel, and the factors [N, 1] of their products."""
 
     codes: Tensor
     factor: Tensor
 
 
 def quantize(rows: Tensor, kernel: Kernel) -> Codes:
-    """Quantizes float32 rows [N, in], each by its largest value, which is the factor of its products.
+    """Quantizes float32 rows [N, in], each by its largest value, which becomes the factor of its products.
 
-    A row with a NaN or an infinite value gets such a factor, and so such products; a row of zeros gets zeros.
+    The products of a row with a NaN or an infinite value are not finite; those of a row of zeros are zero.
     """
     peak = find_peak(rows)
     return Codes(_encode(rows, peak, kernel), peak)
 
 
 def quantize_norm(rows: Tensor, eps: Tensor, kernel: Kernel) -> Codes:
-    """Quantizes the root-mean-square norm (Zhang and Sennrich 2019, without gains) of float32 rows [N, size], but for
-    the square root of the size, which is in the weight (`Int8Linear.normed`). `eps` [1] is the norm's, times the size.
+    """Quantizes the root-mean-square norm (Zhang and Sennrich 2019, without gains) of float32 rows [N, size]. `eps` [1]
+    is the norm's, times the size. The scales of the weight contain the square root of the size (`normed`, below).
 
-    The norm changes the factors only: the codes of a row do not depend on its length.
+    The norm changes only the factors: the codes of a row do not depend on its length.
     """
     peak = find_peak(rows)
     length = torch.linalg.vector_norm(rows, 2, dim=1, keepdim=True)
@@ -53,7 +53,7 @@ def find_peak(rows: Tensor) -> Tensor:
 
 
 def to_levels(rows: Tensor, peak: Tensor) -> Tensor:
-    """Whole numbers within ±127; NaN for a row of zeros, whose products any code makes zero."""
+    """Rows as whole numbers within ±127; NaN for a row of zeros, whose factor makes every product zero."""
     return (rows * (_FULL / peak)).round_()
 
 
@@ -77,7 +77,7 @@ class Int8Linear(nn.Module):
         normed: bool = False,
         held: int = FULL,
     ) -> None:
-        """`normed`: its rows come from `quantize_norm`; `held`: the weight is within ± this."""
+        """`normed` says that its rows come from `quantize_norm`, `held` that the weight is within ± this."""
         super().__init__()
         self.out_features, self.in_features = weight.shape
         assert self.in_features <= MOST_DEPTH, "sums of so many products may not fit into 32 bits"
@@ -87,19 +87,19 @@ class Int8Linear(nn.Module):
         self.packed = choice.kernel.pack(weight, scale * ((sqrt(self.in_features) if normed else 1.0) / FULL))
 
     def multiply(self, rows: Codes) -> Tensor:
-        """Float32 [N, out] of quantized rows."""
+        """The products [N, out] of quantized rows, in float32."""
         out = self.kernel.multiply(rows.codes, self.packed).mul_(rows.factor)
         return out if self.bias is None else out.add_(self.bias)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """The product of every row with the weight."""
+        """The products of float rows [*, in], which are quantized first."""
         rows = inputs.reshape(-1, self.in_features)
         out = self.multiply(quantize(rows.float(), self.kernel))
         return out.to(inputs.dtype).reshape(*inputs.shape[:-1], self.out_features)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its weight."""
+        """The size of the weight in bytes."""
         return self.out_features * self.in_features
 
 
@@ -115,7 +115,7 @@ def quantize_weight(weight: Tensor, most: int = FULL) -> tuple[Tensor, Tensor]:
 
 
 def fit_range(weight: Tensor, scale: Tensor, held: int, most: int) -> tuple[Tensor, Tensor]:
-    """A weight that is within ±`held`, within ±`most`: unchanged, or rounded once more."""
+    """Brings a weight within ±`held` to ±`most`, with its scales: unchanged if it fits, else rounded again in place."""
     if held <= most:
         return weight, scale
     step = max(1, PIECE // weight.shape[1])

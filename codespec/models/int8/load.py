@@ -1,7 +1,7 @@
 """Loads a converted folder into an int8 network, matrix by matrix.
 
-Only the packed matrices stay in memory: what is read is freed before the next is read, and the embedding stays in its
-file, from which a step takes a few rows.
+Only packed matrices stay in memory: a thread frees what it has read before it reads more. The embedding stays in its
+file, from which a step reads a few rows.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _FORMATS = {"I8": np.int8, "F16": np.float16, "F32": np.float32}
 
 
 def weights_size(folder: Path) -> int:
-    """Bytes of memory that a converted folder's weights take: all but the embedding, which stays in its file."""
+    """Bytes of memory for a converted folder's weights: all but the embedding, which stays in its file."""
     return sum(tensor.size for tensor in read_header(folder / WEIGHTS) if tensor.name != EMBEDDING)
 
 
 def load_network(folder: Path, plan: Blueprint, seam: Seam, choice: Choice) -> Int8Network:
-    """The network of a converted folder. ModelError for weights that are missing or are not as the plan says."""
+    """The network of a converted folder. Raises ModelError if weights are missing or do not fit the plan."""
     try:
         return Int8Network(plan, seam, reader(folder), choice)
     except KeyError as error:
@@ -46,7 +46,7 @@ def load_network(folder: Path, plan: Blueprint, seam: Seam, choice: Choice) -> I
 
 
 def reader(folder: Path) -> Read:
-    """Reads a converted folder's tensors by name: copies, and the embedding as a view of the file."""
+    """Returns a function that reads a folder's tensors by name: copies, but the embedding as a view of the file."""
     file = folder / WEIGHTS
     layout = {tensor.name: (offset, tensor) for offset, tensor in read_layout(file)}
 

@@ -1,7 +1,7 @@
-"""A Llama-shaped model of int8 matrices, called like transformers' own: the block of `models.lean` on quantized rows.
+"""A Llama-shaped model with int8 matrices, called like transformers' own: the block of `models.lean` on quantized rows.
 
-A layer is four integer products; the norms before two of them, and what lies between, only quantize. The residual
-stream, the rotary embedding and attention are float32. Knows weights and shapes, no files and no requests.
+A layer makes four integer products. Its two norms cost nothing beyond quantizing their rows. The residual stream, the
+rotary embedding and attention are float32. Knows weights and shapes, no files and no requests.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from codespec.models.lean import HEAD_NORMS, Angles, Output
 from codespec.models.rowwise import rms_norm, rotate, silu_mul
 from codespec.models.taps import Taps
 
-PACKERS = 2  # threads that pack matrices, most of a start's time; each holds one matrix twice
-Read = Callable[[str], Tensor]  # a converted tensor by its name; KeyError where there is none
+PACKERS = 2  # threads that pack matrices, which takes most of a start; each holds one matrix twice
+Read = Callable[[str], Tensor]  # returns a converted tensor by its name; raises KeyError if there is none
 
 
 class Seat(nn.Module):
-    """What attention needs to know of its layer: which it is, and the seam of its model."""
+    """A layer as attention sees it: its number, and the seam of its model."""
 
     def __init__(self, number: int, seam: Seam) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class Int8Block(nn.Module):
         self.head_norms = [norm for norm in norms if norm is not None]
 
     def forward(self, rows: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-        """Float32 rows [N, hidden] → the same after this layer; cosine and sine are [N, 1, size]."""
+        """Float32 rows [N, hidden] → the rows after this layer; cosine and sine are [N, 1, size]."""
         count, q, k = rows.shape[0], self.heads, self.kv_heads
         mixed = self.qkv.multiply(quantize_norm(rows, self.floor, self.kernel)).view(count, q + 2 * k, self.size)
         turned = mixed[:, : q + k]
@@ -86,7 +86,7 @@ class Int8Block(nn.Module):
 
 
 class Int8Network(nn.Module):
-    """A whole model of such blocks."""
+    """A whole model."""
 
     def __init__(self, plan: Blueprint, seam: Seam, read: Read, choice: Choice) -> None:
         super().__init__()
@@ -106,12 +106,12 @@ class Int8Network(nn.Module):
         self.taps: Taps | None = None
 
     def forward(self, input_ids: Tensor, position_ids: Tensor, logits_to_keep: Tensor, use_cache: bool) -> Output:
-        """ids and positions [1, N] → logits of the kept rows."""
+        """Token ids and positions [1, N] → logits of the kept rows."""
         rows = self.embedding[input_ids[0]].float()
         cosine, sine = self.angles.at(rows, position_ids)
         for number, block in enumerate(self.blocks):
             rows = block(rows, cosine, sine)
-            if self.taps is not None and number in self.taps.layers:  # a head was trained on the stream's own basis
+            if self.taps is not None and number in self.taps.layers:  # heads are trained on the stream before rotation
                 self.taps.see(number, stream_rotation(rows.shape[1]).turn_back(rows))
         return Output(self.head.multiply(quantize_norm(rows[logits_to_keep], self.floor, self.kernel))[None])
 
@@ -119,8 +119,8 @@ class Int8Network(nn.Module):
 def read_linear(
     read: Read, name: str, shape: tuple[int, int], held: int, choice: Choice, normed: bool = False
 ) -> Int8Linear:
-    """The layer of this name, whose weights are within ±`held`. Raises ModelError if it has another shape, KeyError if
-    there is none.
+    """The layer of this name and shape, whose weights are within ±`held`. Raises ModelError if its shape is another,
+    KeyError if there is none.
     """
     out = shape[:1]
     weight, scale, bias = read(f"{name}.weight"), read(f"{name}.scale"), read_optional(read, f"{name}.bias", out)
@@ -135,7 +135,7 @@ def mismatch(name: str) -> ModelError:
 
 
 def read_optional(read: Read, name: str, shape: tuple[int, ...]) -> Tensor | None:
-    """A tensor of this shape, or None where there is none of this name."""
+    """The tensor of this name, or None. Raises ModelError if it has another shape."""
     try:
         found = read(name)
     except KeyError:

@@ -1,11 +1,11 @@
-"""How a Llama-shaped model becomes int8: its matrices rotated, its norms' gains folded into them, and rounded.
+"""Converts a Llama-shaped model to int8: rotates its matrices, folds the gains of its norms into them, and rounds them.
 
-What reads the residual stream takes the gains of the norm before it and turns with the stream; what writes to it turns
-the other way; the values of a head turn with the columns that read them; the columns of the last matrix are mixed as
-its rows are. Then each matrix is rounded with a scale for each output. Nothing is calibrated: on Qwen2.5-Coder-0.5B the
-rotations brought KL(float32 ‖ int8) from 0.0078 to 0.0036 nat, mixing to 0.0014, and scales by calibrated activations
-made it worse (bench/LOG.md, 2026-11-25). Knows the names of
-weights; reads and writes no files.
+A matrix that reads the residual stream is multiplied by the gains of the norm before it and by the stream's rotation;
+one that writes to the stream, by its inverse. The values of each head are rotated too, and so are the columns of o_proj
+that read them. The columns of down_proj are mixed like its input rows. Then each matrix is rounded, with one scale for
+each output. Nothing is calibrated: on Qwen2.5-Coder-0.5B rotations brought KL(float32 ‖ int8) from 0.0078 to 0.0036
+nat and mixing to 0.0014, and scales from calibrated activations made it worse (bench/LOG.md, 2026-11-25). Knows the
+names of weights; reads and writes no files.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _NORMS = ("input_layernorm", "post_attention_layernorm")
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The sizes of a model that its configuration states."""
+    """A model's sizes, as its config.json states them."""
 
     hidden: int
     layers: int
@@ -62,12 +62,12 @@ class Sizes:
 
 @cache
 def stream_rotation(hidden: int) -> Rotation:
-    """The basis of the residual stream."""
+    """The rotation of the residual stream."""
     return Rotation(hidden, STREAM_SEED)
 
 
 def check_names(weights: FloatWeights, sizes: Sizes) -> None:
-    """Raise ModelError for a weight that the recipe does not use, for a missing one, or for sizes that don't fit."""
+    """Raises ModelError if a weight is missing or unknown to the recipe, or if the embedding has another width."""
     needed, known = {EMBEDDING, FINAL_NORM}, {EMBEDDING, FINAL_NORM, f"{HEAD}.weight"}
     if not sizes.tied:
         needed.add(f"{HEAD}.weight")
@@ -90,9 +90,7 @@ def check_names(weights: FloatWeights, sizes: Sizes) -> None:
 
 
 def plan_tensors(weights: FloatWeights, sizes: Sizes) -> list[tuple[str, torch.dtype, tuple[int, ...]]]:
-    """Name, format and shape of every tensor of the converted model, in the order in which `convert_tensors` makes
-    them.
-    """
+    """The name, format and shape of every converted tensor, in the order in which `convert_tensors` makes them."""
     shapes = weights.shapes
     vocabulary, hidden = shapes[EMBEDDING]
     planned: list[tuple[str, torch.dtype, tuple[int, ...]]] = [(EMBEDDING, torch.float16, (vocabulary, hidden))]
@@ -109,7 +107,7 @@ def plan_tensors(weights: FloatWeights, sizes: Sizes) -> list[tuple[str, torch.d
 
 
 def convert_tensors(weights: FloatWeights, sizes: Sizes, most: int) -> Generator[tuple[str, Tensor], None, None]:
-    """The tensors of the converted model within ±`most`, one after another, large ones in pieces of rows."""
+    """Makes the converted tensors one after another, large ones in pieces of rows; int8 weights are within ±`most`."""
     stream, heads = stream_rotation(sizes.hidden), Rotation(sizes.head, HEAD_SEED)
     for turned in ahead(lambda piece: stream.turn(piece).half(), weights.pieces(EMBEDDING)):
         yield EMBEDDING, turned
@@ -126,7 +124,9 @@ def convert_tensors(weights: FloatWeights, sizes: Sizes, most: int) -> Generator
 
 
 def ahead(make: Callable[[_Input], _Output], inputs: Iterable[_Input]) -> Iterator[_Output]:
-    """`make` of every input, in order; WORKERS of them are made at once, so that memory stays bounded."""
+    """Calls `make` with every input in WORKERS threads and yields the results in order. Memory stays bounded: no more
+    than WORKERS results are ahead of the caller.
+    """
     with ThreadPoolExecutor(WORKERS) as pool:
         pending: deque[Future[_Output]] = deque()
         for item in inputs:
@@ -139,14 +139,14 @@ def ahead(make: Callable[[_Input], _Output], inputs: Iterable[_Input]) -> Iterat
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """How matrices are turned and rounded: the bases of the stream and of a head's values, and the largest code."""
+    """The rotations of the stream and of a head's values, and the largest code of a rounded matrix."""
 
     stream: Rotation
     heads: Rotation
     most: int
 
     def head_columns(self, rows: Tensor) -> Tensor:
-        """Rows [N, heads * size] of a matrix that reads the values of all heads, turned as they are."""
+        """Rotates rows [N, heads * size] of o_proj as the values of each head are rotated."""
         return self.heads.turn(rows.view(len(rows), -1, len(self.heads.signs))).view(rows.shape)
 
 
@@ -164,8 +164,8 @@ def _layer_tensors(weights: FloatWeights, number: int, turn: _Turn) -> Iterator[
 
 
 def _round(weights: FloatWeights, layer: str, source: str, turn: _Turn) -> Iterator[tuple[Tensor, Tensor]]:
-    """A turned matrix as int8 rows and their scales, in pieces. One that writes to the stream is held whole in float32
-    meanwhile, since each row of the result depends on every row.
+    """Yields a rotated matrix as int8 rows and their scales, in pieces. If it writes to the stream it is held whole in
+    float32 meanwhile, since each row of the result depends on all rows.
     """
     stream, name, part = turn.stream, f"{source}.weight", source.rpartition(".")[2]
     if part in ("o_proj", "down_proj"):
@@ -185,7 +185,7 @@ def _round(weights: FloatWeights, layer: str, source: str, turn: _Turn) -> Itera
 
 
 def _bias(weights: FloatWeights, source: str, turn: _Turn) -> Tensor:
-    """The turned bias of a matrix; zeros if it has none."""
+    """The rotated bias of a matrix; zeros if it has none."""
     if f"{source}.bias" not in weights.shapes:
         return torch.zeros(weights.shapes[f"{source}.weight"][0])
     bias, part = read_whole(weights, f"{source}.bias"), source.rpartition(".")[2]
@@ -199,7 +199,7 @@ def _layer(number: int) -> str:
 
 
 def _groups(number: int) -> dict[str, tuple[str, ...]]:
-    """The converted matrices of a layer and the weights that each is made of."""
+    """The converted matrices of a layer, each with the projections that it joins."""
     attention, mlp = f"{_layer(number)}.self_attn", f"{_layer(number)}.mlp"
     return {
         f"{attention}.qkv": tuple(f"{attention}.{name}" for name in _PROJECTIONS[:3]),

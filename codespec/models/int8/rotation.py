@@ -1,11 +1,11 @@
-"""Orthogonal matrices that spread outliers over all channels, so that eight bits hold a row well.
+"""Orthogonal matrices that spread outliers over all channels, so that eight bits represent a row well.
 
-A model's residual stream may be written in any orthogonal basis, if every matrix that reads or writes it is written in
-that basis too; its norm stays the same (QuaRot: Ashkboos et al. 2024). So a rotation costs nothing when the model runs.
-The basis is the Kronecker product of a random orthogonal matrix and a Hadamard matrix, with random signs.
+A model's residual stream may use any orthogonal basis if every matrix that reads or writes it uses that basis too; its
+norm stays the same (QuaRot: Ashkboos et al. 2024). So this rotation costs nothing when the model runs. It is the
+Kronecker product of a random orthogonal matrix and a Hadamard matrix, with random signs.
 
-Between the two matrices of a feed-forward lies a product of activations, which no rotation passes. There rows are mixed
-when the model runs. Knows sizes; knows no models.
+The input of down_proj is an elementwise product, and no rotation can be moved past that. Its rows are mixed when the
+model runs. Knows sizes, no models.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 WIDEST = 128  # of the Hadamard matrix
-MIXED = 16  # parts of a row that are mixed when the model runs
+MIXED = 16  # the most parts of a row that are mixed when the model runs
 
 
 class Rotation:
@@ -37,7 +37,7 @@ class Rotation:
         return self._mix(rows, self.outer.T) * self.signs
 
     def turn_outputs(self, weight: Tensor) -> Tensor:
-        """Q^T @ weight [size, in]: a layer that writes the rotated basis."""
+        """Q^T @ weight [size, in]: the weight of a layer that writes in the rotated basis."""
         return self.turn(weight.T).T
 
     def _mix(self, rows: Tensor, outer: Tensor) -> Tensor:
@@ -46,8 +46,8 @@ class Rotation:
 
 
 def mix(rows: Tensor) -> Tensor:
-    """rows [N, size] times a Hadamard matrix over `mixed_parts` parts of each row, without its norm: additions and
-    subtractions of whole parts, whose bits do not depend on other rows.
+    """Multiplies rows [N, size] by a Hadamard matrix over `mixed_parts` parts of each row, not normalized. Whole parts
+    are added and subtracted, so a row's bits do not depend on other rows.
     """
     count, size = rows.shape
     mixed, parts = rows, 1
@@ -59,7 +59,7 @@ def mix(rows: Tensor) -> Tensor:
 
 
 def unmix_columns(weight: Tensor) -> Tensor:
-    """The weight [out, size] of a layer whose rows are mixed before."""
+    """Changes a weight [out, size] so that its products with mixed rows equal those with the rows before mixing."""
     parts = mixed_parts(weight.shape[1])
     columns = weight.view(len(weight), parts, -1).transpose(1, 2)
     turned: Tensor = columns @ hadamard(parts) / sqrt(parts)
@@ -67,7 +67,7 @@ def unmix_columns(weight: Tensor) -> Tensor:
 
 
 def mixed_parts(size: int) -> int:
-    """How many parts of a row are mixed: a power of two, MIXED or fewer."""
+    """The number of parts of a row that are mixed: a power of two up to MIXED that divides the size."""
     return min(size & -size, MIXED)
 
 

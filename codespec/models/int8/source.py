@@ -1,6 +1,6 @@
-"""The float weights of a model that is being converted: from a GGUF file or from a folder in the Hugging Face layout.
+"""The float weights of a model that is being converted, from a GGUF file or a folder in the Hugging Face layout.
 
-A weight is read on its own, a large one in pieces of rows, so that no float copy of the model is ever in memory.
+Weights are read one by one, large ones in pieces of rows, so that the float model is never in memory as a whole.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PIECE = 1 << 22  # numbers at once
 
 
 class FloatWeights(Protocol):
-    """Weights by the names that they have in the Hugging Face layout."""
+    """Weights by their names in the Hugging Face layout."""
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -32,12 +32,12 @@ class FloatWeights(Protocol):
         ...
 
     def pieces(self, name: str) -> Iterator[Tensor]:
-        """One weight as float32, some rows at a time."""
+        """Yields a weight as float32, some rows at a time."""
         ...
 
 
 def read_whole(weights: FloatWeights, name: str, change: Callable[[Tensor], Tensor] = lambda piece: piece) -> Tensor:
-    """One weight as float32, each piece of it changed; no more than a piece is held twice."""
+    """A weight as float32, made of pieces that `change` has changed; no more than a piece of it is held twice."""
     whole, at = torch.empty(weights.shapes[name]), 0
     for piece in weights.pieces(name):
         whole[at : at + len(piece)] = change(piece)
@@ -60,7 +60,7 @@ class GgufWeights:
         return {name: tuple(weight.source.shape) for name, weight in self._weights.items()}
 
     def pieces(self, name: str) -> Iterator[Tensor]:
-        """One weight as float32, some rows at a time."""
+        """Yields a weight as float32, some rows at a time."""
         for values in read_values(self._header, self._weights[name], self._data):
             yield torch.from_numpy(values)
         if hasattr(mmap, "MADV_DONTNEED"):  # not on Windows
@@ -85,7 +85,7 @@ class FolderWeights:
         return self._shapes
 
     def pieces(self, name: str) -> Iterator[Tensor]:
-        """One weight as float32, some rows at a time."""
+        """Yields a weight as float32, some rows at a time."""
         stored, shape = self._files[name].get_slice(name), self._shapes[name]
         step = max(1, PIECE // max(1, shape[-1])) if len(shape) > 1 else shape[0]
         for first in range(0, shape[0], step):

@@ -29,7 +29,6 @@ from codespec.server.dialects.requests import (
 )
 from codespec.server.handles import Priority, RequestHandle
 from codespec.server.loading import Loaded
-from codespec.server.scopes import SCOPES
 from codespec.server.wire import MOST_TEXT, Fields, event_stream, read_fields, reply, sse
 from codespec.types import Completion, CompletionRequest, DoneEvent, Event, Snippet, Stats, TextEvent
 
@@ -254,10 +253,9 @@ async def health(request: web.Request) -> web.StreamResponse:
     better = {"model": loaded.offer.name, "bytes": loaded.offer.size} if loaded.offer else None
     models: dict[str, Any] = {"model": loaded.model, "target": loaded.name, "drafter": loaded.drafter, "offer": better}
     models["names"] = loaded.names
-    keeps = {"outcomes": daemon.memory.takes(await request.app[SCOPES].of(request))}
     engine = {"mode": loaded.engine.mode, "kernel": loaded.engine.kernel, "notes": loaded.engine.notes}
     engine["warning"] = daemon.warning
-    return reply({"status": "ok", "version": __version__, "open": daemon.num_open, **models, **engine, **keeps})
+    return reply({"status": "ok", "version": __version__, "open": daemon.num_open, **models, **engine})
 
 
 async def props(request: web.Request) -> web.StreamResponse:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
-from codespec.errors import TrainingError
-from codespec.memory.places import read_places
 from codespec.training.distill.card import Comparison, gain
 from codespec.training.distill.run import distill
 from codespec.training.distill.settings import Settings
@@ -18,7 +15,7 @@ def run_distill(options: argparse.Namespace) -> int:
     """Distill as the flags say; returns 3 where a signal stopped it with everything kept."""
     flags = {name: getattr(options, name) for name in Settings.__dataclass_fields__}
     settings = Settings(**flags | {"code": tuple(options.code), "keep": tuple(options.keep)})
-    outcome = distill(settings, resume=options.resume, more=gathered_places() if options.gathered else ())
+    outcome = distill(settings, resume=options.resume)
     if outcome.found is not None:
         print(_compared(outcome.found))
     if outcome.folder is not None:
@@ -29,20 +26,6 @@ def run_distill(options: argparse.Namespace) -> int:
         print(f"Stopped with everything kept in {settings.out}.work: continue with --resume.")
         return STOPPED
     return 0
-
-
-def gathered_places() -> list[tuple[str, str, str, str]]:
-    """Path, prefix, suffix and text of every place that the daemon gathered. Raises TrainingError if there are none."""
-    notes = list[str]()
-    places = read_places(notes)
-    for note in notes:
-        print(f"note: {note}", file=sys.stderr)
-    if not places:
-        raise TrainingError(
-            "No places have been gathered: set gather_places = true in the configuration for a while, or leave out "
-            "--gathered."
-        )
-    return [(place.path, place.prefix, place.suffix, place.text) for place in places]
 
 
 def _compared(found: Comparison) -> str:

@@ -1,6 +1,6 @@
 """Places where somebody edits: cuts of documents by seed, spread over languages and classes of syntactic context.
 
-Knows texts and syntax; knows no model. Whoever has places of another origin gives them as the same four texts.
+Knows texts and syntax; knows no model.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ Knows the order of things and how the minutes are shared out; the parts know how
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -57,8 +57,8 @@ class Outcome:
     reason: str = ""
 
 
-def distill(settings: Settings, *, resume: bool = False, more: Iterable[tuple[str, str, str, str]] = ()) -> Outcome:
-    """Run to the end, or to a signal; `more` are places gathered elsewhere: path, prefix, suffix and middle of each.
+def distill(settings: Settings, *, resume: bool = False) -> Outcome:
+    """Run to the end, or to a signal.
 
     Raises TrainingError, ModelError or PairError in one sentence for everything a user can meet.
     """
@@ -70,7 +70,7 @@ def distill(settings: Settings, *, resume: bool = False, more: Iterable[tuple[st
     lora = {"full": False, "lora": True}.get(settings.method)
     student = Student(settings.drafter, seed=settings.seed, lora=lora, device=settings.device)
     work = WorkFolder(Path(settings.out), settings.as_dict(), resume=resume)
-    return _Run(settings, work, student).finish(code, fills_in=fills_in, more=more)
+    return _Run(settings, work, student).finish(code, fills_in=fills_in)
 
 
 class _Run:
@@ -94,14 +94,14 @@ class _Run:
             )
         return target
 
-    def finish(self, code: Split | None, *, fills_in: bool, more: Iterable[tuple[str, str, str, str]]) -> Outcome:
-        places = self._places(code, fills_in, more)
+    def finish(self, code: Split | None, *, fills_in: bool) -> Outcome:
+        places = self._places(code, fills_in)
         before, spent = self._before(places)
         lessons, facts = self._lessons(places)
         training = self._train(lessons, reserve=MEASURED_AGAIN * spent + SPARE)
         return self._conclude(training, places, before, facts) if training else Outcome(None, None)
 
-    def _places(self, code: Split | None, fills_in: bool, more: Iterable[tuple[str, str, str, str]]) -> Places:
+    def _places(self, code: Split | None, fills_in: bool) -> Places:
         settings = self.settings
 
         def own() -> Split:
@@ -115,7 +115,7 @@ class _Run:
             return Split(found.learned, kept)
 
         count = settings.places or int(PLACES_A_MINUTE * settings.minutes)
-        return prepare_places(self.work.folder, own, general, count, seed=settings.seed, fills_in=fills_in, more=more)
+        return prepare_places(self.work.folder, own, general, count, seed=settings.seed, fills_in=fills_in)
 
     def _before(self, places: Places) -> tuple[dict[str, list[int]], float]:
         """Accepted and rounds of the old drafter on both kinds of places, and the seconds that it took."""

@@ -7,11 +7,9 @@ target and the work folder; knows no training.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
 
 from codespec.corpus.documents import Document
 from codespec.engine.engine import Engine
@@ -27,7 +25,6 @@ PLACES_A_MINUTE = 60  # no machine that this is meant for writes more
 READ_TIMES = 4  # places that are read for each at which something is written
 REHEARSED = 5  # one place in so many is in general code, so that nothing is forgotten
 HERE, ELSEWHERE = 40, 24  # places to measure at, and as many to choose the best weights by
-MOST_GATHERED = 0.5  # of the places that are written
 PART = 128  # texts that are read in one part
 
 
@@ -44,18 +41,9 @@ class Places:
 
 
 def prepare_places(
-    folder: Path,
-    code: Callable[[], Split],
-    general: Callable[[], Split],
-    count: int,
-    *,
-    seed: int,
-    fills_in: bool,
-    more: Iterable[tuple[str, str, str, str]] = (),
+    folder: Path, code: Callable[[], Split], general: Callable[[], Split], count: int, *, seed: int, fills_in: bool
 ) -> Places:
-    """All places of a run: kept in the work folder, or chosen now. `more` are places gathered elsewhere: every other
-    one is such a place, as long as there are some, but for those in files that are held out.
-    """
+    """All places of a run: kept in the work folder, or chosen now."""
     names = ("written", "read", "judge-here", "judge-elsewhere", "here", "elsewhere")
     files = [folder / f"places-{name}.jsonl.gz" for name in names]
     if not all(file.exists() for file in files):
@@ -69,11 +57,9 @@ def prepare_places(
             there = choose(other.learned, number // REHEARSED, turn + 1)
             return _mix(choose(own.learned, number - len(there), turn), there)
 
-        held = [*own.held_out, *other.held_out]
-        gathered = _gathered(list(map(Place._make, more)), held, int(MOST_GATHERED * count), seed)
         here, elsewhere = choose(own.held_out, 2 * HERE, 4), choose(other.held_out, 2 * ELSEWHERE, 5)
         found = (
-            _in_turn(gathered, mixed(count - len(gathered), 0)),
+            mixed(count, 0),
             mixed(READ_TIMES * count, 2),
             *(here[::2], elsewhere[::2]),
             *(here[1::2], elsewhere[1::2]),
@@ -134,25 +120,6 @@ def read_texts(
         done = number + 1
     work.decide(what, lambda: done if parts else 0)
     return found
-
-
-def _gathered(places: Sequence[Place], held_out: Sequence[Document], most: int, seed: int) -> list[Place]:
-    """`most` of the places at most, by seed, none of them in a held-out file: either path may begin further up."""
-    held = [f"/{document.path}" for document in held_out]
-
-    def is_held(path: str) -> bool:
-        return any(f"/{path}".endswith(other) or other.endswith(f"/{path}") for other in held)
-
-    learned = [place for place in places if not is_held(place.path)]
-    order = np.random.default_rng([seed, 11]).permutation(len(learned))
-    return [learned[number] for number in order[:most]]
-
-
-def _in_turn(gathered: Sequence[Place], chosen: Sequence[Place]) -> list[Place]:
-    """One of each while there are both: what the clock lets be written is of both kinds too."""
-    both = [place for pair in zip(gathered, chosen, strict=False) for place in pair]
-    count = min(len(gathered), len(chosen))
-    return [*both, *gathered[count:], *chosen[count:]]
 
 
 def _mix(own: Sequence[Place], other: Sequence[Place]) -> list[Place]:
