@@ -49,6 +49,8 @@ def check_models(config: EngineConfig) -> None:
             check_adapter(place)
         elif place and place.is_dir():
             check_folder(place)
+            for name in ("config.json", "tokenizer.json"):
+                read_json(place / name)  # who loads them reads them anyway, but later
 
 
 def check_folder(folder: Path) -> None:
@@ -60,8 +62,6 @@ def check_folder(folder: Path) -> None:
         raise ModelError(f"{folder} has no *.safetensors weights: convert the model (pickled weights are not read).")
     for file in weights:
         read_header(file)
-    for name in ("config.json", "tokenizer.json"):
-        read_json(folder / name)
 
 
 def find_folder(name: str, dtype: str = ANY) -> Path:

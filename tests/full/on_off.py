@@ -9,7 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,9 @@ from typing import Any
 from codespec.bench.sites import read_prompts, stdlib_sites
 from codespec.engine.engine import Engine
 from codespec.models.int8.linear import integer_kernels
+from codespec.models.processor import HIDING
 from codespec.types import Completion, CompletionRequest, Stats
+from tests.full.report import ROOT
 
 TOKENS = 64
 BATCH = 8
@@ -80,6 +84,24 @@ def compare(engine: Engine, requests: list[CompletionRequest], temperature: floa
         "texts": [hashlib.sha256(repr(done.token_ids).encode()).hexdigest()[:8] for done in off],
     }
     return row, stats
+
+
+def run_on_off(variables: dict[str, str], *words: str, seconds: float) -> dict[str, Any]:
+    """The row that `main` prints for these words in a process of its own with these variables; and its seconds."""
+    inherited = {name: value for name, value in os.environ.items() if name not in HIDING}
+    began = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.full.on_off", *words],
+        cwd=ROOT,
+        env={**inherited, **variables},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=seconds,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    row: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return {**row, "seconds": round(time.perf_counter() - began)}
 
 
 def main(dtype: str, model: str = "", tokens: str = str(TOKENS // 2), temperature: str = "0") -> None:

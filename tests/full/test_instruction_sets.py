@@ -6,17 +6,12 @@ the variables once: speculation on = off on every prompt, greedy, half the token
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-import time
 from typing import Any
 
 import pytest
 
-from codespec.models.processor import HIDING
-from tests.full.report import ROOT, write_report
+from tests.full.on_off import run_on_off
+from tests.full.report import write_report
 
 pytestmark = pytest.mark.full
 SECONDS = 3600
@@ -33,21 +28,9 @@ ROWS: list[dict[str, Any]] = []
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("variables", LOWERED, ids=lambda variables: " ".join(map("=".join, variables.items())))
 def test_on_equals_off(variables: dict[str, str], dtype: str) -> None:
-    inherited = {name: value for name, value in os.environ.items() if name not in HIDING}
-    began = time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.full.on_off", dtype],
-        cwd=ROOT,
-        env={**inherited, **variables},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        encoding="utf-8",
-        timeout=SECONDS,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    row = json.loads(done.stdout.splitlines()[-1])
+    row = run_on_off(variables, dtype, seconds=SECONDS)
     del row["texts"]
-    ROWS.append({"variables": variables, "dtype": dtype, **row, "seconds": round(time.perf_counter() - began)})
+    ROWS.append({"variables": variables, "dtype": dtype, **row})
     write_report("instruction_sets", "make test-full PROMPTS=FILE", ROWS)
     assert row["exact"], row["notes"]
     assert row["stats_batch_1"]["drafted"] >= 500, "a run without drafts proves nothing"

@@ -7,19 +7,15 @@ here is left out. Writes docs/int8.json. CODESPEC_TEXT_TOKENS says how long the 
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
-import time
 from typing import Any
 
 import pytest
 
 from codespec.catalogue.store import find_pulled
 from codespec.model_folders.recommend import LARGER, SMALLER
-from codespec.models.processor import HIDING
-from tests.full.report import ROOT, write_report
+from tests.full.on_off import run_on_off
+from tests.full.report import write_report
 
 pytestmark = pytest.mark.full
 SECONDS = 4 * 3600
@@ -36,24 +32,12 @@ TEXTS: dict[tuple[str, str], list[list[str]]] = {}
 def test_on_equals_off(variables: dict[str, str], model: str, temperature: str) -> None:
     if find_pulled(model) is None:
         pytest.skip(f"{model} has not been pulled")
-    inherited = {name: value for name, value in os.environ.items() if name not in HIDING}
-    began = time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.full.on_off", "int8", model, TOKENS, temperature],
-        cwd=ROOT,
-        env={**inherited, **variables},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        encoding="utf-8",
-        timeout=SECONDS,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    row = json.loads(done.stdout.splitlines()[-1])
+    row = run_on_off(variables, "int8", model, TOKENS, temperature, seconds=SECONDS)
     texts = TEXTS.setdefault((model, temperature), [])
     texts.append(row.pop("texts"))
     alike = sum(a == b for a, b in zip(texts[0], texts[-1], strict=True))
     named = {"model": model, "tokens": int(TOKENS), "temperature": float(temperature), "variables": variables}
-    ROWS.append({**named, **row, "same_as_first_set": alike, "seconds": round(time.perf_counter() - began)})
+    ROWS.append({**named, **row, "same_as_first_set": alike})
     write_report("int8", "make test-full PROMPTS=FILE", ROWS)
     assert row["exact"] and row["integer_kernels"], row["notes"]
     assert row["stats_batch_1"]["drafted"] >= 500, "a run without drafts proves nothing"

@@ -133,6 +133,7 @@ def test_a_gguf_file_is_converted_where_the_system_takes_no_advice(
     monkeypatch.delattr(mmap, "MADV_DONTNEED")
     (tmp_path / "int8").mkdir()
     convert(write_model(tmp_path / "m.gguf"), tmp_path / "int8", "0" * 64)
+    assert logits(load_model(str(tmp_path / "int8"), dtype="int8"), [5, 6, 7]).isfinite().all()
 
 
 @pytest.mark.parametrize("form", ["Q8_0", "Q4_1", "F16"])
