@@ -7,7 +7,7 @@ from pathlib import Path
 
 from codespec.config import STARTER
 
-MODELS = ("drafter", "target")
+MODELS = ("drafter", "target", "qwen-drafter")
 HEADS = ("eagle3", "dflash")
 
 
@@ -18,6 +18,8 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     corpus = actions.add_parser("corpus", help="collect permissively licensed source from installed packages")
     _add_corpus_arguments(corpus)
     actions.add_parser("tokenizers", help="train both tokenizers on a sample of the corpus")
+    cut = actions.add_parser("cut-tokenizer", help="make the qwen-drafter's tokenizer: the tokens that code uses most")
+    cut.add_argument("model", metavar="MODEL", help="whose tokens: a name of the catalogue, a folder or a .gguf file")
     one = actions.add_parser("pretrain", help="train one model")
     one.add_argument("name", choices=MODELS)
     one.add_argument("--minutes", type=float, default=60.0, help="budget in minutes of working time (60)")

@@ -43,8 +43,9 @@ from codespec.training.evaluation import choose_eval_set, evaluate_pair, evaluat
 from codespec.training.evaluation_report import report
 from codespec.training.heads.command import run_head
 from codespec.training.pair import (
-    SHAPES,
+    STARTER_PAIR,
     WorkFolder,
+    cut_tokenizer,
     export_checkpoint,
     make_recipe,
     train_one,
@@ -61,6 +62,7 @@ def run_train(args: argparse.Namespace) -> int:
     actions: dict[str, Callable[[argparse.Namespace, WorkFolder], bool]] = {
         "corpus": _build_corpus,
         "tokenizers": _train_tokenizers,
+        "cut-tokenizer": _cut_tokenizer,
         "pretrain": _pretrain,
         "distill-data": _write_distill_data,
         "lessons": _write_distill_data,
@@ -98,6 +100,11 @@ def _build_corpus(args: argparse.Namespace, work: WorkFolder) -> bool:
 
 def _train_tokenizers(args: argparse.Namespace, work: WorkFolder) -> bool:
     train_tokenizers(work)
+    return True
+
+
+def _cut_tokenizer(args: argparse.Namespace, work: WorkFolder) -> bool:
+    cut_tokenizer(work, find_folder(args.model, "int8"))
     return True
 
 
@@ -188,6 +195,7 @@ def _train_all(args: argparse.Namespace, work: WorkFolder) -> bool:
         train_tokenizers(work)
     minutes = {"drafter": args.drafter_minutes, "target": args.target_minutes}
     recipes = {
-        name: make_recipe(name, Budget(minutes=minutes[name]), seed=args.seed, device=args.device) for name in SHAPES
+        name: make_recipe(name, Budget(minutes=minutes[name]), seed=args.seed, device=args.device)
+        for name in STARTER_PAIR
     }
     return train_pair(work, recipes, args.out, resume=args.resume)

@@ -1,4 +1,4 @@
-"""Trains the starter pair: its two shapes and recipes, its files, and the order of the runs."""
+"""Trains the models that ship: their shapes and recipes, their files, and the order of the runs."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from codespec.training.export import export_model, model_card
 from codespec.training.llama import LlamaShape
 from codespec.training.pretrain import PretrainRun, Recipe, held_out_excerpts, pretrain, start_run
 from codespec.training.run import Budget, faster_dtype, load_checkpoint
+from codespec.training.tokenizer_cut import keep_most_used
 from codespec.training.tokenizer_training import (
     load_tokenizer,
     sample_texts,
@@ -29,10 +30,13 @@ from codespec.training.tokenizer_training import (
 SHAPES = {
     "target": LlamaShape(vocab_size=6144, hidden_size=256, layers=5, query_heads=4, kv_heads=2, mlp_size=704),
     "drafter": LlamaShape(vocab_size=3072, hidden_size=128, layers=3, query_heads=2, kv_heads=1, mlp_size=352),
+    "qwen-drafter": LlamaShape(vocab_size=12288, hidden_size=192, layers=3, query_heads=3, kv_heads=1, mlp_size=512),
 }
+STARTER_PAIR = ("drafter", "target")
 # Both models train for a few minutes before either is finished, so there is soon a pair to develop with.
 PREVIEW_MINUTES = {"drafter": 3.0, "target": 5.0}
 TOKENIZER_SAMPLE_CHARS = 30_000_000
+CUT_SAMPLE_CHARS = 16_000_000
 HELD_OUT_EXCERPTS = 40
 
 
@@ -96,6 +100,14 @@ def train_tokenizers(work: WorkFolder) -> None:
     for name, train in (("target", train_target_tokenizer), ("drafter", train_drafter_tokenizer)):
         shape = SHAPES[name]
         save_tokenizer(train(texts, shape.vocab_size), work.tokenizer(name), shape.max_positions)
+
+
+def cut_tokenizer(work: WorkFolder, folder: Path) -> None:
+    """Saves the tokenizer of the drafter in Qwen's tokens: those of a model's `folder` that the corpus uses most."""
+    shape = SHAPES["qwen-drafter"]
+    texts = sample_texts(read_documents(work.corpus), CUT_SAMPLE_CHARS)
+    cut = keep_most_used(load_tokenizer(folder), texts, shape.vocab_size)
+    save_tokenizer(cut, work.tokenizer("qwen-drafter"), shape.max_positions)
 
 
 def export_run(run: PretrainRun, tokenizer: Tokenizer, folder: Path, manifest: dict[str, Any]) -> None:
