@@ -1,5 +1,6 @@
-"""Guesses that the text goes on as it did before: the longest suffix of the text that occurs earlier in the prompt, the
-text right of the cursor, the snippets, or recent completions of the same scope. No model, no tokens, no prefill.
+"""Guesses that the text goes on as it did before: the longest suffix of the text that occurs earlier in the prompt, in
+what was cut off it, the text right of the cursor, the snippets, or recent completions of the same scope. No model, no
+tokens, no prefill.
 
 Works on bytes with the C search of `bytes` (`rfind`) instead of a suffix automaton: the longest match is found by
 bisection in a few scans, nothing is built per request and nothing has to be kept in step with rollbacks. Lookup
@@ -59,7 +60,7 @@ class SuffixProposer(Proposer):
         return Draft(text, self.name, (len(text),), (confidence,))
 
     def _sources(self, sequence: Sequence) -> list[bytes]:
-        texts = [sequence.request.suffix.encode()]
+        texts = [_unread(sequence), sequence.request.suffix.encode()]
         texts.extend(snippet.text.encode() for snippet in sequence.request.snippets)
         texts.extend(text for scope, text in reversed(self._recent) if scope == sequence.request.scope)
         return [text for text in texts if text]
@@ -78,6 +79,12 @@ class SuffixProposer(Proposer):
             if found:
                 length, best = found, text[place + found :]
         return length, best
+
+
+def _unread(sequence: Sequence) -> bytes:
+    """What the client sent before the text that the target reads, where that was cut to a budget."""
+    sent, read = sequence.request.prefix.encode(), sequence.context + sequence.held
+    return sent[: len(sent) - len(read)] if sent.endswith(read) else b""
 
 
 def longest_match(text: bytes, own: bytes, end: int, beyond: int = 0) -> tuple[int, int]:

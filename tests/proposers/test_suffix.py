@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -10,7 +12,7 @@ from codespec.proposers.base import NOTHING
 from codespec.proposers.chain import ChainProposer
 from codespec.proposers.suffix import SuffixProposer, end_after_spaces, longest_match
 from codespec.sequence import Candidates, Cap, Draft, Sequence
-from codespec.speculation.policy import ConfidenceStopped, Ds4Table, FixedLength, PlusTwoMinusOne
+from codespec.speculation.policy import WARM_UP, ConfidenceStopped, Ds4Table, FixedLength, PlusTwoMinusOne
 from codespec.text.streaming import StopFinder
 from codespec.types import CompletionRequest, Snippet
 
@@ -57,6 +59,14 @@ def test_guesses_what_followed_last_time() -> None:
 def test_looks_right_of_the_cursor_and_into_snippets() -> None:
     assert propose(sequence("result.append(", suffix="\nresult.append(item)\n")).text.startswith(b"item)")
     assert propose(sequence("result.append(", snippet="result.append(thing)")).text == b"thing)"
+
+
+def test_looks_into_what_the_target_does_not_read() -> None:
+    cut = sequence("tail.append(", generated="first.")
+    cut.request = replace(cut.request, prefix="first.insert(0, item)\n" * 3 + "tail.append(")
+    assert propose(cut).text.startswith(b"insert(0, item)")
+    cut.request = replace(cut.request, prefix="first.insert(0, item)\nanother end(")
+    assert propose(cut) is NOTHING, "a prompt that was made elsewhere: the text is no beginning of it"
 
 
 def test_remembers_recent_completions() -> None:
@@ -117,6 +127,7 @@ def test_chain_asks_the_next_only_where_the_first_is_silent() -> None:
 
 def test_who_weighs_no_chances_takes_no_short_match() -> None:
     short, long = sequence("1234567 x 1234567"), sequence("12345678 x 12345678")
+    short.ids = long.ids = [1] * WARM_UP
     for policy in (FixedLength(5), PlusTwoMinusOne(5), Ds4Table(5)):
         drafts = SuffixProposer().propose([short, long], policy.caps([short, long]))
         assert not drafts[0].text and drafts[1].text.startswith(b" x 1")
