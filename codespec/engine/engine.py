@@ -24,7 +24,7 @@ from codespec.proposers.base import NOTHING, Proposer
 from codespec.proposers.chain import ChainProposer
 from codespec.sequence import Candidates, Cap, Draft, Sequence, Verdict
 from codespec.speculation.policy import DraftLengthPolicy, FixedLength
-from codespec.types import Completion, CompletionRequest, Event, FinishReason, Mode
+from codespec.types import Completion, CompletionRequest, Event, FinishReason, Mode, Owner
 from codespec.verify.acceptance import AcceptanceRule, MatchRule
 from codespec.verify.verifier import Turn, Verifier
 
@@ -154,6 +154,10 @@ class Engine:
         sequences = self._admission.repeat(finished)
         self._queue(sequences, sequences[0].request)
         return sequences
+
+    def look_up_in(self, owner: Owner, files: collections.abc.Sequence[bytes]) -> None:
+        """Drafts of this owner's texts may be copied from these files, instead of those before."""
+        self.proposer.look_up_in(owner, files)
 
     def _admit(self, request: CompletionRequest) -> list[Sequence]:
         began = time.perf_counter()

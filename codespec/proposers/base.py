@@ -54,6 +54,9 @@ class Proposer:
         """One draft a sequence, empty where it has no guess or the cap is 0. Does not change the sequences."""
         raise NotImplementedError
 
+    def look_up_in(self, owner: Owner, files: collections.abc.Sequence[bytes]) -> None:
+        """Files that drafts of this owner's texts may copy from, instead of those before."""
+
     def read(self, sequence: Sequence) -> bool:
         """Reads a piece of the sequence's text ahead of its first draft; whether there is more to read."""
         return False

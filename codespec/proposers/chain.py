@@ -67,6 +67,11 @@ class ChainProposer(Proposer):
         """Those of all proposers."""
         return tuple(name for proposer in self.proposers for name in proposer.warm_for(owner))
 
+    def look_up_in(self, owner: Owner, files: collections.abc.Sequence[bytes]) -> None:
+        """Tells every proposer."""
+        for proposer in self.proposers:
+            proposer.look_up_in(owner, files)
+
     def read(self, sequence: Sequence) -> bool:
         """Each proposer reads a piece."""
         return any([proposer.read(sequence) for proposer in self.proposers])

@@ -1,6 +1,6 @@
 """Guesses that the text goes on as it did before: the longest suffix of the text that occurs earlier in the prompt, in
-what was cut off it, the text right of the cursor, the snippets, or recent completions of the same scope. No model, no
-tokens, no prefill.
+what was cut off it, the text right of the cursor, the snippets, recent completions of the same scope, or files that were
+sent for that (file_index). No model, no tokens, no prefill.
 
 Works on bytes with the C search of `bytes` (`rfind`) instead of a suffix automaton: the longest match is found by
 bisection in a few scans, nothing is built per request and nothing has to be kept in step with rollbacks. Lookup
@@ -13,7 +13,9 @@ import collections.abc
 from collections import deque
 
 from codespec.proposers.base import NOTHING, Proposer, budget_bytes
+from codespec.proposers.file_index import KeptFiles
 from codespec.sequence import Cap, Draft, Sequence
+from codespec.types import Owner
 
 # Bytes: three are right in a quarter of cases, eight in six of ten (bench/LOG.md).
 MIN_MATCH = 3
@@ -31,6 +33,7 @@ class SuffixProposer(Proposer):
     def __init__(self, min_match: int = MIN_MATCH) -> None:
         self.min_match = min_match
         self._recent: deque[tuple[str, bytes]] = deque(maxlen=RECENT)  # scope and text
+        self._files = KeptFiles()
 
     def propose(
         self, sequences: collections.abc.Sequence[Sequence], caps: collections.abc.Sequence[Cap]
@@ -38,6 +41,10 @@ class SuffixProposer(Proposer):
         """What followed the longest match, up to each cap."""
         own = [cap.of(self.name) for cap in caps]
         return [self._draft(s, cap) if cap.tokens else NOTHING for s, cap in zip(sequences, own, strict=True)]
+
+    def look_up_in(self, owner: Owner, files: collections.abc.Sequence[bytes]) -> None:
+        """Copies from these files too, in texts of this owner."""
+        self._files.keep(owner, files)
 
     def release(self, sequence: Sequence) -> None:
         """Remembers the finished text as a source for others of its scope."""
@@ -51,6 +58,10 @@ class SuffixProposer(Proposer):
         held = known[len(sequence.generated) :]  # certain, but not committed yet
         size = budget_bytes(sequence, cap)
         length, continuation = self._longest(own, self._sources(sequence), size)
+        for index in self._files.of(sequence.request.owner):
+            found, end = index.find(own[-MAX_MATCH:], length)
+            if found:
+                length, continuation = found, index.data[end:]
         if length < self.min_match:
             return NOTHING
         text = held + end_after_spaces(continuation, size)

@@ -7,13 +7,23 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
 from codespec.engine.metrics import Metrics
 from codespec.errors import RequestError
-from codespec.types import Completion, CompletionRequest, DoneEvent, Event, FinishReason, RoundEvent, Stats, TextEvent
+from codespec.types import (
+    Completion,
+    CompletionRequest,
+    DoneEvent,
+    Event,
+    FinishReason,
+    Owner,
+    RoundEvent,
+    Stats,
+    TextEvent,
+)
 from tests.toy_tokenizers import toy_tokenizer
 
 SLOW = 60  # steps that a prompt with this word takes
@@ -94,6 +104,9 @@ class FakeEngine:
         fresh = [FakeSequence(request, choice) for choice in range(request.n)]
         self.running += fresh
         return fresh
+
+    def look_up_in(self, owner: Owner, files: Sequence[bytes]) -> None:
+        """Nothing is looked up."""
 
     def cancel(self, sequence: FakeSequence) -> None:
         """Ends one."""

@@ -26,6 +26,7 @@ SAID = [{"role": "user", "content": "x"}]
 BODIES: dict[str, list[dict[str, Any]]] = {
     "/v1/codespec/proof": [{"nonce": "0" * 64}],
     "/v1/codespec/complete": [{"prefix": "x", "cursor": {"indent": 4}}, {"prefix": "x", "shape": "raw"}],
+    "/v1/codespec/files": [{"document": "x"}],
     "/infill": [{"input_prefix": "x"}],
     "/completion": [{"prompt": "x"}],
     "/detokenize": [{"tokens": [1]}],

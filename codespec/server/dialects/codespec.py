@@ -17,8 +17,19 @@ from codespec.server.daemon import DAEMON
 from codespec.server.dialects.replies import stream
 from codespec.server.dialects.requests import MOST_SEED, read_choices, read_max_tokens
 from codespec.server.handles import Priority, RequestHandle
-from codespec.server.wire import MOST_COUNT, Fields, event_stream, read_fields, sse
-from codespec.types import MOST_PREDICTION, CompletionRequest, DoneEvent, Event, RoundEvent, Snippet, Stats, TextEvent
+from codespec.server.scopes import SCOPES
+from codespec.server.wire import MOST_COUNT, Fields, event_stream, read_fields, reply, sse
+from codespec.types import (
+    MOST_PREDICTION,
+    CompletionRequest,
+    DoneEvent,
+    Event,
+    Owner,
+    RoundEvent,
+    Snippet,
+    Stats,
+    TextEvent,
+)
 
 MOST_OPEN = 1024  # brackets
 MOST_SIDE = 64 * 1024  # characters on each side of the cursor
@@ -28,6 +39,7 @@ FIELDS = (
     *("heal", "token_ids", "draft"),
 )
 SHAPES = ("auto", "line", "block", "raw")
+MOST_FILES, MOST_FILE_TEXT = 64, 512 * 1024  # of one document, and characters of all of them together
 
 
 async def complete(request: web.Request) -> web.StreamResponse:
@@ -40,6 +52,25 @@ async def complete(request: web.Request) -> web.StreamResponse:
         return [encode(event, handle.notes, token_ids=ids)]
 
     return await stream(request, [handle], event_stream(request), encoded, encode_error)
+
+
+async def look_up_in(request: web.Request) -> web.Response:
+    """Takes the files that completions of a document may copy from, instead of those before. No model reads them, so
+    they change when tokens come and never which.
+    """
+    with await read_fields(request) as fields:
+        fields.only(("document", "files"))
+        document = fields.text("document", most=4096)
+        if not document:
+            raise RequestError("document must not be empty: name the document that the files are for.", "document")
+        files = [_snippet(part) for part in fields.parts("files", MOST_FILES)]
+    if sum(len(file.text) for file in files) > MOST_FILE_TEXT:
+        raise RequestError(f"files must have at most {MOST_FILE_TEXT} characters together: send fewer.", "files")
+    daemon = request.app[DAEMON]
+    engine, texts = daemon.loaded().engine, [file.text.encode() for file in files]
+    owner = Owner(await request.app[SCOPES].of(request), document)
+    await daemon.engine_thread.call(lambda: engine.look_up_in(owner, texts))
+    return reply({"files": len(texts), "bytes": sum(map(len, texts))})
 
 
 def read_request(fields: Fields, context: int) -> RequestHandle:
@@ -159,4 +190,4 @@ def new_tokens(stats: Stats) -> int:
     return stats.prompt_tokens - stats.cached_tokens
 
 
-ROUTES = [web.post("/v1/codespec/complete", complete)]
+ROUTES = [web.post("/v1/codespec/complete", complete), web.post("/v1/codespec/files", look_up_in)]

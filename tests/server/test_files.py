@@ -1,0 +1,70 @@
+"""Files that a client sends to be looked up in: they bring drafts to its document, never other text, and to nobody else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.server.daemons import Answer, Served
+
+FILES, COMPLETE = "/v1/codespec/files", "/v1/codespec/complete"
+PREFIX = "import unittest\n\nclass TestShelf(unittest.TestCase):\n    def test_empty_shelf(self):\n"
+
+
+def complete(toy: Served, document: str, key: str, **more: Any) -> tuple[str, int]:
+    """The text, and how many of its tokens were copied. What one key wrote is no source for another's."""
+    body = {"document": document, "path": "a.py", "prefix": PREFIX, "max_tokens": 16, "shape": "raw", **more}
+    reply = toy.post(COMPLETE, body, **{"X-Api-Key": key})
+    assert reply.status == 200, reply.body
+    text = "".join(data["text"] for name, data in reply.events if name == "text")
+    done = next(data for name, data in reply.events if name == "done")
+    return text, done["stats"]["by_source"].get("suffix", {}).get("accepted", 0)
+
+
+def send(toy: Served, document: str, key: str, *texts: str) -> Answer:
+    files = [{"path": "b.py", "text": text} for text in texts]
+    return toy.post(FILES, {"document": document, "files": files}, **{"X-Api-Key": key})
+
+
+def test_files_bring_drafts_and_never_other_text(toy: Served) -> None:
+    plain, _ = complete(toy, "mine", "plain", speculate=False)
+    written = (PREFIX + plain).split("class ", 1)[1]
+    without = complete(toy, "mine", "without")
+    reply = send(toy, "mine", "with", "x = 1\n", f"class {written}\n")
+    assert (reply.status, reply.json) == (200, {"files": 2, "bytes": len(f"class {written}\n".encode()) + 6})
+    found = complete(toy, "mine", "with")
+    assert found[0] == without[0] == plain and found[1] > without[1]
+
+
+def test_files_are_of_one_document_and_client_and_can_be_forgotten(toy: Served) -> None:
+    plain, _ = complete(toy, "mine", "plain", speculate=False)
+    written = (PREFIX + plain).split("class ", 1)[1]
+    least = complete(toy, "mine", "nobody")[1]
+    for key in ("one", "two", "three"):
+        send(toy, "mine", key, f"class {written}\n")
+    assert complete(toy, "other", "one") == (plain, least)
+    assert send(toy, "mine", "two").json == {"files": 0, "bytes": 0}
+    assert complete(toy, "mine", "two") == (plain, least)
+    assert complete(toy, "mine", "three")[1] > least
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"files": []}, "document is missing"),
+        ({"document": "", "files": []}, "document must not be empty"),
+        ({"document": "a", "files": [{"path": "id_rsa", "text": "x"}]}, "may hold secrets"),
+        ({"document": "a", "files": [{"path": "b.py", "text": "x" * 65_537}]}, "at most 65536 characters"),
+        (
+            {"document": "a", "files": [{"path": "b.py", "text": "x" * 65_536}] * 9},
+            "at most 524288 characters together",
+        ),
+        ({"document": "a", "files": [{"path": "b.py", "text": ""}] * 65}, "at most 64 objects"),
+        ({"document": "a", "files": [{"path": "b.py", "text": "\ud800"}]}, "lone surrogates"),
+        ({"document": "a", "file": []}, "file is not known here"),
+    ],
+)
+def test_bad_files(toy: Served, body: dict[str, Any], words: str) -> None:
+    reply = toy.post(FILES, body)
+    assert reply.status == 400 and words in reply.json["error"]["message"]
