@@ -137,6 +137,9 @@ class ForcedDaemon:
         """It is well."""
         raise NotImplementedError("nobody asks a forced daemon how it is")
 
+    async def send_files(self, body: Mapping[str, Any]) -> None:
+        """It copies from nothing."""
+
     async def ensure(self) -> None:
         """It is always there."""
 

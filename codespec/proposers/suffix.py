@@ -1,6 +1,6 @@
 """Guesses that the text goes on as it did before: the longest suffix of the text that occurs earlier in the prompt, in
-what was cut off it, the text right of the cursor, the snippets, recent completions of the same scope, or files that were
-sent for that (file_index). No model, no tokens, no prefill.
+what was cut off it, the text right of the cursor, the snippets, recent completions of the same scope, or files that
+were sent for that (file_index). No model, no tokens, no prefill.
 
 Works on bytes with the C search of `bytes` (`rfind`) instead of a suffix automaton: the longest match is found by
 bisection in a few scans, nothing is built per request and nothing has to be kept in step with rollbacks. Lookup

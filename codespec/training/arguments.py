@@ -41,6 +41,9 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     both.add_argument("--target-minutes", type=float, default=63.0)
     for action in (one, export):
         action.add_argument("--start", type=Path, metavar="FOLDER", help="a model to begin from; its tokenizer is used")
+    one.add_argument(
+        "--layers", type=Path, metavar="FOLDER", help="a model to take the layers of; its tokens are others"
+    )
     for action in (one, export, both):
         action.add_argument("--out", type=Path, default=STARTER, help="where the finished model folders go")
         action.add_argument("--seed", type=int, default=0)

@@ -118,6 +118,7 @@ def _pretrain(args: argparse.Namespace, work: WorkFolder) -> bool:
         documents=read_documents(work.corpus),
         resume=args.resume,
         start=args.start,
+        layers=args.layers,
         out=args.out,
     )
 

@@ -30,7 +30,7 @@ from codespec.training.tokenizer_training import (
 SHAPES = {
     "target": LlamaShape(vocab_size=6144, hidden_size=256, layers=5, query_heads=4, kv_heads=2, mlp_size=704),
     "drafter": LlamaShape(vocab_size=3072, hidden_size=128, layers=3, query_heads=2, kv_heads=1, mlp_size=352),
-    "qwen-drafter": LlamaShape(vocab_size=12288, hidden_size=192, layers=3, query_heads=3, kv_heads=1, mlp_size=512),
+    "qwen-drafter": LlamaShape(vocab_size=12288, hidden_size=128, layers=3, query_heads=2, kv_heads=1, mlp_size=352),
 }
 STARTER_PAIR = ("drafter", "target")
 # Both models train for a few minutes before either is finished, so there is soon a pair to develop with.
@@ -141,11 +141,13 @@ def train_one(
     until: float = 1.0,
     out: Path | None = None,
     start: Path | None = None,
+    layers: Path | None = None,
     distilled: Sequence[DistillationExample] = (),
 ) -> bool:
     """Train one model up to `until` of its budget. Exports a preview at every checkpoint, and to `out` at the end.
 
-    `start` is the folder of a model to begin with, whose tokenizer is used. Returns False if a signal came first.
+    `start` is the folder of a model to begin with, whose tokenizer is used; `layers` that of one whose tokens are
+    others. Returns False if a signal came first.
     """
     name = recipe.name
     tokenizer, manifest = load_tokenizer(start or work.tokenizer(name)), work.read_manifest()
@@ -156,6 +158,7 @@ def train_one(
         work.checkpoint(name),
         resume=resume,
         start=start,
+        layers=layers,
         until=until,
         held_out=held_out_excerpts(held_out_files(), HELD_OUT_EXCERPTS),
         distilled=distilled,

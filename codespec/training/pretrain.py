@@ -20,6 +20,7 @@ from codespec.training.llama import LlamaShape, TinyLlama
 from codespec.training.muon import Muon
 from codespec.training.run import Budget, RunState, learning_rate_factor, load_checkpoint, train
 from codespec.training.samples import FimTokenizer, SampleStream
+from codespec.training.transplant import take_layers
 
 EXCERPT_CHARS = 1500
 
@@ -116,15 +117,22 @@ class PretrainRun:
 
 
 def start_run(
-    recipe: Recipe, tokenizer: Tokenizer, checkpoint: Path | None = None, start: Path | None = None
+    recipe: Recipe,
+    tokenizer: Tokenizer,
+    checkpoint: Path | None = None,
+    start: Path | None = None,
+    layers: Path | None = None,
 ) -> PretrainRun:
-    """The run in `checkpoint`, or a new one, with the weights of the folder `start` if given.
+    """The run in `checkpoint`, or a new one, with the weights of the folder `start` or the layers of the folder
+    `layers` if given.
 
     Raises TrainingError if the checkpoint is missing, corrupted, or belongs to another tokenizer.
     """
     model = TinyLlama(recipe.shape, seed=recipe.seed).to(recipe.device)
     if start is not None and checkpoint is None:
         load_weights(model, start)
+    if layers is not None and checkpoint is None:
+        take_layers(model, tokenizer, layers)
     hidden = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n]
     rest = [p for n, p in model.named_parameters() if p.ndim != 2 or "embed" in n]
     others = torch.optim.AdamW(rest, lr=recipe.other_rate, betas=(0.9, 0.95), weight_decay=0.0)
@@ -132,8 +140,8 @@ def start_run(
     run = PretrainRun(recipe, model, Muon(hidden, lr=recipe.matrix_rate), others, PretrainState(), digest)
     if checkpoint is not None:
         run.load_state_dict(load_checkpoint(checkpoint))
-    elif start is not None:
-        run.state.start = "/".join(start.parts[-2:])
+    elif start is not None or layers is not None:
+        run.state.start = "/".join((start or layers or Path()).parts[-2:])
     return run
 
 
@@ -145,13 +153,14 @@ def pretrain(
     *,
     resume: bool = False,
     start: Path | None = None,
+    layers: Path | None = None,
     until: float = 1.0,
     held_out: Sequence[str] = (),
     distilled: Sequence[DistillationExample] = (),
     on_checkpoint: Callable[[PretrainRun], None] | None = None,
 ) -> tuple[PretrainRun, bool]:
     """Train until `until` of the budget is used; returns the run, and False if a signal came first."""
-    run = start_run(recipe, tokenizer, checkpoint if resume else None, start)
+    run = start_run(recipe, tokenizer, checkpoint if resume else None, start, layers)
     stream = SampleStream(documents, tokenizer, seed=recipe.seed, distilled=distilled)
     run.state.distilled = len(distilled) or run.state.distilled
     finished = train(

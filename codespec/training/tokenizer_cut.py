@@ -33,7 +33,7 @@ def keep_most_used(tokenizer: Tokenizer, texts: Sequence[str], size: int) -> Tok
     added = {str(token["content"]) for token in saved["added_tokens"]}
     kept = dict.fromkeys(token for token in ids if token not in parts and token not in added)
     for token in _by_use(tokenizer, texts):
-        needed = [part for part in _closure(token, parts) if part not in kept] if token in parts else []
+        needed = [part for part in _closure(token, parts) if part not in kept] if token and token in parts else []
         if len(kept) + len(needed) <= size - len(SPECIALS):
             kept |= dict.fromkeys(needed)
     if len(kept) + len(SPECIALS) < size:
@@ -47,7 +47,7 @@ def keep_most_used(tokenizer: Tokenizer, texts: Sequence[str], size: int) -> Tok
     return cut
 
 
-def _by_use(tokenizer: Tokenizer, texts: Sequence[str]) -> list[str]:
+def _by_use(tokenizer: Tokenizer, texts: Sequence[str]) -> list[str | None]:
     """All tokens of the texts, the most used first; among equals in the order of their ids."""
     used: Counter[int] = Counter()
     for start in range(0, len(texts), BATCH):

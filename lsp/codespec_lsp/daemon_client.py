@@ -95,6 +95,19 @@ class DaemonClient:
             what = f"What answers at {self.url} is no codespec daemon ({type(error).__name__})"
             raise DaemonError(f"{what}: set codespec.url.") from error
 
+    async def send_files(self, body: Mapping[str, Any]) -> None:
+        """Sends the files that completions of a document may copy from. Raises DaemonError."""
+        import aiohttp
+
+        try:
+            async with self._open().request("POST", "/v1/codespec/files", body) as answer:
+                if answer.status != 200:
+                    raise await _refusal(answer)
+        except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError) as error:
+            raise Absent(f"The daemon at {self.url} does not answer ({type(error).__name__}).") from error
+        except aiohttp.ClientError as error:
+            raise DaemonError(f"What answers at {self.url} is no codespec daemon: set codespec.url.") from error
+
     async def health(self) -> Health:
         """Whether somebody is there, and who."""
         import aiohttp

@@ -75,6 +75,10 @@ class ConfiguredDaemon:
         finally:
             await events.aclose()  # type: ignore[attr-defined]  # it is a generator
 
+    async def send_files(self, body: Mapping[str, Any]) -> None:
+        """Sends the files that completions of a document may copy from. Raises DaemonError."""
+        await self._client()[0].send_files(body)
+
     async def ensure(self) -> None:
         """Returns once a daemon listens. Raises DaemonError."""
         await self._client()[1].ensure()

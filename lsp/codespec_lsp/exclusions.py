@@ -50,6 +50,11 @@ class Rules:
             return f"{name} is a link to what may hold secrets, so it is not completed."
         return self.ignore_files.reason(Path(path), self.roots)
 
+    def lets_out(self, path: Path) -> bool:
+        """Whether a file may be sent; never one whose name a URI does not carry, as another would be looked at."""
+        uri = path.as_uri()
+        return path_of(uri) == str(path) and not self.reason(uri)
+
     def _by_globs(self, file: Path) -> bool:
         roots = [root for root in self.roots if file.is_relative_to(root)] or [Path(file.anchor)]
         return any(_names(self.globs, file.relative_to(root).parts) for root in roots)

@@ -166,15 +166,9 @@ def _find(rows: Sequence[str], uri: str, rules: Rules) -> tuple[File, ...]:
         found = list[File]()
         for path in find_imported(rows, file, repository):
             meant = path.resolve()
-            if repository_of(meant, roots) == top and _may_send(path, rules) and _may_send(meant, rules):
+            if repository_of(meant, roots) == top and rules.lets_out(path) and rules.lets_out(meant):
                 state = meant.stat()
                 found.append(File(str(path), str(meant), state.st_mtime_ns, state.st_size))
     except (OSError, ValueError, RuntimeError):  # it is gone, its name is none, or its links lead round and round
         return ()
     return tuple(found[:MOST_FILES])
-
-
-def _may_send(path: Path, rules: Rules) -> bool:
-    """Whether the rules let a file out; never one whose name a URI does not carry, as they would look at another."""
-    uri = path.as_uri()
-    return path_of(uri) == str(path) and not rules.reason(uri)

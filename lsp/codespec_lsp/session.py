@@ -24,6 +24,7 @@ from codespec_lsp.dismissals import Dismissals
 from codespec_lsp.documents import Document, Documents
 from codespec_lsp.exclusions import PATIENCE, Exclusions
 from codespec_lsp.imported_files import ImportedFiles
+from codespec_lsp.lookup_files import LookupFiles, Wanted
 from codespec_lsp.prompt import Prompt, Snippet, SnippetCache, build_prompt, clean, request_body
 from codespec_lsp.settings import Settings
 from codespec_lsp.status import StatusLine
@@ -63,6 +64,7 @@ class Session:
         self._snippets = SnippetCache()
         self._imported = ImportedFiles(self.exclusions, clock)
         self._warm_ups = WarmUps(self._warm_up)
+        self._lookup_files = LookupFiles(self._files_for, streamer.send_files, streamer.spawn)
         self._syntax: dict[str, DocumentSyntax] = {}
         self._deletions: dict[str, Deletions] = {}
 
@@ -108,6 +110,7 @@ class Session:
         if document is None:
             return
         self._warm_ups.close(document)
+        self._lookup_files.close(uri)
         self.completer.close(document)
         self.acceptance.close(uri)
         self.dismissals.close(uri)
@@ -280,6 +283,15 @@ class Session:
         )
         return self._snippets.find(document, self.documents, self._may_send, self._syntax, imported)
 
+    async def _files_for(self, document: Document) -> Wanted | None:
+        """What guesses in a document may be copied from, if the user wants other files sent."""
+        await self.exclusions.refresh(self._concerned(document))
+        if not self.settings.snippets or self.documents.get(document.uri) is not document or self.why_not(document):
+            return None
+        others = [each for each in self.documents if each is not document and self._may_send(each)]
+        opened = tuple((each.path, each.buffer.text) for each in reversed(others))
+        return Wanted(self._document_name(document), opened, self.exclusions.rules)
+
     def _document_name(self, document: Document) -> str:
         """What the daemon calls a document: the same file in two editors is two."""
         return f"{self._name}-{hashlib.blake2b(document.uri.encode('utf-8', 'replace'), digest_size=8).hexdigest()}"
@@ -290,6 +302,7 @@ class Session:
     def _went_to(self, document: Document) -> None:
         """The user went to a document: the status shows whether it is completed, and the daemon may read it."""
         self._warm_ups.plan(document)
+        self._lookup_files.plan(document)
         self.streamer.spawn(self._show_what_it_gets(document))
 
     async def _show_what_it_gets(self, document: Document) -> None:

@@ -27,7 +27,8 @@ class Settings:
     alternatives       how many completions a request of the user's gets
     completion         textDocument/completion: auto (for clients without inlineCompletion), on or off
     more               whether codespec/more tells that a text has grown
-    snippets           whether pieces of other open files, and what imported files define, are sent along
+    snippets           whether pieces of other open files and what imported files define are sent along, and files that
+                       guesses may be copied from
     exclude            globs of files that are neither completed nor sent, as in .gitignore
     url                the daemon
     token_file         a file with the daemon's token ("": none)

@@ -33,6 +33,10 @@ class Daemon(Protocol):
         """The events of one completion. Raises DaemonError."""
         ...
 
+    async def send_files(self, body: Mapping[str, Any]) -> None:
+        """Sends the files that completions of a document may copy from. Raises DaemonError."""
+        ...
+
     async def health(self) -> Health:
         """How the daemon is."""
         ...
@@ -69,6 +73,10 @@ class Streamer:
             await self._until_done([], body, "\n")
         except DaemonError as error:
             self._report("unwell", str(error))
+
+    async def send_files(self, body: Mapping[str, Any]) -> None:
+        """Sends files to a daemon that is there; none is started for them. Raises DaemonError."""
+        await self.daemon.send_files(body)
 
     async def close(self) -> None:
         """Stops all streams."""
@@ -174,6 +182,11 @@ class HangWatch:
         except DaemonError:
             self._answered()  # it reported an error, or it is gone: it does not hang
             raise
+
+    async def send_files(self, body: Mapping[str, Any]) -> None:
+        """As the daemon does, once it answers."""
+        await self._answers.wait()
+        await self._daemon.send_files(body)
 
     def _requested(self) -> None:
         self._unanswered += 1

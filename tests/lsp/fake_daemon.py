@@ -54,6 +54,8 @@ class FakeDaemon:
     def __init__(self) -> None:
         self.asked: list[Asked] = []
         self.warmed: list[Asked] = []  # warm-ups, which stay open until they are told to end
+        self.files: list[dict[str, Any]] = []  # bodies
+        self.file_refusals: list[int] = []  # statuses that come first
         self.script: list[str] | None = None
         self.refusals: list[tuple[int, str, dict[str, str]]] = []
         self.refused_field = ""  # as a daemon does that does not know it
@@ -99,6 +101,15 @@ class FakeDaemon:
             raise
         return response
 
+    async def take_files(self, request: web.Request) -> web.Response:
+        """The endpoint for files."""
+        if self.file_refusals:
+            status = self.file_refusals.pop(0)
+            headers = {"Retry-After": "0"} if status == 503 else {}
+            return web.json_response({"error": {"message": "Not now."}}, status=status, headers=headers)
+        self.files.append(await request.json())
+        return web.json_response({"files": len(self.files[-1]["files"])})
+
     async def health(self, _request: web.Request) -> web.Response:
         """Ready."""
         return web.json_response({"status": "ok", "version": __version__, "target": "big", "drafter": "small"})
@@ -112,6 +123,7 @@ async def daemon(port: int = 0) -> AsyncIterator[FakeDaemon]:
     app[security.PROOF_KEYS] = security.proof_keys("")
     app.add_routes(security.PROOF_ROUTES)
     app.add_routes([web.post("/v1/codespec/complete", fake.complete), web.get("/health", fake.health)])
+    app.add_routes([web.post("/v1/codespec/files", fake.take_files)])
     runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", port)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from transformers import AttentionInterface
 
 from codespec.models import attention
 from codespec.models.batch_invariance import find_variance
@@ -147,7 +148,7 @@ def test_what_the_attention_is_told_matters(architecture: str, dropped: str) -> 
     model = tiny_model(architecture)
     logits = eager_logits(architecture, LENGTH)
     assert Replay(model, LENGTH, logits).play(covering(LENGTH)) <= 1e-4
-    attention.AttentionInterface.register(attention.NAME, without(dropped))
+    AttentionInterface.register(attention.NAME, without(dropped))
     try:
         assert Replay(model, LENGTH, logits).play(covering(LENGTH)) > 1e-3
     finally:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from torch import Tensor
+from transformers import AttentionInterface
 
 from codespec.models.rows import Rows
 from tests.models.rounds import Replay, Round, covering, rounds, scripts
@@ -104,7 +105,7 @@ def test_no_mask_of_transformers_is_built() -> None:
         return plain(module, query, key, value, mask, *rest, **named)
 
     model = tiny_model("gemma2")
-    attention.AttentionInterface.register(attention.NAME, watch)
+    AttentionInterface.register(attention.NAME, watch)
     try:
         model.allocate(1, 32)
         model.forward([Rows(0, 0, list(range(20)))])

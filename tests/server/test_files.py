@@ -1,4 +1,4 @@
-"""Files that a client sends to be looked up in: they bring drafts to its document, never other text, and to nobody else."""
+"""Files that a client sends to be looked up in bring drafts to its document, never other text, and to nobody else."""
 
 from __future__ import annotations
 

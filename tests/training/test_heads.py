@@ -71,22 +71,22 @@ def test_a_head_is_written_that_its_target_loads(kind: str, tmp_path: Path, exam
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_resumed_run_repeats_the_whole_one(kind: str, tmp_path: Path, examples: Path) -> None:
-    assert train(tmp_path, examples, kind, "--steps", "4", out="whole") == 0
+    assert train(tmp_path, examples, kind, "--steps", "2", out="whole") == 0
     with pytest.raises(TrainingError, match="is there already"):
-        train(tmp_path, examples, kind, "--steps", "4", out="whole")
+        train(tmp_path, examples, kind, "--steps", "2", out="whole")
     with pytest.MonkeyPatch.context() as patch:
         step = HeadRun.step
 
-        def stop_after_two(one: HeadRun) -> float:
+        def stop_after_one(one: HeadRun) -> float:
             loss = step(one)
-            if one.state.step == 2:
+            if one.state.step == 1:
                 os.kill(os.getpid(), signal.SIGTERM)
             return loss
 
-        patch.setattr(HeadRun, "step", stop_after_two)
-        assert train(tmp_path, examples, kind, "--steps", "4", out="part") == 3
+        patch.setattr(HeadRun, "step", stop_after_one)
+        assert train(tmp_path, examples, kind, "--steps", "2", out="part") == 3
         assert (tmp_path / "part.ckpt").is_file()
-    assert train(tmp_path, examples, kind, "--steps", "4", "--resume", out="part") == 0
+    assert train(tmp_path, examples, kind, "--steps", "2", "--resume", out="part") == 0
     whole, part = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "part"))
     assert whole.keys() == part.keys() and all(torch.equal(whole[name], part[name]) for name in whole)
     with pytest.raises(TrainingError, match="another target or another kind"):

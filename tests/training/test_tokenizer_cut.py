@@ -1,16 +1,30 @@
-"""A tokenizer cut to what a corpus uses: the same tokens where they are kept, shorter ones elsewhere, any text."""
+"""A tokenizer cut to what a corpus uses: the same tokens where they are kept, shorter ones elsewhere, any text; and a
+model that begins with the layers of one with other tokens.
+"""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 
 import pytest
+import torch
 from tokenizers import Tokenizer, models
 
+from codespec.config import STARTER
 from codespec.errors import TrainingError
+from codespec.training.export import load_weights
+from codespec.training.llama import TinyLlama
+from codespec.training.pair import SHAPES
 from codespec.training.tokenizer_cut import keep_most_used
-from codespec.training.tokenizer_training import SPECIALS, train_target_tokenizer
+from codespec.training.tokenizer_training import (
+    SPECIALS,
+    load_tokenizer,
+    train_target_tokenizer,
+    without_dummy_prefix,
+)
+from codespec.training.transplant import VECTORS, take_layers
 
 TEXTS = [f"def area_{n}(width, height):\n    return width * height + {n}\n" for n in range(40)] + ["rare: zygote\n"]
 STRANGE = "ü\u0301 日本\x00\r\n\t" + "\U0001f600"
@@ -55,3 +69,22 @@ def test_too_few_tokens(whole: Tokenizer) -> None:
 def test_no_bpe() -> None:
     with pytest.raises(TrainingError, match="Only a byte-level BPE"):
         keep_most_used(Tokenizer(models.WordLevel({"a": 0}, unk_token="a")), TEXTS, 10)
+
+
+def test_a_model_takes_the_layers_of_one_with_other_tokens(whole: Tokenizer) -> None:
+    cut = keep_most_used(whole, TEXTS, 320)
+    folder = STARTER / "drafter"
+    shape = replace(SHAPES["drafter"], vocab_size=320)
+    model, donor = TinyLlama(shape), TinyLlama(SHAPES["drafter"])
+    load_weights(donor, folder)
+    take_layers(model, cut, folder)
+    taken, given = model.state_dict(), donor.state_dict()
+    assert all(torch.equal(taken[name], given[name]) for name in given if name != VECTORS)
+    spelling, vectors = load_tokenizer(folder), given[VECTORS]
+    for token in cut.encode(TEXTS[0]).ids:
+        ids = without_dummy_prefix(spelling).encode(cut.decode([token])).ids
+        assert torch.allclose(taken[VECTORS][token], vectors[ids].mean(dim=0))
+    end, theirs = cut.token_to_id("<|endoftext|>"), spelling.token_to_id("<|endoftext|>")
+    assert torch.equal(taken[VECTORS][end], vectors[theirs])
+    with pytest.raises(TrainingError, match="another shape"):
+        take_layers(TinyLlama(replace(shape, hidden_size=64)), cut, folder)

@@ -1,0 +1,147 @@
+"""Sends the daemon files that guesses in a document may be copied from: the other open files, those that it imports,
+and those beside it. No model reads them, so whole files may go; only what the rules about secrets, globs and ignore
+files let out, as for snippets.
+
+One document at a time, the one that was visited last. Knows bounds and the wire; does not know what the daemon does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from codespec.ignore_files import repository_of
+from codespec.regular_file import read_regular
+from codespec_lsp.daemon_client import Absent, DaemonError
+from codespec_lsp.documents import Document, path_of, split_uri
+from codespec_lsp.exclusions import Rules
+from codespec_lsp.imports import find_imported, import_rows
+from codespec_lsp.prompt import MOST_PATH, clean
+
+DELAY = 0.3  # seconds: who goes through many documents has only the last one's sent
+WAIT = 2.0  # seconds until a daemon that is not there is tried again
+TRIES = 60
+MOST_FILE = 64 * 1024  # bytes of one file; a longer one is left out
+MOST_TOGETHER = 256 * 1024  # characters
+MOST_BESIDE = 16  # files of the same folder, those that were changed last
+
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is sent for a document: its name at the daemon, the open files, and the rules for others."""
+
+    name: str
+    open: tuple[tuple[str, str], ...]  # path and text
+    rules: Rules
+
+
+class LookupFiles:
+    """Of one client. `find` says what a document wants, None for nothing, once that is known; `send` sends a body."""
+
+    def __init__(self, find: Callable[[Document], Awaitable[Wanted | None]], send: Send, spawn: Spawn) -> None:
+        self._find, self._send, self._spawn = find, send, spawn
+        self._waiting: asyncio.TimerHandle | None = None
+        self._running: asyncio.Task[None] | None = None
+        self._sent: dict[str, str] = {}  # names at the daemon by URI
+
+    def plan(self, document: Document) -> None:
+        """A document was visited: its files are sent in a moment, as they are then."""
+        self.stop()
+        self._waiting = asyncio.get_running_loop().call_later(DELAY, self._begin, document)
+
+    def stop(self) -> None:
+        """Whatever is planned or under way."""
+        if self._waiting is not None:
+            self._waiting.cancel()
+        if self._running is not None:
+            self._running.cancel()
+        self._waiting = self._running = None
+
+    def close(self, uri: str) -> None:
+        """A document is gone: the daemon may forget its files."""
+        self.stop()
+        name = self._sent.pop(uri, "")
+        if name:
+            self._spawn(self._try({"document": name, "files": []}, tries=1))
+
+    def _begin(self, document: Document) -> None:
+        self._running = self._spawn(self._gather(document))
+
+    async def _gather(self, document: Document) -> None:
+        wanted = await self._find(document)
+        if wanted is None:
+            return
+        rows, opened = import_rows(document.buffer.lines), {document.path, *(path for path, _ in wanted.open)}
+        found = await asyncio.to_thread(find_files, document.uri, rows, wanted.rules, opened)
+        files = [{"path": path, "text": text} for path, text in _within((*wanted.open, *found))]
+        if files or document.uri in self._sent:
+            self._sent[document.uri] = wanted.name
+            await self._try({"document": wanted.name, "files": files}, TRIES)
+
+    async def _try(self, body: dict[str, Any], tries: int) -> None:
+        """Sends a body to a daemon that may still be starting; guesses can do without it, so a failure says nothing."""
+        for _ in range(tries):
+            try:
+                await self._send(body)
+                return
+            except Absent:
+                await asyncio.sleep(WAIT)
+            except DaemonError as error:
+                if error.again is None:
+                    return
+                await asyncio.sleep(max(WAIT, error.again))
+
+
+def find_files(uri: str, rows: Sequence[str], rules: Rules, known: Iterable[str]) -> list[tuple[str, str]]:
+    """The files of a document's own repository that it imports and those beside it, path and text, as far as the rules
+    let them out, without those that are `known`. Waits for the file system.
+    """
+    file, seen, found = Path(path_of(uri)), set(known), list[tuple[str, str]]()
+    if split_uri(uri).scheme != "file" or not file.is_absolute():
+        return []
+    try:
+        repository = repository_of(file, rules.roots)
+        if repository is None:
+            return []
+        top, roots = repository.resolve(), [root.resolve() for root in rules.roots]
+        for path in (*find_imported(rows, file, repository), *_beside(file)):
+            if str(path) in seen:
+                continue
+            seen.add(str(path))
+            meant = path.resolve()
+            if repository_of(meant, roots) == top and rules.lets_out(path) and rules.lets_out(meant):
+                text = _read(meant)
+                found += [(str(path), text)] if text else []
+    except (OSError, ValueError, RuntimeError):  # a folder is gone, a name is none, or links lead round and round
+        return found
+    return found
+
+
+def _beside(file: Path) -> list[Path]:
+    """The files of the same folder and kind, those that were changed last first."""
+    others = [path for path in file.parent.glob(f"*{file.suffix}") if path != file and path.is_file()]
+    return sorted(others, key=lambda path: path.stat().st_mtime, reverse=True)[:MOST_BESIDE]
+
+
+def _read(path: Path) -> str:
+    """A file's text; "" for what is none, or is too long."""
+    try:
+        return read_regular(path, MOST_FILE).decode()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _within(files: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The first files that have room together."""
+    kept, left = list[tuple[str, str]](), MOST_TOGETHER
+    for path, text in files:
+        if text.strip() and len(text) <= min(left, MOST_FILE):
+            left -= len(text)
+            kept.append((clean(path)[-MOST_PATH:], clean(text)))
+    return kept

@@ -1,0 +1,145 @@
+"""Files that guesses may be copied from go to the daemon when a document is visited: open, imported and beside it, and
+nothing of those that must not be sent.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from codespec_lsp import lookup_files
+from codespec_lsp.lookup_files import MOST_BESIDE, MOST_FILE, MOST_TOGETHER
+
+from tests.lsp.conversation import Editor, run, until
+from tests.lsp.fake_daemon import FakeDaemon, talking
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lookup_files, "DELAY", 0.0)
+    monkeypatch.setattr(lookup_files, "WAIT", 0.01)
+    monkeypatch.setattr("codespec_lsp.exclusions.DECIDE_AGAIN", 0.0)
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    """A repository with files in two folders."""
+    folder = tmp_path / "shop"
+    (folder / "tools").mkdir(parents=True)
+    (folder / ".git").mkdir()
+    (folder / "price.py").write_text("def price(): ...\n")
+    (folder / "notes.md").write_text("# notes\n")
+    (folder / "tools" / "count.py").write_text("def count(): ...\n")
+    return folder
+
+
+def names(body: dict[str, Any]) -> list[str]:
+    return [Path(file["path"]).name for file in body["files"]]
+
+
+async def visit(client: Editor, fake: FakeDaemon, file: Path, text: str) -> dict[str, Any]:
+    """Opens a document; what is sent for it."""
+    before = len(fake.files)
+    client.open(text, uri=file.as_uri())
+    await until(lambda: len(fake.files) > before)
+    return fake.files[-1]
+
+
+def test_imported_files_and_those_beside_it_go_whole(shop: Path) -> None:
+    async def scenario() -> None:
+        async with talking(start={"rootUri": shop.as_uri()}) as (client, fake):
+            body = await visit(client, fake, shop / "cart.py", "from tools.count import count\nx = ")
+            assert names(body) == ["count.py", "price.py"]
+            assert [file["text"] for file in body["files"]] == ["def count(): ...\n", "def price(): ...\n"]
+            await until(lambda: bool(fake.warmed))
+            assert body["document"] == fake.warmed[0].body["document"]
+
+    run(scenario())
+
+
+def test_open_files_go_first_and_as_they_are_in_the_editor(shop: Path) -> None:
+    async def scenario() -> None:
+        async with talking(start={"rootUri": shop.as_uri()}) as (client, fake):
+            client.open("def price(): return 1\n", uri=(shop / "price.py").as_uri())
+            body = await visit(client, fake, shop / "tools" / "sum.py", "x = ")
+            assert names(body) == ["price.py", "count.py"] and body["files"][0]["text"] == "def price(): return 1\n"
+
+    run(scenario())
+
+
+def test_a_closed_document_is_forgotten(shop: Path) -> None:
+    async def scenario() -> None:
+        async with talking(start={"rootUri": shop.as_uri()}) as (client, fake):
+            sent = await visit(client, fake, shop / "cart.py", "x = ")
+            client.notify("textDocument/didClose", {"textDocument": {"uri": (shop / "cart.py").as_uri()}})
+            await until(lambda: len(fake.files) == 2)
+            assert fake.files[1] == {"document": sent["document"], "files": []}
+
+    run(scenario())
+
+
+def test_nothing_secret_ignored_or_of_another_repository_goes(shop: Path, tmp_path: Path) -> None:
+    (shop / ".gitignore").write_text("ignored.py\n")
+    for name in ("ignored.py", "excluded.py", "id_rsa.py", "binary.py", "long.py", "empty.py"):
+        (shop / name).write_text("secret = 1\n")
+    (shop / "binary.py").write_bytes(b"\xff\xfe\x00")
+    (shop / "long.py").write_text("x" * (MOST_FILE + 1))
+    (shop / "empty.py").write_text(" \n")
+    (tmp_path / "outside.py").write_text("outside = 1\n")
+    (shop / "link.py").symlink_to(tmp_path / "outside.py")
+    (shop / ".env").write_text("KEY=1\n")
+    (shop / "env.py").symlink_to(shop / ".env")
+    os.mkfifo(shop / "pipe.py")
+
+    async def scenario() -> None:
+        async with talking(start={"rootUri": shop.as_uri()}, exclude=("excluded.py",)) as (client, fake):
+            body = await visit(client, fake, shop / "cart.py", "import outside, excluded, ignored\n")
+            sent = names(body)
+            assert not {"ignored.py", "excluded.py", "binary.py", "long.py", "empty.py", "pipe.py"} & {*sent}
+            assert not {"link.py", "env.py", "outside.py"} & {*sent} and "price.py" in sent
+
+    run(scenario())
+
+
+def test_nothing_goes_where_the_user_said_so_or_from_an_excluded_document(shop: Path) -> None:
+    async def scenario() -> None:
+        async with talking(start={"rootUri": shop.as_uri()}, snippets=False) as (client, fake):
+            client.open("x = ", uri=(shop / "cart.py").as_uri())
+            await until(lambda: bool(fake.warmed))
+            assert not fake.files
+        async with talking(start={"rootUri": shop.as_uri()}) as (client, fake):
+            client.open("x = ", uri=(shop / ".env").as_uri())
+            await visit(client, fake, shop / "cart.py", "x = ")
+            assert len(fake.files) == 1 and ".env" not in names(fake.files[0])
+
+    run(scenario())
+
+
+def test_the_bounds_hold(shop: Path) -> None:
+    for number in range(MOST_BESIDE + 4):
+        (shop / f"a{number}.py").write_text("x = 1\n" * 6000)
+
+    async def scenario() -> None:
+        async with talking(start={"rootUri": shop.as_uri()}) as (client, fake):
+            body = await visit(client, fake, shop / "cart.py", "x = ")
+            assert sum(len(file["text"]) for file in body["files"]) <= MOST_TOGETHER
+            assert 7 <= len(body["files"]) <= MOST_BESIDE
+
+    run(scenario())
+
+
+def test_a_daemon_that_is_starting_gets_them_later_and_an_older_one_is_left_alone(shop: Path) -> None:
+    async def scenario() -> None:
+        async with talking(start={"rootUri": shop.as_uri()}) as (client, fake):
+            fake.file_refusals = [503, 503]
+            body = await visit(client, fake, shop / "cart.py", "x = ")
+            assert names(body) == ["price.py"] and not fake.file_refusals
+            fake.file_refusals, before = [404], len(fake.files)
+            client.open("x = ", uri=(shop / "tools" / "sum.py").as_uri())
+            await until(lambda: not fake.file_refusals)
+            await visit(client, fake, shop / "other.py", "x = ")
+            assert len(fake.files) == before + 1, "what an older daemon does not know is not asked again"
+
+    run(scenario())
