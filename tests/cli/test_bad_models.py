@@ -37,7 +37,7 @@ def give_tokenizer(folder: Path, kind: str) -> None:
 
 BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "no folder": (shutil.rmtree, "There is no model folder"),
-    "a file": (lambda f: (shutil.rmtree(f), f.write_text("x")), "There is no model folder"),
+    "a file": (lambda f: (shutil.rmtree(f), f.write_text("x")), "is a file, not a model folder"),
     "empty folder": (lambda f: (shutil.rmtree(f), f.mkdir()), "has no config.json"),
     "no config": (lambda f: (f / "config.json").unlink(), "has no config.json"),
     "config is no JSON": (lambda f: cut_file(f / "config.json", 50), "config"),
