@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 CATALOGUE = Path(__file__).parent / "catalogue.toml"
-OWN_DRAFTER, NO_DRAFTER = "own", "none"  # what `Entry.drafter` says besides a name
+OWN_DRAFTERS = {"own": "drafter", "own-qwen": "qwen-drafter"}  # of `Entry.drafter`: folders beside the starter pair
+NO_DRAFTER = "none"  # the same
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
 ROOM = 500_000_000  # bytes beside the weights: Python, torch, keys and values of a few documents
 
@@ -108,7 +109,7 @@ class Entry:
     context     the most tokens that it takes
     fim         the family of its fill-in-the-middle template (text.fim_templates); "": it continues from the left only
     card        where these facts are from
-    drafter     the recommended one: another entry's name, "own" (the small one that ships with codespec), or "none"
+    drafter     the recommended one: another entry's name, one of OWN_DRAFTERS (they ship with codespec), or "none"
     dtype       the recommended number format of its weights
     gated       whether its authors ask for a login and a click
     adapter     what is merged into it when it is loaded, a folder of codespec's own package; "": nothing

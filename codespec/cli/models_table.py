@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from codespec.catalogue.disk import written
-from codespec.catalogue.entries import BYTES, Entry, Index, Rounding, read_advice, read_catalogue
+from codespec.catalogue.entries import BYTES, OWN_DRAFTERS, Entry, Index, Rounding, read_advice, read_catalogue
 from codespec.catalogue.pull import partly
 from codespec.catalogue.store import models_home, pulled
 from codespec.catalogue.wheel import provenance
@@ -47,7 +47,7 @@ def render(found: Mapping[str, Any]) -> list[str]:
     machine = f"this machine has {written(found['memory'])} of memory; " if found["memory"] else ""
     lines += ["", f"{machine}models lie in {found['home']}", "", "the recommended pair by free memory:"]
     for advice in found["recommended"]:
-        drafter = "the drafter that ships" if advice["drafter"] == "own" else advice["drafter"]
+        drafter = "the drafter that ships" if advice["drafter"] in OWN_DRAFTERS else advice["drafter"]
         here = "  <- for this machine" if advice["target"] == found["best"] else ""
         lines.append(f"{advice['gigabytes']:>5} GB  {advice['target']} with {drafter} ({advice['licence']}){here}")
     lines += ["", f"for this machine: {found['best']}, since {found['why']}"]

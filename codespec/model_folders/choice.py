@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from codespec.catalogue.disk import written
-from codespec.catalogue.entries import OWN_DRAFTER, Entry, find_entry, read_catalogue
+from codespec.catalogue.entries import OWN_DRAFTERS, Entry, find_entry, read_catalogue
 from codespec.catalogue.store import find_pulled
 from codespec.config import STARTER, EngineConfig, make_config, read_levels
 from codespec.errors import ConfigError
@@ -96,7 +96,8 @@ def named_pair(name: str) -> NamedPair:
     entry = find_entry(name)
     if entry is None:
         raise ConfigError(f"model = {name!r} is not one of {', '.join(known_names())}.")
-    drafter = str(STARTER / "drafter") if entry.drafter == OWN_DRAFTER else entry.drafter
+    own = OWN_DRAFTERS.get(entry.drafter)
+    drafter = str(STARTER / own) if own else entry.drafter
     return NamedPair(entry.name, drafter, entry.dtype)
 
 

@@ -11,7 +11,18 @@ from pathlib import Path
 import pytest
 
 from codespec.catalogue import entries
-from codespec.catalogue.entries import BYTES, ROOM, Entry, Index, Rounding, find_entry, read_advice, read_catalogue
+from codespec.catalogue.entries import (
+    BYTES,
+    OWN_DRAFTERS,
+    ROOM,
+    Entry,
+    Index,
+    Rounding,
+    find_entry,
+    read_advice,
+    read_catalogue,
+)
+from codespec.config import STARTER
 from codespec.catalogue.store import folder_name
 from codespec.config import PACKAGE
 from codespec.model_folders.conversions import base_model_name, is_adapter
@@ -28,7 +39,10 @@ def test_entry_is_whole(entry: Entry) -> None:
     assert entry.title and entry.licence and entry.card.startswith("https://")
     assert entry.dtype in BYTES and entry.context >= 2048 and entry.parameters > 1e8
     assert entry.fim == "declared" if entry.adapter else entry.fim in families
-    assert entry.drafter in ("own", "none") or entry.drafter in read_catalogue()
+    assert entry.drafter in {*OWN_DRAFTERS, "none"} or entry.drafter in read_catalogue()
+    if folder := OWN_DRAFTERS.get(entry.drafter):
+        assert (STARTER / folder / "model.safetensors").is_file()
+    assert (entry.drafter == "own-qwen") <= (entry.fim == "qwen")
     if entry.hub:
         assert re.fullmatch(r"[\w.-]+/[\w.-]+", entry.hub.id) and entry.hub.id in entry.card
     if entry.file:
@@ -76,7 +90,7 @@ def test_drafter_is_small(entry: Entry) -> None:
     drafter = read_catalogue().get(entry.drafter)
     smallest = min(other.parameters for other in ALL if other.fim and not other.adapter)
     if drafter:
-        assert 10 * drafter.parameters <= entry.parameters and drafter.drafter == "own"
+        assert 10 * drafter.parameters <= entry.parameters and drafter.drafter in OWN_DRAFTERS
     else:
         assert 10 * smallest > entry.parameters
 
