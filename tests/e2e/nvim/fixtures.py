@@ -72,8 +72,8 @@ def daemon(home: Path) -> Iterator[Daemon]:
 
 @pytest.fixture(scope="session")
 def slow_daemon(home: Path) -> Iterator[Daemon]:
-    """One whose texts take seconds on any machine."""
-    daemon = Daemon(home, "--target-shape", "qwen2.5-0.5b")
+    """One whose texts take seconds on any machine: token by token, for nothing is copied from what it wrote before."""
+    daemon = Daemon(home, "--target-shape", "qwen2.5-0.5b", "--proposers", "prediction")
     yield daemon
     daemon.stop()
 
