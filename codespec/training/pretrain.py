@@ -170,7 +170,9 @@ def pretrain(
         checkpoint,
         checkpoint_seconds=recipe.checkpoint_seconds,
         until=until,
-        score=(lambda: {"bits_per_byte": bits_per_byte(run.model, tokenizer, held_out)}) if held_out else None,
+        score=(lambda: {"bits_per_byte": bits_per_byte(run.model, tokenizer, held_out, recipe.dtype)})
+        if held_out
+        else None,
         score_at_checkpoints=True,
         on_checkpoint=on_checkpoint,
     )
@@ -190,14 +192,16 @@ def held_out_excerpts(files: Sequence[tuple[str, Path]], count: int) -> list[str
 
 
 @torch.no_grad()
-def bits_per_byte(model: TinyLlama, tokenizer: Tokenizer, excerpts: Sequence[str]) -> float:
-    """Bits to predict one byte, over all excerpts; each is read alone, and its first token is free."""
+def bits_per_byte(model: TinyLlama, tokenizer: Tokenizer, excerpts: Sequence[str], dtype: str = "float32") -> float:
+    """Bits to predict one byte, over all excerpts; each is read alone, and its first token is free. `dtype` is that of
+    the arithmetic.
+    """
     fim_tokenizer = FimTokenizer(tokenizer)
     device = next(model.parameters()).device
     nats, size = 0.0, 0
     for text in excerpts:
         ids = torch.tensor([fim_tokenizer.encode(text)[: model.shape.max_positions]], device=device)
-        with torch.autocast(device.type, torch.bfloat16):
+        with torch.autocast(device.type, torch.bfloat16, enabled=dtype == "bfloat16"):
             nats += float(model.loss(ids[:, :-1], ids[:, 1:])) * (ids.shape[1] - 1)
         size += len(text.encode())
     return nats / math.log(2) / size

@@ -24,7 +24,7 @@ from codespec.progress import TrainingBar
 
 LONGEST_STEP_SECONDS = 10.0  # a step that took longer was paused or swapped out
 FASTER = 1.2  # how many times faster bfloat16 must be to be worth its rounding
-PROBE = (1024, 1024, 1024)
+PROBE = (512, 512, 512)
 _DIGEST = 32  # bytes of SHA-256, in front of a checkpoint
 
 
@@ -192,7 +192,7 @@ def _time_product(dtype: torch.dtype) -> float:
     rows, inner, columns = PROBE
     left, right = torch.ones(rows, inner, dtype=dtype), torch.ones(inner, columns, dtype=dtype)
     times = []
-    for _ in range(5):
+    for _ in range(3):
         started = time.perf_counter()
         left @ right
         times.append(time.perf_counter() - started)

@@ -40,6 +40,7 @@ def tiny_world(monkeypatch: pytest.MonkeyPatch, shape: LlamaShape, recipe: Recip
         return replace(recipe, name=name, budget=Budget(steps=3), seed=seed, device=device, **rates)
 
     monkeypatch.setattr(command, "make_recipe", make)
+    monkeypatch.setattr(pair, "HELD_OUT_EXCERPTS", 3)
 
 
 @pytest.mark.usefixtures("tiny_world")
