@@ -23,7 +23,7 @@ serve: $(READY) ## the daemon in the foreground, on 127.0.0.1:8765
 	@$(BIN)/codespec serve
 
 # Two processes, each in an order that stays: these folders, and all others.
-FIRST  = tests/bench tests/cli tests/grammars tests/lsp tests/server tests/training/distill
+FIRST  = tests/bench tests/cli tests/grammars tests/lsp tests/server
 # Triton's interpreter checks the GPU kernels on a CPU; nothing else here needs its 200 MB.
 TRITON = "triton; platform_system == 'Linux'"
 
