@@ -83,6 +83,9 @@ class WatchedPolicy:
         """The policy learns."""
         self.policy.observe(sequence, candidates, verdict)
 
+    def timed(self, drafting: float, verifying: float) -> None:
+        """Nothing: recorded steps are priced by a table, and how long repeating them took says nothing."""
+
     def close(self) -> None:
         """Keeps nothing."""
 

@@ -217,6 +217,7 @@ class Engine:
             verdicts = self._verifier.accept(turns, self._verifier.verify(turns))
         with record.timed("commit"):
             tokens = [self._commit(*turn) for turn in zip(turns, verdicts, drafts, strict=True)]
+        self._policy_of(sequences).timed(record.propose, record.verify)
         self._book(record, turns, tokens)
 
     def _caps(self, scheduled: list[tuple[Sequence, int]]) -> list[Cap]:

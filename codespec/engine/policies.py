@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import MutableSequence, Sequence
+from functools import partial
 
 from codespec.config import EngineConfig, split_policy
-from codespec.engine.pricing import price
+from codespec.engine.pricing import keep_table, price, table_file
 from codespec.engine.tuning import longest_draft, longest_prediction
 from codespec.models.language_model import LanguageModel
 from codespec.proposers.base import Proposer
@@ -60,6 +61,7 @@ def _cost_policy(
     heads = [repr(head.config) for head in proposer.heads.values()]
     learned = Learned(pair_fingerprint(target, drafter, heads), notes) if config.learn else None
     costs = price(target, proposer.models, notes, proposer.heads)
+    file = table_file(target, proposer.models, proposer.heads)
     return CostPolicy(
         costs,
         proposer.names,
@@ -68,6 +70,8 @@ def _cost_policy(
         syntax=config.policy == "cost+syntax",
         acceptance=learned.load() if learned else None,
         keep=learned.save if learned else None,
+        running=True,
+        keep_costs=partial(keep_table, file, notes) if config.learn else None,
     )
 
 

@@ -10,6 +10,7 @@ import platform
 import time
 from collections.abc import Callable, Mapping, MutableSequence, Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from statistics import median
 
 import torch
@@ -47,16 +48,28 @@ def price(
 
     The models' slots must be free.
     """
-    file = cache_folder() / "costs" / f"{fingerprint(target, *drafters.values(), heads=heads)}.json"
+    file = table_file(target, drafters, heads)
     found = json_store.load(file, CostTable.from_dict, "the kept cost table", "it is measured again", notes)
     if found is not None:
         return found
     table = measure_table(target, drafters, BUDGET, heads)
+    keep_table(file, notes, table)
+    return table
+
+
+def table_file(
+    target: LanguageModel, drafters: Mapping[str, LanguageModel], heads: Mapping[str, HeadRunner] = NO_HEADS
+) -> Path:
+    """Where a pair's table is kept."""
+    return cache_folder() / "costs" / f"{fingerprint(target, *drafters.values(), heads=heads)}.json"
+
+
+def keep_table(file: Path, notes: MutableSequence[str], table: CostTable) -> None:
+    """Keeps a table for the next start; that it can't is noted."""
     try:
         json_store.write(file, table.as_dict())
     except OSError as error:
         notes.append(f"the cost table can't be kept in {file.parent} ({error.strerror}): each start measures it again")
-    return table
 
 
 def measure_table(

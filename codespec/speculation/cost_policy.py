@@ -19,6 +19,7 @@ from codespec.speculation.acceptance_model import ANYWHERE, AcceptanceModel, Key
 from codespec.speculation.budget import Losses, Throughput
 from codespec.speculation.contexts import follow
 from codespec.speculation.cost_model import CostTable, StepCosts, admit
+from codespec.speculation.running_costs import RunningCosts
 
 UNITS = 1.2  # a drafter's tokens for one of the target's, until it is known
 MEMORY = 0.98  # of that ratio, a draft
@@ -39,7 +40,8 @@ class AdaptiveCap(Cap):
 class CostPolicy:
     """`sources` are the proposers' names, cheapest first; those in the table's `drafters` are paid by the forward.
     Drafts have up to `tokens` tokens, those of the sources in `longer` as many as it says, while all of a step together
-    have no more than the longest or `tokens` each. `keep` is given the acceptance model at the end.
+    have no more than the longest or `tokens` each. `keep` is given the acceptance model at the end. If costs
+    are `running` they follow the rounds that really run, and `keep_costs` is given them at the end.
     """
 
     def __init__(
@@ -52,12 +54,16 @@ class CostPolicy:
         syntax: bool = True,
         acceptance: AcceptanceModel | None = None,
         keep: Callable[[AcceptanceModel], None] | None = None,
+        running: bool = False,
+        keep_costs: Callable[[CostTable], None] | None = None,
     ) -> None:
         self.name = "cost+syntax" if syntax else "cost"
         self.follows_syntax = syntax
         self.costs: CostTable | None = costs
         self.acceptance = acceptance or AcceptanceModel()
         self._table, self._sources, self._tokens, self._keep = costs, tuple(sources), tokens, keep
+        self._keep_costs, self._running = keep_costs, RunningCosts(costs) if running else None
+        self._modelled = (0, 0.0, 0.0)  # rows of the step's verify; seconds of it, and of its drafts, by the table
         self._throughput, self._losses = Throughput(), Losses()
         self._longer = dict(longer or {})
         self._steps = StepCosts(costs, tokens, max(self._longer.values(), default=0))
@@ -88,6 +94,7 @@ class CostPolicy:
         if step.deciding:
             spent = extra + sum(self._drafting(s, c) for s, c in drafted)
             self._throughput.step(step.batch, 1.0 + spent / step.plain)
+        self._modelled = self._weighed(sequences, drafted, sum(lengths))
         kept = {s: self._cut(s, c, n, top) for (s, c), n, top in zip(drafted, lengths, most, strict=True)}
         return [kept.get(s) or self._cut(s, c, 0, 0) for s, c in zip(sequences, candidates, strict=True)]
 
@@ -112,10 +119,39 @@ class CostPolicy:
             ratio = candidates.units / (len(candidates.ids) + len(candidates.left_out))
             self._units[source] = MEMORY * self._units[source] + (1.0 - MEMORY) * ratio
 
+    def timed(self, drafting: float, verifying: float) -> None:
+        """Costs follow what the last step took, if they are to."""
+        rows, verify, draft = self._modelled
+        if self._running and rows and self._running.took(rows, (verify, verifying), (draft, drafting)):
+            self._table = self.costs = self._running.fitted()
+            self._steps = StepCosts(self._table, self._tokens, self._steps.most)
+
     def close(self) -> None:
         """Keeps what was learned."""
         if self._keep:
             self._keep(self.acceptance)
+        if self._running and self._keep_costs:
+            self._keep_costs(self._running.fitted())
+
+    def _weighed(
+        self,
+        sequences: collections.abc.Sequence[Sequence],
+        drafted: collections.abc.Sequence[tuple[Sequence, Candidates]],
+        positions: int,
+    ) -> tuple[int, float, float]:
+        """Rows and seconds of the step as the first table has them, whether prompts are read or not; for running costs
+        only.
+        """
+        if self._running is None:
+            return 0, 0.0, 0.0
+        step, table, rows, draft = self._step, self._running.table, sum(s.feed for s in sequences) + positions, 0.0
+        context = sum(s.cached + s.feed for s in sequences) / len(sequences)
+        for sequence, found in drafted:
+            if found.source in table.drafters:
+                cost, forwards = table.drafters[found.source], 1 if found.source in table.whole else found.units
+                draft += forwards * cost.seconds(step.batch, step.batch, step.context) / step.batch
+                draft += self._reading(sequence, found.source, table)
+        return rows, table.target.seconds(rows, len(sequences), context), draft
 
     def _cap(self, sequence: Sequence) -> Cap:
         own, bar = self._drafter_caps(sequence)
@@ -154,7 +190,7 @@ class CostPolicy:
         most = min(self._tokens, self._affords(sequence, step.draft + begin, token))
         gain = step.gain(self._expected(sequence, source, self._tokens), token, begin)
         coming = sequence.remaining / 4  # rounds of two tokens, in a text that ends half-way
-        if most and gain > 0.0 and gain * coming > step.price * self._reading(sequence, source):
+        if most and gain > 0.0 and gain * coming > step.price * self._reading(sequence, source, self._table):
             return AdaptiveCap(most, pays=partial(self._unit_pays, sequence, source)), gain
         if most and self._throughput.explore(step.rounds(step.draft + begin + token + step.row)):
             return Cap(1), 0.0
@@ -206,7 +242,7 @@ class CostPolicy:
         """
         source, seconds = candidates.source, self._step.draft
         if source in self._table.drafters:
-            seconds += self._draft_seconds(candidates) + self._reading(sequence, source)
+            seconds += self._draft_seconds(candidates) + self._reading(sequence, source, self._table)
         return seconds
 
     def _longest(self, source: str) -> int:
@@ -227,10 +263,9 @@ class CostPolicy:
         forwards = 1 if candidates.source in self._table.whole else candidates.units
         return forwards * self._step.forwards[candidates.source]
 
-    def _reading(self, sequence: Sequence, source: str) -> float:
+    def _reading(self, sequence: Sequence, source: str, table: CostTable) -> float:
         """What a drafter has to read before its first unit, beyond a forward of one row."""
-        unread = len(sequence.ids) - sequence.outlook.read_by.get(source, 0) + 1
-        cost = self._table.drafters[source]
+        cost, unread = table.drafters[source], len(sequence.ids) - sequence.outlook.read_by.get(source, 0) + 1
         return cost.seconds(unread, 1, self._step.context) - cost.seconds(1, 1, self._step.context)
 
     def _cut(self, sequence: Sequence, candidates: Candidates, length: int, most: int) -> Candidates:

@@ -44,6 +44,10 @@ class DraftLengthPolicy(Protocol):
         """Learns from one round of a sequence, drafted or not; the sequence has grown by what was committed."""
         ...
 
+    def timed(self, drafting: float, verifying: float) -> None:
+        """Learns how many seconds the last step's drafts and its verify took."""
+        ...
+
     def close(self) -> None:
         """Keeps what was learned, where that is wanted."""
         ...
@@ -73,6 +77,9 @@ class FixedLength:
         return candidates
 
     def observe(self, sequence: Sequence, candidates: Candidates, verdict: Verdict) -> None:
+        """Nothing is learned."""
+
+    def timed(self, drafting: float, verifying: float) -> None:
         """Nothing is learned."""
 
     def close(self) -> None:
@@ -150,6 +157,11 @@ class UserCapped:
     def observe(self, sequence: Sequence, candidates: Candidates, verdict: Verdict) -> None:
         """The policy learns."""
         self._policy.observe(sequence, candidates, verdict)
+
+    def timed(self, drafting: float, verifying: float) -> None:
+        """The policy learns, and its costs may be others."""
+        self._policy.timed(drafting, verifying)
+        self.costs = self._policy.costs
 
     def close(self) -> None:
         """The policy keeps what it learned."""

@@ -22,9 +22,8 @@ from codespec.catalogue.entries import (
     read_advice,
     read_catalogue,
 )
-from codespec.config import STARTER
 from codespec.catalogue.store import folder_name
-from codespec.config import PACKAGE
+from codespec.config import PACKAGE, STARTER
 from codespec.model_folders.conversions import base_model_name, is_adapter
 from codespec.text import fim_templates
 

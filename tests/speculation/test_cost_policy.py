@@ -8,7 +8,7 @@ from codespec.sequence import Candidates, Cap
 from codespec.speculation import cost_policy
 from codespec.speculation.acceptance_model import AcceptanceModel
 from codespec.speculation.budget import TEXT
-from codespec.speculation.cost_model import admit
+from codespec.speculation.cost_model import CostTable, admit
 from codespec.speculation.cost_policy import CostPolicy
 from tests.speculation.sequences import drafted, grow, sequence, table, verdict
 
@@ -58,6 +58,22 @@ def test_a_rule_that_ignores_costs_would_be_caught(monkeypatch: pytest.MonkeyPat
     )
     with pytest.raises(AssertionError):
         test_a_dear_row_shortens_drafts()
+
+
+def test_a_table_that_was_measured_at_a_bad_moment_is_mended() -> None:
+    """By the steps themselves: prompts that were read say what many rows cost, and drafts what few do."""
+    wrong, truth, kept = table(2.0), table(0.0), list[CostTable]()
+    rule = CostPolicy(wrong, ("suffix",), running=True, keep_costs=kept.append)
+    reads = sequence(length=64)
+    reads.cached, reads.feed = 0, 64
+    for turn in range(200):
+        made = sequence(max_tokens=1000)
+        rule.caps([reads if turn % 4 == 0 else made])
+        rule.trim([reads if turn % 4 == 0 else made], [Candidates()])
+        rule.timed(0.0, truth.target.seconds(reads.feed if turn % 4 == 0 else 1))
+    assert play(rule, 60, right=8)[-20:] == [8] * 20 and sum(play(CostPolicy(wrong, ("suffix",)), 60, right=8)) == 0
+    rule.close()
+    assert kept[0].target.seconds(2) < 0.5 * wrong.target.seconds(2), "the next start begins with it"
 
 
 def test_what_was_trimmed_is_judged_by_the_next_token() -> None:
