@@ -80,7 +80,8 @@ class RunningCosts:
             nearest = above if below is None else below
             return 1.0 if nearest is None else self._verify[nearest].middle
         share = (size - below) / (above - below)
-        return self._verify[below].middle ** (1.0 - share) * self._verify[above].middle ** share
+        between = (1.0 - share) * math.log(self._verify[below].middle) + share * math.log(self._verify[above].middle)
+        return math.exp(between)
 
 
 def _scaled(cost: ForwardCost, ratio: float) -> ForwardCost:
