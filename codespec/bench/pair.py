@@ -68,7 +68,7 @@ class Pair:
         if self.drafter is not None:
             shared, context = self.target.tokenizer, self.drafter_context
             # It reads a whole prompt at once, as for a single request: a recording has a draft at every position.
-            found.append(DraftModel(self.drafter, context, batch, shares_ids_with=shared, chunk=context))
+            found.append(DraftModel(self.drafter, context, batch, target=shared, chunk=context))
         return found
 
     def facts(self) -> dict[str, Any]:

@@ -110,7 +110,7 @@ def _complete(
 ) -> Timed:
     """One completion, and its seconds a token without reading the prompt."""
     kind: Callable[..., DraftModel] = GreedyDraft if way == GREEDY else DraftModel
-    proposer = kind(drafter, CONTEXT - 1, 2, shares_ids_with=target.tokenizer)
+    proposer = kind(drafter, CONTEXT - 1, 2, target=target.tokenizer)
     policy = FixedLength(0 if way == PLAIN else bench.drafted)
     engine = Engine(target, proposer, policy, context=CONTEXT, max_batch=1, warmup=0)
     engine.complete([replace(request, max_tokens=1)])  # reads the prompt

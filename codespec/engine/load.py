@@ -204,7 +204,7 @@ def _proposer(
         parts.append(make_proposer(head, config.prefill_chunk or USUAL_CHUNK))
     if drafter is not None:
         shared, chunk = target.tokenizer, config.prefill_chunk or USUAL_CHUNK
-        parts.append(DraftModel(drafter, window, slots, shares_ids_with=shared, chunk=chunk))
+        parts.append(DraftModel(drafter, window, slots, target=shared, chunk=chunk))
     if not parts:
         return None
     return parts[0] if len(parts) == 1 else ChainProposer(parts)

@@ -31,6 +31,28 @@ from codespec.verify.sampling import Position, Row, Sampler, draw, prepare, prob
 
 DRAFTING = 3  # what noise is for (verify.acceptance)
 MAX_UNITS_A_TOKEN = 3  # a drafter token may spell less than a target token
+ANY_BYTES = 1 << 30
+MOST_MORE = 1.3  # times as many tokens for the same text
+SAMPLE = """def read_lines(path, encoding="utf-8"):
+    with open(path, encoding=encoding) as file:
+        for number, line in enumerate(file):
+            if line.strip() and not line.startswith("#"):
+                yield number, line.rstrip("\\n")
+
+
+class Counter:
+    def __init__(self, values=None):
+        self.values = dict(values or {})
+"""
+
+
+def has_tokens_of(target: TextTokenizer, drafter: TextTokenizer) -> bool:
+    """Whether a drafter's tokens are nearly the target's, as of a tokenizer that was cut from it: all of them are the
+    target's too, and code takes hardly more of them. Their number then says when a draft is long enough.
+    """
+    if not set(drafter.token_bytes) <= set(target.token_bytes):
+        return False
+    return len(drafter.encode(SAMPLE)) <= MOST_MORE * len(target.encode(SAMPLE))
 
 
 @dataclass(slots=True, eq=False)
@@ -82,7 +104,7 @@ class DraftModel(Proposer):
         model: LanguageModel,
         context: int,
         slots: int,
-        shares_ids_with: TextTokenizer | None = None,
+        target: TextTokenizer | None = None,
         chunk: int = 256,
     ) -> None:
         self.model = model
@@ -90,7 +112,8 @@ class DraftModel(Proposer):
         self.chunk = chunk
         template = find_template(model.tokenizer)
         self.template = None if isinstance(template, FimMissing) else template
-        self.shared = shares_ids_with is not None and shares_ids_with.fingerprint == model.tokenizer.fingerprint
+        self.shared = target is not None and target.fingerprint == model.tokenizer.fingerprint
+        self.aligned = target is not None and has_tokens_of(target, model.tokenizer)
         self._sampler = Sampler(model.token_bytes)
         on_device = model.steps == "device"
         self._device_sampler = DeviceSampler(model.token_bytes, model.device) if on_device else None
@@ -197,7 +220,8 @@ class DraftModel(Proposer):
         if not in_step or text.length + units > self.context:
             return None
         held = sequence.known[len(sequence.generated) :]
-        return Guess(place, sequence, text, cap, units, budget_bytes(sequence, cap), held)
+        budget = ANY_BYTES if self.aligned else budget_bytes(sequence, cap)
+        return Guess(place, sequence, text, cap, units, budget, held)
 
     def _text_of(self, sequence: Sequence) -> DrafterText | None:
         """What the drafter has of a sequence; None where it can't read it."""
@@ -208,7 +232,9 @@ class DraftModel(Proposer):
 
     def _units(self, text: DrafterText, cap: Cap) -> int:
         """Drafter tokens that a cap may take: no more than a moved window leaves free."""
-        return cap.tokens if text.shared else min(MAX_UNITS_A_TOKEN * cap.tokens, self.context // REFILL)
+        if text.shared:
+            return cap.tokens
+        return min(cap.tokens if self.aligned else MAX_UNITS_A_TOKEN * cap.tokens, self.context // REFILL)
 
     def _read(self, sequence: Sequence, old: DrafterText | None = None) -> DrafterText | None:
         """Lays the text out anew, in the slot that already holds the longest beginning of it; None where the drafter's

@@ -8,8 +8,10 @@ import pytest
 import torch
 
 import codespec.engine.candidates
-from codespec.proposers.draft_model import DraftModel
+from codespec.config import STARTER
+from codespec.proposers.draft_model import DraftModel, has_tokens_of
 from codespec.sequence import Cap, Draft, Sequence
+from codespec.text.tokenizer import TextTokenizer
 from codespec.types import CompletionRequest
 from tests.kin import cousin, sibling, turned_bytes
 from tests.pairs import build, model, prompts, run, texts, total, varied_requests
@@ -50,6 +52,29 @@ def test_a_vocabulary_in_another_order_is_not_shared() -> None:
     target = model("llama", "bytes")
     engine = build(target, drafter=cousin("llama"))
     assert isinstance(engine.proposer, DraftModel) and not engine.proposer.shared
+
+
+def test_a_drafter_with_the_targets_tokens_drafts_as_many_as_the_cap_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    target, requests = model("llama", "bytes"), varied_requests()
+    expected = run(build(target), requests, speculate=False)
+    seen = drafts_of(monkeypatch)
+    engine = build(target, drafter=cousin("llama"))
+    done = run(engine, requests)
+    assert texts(done) == texts(expected)
+    assert isinstance(engine.proposer, DraftModel) and engine.proposer.aligned and not engine.proposer.shared
+    assert all(draft.ids is None and len(draft.ends) <= cap.tokens for _, cap, draft in seen)
+    assert any(len(draft.ends) == cap.tokens > 1 for _, cap, draft in seen)
+
+
+def test_short_tokens_are_not_the_targets_though_it_has_them_all() -> None:
+    assert not has_tokens_of(toy_tokenizer("gpt2"), toy_tokenizer("bytes"))
+    assert not has_tokens_of(toy_tokenizer("bytes"), toy_tokenizer("gpt2"))
+    assert has_tokens_of(toy_tokenizer("bytes"), turned_bytes())
+
+
+def test_the_drafter_that_ships_for_qwen_has_long_tokens() -> None:
+    cut = TextTokenizer.from_folder(STARTER / "qwen-drafter")
+    assert len(set(cut.token_bytes)) > 12_000 and not has_tokens_of(cut, TextTokenizer.from_folder(STARTER / "drafter"))
 
 
 def test_control_tokens_end_a_draft(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,7 +72,7 @@ class Trimming(ConfidenceStopped):
 def engine_of(drafter: LanguageModel | None = None, *, suffix: bool = False, tokens: int = 2) -> Engine:
     """A bigram target with a drafter of its own vocabulary."""
     target = Bigram()
-    drafters = [DraftModel(drafter or Bigram(1.0), CONTEXT, 8, shares_ids_with=target.tokenizer)]
+    drafters = [DraftModel(drafter or Bigram(1.0), CONTEXT, 8, target=target.tokenizer)]
     proposer = ChainProposer([SuffixProposer(), *drafters]) if suffix else drafters[0]
     return Engine(target, proposer, Trimming(tokens, 0.0), context=CONTEXT, max_batch=8, warmup=0)
 
@@ -152,7 +152,7 @@ def test_tokens_without_text_are_never_drawn() -> None:
 )
 def test_what_can_not_be_is_refused(settings: dict[str, object], words: str) -> None:
     target = Bigram()
-    drafter = DraftModel(Bigram(1.0), 512, 8, shares_ids_with=target.tokenizer)
+    drafter = DraftModel(Bigram(1.0), 512, 8, target=target.tokenizer)
     engine = Engine(target, drafter, Trimming(2, 0.0), context=CONTEXT, warmup=0)
     with pytest.raises(RequestError, match=words) as caught:
         engine.complete(asked(1, **settings))
