@@ -21,13 +21,14 @@ SECONDS = 10.0  # real ones take some hundredths beside the start of the process
 SHORT, LONG = 40, 4096  # characters of one kind in a row: exponential time shows in few of them, cubic time in many
 MOST_CHARACTERS = 32  # of the expressions themselves, which are tried too
 _WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+"
+_LETTERS = r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])|[^\r\n\p{L}\p{N}]?\p{L}+"
 _MARKS = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-# Those of the starter pair, Qwen 2 and Llama 3, of which most models are made: they need no trial.
+# Those of the starter pair, Qwen 2 and Llama 3, of which most models are made, also as GGUF files' readers spell them:
+# they need no trial.
 KNOWN = frozenset(
     {
         r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+|\s*[\r\n]+[ \t]*|[ \t]+(?!\S)|[ \t]+|\s+",
-        _WORDS + r"|\p{N}" + _MARKS,
-        _WORDS + r"|\p{N}{1,3}" + _MARKS,
+        *(words + number + _MARKS for words in (_WORDS, _LETTERS) for number in (r"|\p{N}", r"|\p{N}{1,3}")),
     }
 )
 END = "\u2028!"  # what fits no run, so that an expression has to go back

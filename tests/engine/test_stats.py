@@ -107,6 +107,9 @@ class Noting:
     def observe(self, sequence: Sequence, candidates: Candidates, verdict: Verdict) -> None:
         self.seen.append((len(candidates.ids), verdict.accepted))
 
+    def timed(self, drafting: float, verifying: float) -> None:
+        assert verifying > 0.0 <= drafting
+
 
 def test_the_policy_trims_and_learns() -> None:
     parrot = Parrot(toy_tokenizer("bytes"), PREFIX + SAID)

@@ -30,7 +30,7 @@ def shop(tmp_path: Path) -> Path:
     (folder / "tools").mkdir(parents=True)
     (folder / ".git").mkdir()
     (folder / "price.py").write_text("def price(): ...\n")
-    (folder / "notes.md").write_text("# notes\n")
+    (folder / "notes.txt").write_text("notes\n")
     (folder / "tools" / "count.py").write_text("def count(): ...\n")
     return folder
 

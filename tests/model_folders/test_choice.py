@@ -12,7 +12,7 @@ import pytest
 
 from codespec.catalogue.entries import read_catalogue
 from codespec.catalogue.store import folder_of
-from codespec.config import EngineConfig
+from codespec.config import STARTER, EngineConfig
 from codespec.errors import ConfigError
 from codespec.model_folders import choice, recommend
 from codespec.model_folders.choice import (
@@ -29,6 +29,7 @@ from codespec.model_folders.step_time import write_step
 
 OWN = EngineConfig()
 TARGET, DRAFTER = OWN.target, OWN.drafter
+QWEN_DRAFTER = str(STARTER / "qwen-drafter")
 REFERENCE, LARGE, SMALL = "smollm2-135m", "qwen2.5-coder-7b", "qwen2.5-coder-0.5b"
 BETTER, BEST = "qwen2.5-coder-0.5b-instruct", "qwen2.5-coder-1.5b-instruct"
 Pull = Callable[..., None]
@@ -159,7 +160,7 @@ def test_why_it_is_the_default(pull: Pull) -> None:
     assert smaller.config.model == REFERENCE and smaller.why == f"the default, since {BETTER} has not been pulled"
     pull(BETTER)
     after = choose({}, environment={})
-    assert names(after.config) == (BETTER, DRAFTER) and after.config.model == BETTER
+    assert names(after.config) == (BETTER, QWEN_DRAFTER) and after.config.model == BETTER
     assert after.why == "the default, since it has been pulled"
 
 
@@ -201,7 +202,7 @@ def test_the_reason_names_the_file(tmp_path: Path) -> None:
 def test_a_hub_id_means_the_same_model(pull: Pull) -> None:
     pull(SMALL)
     got = resolve({"model": "Qwen/Qwen2.5-Coder-0.5B"}, environment={})
-    assert (got.model, got.target, got.drafter) == (SMALL, SMALL, DRAFTER)
+    assert (got.model, got.target, got.drafter) == (SMALL, SMALL, QWEN_DRAFTER)
 
 
 def test_a_model_that_was_pulled_from_elsewhere_gets_a_drafter_that_fits_any(pull: Pull) -> None:
