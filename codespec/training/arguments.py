@@ -39,11 +39,14 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     _add_corpus_arguments(both)
     both.add_argument("--drafter-minutes", type=float, default=17.0)
     both.add_argument("--target-minutes", type=float, default=63.0)
-    for action in (one, export):
-        action.add_argument("--start", type=Path, metavar="FOLDER", help="a model to begin from; its tokenizer is used")
-    one.add_argument(
+    begin = one.add_mutually_exclusive_group()
+    begin.add_argument(
         "--layers", type=Path, metavar="FOLDER", help="a model to take the layers of; its tokens are others"
     )
+    for beginning in (begin, export):
+        beginning.add_argument(
+            "--start", type=Path, metavar="FOLDER", help="a model to begin from; its tokenizer is used"
+        )
     for action in (one, export, both):
         action.add_argument("--out", type=Path, default=STARTER, help="where the finished model folders go")
         action.add_argument("--seed", type=int, default=0)

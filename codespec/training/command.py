@@ -104,7 +104,7 @@ def _train_tokenizers(args: argparse.Namespace, work: WorkFolder) -> bool:
 
 
 def _cut_tokenizer(args: argparse.Namespace, work: WorkFolder) -> bool:
-    cut_tokenizer(work, find_folder(args.model, "int8"))
+    cut_tokenizer(work, find_folder(args.model))
     return True
 
 

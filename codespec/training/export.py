@@ -59,7 +59,7 @@ do on code it never saw is in `docs/starter.json` (`codespec train eval`).
 _ROLES = {
     "target": "The target: it decides every token.",
     "drafter": "The drafter: it guesses ahead for the target, as text, with another tokenizer.",
-    "qwen-drafter": "A drafter for targets of the Qwen2 and Qwen3 families: its tokens are those of theirs that code "
+    "qwen-drafter": "A drafter for Qwen2.5-Coder: its tokens are those of Qwen's that code "
     "uses most, so it needs one step where a drafter with short tokens needs two or three.",
 }
 _DISTILLED = "| distilled | towards the end, half of the samples were {distilled:,} texts that its target wrote |\n"

@@ -11,7 +11,7 @@ import contextlib
 import json
 import sys
 from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -162,13 +162,21 @@ def _find(rows: Sequence[str], uri: str, rules: Rules) -> tuple[File, ...]:
         repository = repository_of(file, rules.roots)
         if repository is None:
             return ()
-        top, roots = repository.resolve(), [root.resolve() for root in rules.roots]
         found = list[File]()
-        for path in find_imported(rows, file, repository):
-            meant = path.resolve()
-            if repository_of(meant, roots) == top and rules.lets_out(path) and rules.lets_out(meant):
-                state = meant.stat()
-                found.append(File(str(path), str(meant), state.st_mtime_ns, state.st_size))
+        for path, meant in sendable(find_imported(rows, file, repository), repository, rules):
+            state = meant.stat()
+            found.append(File(str(path), str(meant), state.st_mtime_ns, state.st_size))
     except (OSError, ValueError, RuntimeError):  # it is gone, its name is none, or its links lead round and round
         return ()
     return tuple(found[:MOST_FILES])
+
+
+def sendable(paths: Iterable[Path], repository: Path, rules: Rules) -> Iterator[tuple[Path, Path]]:
+    """Those of the paths, each with what it leads to, that lie in a repository and in none within it, and that the
+    rules let out by both names. Waits for the file system; raises OSError, ValueError or RuntimeError as that does.
+    """
+    top, roots = repository.resolve(), [root.resolve() for root in rules.roots]
+    for path in paths:
+        meant = path.resolve()
+        if repository_of(meant, roots) == top and rules.lets_out(path) and rules.lets_out(meant):
+            yield path, meant

@@ -8,8 +8,10 @@ One document at a time, the one that was visited last. Knows bounds and the wire
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,9 @@ from codespec.regular_file import read_regular
 from codespec_lsp.daemon_client import Absent, DaemonError
 from codespec_lsp.documents import Document, path_of, split_uri
 from codespec_lsp.exclusions import Rules
+from codespec_lsp.imported_files import sendable
 from codespec_lsp.imports import find_imported, import_rows
+from codespec_lsp.newest import Newest
 from codespec_lsp.prompt import MOST_PATH, clean
 
 DELAY = 0.3  # seconds: who goes through many documents has only the last one's sent
@@ -26,6 +30,7 @@ WAIT = 2.0  # seconds until a daemon that is not there is tried again
 TRIES = 60
 MOST_FILE = 64 * 1024  # bytes of one file; a longer one is left out
 MOST_TOGETHER = 256 * 1024  # characters
+MOST_NAMES = 4096  # of a folder that are looked at
 MOST_BESIDE = 16  # files of the same folder, those that were changed last
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
@@ -46,39 +51,33 @@ class LookupFiles:
 
     def __init__(self, find: Callable[[Document], Awaitable[Wanted | None]], send: Send, spawn: Spawn) -> None:
         self._find, self._send, self._spawn = find, send, spawn
-        self._waiting: asyncio.TimerHandle | None = None
-        self._running: asyncio.Task[None] | None = None
+        self._newest = Newest(lambda document: spawn(self._gather(document)))
         self._sent: dict[str, str] = {}  # names at the daemon by URI
+        # One of its own: a folder that does not answer holds up no decision about what may be sent.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="codespec-lookups")
 
     def plan(self, document: Document) -> None:
         """A document was visited: its files are sent in a moment, as they are then."""
-        self.stop()
-        self._waiting = asyncio.get_running_loop().call_later(DELAY, self._begin, document)
-
-    def stop(self) -> None:
-        """Whatever is planned or under way."""
-        if self._waiting is not None:
-            self._waiting.cancel()
-        if self._running is not None:
-            self._running.cancel()
-        self._waiting = self._running = None
+        self._newest.plan(document, DELAY)
 
     def close(self, uri: str) -> None:
         """A document is gone: the daemon may forget its files."""
-        self.stop()
+        self._newest.close(uri)
         name = self._sent.pop(uri, "")
         if name:
             self._spawn(self._try({"document": name, "files": []}, tries=1))
 
-    def _begin(self, document: Document) -> None:
-        self._running = self._spawn(self._gather(document))
+    def end(self) -> None:
+        """The client is gone, after its documents."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def _gather(self, document: Document) -> None:
         wanted = await self._find(document)
         if wanted is None:
             return
         rows, opened = import_rows(document.buffer.lines), {document.path, *(path for path, _ in wanted.open)}
-        found = await asyncio.to_thread(find_files, document.uri, rows, wanted.rules, opened)
+        loop, uri = asyncio.get_running_loop(), document.uri
+        found = await loop.run_in_executor(self._thread, find_files, uri, rows, wanted.rules, opened)
         files = [{"path": path, "text": text} for path, text in _within((*wanted.open, *found))]
         if files or document.uri in self._sent:
             self._sent[document.uri] = wanted.name
@@ -98,26 +97,22 @@ class LookupFiles:
                 await asyncio.sleep(max(WAIT, error.again))
 
 
-def find_files(uri: str, rows: Sequence[str], rules: Rules, known: Iterable[str]) -> list[tuple[str, str]]:
+def find_files(uri: str, rows: Sequence[str], rules: Rules, known: Collection[str]) -> list[tuple[str, str]]:
     """The files of a document's own repository that it imports and those beside it, path and text, as far as the rules
     let them out, without those that are `known`. Waits for the file system.
     """
-    file, seen, found = Path(path_of(uri)), set(known), list[tuple[str, str]]()
+    file, found = Path(path_of(uri)), list[tuple[str, str]]()
     if split_uri(uri).scheme != "file" or not file.is_absolute():
         return []
     try:
         repository = repository_of(file, rules.roots)
         if repository is None:
             return []
-        top, roots = repository.resolve(), [root.resolve() for root in rules.roots]
-        for path in (*find_imported(rows, file, repository), *_beside(file)):
-            if str(path) in seen:
-                continue
-            seen.add(str(path))
-            meant = path.resolve()
-            if repository_of(meant, roots) == top and rules.lets_out(path) and rules.lets_out(meant):
-                text = _read(meant)
-                found += [(str(path), text)] if text else []
+        paths = dict.fromkeys((*find_imported(rows, file, repository), *_beside(file)))
+        unknown = [path for path in paths if str(path) not in known]
+        for path, meant in sendable(unknown, repository, rules):
+            text = _read(meant)
+            found += [(str(path), text)] if text else []
     except (OSError, ValueError, RuntimeError):  # a folder is gone, a name is none, or links lead round and round
         return found
     return found
@@ -125,7 +120,8 @@ def find_files(uri: str, rows: Sequence[str], rules: Rules, known: Iterable[str]
 
 def _beside(file: Path) -> list[Path]:
     """The files of the same folder and kind, those that were changed last first."""
-    others = [path for path in file.parent.glob(f"*{file.suffix}") if path != file and path.is_file()]
+    names = islice(file.parent.iterdir(), MOST_NAMES)
+    others = [path for path in names if path.suffix == file.suffix and path != file and path.is_file()]
     return sorted(others, key=lambda path: path.stat().st_mtime, reverse=True)[:MOST_BESIDE]
 
 

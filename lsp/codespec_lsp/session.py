@@ -132,6 +132,7 @@ class Session:
         for uri in [document.uri for document in self.documents]:
             self.closed(uri)
         await self._imported.end()
+        self._lookup_files.end()
         await self.streamer.close()
 
     def why_not(self, document: Document) -> str:

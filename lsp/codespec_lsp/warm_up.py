@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from codespec_lsp.buffer import Position
 from codespec_lsp.documents import Document
+from codespec_lsp.newest import Newest
 
 DELAY = 0.1  # seconds: who opens many files, or types at once, needs no warm-up of each
 
@@ -20,33 +21,29 @@ class WarmUps:
 
     def __init__(self, start: Callable[[Document], asyncio.Task[None] | None]) -> None:
         self._start = start
-        self._waiting: asyncio.TimerHandle | None = None
-        self._running: asyncio.Task[None] | None = None
+        self._newest = Newest(self._begin)
         self._done: dict[str, int] = {}  # versions
 
     def plan(self, document: Document) -> None:
         """A document is in use: it is warmed up in a moment, once as it is now."""
         self.stop()
         if self._done.get(document.uri) != document.version:
-            self._waiting = asyncio.get_running_loop().call_later(DELAY, self._begin, document)
+            self._newest.plan(document, DELAY)
 
     def stop(self) -> None:
         """There is something better to do."""
-        if self._waiting is not None:
-            self._waiting.cancel()
-        if self._running is not None:
-            self._running.cancel()
-        self._waiting = self._running = None
+        self._newest.stop()
 
     def close(self, document: Document) -> None:
         """The document is gone."""
-        self.stop()
+        self._newest.close(document.uri)
         self._done.pop(document.uri, None)
 
-    def _begin(self, document: Document) -> None:
-        self._running = self._start(document)
-        if self._running is not None:
+    def _begin(self, document: Document) -> asyncio.Task[None] | None:
+        running = self._start(document)
+        if running is not None:
             self._done[document.uri] = document.version
+        return running
 
 
 def likely_position(document: Document) -> Position:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import pytest
 
+from codespec import json_store
 from codespec.engine.engine import Engine
+from codespec.speculation.cost_model import CostTable
 from codespec.speculation.cost_policy import CostPolicy
 from codespec.types import Completion, CompletionRequest
 from tests.kin import cousin
@@ -132,3 +135,16 @@ def test_what_was_learned_goes_on_from_engine_to_engine(tmp_path, monkeypatch) -
         assert texts(run(learning, requests(0.0))) == texts(plain(0.0))
         learning.close()
     assert seen[0] == 0.0 < seen[1] and len(list(tmp_path.rglob("*.json"))) == 1
+
+
+def test_costs_follow_the_rounds_and_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("XDG_CACHE_HOME", "XDG_STATE_HOME"):
+        monkeypatch.setenv(name, str(tmp_path))
+    made = build(model("llama", "bytes"), drafter=cousin("llama"), proposers="chain", policy="cost", learn=True)
+    run(made, requests(0.0), together=False)
+    made.close()
+    (file,) = (tmp_path / "codespec" / "costs").iterdir()
+    kept = json_store.load(file, CostTable.from_dict, "", "", [])
+    assert kept is not None and kept.target.seconds(1) < 0.5 * table(0.05, 0.02).target.seconds(1), (
+        "no forward took a second"
+    )

@@ -97,6 +97,7 @@ class Noting:
 
     def __init__(self) -> None:
         self.seen: list[tuple[int, int]] = []
+        self.steps = 0
 
     def caps(self, sequences: list[Sequence]) -> list[Cap]:
         return [Cap(CAP + 1)] * len(sequences)
@@ -109,6 +110,7 @@ class Noting:
 
     def timed(self, drafting: float, verifying: float) -> None:
         assert verifying > 0.0 <= drafting
+        self.steps += 1
 
 
 def test_the_policy_trims_and_learns() -> None:
@@ -117,4 +119,4 @@ def test_the_policy_trims_and_learns() -> None:
     engine.policy = policy = Noting()  # type: ignore[assignment]
     stats = engine.complete([CompletionRequest(prefix=PREFIX, max_tokens=12)])[0].stats
     assert stats.drafted == 2 * stats.rounds == 8
-    assert policy.seen == [(2, 2)] * 4
+    assert policy.seen == [(2, 2)] * 4 and policy.steps >= 4

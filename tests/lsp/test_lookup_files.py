@@ -4,7 +4,9 @@ nothing of those that must not be sent.
 
 from __future__ import annotations
 
+import asyncio
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -141,5 +143,42 @@ def test_a_daemon_that_is_starting_gets_them_later_and_an_older_one_is_left_alon
             await until(lambda: not fake.file_refusals)
             await visit(client, fake, shop / "other.py", "x = ")
             assert len(fake.files) == before + 1, "what an older daemon does not know is not asked again"
+
+    run(scenario())
+
+
+def test_a_folder_that_does_not_answer_holds_up_nothing(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers, looked = threading.Event(), list[str]()
+
+    def hang(uri: str, *_: object) -> list[tuple[str, str]]:
+        looked.append(uri)
+        answers.wait(30)
+        return []
+
+    monkeypatch.setattr(lookup_files, "find_files", hang)
+
+    async def scenario() -> None:
+        async with talking(start={"rootUri": shop.as_uri()}) as (client, fake):
+            fake.script = ["1"]
+            for number in range(40):  # more than there are threads for whatever else waits for files
+                client.open("x = ", uri=(shop / f"d{number}.py").as_uri())
+                await asyncio.sleep(0.02)
+            assert await client.texts(0, 4, uri=(shop / "d39.py").as_uri(), trigger=1) == ["x = 1"]
+            assert len(looked) == 1
+            answers.set()
+
+    run(scenario())
+
+
+def test_closing_another_document_ends_nothing(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lookup_files, "DELAY", 0.2)
+
+    async def scenario() -> None:
+        async with talking(start={"rootUri": shop.as_uri()}) as (client, fake):
+            client.open("y = ", uri=(shop / "other.py").as_uri())
+            client.open("x = ", uri=(shop / "cart.py").as_uri())
+            client.notify("textDocument/didClose", {"textDocument": {"uri": (shop / "other.py").as_uri()}})
+            await until(lambda: bool(fake.files))
+            assert names(fake.files[0]) == ["price.py"]
 
     run(scenario())

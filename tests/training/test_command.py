@@ -12,12 +12,14 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from codespec.config import STARTER
 from codespec.corpus.sources import Package, held_out_files
 from codespec.errors import TrainingError
 from codespec.training import arguments, command, pair
 from codespec.training.llama import LlamaShape
 from codespec.training.pretrain import Recipe
 from codespec.training.run import Budget
+from codespec.training.tokenizer_training import SPECIALS
 
 
 def run(*words: str) -> int:
@@ -67,6 +69,23 @@ def test_all_makes_two_folders_that_transformers_loads(tmp_path: Path) -> None:
     )
     old, new = (load_file(tmp_path / place / "drafter" / "model.safetensors") for place in ("out", "on"))
     assert all(torch.allclose(old[name].float(), new[name].float(), atol=1e-3) for name in old), "a low rate"
+
+
+@pytest.mark.usefixtures("tiny_world")
+def test_a_drafter_in_another_models_tokens(tmp_path: Path) -> None:
+    work, out = ("--work", str(tmp_path / "work")), tmp_path / "out"
+    assert run(*work, "all", "--out", str(out), "--threads", "1") == 0
+    assert run(*work, "cut-tokenizer", str(STARTER / "target")) == 0
+    begun = ("--layers", str(out / "drafter"), "--out", str(out), "--threads", "1")
+    assert run(*work, "pretrain", "qwen-drafter", *begun) == 0
+    folder = out / "qwen-drafter"
+    tokens = AutoTokenizer.from_pretrained(folder).get_vocab().keys() - {*SPECIALS}
+    assert tokens < AutoTokenizer.from_pretrained(STARTER / "target").get_vocab().keys()
+    assert "trained from the weights of out/drafter by" in (folder / "README.md").read_text("utf-8")
+    theirs, own = (load_file(out / name / "model.safetensors") for name in ("drafter", "qwen-drafter"))
+    assert all(torch.allclose(theirs[name].float(), own[name].float(), atol=0.1) for name in own if "embed" not in name)
+    with pytest.raises(SystemExit):
+        run(*work, "pretrain", "qwen-drafter", "--start", str(folder), *begun)
 
 
 def test_pretraining_without_a_corpus_says_what_to_run(tmp_path: Path) -> None:
