@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from codespec.user_folders import data_folder
 from tests.cli.processes import TOKEN
 
 # Before any test module imports transformers: tests make their own models and fetch none.
@@ -22,7 +23,9 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # two test processes share two cores: waiting threads would spin
 
 # What is kept in the user's folders is kept in folders of this run, and neither the user's configuration file nor a
-# pulled model is found; processes that tests start inherit it. CODESPEC_MODEL: the same pair on every machine.
+# pulled model is found; processes that tests start inherit it. CODESPEC_MODEL: the same pair on every machine. Large
+# runs of pulled models find the user's under this name.
+os.environ.setdefault("TEST_PULLED_MODELS", str(data_folder()))
 KEPT = tempfile.TemporaryDirectory(prefix="codespec-tests-")
 os.environ["XDG_CACHE_HOME"] = os.environ["XDG_STATE_HOME"] = KEPT.name
 os.environ["XDG_CONFIG_HOME"], os.environ["XDG_DATA_HOME"] = f"{KEPT.name}/config", f"{KEPT.name}/data"

@@ -2,12 +2,13 @@
 one and eight at once, here and under lower instruction sets; and how many texts are the same under all of them.
 
 `make test-full PROMPTS=FILE`, as for tests/full/test_lossless.py, after `codespec models pull`; a model that is not
-here is left out. Writes docs/int8.json. CODESPEC_TEXT_TOKENS says how long the texts are: a slow machine takes hours.
+here is left out. Writes docs/int8.json. TEST_TEXT_TOKENS says how long the texts are: a slow machine takes hours.
 """
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from tests.full.report import write_report
 
 pytestmark = pytest.mark.full
 SECONDS = 4 * 3600
-TOKENS = os.environ.get("CODESPEC_TEXT_TOKENS", "24")
+TOKENS = os.environ.get("TEST_TEXT_TOKENS", "24")
 ONEDNN, ATEN = "ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY"
 SETS: list[dict[str, str]] = [{}, {ONEDNN: "AVX2", ATEN: "avx2"}, {ONEDNN: "SSE41", ATEN: "default"}]
 ROWS: list[dict[str, Any]] = []
@@ -29,7 +30,10 @@ TEXTS: dict[tuple[str, str], list[list[str]]] = {}
 @pytest.mark.parametrize("temperature", ["0", "0.8"])
 @pytest.mark.parametrize("model", [SMALLER, LARGER])
 @pytest.mark.parametrize("variables", SETS, ids=lambda variables: " ".join(map("=".join, variables.items())) or "own")
-def test_on_equals_off(variables: dict[str, str], model: str, temperature: str) -> None:
+def test_on_equals_off(
+    variables: dict[str, str], model: str, temperature: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(Path(os.environ["TEST_PULLED_MODELS"]).parent))
     if find_pulled(model) is None:
         pytest.skip(f"{model} has not been pulled")
     row = run_on_off(variables, "int8", model, TOKENS, temperature, seconds=SECONDS)

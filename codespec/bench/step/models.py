@@ -1,5 +1,5 @@
-"""The models that `codespec bench step` measures: random weights of a given shape, and the shapes of call for exact and
-fast mode. What a step costs depends on sizes, not on what was learned.
+"""The models that `codespec bench step` measures (one that is here, or random weights of a given shape), and the shapes
+of call for exact and fast mode. What a step costs depends on sizes, not on what was learned.
 
 Weights of zero would do for the time on a CPU (models/shapes), but a GPU draws less power on them and runs at other
 clocks. Knows shapes, transformers' Llama and how long the search for an exact shape of call takes; measures no step.
@@ -16,14 +16,16 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from codespec.engine.calls import fast_calls
+from codespec.errors import ModelError
 from codespec.models.attention import NAME, register
 from codespec.models.batch_invariance import SAMPLED, find_variance
 from codespec.models.call_search import settle
 from codespec.models.call_shape import CallShape
 from codespec.models.language_model import LanguageModel
-from codespec.models.loader import DTYPES, find_device
+from codespec.models.loader import DTYPES, find_device, weights_folder
 from codespec.models.shapes import Shape
 from codespec.models.transformers_loader import wrap
+from codespec.text.control_tokens import read_json
 from codespec.text.tokenizer import TextTokenizer
 
 LONGEST = 32768
@@ -74,6 +76,30 @@ def random_model(shape: Shape, tokenizer: TextTokenizer, *, device: str, dtype: 
     return wrap(network, tokenizer, f"random {shape.name}", device=where, dtype=kind, exact=exact)
 
 
+def shape_of(target: str, dtype: str) -> Shape:
+    """The shape of a Llama-like model that is here, by its config.json. Raises ModelError for another kind of model."""
+    folder = weights_folder(target, dtype)
+    config = read_json(folder / "config.json")
+    try:
+        heads, hidden = config["num_attention_heads"], config["hidden_size"]
+        head = config.get("head_dim") or hidden // heads
+        return Shape(
+            name=target.rstrip("/").rpartition("/")[2].removesuffix(".gguf"),
+            hidden=hidden,
+            layers=config["num_hidden_layers"],
+            query=heads * head,
+            keys=config["num_key_value_heads"] * head,
+            inner=config["intermediate_size"],
+            vocabulary=config["vocab_size"],
+            tied=bool(config.get("tie_word_embeddings")),
+            head=head,
+        )
+    except (KeyError, TypeError) as error:
+        raise ModelError(
+            f"{target} is no Llama-like model (its config.json lacks {error}): choose another, or a --target-shape."
+        ) from error
+
+
 def step_bytes(model: LanguageModel, shape: Shape, batch: int, context: int) -> int:
     """The bytes that a step must read: all weights but unused rows of the embedding, and each sequence's keys and
     values.
@@ -81,7 +107,7 @@ def step_bytes(model: LanguageModel, shape: Shape, batch: int, context: int) -> 
     layers = 2 * shape.hidden * (shape.query + shape.keys) + 3 * shape.hidden * shape.inner
     weights = shape.layers * layers + shape.vocabulary * shape.hidden
     cached = 2 * shape.layers * shape.keys * batch * context
-    return (weights + cached) * model.dtype.itemsize
+    return weights * (1 if model.spec.dtype == "int8" else model.dtype.itemsize) + cached * model.dtype.itemsize
 
 
 def find_measured_calls(model: LanguageModel, mode: str, chunk: int) -> MeasuredCalls:

@@ -13,8 +13,8 @@ def report(found: Mapping[str, Any]) -> list[str]:
     compared = any("over_fast" in row for row in found["rows"])
     header = f"{'dtype':9} {'context':>7} {'batch':>5} {'width':>5} {'ms':>9} {'of one row':>10} {'of bandwidth':>12}"
     lines = [
-        f"{found['shape']}, random weights, {found['device']}, {found['threads']} thread(s), {found['mode']}; "
-        f"measured bandwidth {found['bandwidth_gb']} GB/s",
+        f"{found['shape']}, {found.get('weights', 'random')} weights, {found['device']}, {found['threads']} thread(s), "
+        f"{found['mode']}; measured bandwidth {found['bandwidth_gb']} GB/s",
         *([found["processor"]] if "processor" in found else []),
         *(_calls(dtype, calls) for dtype, calls in found.get("calls", {}).items() if "fast" in calls),
         f"{header}  exact over fast" if compared else header,

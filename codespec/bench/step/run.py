@@ -1,5 +1,6 @@
 """`codespec bench step`: what a step costs against the memory's bandwidth, and in `exact` against `fast` mode, for a
-target of a real model's shape with random weights, by number format, rows, batch and context, and for a prompt.
+target that is here or random weights of a real model's shape, by number format, rows, batch and context, and for a
+prompt.
 
 A step must read its weights and its sequences' keys and values, so their bytes over the measured bandwidth are its
 lower bound. Formats, modes, sizes and the bandwidth take turns in every sweep; ratios are taken within a sweep, and
@@ -17,14 +18,14 @@ from typing import Any, NamedTuple
 
 import torch
 
-from codespec.bench.step.models import MeasuredCalls, find_measured_calls, random_model, step_bytes
+from codespec.bench.step.models import MeasuredCalls, find_measured_calls, random_model, shape_of, step_bytes
 from codespec.config import EngineConfig
 from codespec.models.batch_invariance import CHUNK, LENGTH
 from codespec.models.language_model import LanguageModel
-from codespec.models.loader import find_device, load_drafter
+from codespec.models.loader import find_device, load_drafter, load_model
 from codespec.models.memory_plan import Need, make_room
 from codespec.models.processor import processor
-from codespec.models.shapes import SHAPES
+from codespec.models.shapes import SHAPES, Shape
 from codespec.models.timing import Shape as Rows
 from codespec.models.timing import time_forward, time_prompt
 
@@ -48,11 +49,12 @@ DRAFTER = Key("drafter", "fast", (1, 1, 64))
 @dataclass(frozen=True, slots=True)
 class StepBench:
     """The settings: `widths` rows of one sequence, `batches` of sequences with one row each, or with `grid` all pairs
-    of both; each at every context (tokens). On a CPU also a prompt of `prompt` tokens (0: none).
+    of both; each at every context (tokens). On a CPU also a prompt of `prompt` tokens (0: none). Without a `shape` the
+    configured target is measured.
     """
 
     config: EngineConfig
-    shape: str = "qwen2.5-0.5b"
+    shape: str = ""
     dtypes: Sequence[str] = ("float32", "bfloat16")
     widths: Sequence[int] = (1, 2, 4, 8, 16, 32)
     batches: Sequence[int] = (1, 2, 4, 8, 16)
@@ -106,11 +108,14 @@ def run_step_bench(bench: StepBench, tell: Callable[[str], None] = print) -> dic
     """All figures as plain JSON values: facts, and a row for each cell with its ratios. `tell` gets each phase."""
     config = bench.config
     torch.set_num_threads(max(1, config.threads))
-    tell(f"{bench.shape}: making {' and '.join(bench.dtypes)} …")
-    exact, shape = bench.on_cpu or config.mode == "exact", SHAPES[bench.shape]
+    shape = SHAPES[bench.shape] if bench.shape else shape_of(config.target, bench.dtypes[0])
+    tell(f"{shape.name}: {'making' if bench.shape else 'loading'} {' and '.join(bench.dtypes)} …")
+    exact = bench.on_cpu or config.mode == "exact"
     drafter = load_drafter(config.drafter, config.device, config.drafter_dtype)
     models = {
         kind: random_model(shape, drafter.tokenizer, device=config.device, dtype=kind, exact=exact)
+        if bench.shape
+        else load_model(config.target, device=config.device, dtype=kind, exact=exact)
         for kind in bench.dtypes
     }
     notes: list[str] = []
@@ -118,7 +123,7 @@ def run_step_bench(bench: StepBench, tell: Callable[[str], None] = print) -> dic
     tell("looking for the exact shape of call …" if bench.on_cpu else "measuring …")
     calls = {kind: find_measured_calls(model, config.mode, bench.chunk) for kind, model in models.items()}
     sweeps = _sweep(bench, models, calls, drafter, tell)
-    return {**_found(bench, models, calls, drafter, sweeps), "notes": [*notes, *_notes(models, calls)]}
+    return {**_found(bench, shape, models, calls, drafter, sweeps), "notes": [*notes, *_notes(models, calls)]}
 
 
 def _needs(bench: StepBench, models: Mapping[str, LanguageModel], drafter: LanguageModel) -> list[Need]:
@@ -193,6 +198,7 @@ def _bandwidth(source: torch.Tensor) -> float:
 
 def _found(
     bench: StepBench,
+    shape: Shape,
     models: Mapping[str, LanguageModel],
     calls: Mapping[str, MeasuredCalls],
     drafter: LanguageModel,
@@ -200,14 +206,15 @@ def _found(
 ) -> dict[str, Any]:
     first = next(iter(models.values()))
     modes = {kind: found.mode(bench.config.mode) for kind, found in calls.items()}
-    rows = [_row(bench, models[kind], Key(kind, modes[kind], size), sweeps) for kind in models for size in bench.rows()]
+    rows = [_row(shape, models[kind], Key(kind, modes[kind], size), sweeps) for kind in models for size in bench.rows()]
     prompts = [
         _prompt_row(Key(kind, modes[kind], (bench.prompt, 1, 0), chunk), sweeps)
         for kind in models
         for chunk in bench.chunks()
     ]
     return {
-        "shape": bench.shape,
+        "shape": shape.name,
+        "weights": "random" if bench.shape else "its own",
         "device": torch.cuda.get_device_name(first.device) if first.device.type == "cuda" else "cpu",
         "processor": processor().label,
         "threads": torch.get_num_threads(),
@@ -226,9 +233,9 @@ def _found(
     }
 
 
-def _row(bench: StepBench, model: LanguageModel, key: Key, sweeps: Sweeps) -> dict[str, Any]:
+def _row(shape: Shape, model: LanguageModel, key: Key, sweeps: Sweeps) -> dict[str, Any]:
     rows, batch, context = key.rows
-    size = step_bytes(model, SHAPES[bench.shape], batch, context)
+    size = step_bytes(model, shape, batch, context)
     one = key._replace(rows=(1, 1, context))
     over_one = sweeps.ratio(key, one) if one in sweeps.seconds else [0.0]
     return {

@@ -21,8 +21,8 @@ def _add_step(benches: Any) -> None:
     parser = bench_parser(
         benches,
         "step",
-        "what a step costs against the memory's bandwidth, and exact against fast: random weights of a real model's "
-        "shape",
+        "what a step costs against the memory's bandwidth, and exact against fast: of a model that is here, or of "
+        "random weights of a real model's shape",
         run_step,
     )
     parser.add_argument("--dtypes", default="float32,bfloat16", metavar="D,…", help="(float32,bfloat16)")
@@ -56,16 +56,20 @@ def run_step(options: argparse.Namespace) -> int:
     """Runs `codespec bench step`."""
     config = engine_config(options, target_shape="own")
     shape = engine_config(options).target_shape
-    kinds = tuple(options.dtypes.split(","))
-    if options.dtype or not set(kinds) <= {"float32", "bfloat16", "float16"}:
-        raise ConfigError("bench step takes --dtypes float32, bfloat16 and float16, one or more with commas.")
+    named = shape == "own" and bool(options.model or options.target)
+    kinds, known = tuple(options.dtypes.split(",")), {"float32", "bfloat16", "float16"} | ({"int8"} if named else set())
+    if options.dtype or not set(kinds) <= known:
+        raise ConfigError(
+            "bench step takes --dtypes float32, bfloat16 and float16, one or more with commas, and int8 of a --model "
+            "or --target."
+        )
     require_torch()
     from codespec.bench.step.report import charts, report
     from codespec.bench.step.run import StepBench, run_step_bench
 
     bench = StepBench(
         config=config,
-        shape="qwen2.5-0.5b" if shape == "own" else shape,
+        shape="" if named else "qwen2.5-0.5b" if shape == "own" else shape,
         dtypes=kinds,
         widths=options.widths,
         batches=options.batches,

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
+from statistics import geometric_mean
 from threading import Lock
 from typing import Any
 
@@ -32,7 +33,10 @@ FULL, HALF = 127, 63  # the largest weight: of 8 bits; of pairs whose sum fits i
 MOST_DEPTH = 66_000  # 255 · 127 · depth must fit into 32 bits
 COUNTS = (1, 2, 5, 16, 33, 64, 130)  # rows of the trial products
 OUTPUTS, DEPTH = 37, 2503  # of the trial products: no multiples of a vector, and sums that float32 can't represent
-SIZE, COPIES, TURNS = 1024, 4, 5  # of the timed product
+TIMED = (1, 16, 64)  # rows of the timed products: a step's, a draft's, a prompt's; kernels differ in which is fast
+WIDE, NARROW = 4864, 896  # of the timed products, a real model's: small ones cost mostly their call
+CACHES = 64 * 2**20  # bytes read before each timed product: a step finds no weights in the caches
+TURNS = 5
 SLOW = 10.0  # times as slow as a float32 product: a reference kernel (those were 100 times slower)
 _BUCKETS = CallShape()
 _ZERO = torch.tensor(float(ZERO))  # torch would make a number a tensor at each call
@@ -85,7 +89,7 @@ def _encode_unsigned(levels: Tensor) -> Tensor:
 
 def _pack_onednn(weight: Tensor, scale: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     zeros = torch.zeros(len(scale), dtype=torch.long)
-    return torch.ops.onednn.qlinear_prepack(weight, None), scale, zeros
+    return torch.ops.onednn.qlinear_prepack(weight.contiguous(), None), scale, zeros  # it ignores strides
 
 
 def _multiply_onednn(codes: Tensor, packed: tuple[Tensor, Tensor, Tensor]) -> Tensor:
@@ -162,8 +166,8 @@ def try_kernels() -> Choice:
     for most in (FULL, HALF):  # one that is right with the full range is not tried with half of it
         kernels = [kernel for kernel in KERNELS if kernel not in right and not find_fault(kernel, most)]
         right += kernels
-        plain, *taken = _seconds([_float_product(), *map(_product, kernels)])
-        ratios = [seconds / plain for seconds in taken]
+        plain, *taken = _costs([_float_products(), *map(_products, kernels)])
+        ratios = [cost / plain for cost in taken]
         if ratios and min(ratios) <= SLOW:
             return Choice(kernels[ratios.index(min(ratios))], most)
         slow += [(ratio, Choice(kernel, most, slow=True)) for ratio, kernel in zip(ratios, kernels, strict=True)]
@@ -199,30 +203,33 @@ def find_fault(kernel: Kernel, most: int) -> str:
     return ""
 
 
-def _product(kernel: Kernel) -> list[Callable[[], object]]:
-    codes = kernel.encode(torch.ones(1, SIZE))
-    weight = torch.ones(SIZE, SIZE, dtype=torch.int8)
-    packed = [kernel.pack(weight, torch.ones(SIZE)) for _ in range(COPIES)]
-    return [lambda matrix=matrix: kernel.multiply(codes, matrix) for matrix in packed]  # type: ignore[misc]
+def _products(kernel: Kernel) -> list[Callable[[], object]]:
+    packed = kernel.pack(torch.ones(WIDE, NARROW, dtype=torch.int8), torch.ones(WIDE))
+    codes = [kernel.encode(torch.ones(rows, NARROW)) for rows in TIMED]
+    return [lambda some=some: kernel.multiply(some, packed) for some in codes]  # type: ignore[misc]
 
 
-def _float_product() -> list[Callable[[], object]]:
-    rows = torch.ones(1, SIZE)
-    weights = [torch.ones(SIZE, SIZE) for _ in range(COPIES)]
-    return [lambda weight=weight: linear(rows, weight) for weight in weights]  # type: ignore[misc]
+def _float_products() -> list[Callable[[], object]]:
+    weight = torch.ones(WIDE, NARROW)
+    return [lambda rows=rows: linear(torch.ones(rows, NARROW), weight) for rows in TIMED]  # type: ignore[misc]
 
 
-def _seconds(products: list[list[Callable[[], object]]]) -> list[float]:
-    """The least time of each product in seconds, on one thread; in turns, so that a busy moment slows all of them."""
-    taken: list[list[float]] = [[] for _ in products]
+def _costs(kinds: list[list[Callable[[], object]]]) -> list[float]:
+    """How long each kind's products take, on one thread: the geometric mean of their least times in seconds. Kinds take
+    turns, so that a busy moment slows all of them.
+    """
+    taken: dict[tuple[int, int], list[float]] = {}
+    other = torch.ones(CACHES // 4)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # on a busy machine, threads that wait for each other would decide
     try:
-        for turn in range(TURNS * COPIES):
-            for calls, times in zip(products, taken, strict=True):
-                began = time.perf_counter()
-                calls[turn % COPIES]()
-                times.append(time.perf_counter() - began)
+        for _ in range(1 + TURNS):
+            for kind, products in enumerate(kinds):
+                for size, product in enumerate(products):
+                    other.sum()
+                    began = time.perf_counter()
+                    product()
+                    taken.setdefault((kind, size), []).append(time.perf_counter() - began)
     finally:
         torch.set_num_threads(threads)
-    return [min(times[COPIES:]) for times in taken]
+    return [geometric_mean(min(taken[kind, size][1:]) for size in range(len(TIMED))) for kind in range(len(kinds))]

@@ -11,13 +11,15 @@ import pytest
 import torch
 
 from codespec.bench.step import models
-from codespec.bench.step.models import random_model, step_bytes
+from codespec.bench.step.models import random_model, shape_of, step_bytes
 from codespec.bench.step.report import charts, report
 from codespec.bench.step.run import Key, StepBench, Sweeps, run_step_bench
+from codespec.errors import ModelError
 from codespec.model_folders.choice import resolve
 from codespec.models.call_search import Finding
 from codespec.models.call_shape import FAST
 from codespec.models.language_model import LanguageModel
+from codespec.models.loader import load_model
 from codespec.models.processor import processor
 from codespec.models.shapes import SHAPES, Shape
 from codespec.models.timing import cost_over_fast, time_prompt
@@ -82,6 +84,28 @@ def test_a_small_run(small: Shape) -> None:
     for calls in found["calls"].values():
         assert calls["exact"] and calls["fast"] == FAST.label and "kinds of products" in calls["tried"]
         assert calls["search_s"] > calls["later_s"] > 0.0
+
+
+def test_a_model_that_is_here_is_measured_in_int8_too() -> None:
+    """`--target` or `--model` measures its own weights, of which int8 reads a quarter of float32's bytes."""
+    config = resolve({"threads": 1, "prefill_chunk": 32})
+    kinds = ("float32", "int8")
+    bench = StepBench(config, dtypes=kinds, widths=(1, 3), batches=(1,), contexts=(16,), sweeps=1, prompt=0)
+    found = run_step_bench(bench, lambda phase: None)
+    assert (
+        found["shape"] == "target" and found["weights"] == "its own" and "target, its own weights" in report(found)[0]
+    )
+    assert [(row["dtype"], row["width"]) for row in found["rows"]] == [(k, w) for k in kinds for w in (1, 3)]
+    wide, narrow = (load_model(config.target, dtype=kind) for kind in kinds)
+    shape = shape_of(config.target, "int8")
+    assert step_bytes(wide, shape, 1, 0) == 4 * step_bytes(narrow, shape, 1, 0)
+    assert shape.parameters == pytest.approx(wide.spec.parameters, rel=0.01)
+
+
+def test_a_folder_without_sizes_has_no_shape(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"hidden_size": 8}', encoding="utf-8")
+    with pytest.raises(ModelError, match=r"no Llama-like model .*num_attention_heads"):
+        shape_of(str(tmp_path), "float32")
 
 
 def test_exact_and_fast_stand_side_by_side(small: Shape) -> None:
