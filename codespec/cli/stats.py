@@ -94,10 +94,10 @@ def render(rows: Sequence[LearnedRow]) -> list[str]:
         return ["nothing was learned yet"]
     lines = []
     for pair in dict.fromkeys(row.pair for row in rows):
-        lines += [f"pair {pair}", f"{'proposer':<14}{'context':<14}{'language':<12}{'judged':>8}{'right':>8}"]
+        lines += [f"pair {pair}", f"{'proposer':<14}{'context':<14}{'judged':>8}{'right':>8}"]
         for row in rows:
             if row.pair == pair:
-                where = f"{row.source:<14}{row.context or 'any':<14}{row.language or 'any':<12}"
+                where = f"{row.source:<14}{row.context or 'any':<14}"
                 lines.append(f"{where}{row.judged:>8.0f}{100 * row.chance:>6.0f} %")
     return lines
 

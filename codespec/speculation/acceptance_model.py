@@ -1,9 +1,9 @@
-"""How likely the tokens of a draft are to be accepted: counters that forget, by proposer, context, language and
-position, over priors that were measured once.
+"""How likely the tokens of a draft are to be accepted: counters that forget, by proposer, context and position.
 
-A key with few judgements borrows from the wider one: context and language → context → everything. A proposer's
-confidence and the request's own log-odds move the chance by weights that are learned too (logistic regression, one step
-a judged token). Knows counts and probabilities; does not know costs, lengths or texts.
+A context with few judgements borrows from all of them together, and those begin with an even chance: what was counted
+on one pair is wrong by factors on another, and two texts teach more than it could say. A proposer's confidence and the
+request's own log-odds move the chance by weights that are learned too (logistic regression, one step a judged token).
+Knows counts and probabilities; does not know costs, lengths or texts.
 """
 
 from __future__ import annotations
@@ -20,52 +20,29 @@ MEMORY, STEP = 0.97, 0.4  # of a request's own log-odds: what is kept a judgemen
 LEARNING_RATE = 0.02  # of the weights
 MOST_LOG_ODDS = 3.0  # in either direction, so that a text which changes is soon believed again
 
-# Share of first drafted tokens that the target chose too, by context. A drafter's: 62,000 positions of unseen Python,
-# drawn towards 1,300 rounds in which no lookup was at hand. A lookup's: 1,200 rounds on the same files.
-DRAFTER = {
-    "closing": 0.75, "block_start": 0.82, "operator": 0.62, "indent": 0.62, "signature": 0.57, "comment": 0.60,
-    "import": 0.49, "statement": 0.55, "docstring": 0.48, "identifier": 0.46, "arguments": 0.44, "string": 0.40,
-    "free_text": 0.40,
-}  # fmt: skip
-LOOKUP = {
-    "closing": 0.65, "block_start": 0.80, "operator": 0.78, "indent": 0.62, "signature": 0.85, "comment": 0.82,
-    "import": 0.80, "statement": 0.85, "docstring": 0.64, "identifier": 0.74, "arguments": 0.80, "string": 0.82,
-    "free_text": 0.60,
-}  # fmt: skip
-
-Key = tuple[str, str]  # (context, language); "" is any
-ANYWHERE: Key = ("", "")
+ANYWHERE = ""  # the context that stands for all of them
 
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """One proposer's prior: the chance of the first, second, … token given that all before it are right (the last
-    number holds beyond), that of the first by context, and the weights that learning begins with.
+    """What is assumed of a proposer before anything was judged: the chance of the first token of a draft, that of each
+    later one given that all before it are right, and the weights that learning begins with.
     """
 
-    probabilities: tuple[float, ...] = (0.5, 0.6)
-    by_context: Mapping[str, float] = field(default_factory=dict)
+    first: float = 0.5
+    later: float = 0.6
     bias: float = 0.0
     confidence: float = 0.5
     rate: float = 0.5
     log_odds: float = 1.0
 
-    def chance(self, position: int) -> float:
-        """The chance of position 0, 1, …"""
-        return self.probabilities[min(position, len(self.probabilities) - 1)]
-
-    def shift(self, context: str) -> float:
-        """How far a context moves the log-odds of the first token; 0 where nothing is known of it."""
-        share = self.by_context.get(context)
-        return 0.0 if share is None else logit(share) - logit(self.probabilities[0])
+    def chances(self) -> list[float]:
+        """By position."""
+        return [self.first] + [self.later] * (POSITIONS - 1)
 
 
-PRIORS = {
-    "prediction": Prior((0.8, 0.95), bias=0.0, confidence=1.2, rate=0.4, log_odds=1.0),
-    "suffix": Prior((0.75, 0.91), LOOKUP, bias=0.1, confidence=1.1, rate=0.4, log_odds=1.5),
-    "draft_model": Prior((0.54, 0.68, 0.71, 0.77, 0.82), DRAFTER, bias=0.9, confidence=0.85, rate=0.4, log_odds=1.0),
-}
-NEUTRAL = Prior()  # of a proposer that nobody measured
+NEUTRAL = Prior()
+PRIORS = {"prediction": Prior(0.8, 0.95, confidence=1.2, rate=0.4)}  # the client says so itself
 
 
 @dataclass(slots=True)
@@ -90,26 +67,21 @@ class AcceptanceModel:
     """All counters of one pair. Positions count from 0."""
 
     def __init__(self) -> None:
-        self.counters: dict[tuple[str, str, str], Counter] = {}  # (source, context, language)
+        self.counters: dict[tuple[str, str], Counter] = {}  # (source, context)
         self.weights: dict[str, list[float]] = {}  # by source: bias, confidence, rate, log-odds
-        self._odds: dict[tuple[str, str, str], tuple[float, ...]] = {}
+        self._odds: dict[tuple[str, str], tuple[float, ...]] = {}
 
-    def prior(self, source: str, key: Key) -> float:
-        """The chance of the first token before anything was learned."""
-        prior = _prior_of(source)
-        return sigmoid(logit(prior.chance(0)) + prior.shift(key[0]))
-
-    def rate(self, source: str, key: Key, position: int) -> float:
+    def rate(self, source: str, context: str, position: int) -> float:
         """The learned chance that a position is right, given that all before it are."""
-        return sigmoid(self._odds_of(source, key)[min(position, POSITIONS - 1)])
+        return sigmoid(self._odds_of(source, context)[min(position, POSITIONS - 1)])
 
     def survival(
-        self, source: str, key: Key, log_odds: float, count: int, confidences: Sequence[float] | None = None
+        self, source: str, context: str, log_odds: float, count: int, confidences: Sequence[float] | None = None
     ) -> list[float]:
         """For each of the first `count` tokens the chance that it and all before it are right: before they are
         drafted, or with the drafter's `confidences` (the last one holds for all behind it). Never rises.
         """
-        odds, (bias, by_confidence, by_rate, by_log_odds) = self._odds_of(source, key), self._weights_of(source)
+        odds, (bias, by_confidence, by_rate, by_log_odds) = self._odds_of(source, context), self._weights_of(source)
         known = [0.0]
         if confidences is None:
             bias, by_rate = 0.0, 1.0
@@ -123,18 +95,17 @@ class AcceptanceModel:
             probabilities.append(survival)
         return probabilities
 
-    def seen(self, source: str, key: Key) -> float:
-        """Judgements of first tokens that are remembered under this key."""
-        counter = self.counters.get((source, *key))
+    def seen(self, source: str, context: str) -> float:
+        """Judgements of first tokens that are remembered in this context."""
+        counter = self.counters.get((source, context))
         return counter.seen[0] if counter else 0.0
 
-    def learn(self, source: str, key: Key, log_odds: float, confidences: Sequence[float], accepted: int) -> float:
+    def learn(self, source: str, context: str, log_odds: float, confidences: Sequence[float], accepted: int) -> float:
         """Takes one verdict: `confidences` of all judged tokens, of which the first `accepted` were right and the next,
         if there is one, was wrong. Returns the request's log-odds afterwards.
         """
-        odds, weights = self._odds_of(source, key), self._weights_of(source)
-        keys = dict.fromkeys((ANYWHERE, (key[0], ""), key))
-        counters = [self.counters.setdefault((source, *wider), Counter()) for wider in keys]
+        odds, weights = self._odds_of(source, context), self._weights_of(source)
+        counters = [self.counters.setdefault((source, key), Counter()) for key in dict.fromkeys((ANYWHERE, context))]
         for number, confidence in enumerate(confidences[: accepted + 1]):
             position, right = min(number, POSITIONS - 1), number < accepted
             for counter in counters:
@@ -153,36 +124,28 @@ class AcceptanceModel:
     def from_dict(cls, values: Mapping[str, Any]) -> AcceptanceModel:
         """Reads what `as_dict` wrote. Raises ValueError, TypeError or KeyError for anything else."""
         model = cls()
-        for source, context, language, right, seen in values["counters"]:
+        for source, context, right, seen in values["counters"]:
             counter = Counter(_numbers(right, POSITIONS), _numbers(seen, POSITIONS))
             if any(not 0.0 <= r <= n for r, n in zip(counter.right, counter.seen, strict=True)):
                 raise ValueError("a counter holds more right judgements than judgements")
-            model.counters[str(source), str(context), str(language)] = counter
+            model.counters[str(source), str(context)] = counter
         model.weights = {str(source): _numbers(found, 4) for source, found in values["weights"].items()}
         return model
 
-    def _odds_of(self, source: str, key: Key) -> tuple[float, ...]:
+    def _odds_of(self, source: str, context: str) -> tuple[float, ...]:
         """The learned log-odds of each position; worked out once between two verdicts."""
-        if (source, *key) not in self._odds:
-            self._odds[source, *key] = tuple(map(logit, self._rates(source, key)))
-        return self._odds[source, *key]
-
-    def _rates(self, source: str, key: Key) -> list[float]:
-        context, language = key
-        prior = _prior_of(source)
-        rates = self._means((source, "", ""), [prior.chance(position) for position in range(POSITIONS)])
-        if context:
-            rates[0] = sigmoid(logit(rates[0]) + prior.shift(context))
-            rates = self._means((source, context, ""), rates)
-        if language:
-            rates = self._means((source, context, language), rates)
-        return rates
+        if (source, context) not in self._odds:
+            rates = self._means((source, ANYWHERE), PRIORS.get(source, NEUTRAL).chances())
+            if context != ANYWHERE:
+                rates = self._means((source, context), rates)
+            self._odds[source, context] = tuple(map(logit, rates))
+        return self._odds[source, context]
 
     def _weights_of(self, source: str) -> list[float]:
-        prior = _prior_of(source)
+        prior = PRIORS.get(source, NEUTRAL)
         return self.weights.setdefault(source, [prior.bias, prior.confidence, prior.rate, prior.log_odds])
 
-    def _means(self, key: tuple[str, str, str], priors: list[float]) -> list[float]:
+    def _means(self, key: tuple[str, str], priors: list[float]) -> list[float]:
         counter = self.counters.get(key)
         return counter.means(priors) if counter else priors
 
@@ -196,10 +159,6 @@ def logit(chance: float) -> float:
 def sigmoid(log_odds: float) -> float:
     """The chance of log-odds."""
     return 1.0 / (1.0 + math.exp(-max(-30.0, min(30.0, log_odds))))
-
-
-def _prior_of(source: str) -> Prior:
-    return PRIORS.get(source, NEUTRAL)
 
 
 def _adjust(weights: list[float], features: Sequence[float], right: bool) -> float:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from codespec.sequence import Candidates, Cap, Sequence, Verdict
-from codespec.speculation.acceptance_model import ANYWHERE, AcceptanceModel, Key
+from codespec.speculation.acceptance_model import ANYWHERE, AcceptanceModel
 from codespec.speculation.budget import Losses, Throughput
 from codespec.speculation.contexts import follow
 from codespec.speculation.cost_model import CostTable, StepCosts, admit
@@ -112,7 +112,11 @@ class CostPolicy:
         outlook.lost -= accepted
         self._losses.book(-accepted)
         outlook.log_odds[source] = self.acceptance.learn(
-            source, self._key(sequence), outlook.log_odds.get(source, 0.0), candidates.confidences[:judged], accepted
+            source,
+            self._context(sequence),
+            outlook.log_odds.get(source, 0.0),
+            candidates.confidences[:judged],
+            accepted,
         )
         outlook.read_by[source] = len(sequence.ids)
         if source in self._units:
@@ -200,7 +204,7 @@ class CostPolicy:
         """Whether one more target token is worth its drafting and its row, after these units."""
         done = len(confidences)
         so_far = self._expected(sequence, source, done, confidences)[-1]
-        following = self.acceptance.rate(source, self._key(sequence), round(done / self._units[source]))
+        following = self.acceptance.rate(source, self._context(sequence), round(done / self._units[source]))
         return so_far * following > self._step.price * (self._token_seconds(source) + self._step.row)
 
     def _expected(
@@ -211,7 +215,7 @@ class CostPolicy:
         confidences: collections.abc.Sequence[float] | None = None,
     ) -> list[float]:
         log_odds = sequence.outlook.log_odds.get(source, 0.0)
-        return self.acceptance.survival(source, self._key(sequence), log_odds, count, confidences)
+        return self.acceptance.survival(source, self._context(sequence), log_odds, count, confidences)
 
     def _survival(
         self, sequence: Sequence, candidates: Candidates, confidences: collections.abc.Sequence[float]
@@ -219,8 +223,8 @@ class CostPolicy:
         count = len(candidates.ids)
         return self._expected(sequence, candidates.source, count, confidences) if count else []
 
-    def _key(self, sequence: Sequence) -> Key:
-        return (sequence.outlook.context, sequence.outlook.language) if self.follows_syntax else ANYWHERE
+    def _context(self, sequence: Sequence) -> str:
+        return sequence.outlook.context if self.follows_syntax else ANYWHERE
 
     def _left(self, sequence: Sequence) -> float:
         return self._losses.of_text(sequence.outlook.lost, sequence.num_generated)
@@ -274,9 +278,8 @@ class CostPolicy:
         return replace(candidates, ids=candidates.ids[:length], left_out=left_out, reason=reason)
 
     def _explain(self, sequence: Sequence, candidates: Candidates, length: int, most: int) -> str:
-        """In one line: context, prior, learned chance of the first token (n judgements), chosen length and why."""
-        source, key = candidates.source or self._sources[-1], self._key(sequence)
-        prior, learned = self.acceptance.prior(source, key), self.acceptance.rate(source, key, 0)
+        """In one line: context, learned chance of the first token (n judgements), chosen length and why."""
+        source, context = candidates.source or self._sources[-1], self._context(sequence)
         if not candidates.source:
             why = "nothing found, and drafting does not pay"
         elif length == len(candidates.ids):
@@ -285,5 +288,5 @@ class CostPolicy:
             why = "a longer one would risk more than drafts of this text may lose"
         else:
             why = "the next row does not pay" if length else "not even one row pays"
-        told = f"prior {prior:.2f}, learned {learned:.2f} (n={self.acceptance.seen(source, key):.0f})"
-        return f"{key[0] or 'any context'}: {source} {told} → {length}; {why}"
+        chance, seen = self.acceptance.rate(source, context, 0), self.acceptance.seen(source, context)
+        return f"{context or 'any context'}: {source} {chance:.2f} (n={seen:.0f}) → {length}; {why}"

@@ -45,7 +45,7 @@ class Learned:
 
 def learned_folder() -> Path:
     """The folder of all pairs' files."""
-    return state_folder() / "learned"
+    return state_folder() / "acceptance"
 
 
 def forget() -> int:
@@ -63,7 +63,6 @@ class LearnedRow:
     pair: str
     source: str
     context: str
-    language: str
     judged: float
     chance: float
 
@@ -76,6 +75,6 @@ def learned_rows(notes: MutableSequence[str]) -> list[LearnedRow]:
 
 def _rows(pair: str, model: AcceptanceModel) -> list[LearnedRow]:
     return [
-        LearnedRow(pair, source, context, language, counter.seen[0], model.rate(source, (context, language), 0))
-        for (source, context, language), counter in sorted(model.counters.items())
+        LearnedRow(pair, source, context, counter.seen[0], model.rate(source, context, 0))
+        for (source, context), counter in sorted(model.counters.items())
     ]

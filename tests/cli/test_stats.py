@@ -34,24 +34,20 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         monkeypatch.setenv("CODESPEC_SERVE_PORT", str(free.getsockname()[1]))
-    return tmp_path / "state" / "codespec" / "learned"
+    return tmp_path / "state" / "codespec" / "acceptance"
 
 
 def test_shows_and_forgets(command: Command) -> None:
     assert command("stats").out == "nothing was learned yet\n"
     survival = AcceptanceModel()
     for _ in range(50):
-        survival.learn("suffix", ("comment", "python"), 0.0, [0.9], 1)
+        survival.learn("suffix", "comment", 0.0, [0.9], 1)
     Learned("some-pair", []).save(survival)
     table = command("stats").out.splitlines()
-    assert table[0] == "pair some-pair" and len(table) == 5
-    assert [line.split()[:3] for line in table[2:]] == [
-        ["suffix", "any", "any"],
-        ["suffix", "comment", "any"],
-        ["suffix", "comment", "python"],
-    ]
+    assert table[0] == "pair some-pair" and len(table) == 4
+    assert [line.split()[:2] for line in table[2:]] == [["suffix", "any"], ["suffix", "comment"]]
     rows = json.loads(command("stats", "--json").out)["learned"]
-    assert rows[2]["judged"] > 40 and rows[2]["chance"] > 0.8
+    assert rows[1]["judged"] > 40 and rows[1]["chance"] > 0.8
     assert command("stats", "--reset").out == "forgotten: 1 pair(s)\n"
     assert json.loads(command("stats", "--reset", "--json").out) == {"forgotten": 0}
     assert command("stats").out == "nothing was learned yet\n"

@@ -87,7 +87,7 @@ def pair(models: Models, tmp_path: Path) -> Models:  # noqa: F811
 
 def test_killed_restarted_damaged_and_without_room(pair: Models, tmp_path: Path) -> None:
     """One life after another with the same files; see the steps."""
-    place, folder = tmp_path / "s", tmp_path / "state" / "codespec" / "learned"
+    place, folder = tmp_path / "s", tmp_path / "state" / "codespec" / "acceptance"
     homes = user_environment(XDG_STATE_HOME=str(tmp_path / "state"), XDG_CACHE_HOME=str(tmp_path / "cache"))
     words: list[Any] = ["--target", pair.target, "--drafter", pair.drafter, "--warmup", "0", "--socket", place]
     with daemon(*words, env=homes) as served:  # killed in mid-stream

@@ -45,7 +45,7 @@ def kept(models: Models, tmp_path_factory: pytest.TempPathFactory) -> dict[Path,
     live(models, homes)
     found = {file: json.loads(file.read_text())["content"] for file in sorted(homes.rglob("*.json"))}
     rooms = {file.parent.name for file in found}
-    assert {"learned", "calls", "costs", "reading"} <= rooms, rooms
+    assert {"acceptance", "calls", "costs", "reading"} <= rooms, rooms
     return found
 
 

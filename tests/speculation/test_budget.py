@@ -27,7 +27,7 @@ def confident() -> AcceptanceModel:
     survival = AcceptanceModel()
     for source in CHAIN:
         for _ in range(100):
-            survival.learn(source, ("", ""), 0.0, [0.9] * 16, 16)
+            survival.learn(source, "", 0.0, [0.9] * 16, 16)
     return survival
 
 

@@ -14,12 +14,12 @@ from codespec.speculation.store import Learned, forget
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    return tmp_path / "codespec" / "learned"
+    return tmp_path / "codespec" / "acceptance"
 
 
 def taught() -> AcceptanceModel:
     survival = AcceptanceModel()
-    survival.learn("suffix", ("comment", "python"), 0.0, [0.9, 0.8], 1)
+    survival.learn("suffix", "comment", 0.0, [0.9, 0.8], 1)
     return survival
 
 
