@@ -46,7 +46,9 @@ def load_network(folder: Path, plan: Blueprint, seam: Seam, choice: Choice) -> I
 
 
 def reader(folder: Path) -> Read:
-    """Returns a function that reads a folder's tensors by name: copies, but the embedding as a view of the file."""
+    """Returns a function that reads a folder's tensors by name: views of the file, where packing takes them from without
+    a copy between, but vectors as copies.
+    """
     file = folder / WEIGHTS
     layout = {tensor.name: (offset, tensor) for offset, tensor in read_layout(file)}
 
@@ -58,9 +60,8 @@ def reader(folder: Path) -> Read:
                 f"{file} stores {name} in a form that no conversion writes: remove the folder; the next start converts "
                 "the model again."
             )
-        if name == EMBEDDING:
+        if len(tensor.shape) > 1:
             return torch.from_numpy(np.memmap(file, form, mode="c", offset=offset, shape=tensor.shape))
-        values = np.fromfile(file, form, count=tensor.count, offset=offset)
-        return torch.from_numpy(values).view(tensor.shape)
+        return torch.from_numpy(np.fromfile(file, form, count=tensor.count, offset=offset))
 
     return read
