@@ -53,7 +53,10 @@ def mix(rows: Tensor) -> Tensor:
     mixed, parts = rows, 1
     while parts < mixed_parts(size):
         even, odd = mixed.view(count, parts, 2, -1).unbind(2)
-        mixed = torch.stack((even + odd, even - odd), dim=2)
+        mixed = torch.empty(count, parts, 2, size // (2 * parts))
+        first, second = mixed.unbind(2)
+        torch.add(even, odd, out=first)
+        torch.sub(even, odd, out=second)
         parts *= 2
     return mixed.view(count, size)
 
