@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
-from urllib.parse import unquote
 
 from codespec_grammars import find_language
 
 from codespec_lsp.buffer import Buffer, Edit
+from codespec_lsp.uris import path_of
 
 NEAR = 12  # rows: edits closer than this count as one
 MOST_EDITED_ROWS = 4
@@ -19,8 +16,8 @@ MOST_EDITED_ROWS = 4
 
 @dataclass(eq=False, slots=True)
 class Document:
-    """An open document. `changed` is the clock's time of its last change, `edited_rows` were edited lately, the latest
-    first; `language` is a grammar's name."""
+    """An open document. `uri` is canonical, `spelled` as the client wrote it last. `changed` is the clock's time of its
+    last change, `edited_rows` were edited lately, the latest first; `language` is a grammar's name."""
 
     uri: str
     language_id: str
@@ -28,6 +25,7 @@ class Document:
     buffer: Buffer
     changed: float = 0.0
     edited_rows: list[int] = field(default_factory=list)
+    spelled: str = ""
 
     @property
     def path(self) -> str:
@@ -79,33 +77,3 @@ class Documents:
         if self._open.get(document.uri) is document:
             del self._open[document.uri]
             self._open[document.uri] = document
-
-
-_PARTS = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]*):)?(?://([^/?#]*))?([^?#]*)", re.DOTALL)
-_DRIVE = re.compile(r"/([A-Za-z]:)(?=/|\Z)")
-
-
-class Parts(NamedTuple):
-    """A URI's scheme in lower case, its host and its path, the latter two as they are meant."""
-
-    scheme: str
-    host: str
-    path: str
-
-
-def split_uri(uri: str) -> Parts:
-    """The parts of whatever a client calls a document."""
-    scheme, host, path = _PARTS.match(uri).groups("")  # type: ignore[union-attr]  # it matches any text
-    return Parts(scheme.lower(), unquote(host), unquote(path))
-
-
-def path_of(uri: str, windows: bool = sys.platform == "win32") -> str:
-    """The path of a file: URI as its system spells it; for others the part after the scheme, which is a name to look at
-    only."""
-    scheme, host, path = split_uri(uri)
-    if scheme != "file" or not windows:
-        return path
-    if host and host != "localhost":
-        return f"//{host}{path}".replace("/", "\\")
-    drive = _DRIVE.match(path)
-    return (path[1:] if drive else path).replace("/", "\\")

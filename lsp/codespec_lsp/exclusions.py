@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from codespec.ignore_files import IgnoreFiles
 from codespec.ignore_patterns import Patterns
 from codespec.secret_files import is_secret
-from codespec_lsp.documents import path_of, split_uri
+from codespec_lsp.uris import path_of, split_uri
 
 MOST_LINKS = 40  # one after the other, as Linux has it
 DECIDE_AGAIN = 1.0  # seconds after which a document is decided on again
@@ -51,7 +51,7 @@ class Rules:
         return self.ignore_files.reason(Path(path), self.roots)
 
     def lets_out(self, path: Path) -> bool:
-        """Whether a file may be sent; never one whose name a URI does not carry, as another would be looked at."""
+        """Whether a file may be sent; never one whose name is looked up as another, which would be decided on."""
         uri = path.as_uri()
         return path_of(uri) == str(path) and not self.reason(uri)
 

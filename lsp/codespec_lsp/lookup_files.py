@@ -18,12 +18,13 @@ from typing import Any
 from codespec.ignore_files import repository_of
 from codespec.regular_file import read_regular
 from codespec_lsp.daemon_client import Absent, DaemonError
-from codespec_lsp.documents import Document, path_of, split_uri
+from codespec_lsp.documents import Document
 from codespec_lsp.exclusions import Rules
 from codespec_lsp.imported_files import sendable
 from codespec_lsp.imports import find_imported, import_rows
 from codespec_lsp.newest import Newest
 from codespec_lsp.prompt import MOST_PATH, clean
+from codespec_lsp.uris import path_of, split_uri
 
 DELAY = 0.3  # seconds: who goes through many documents has only the last one's sent
 WAIT = 2.0  # seconds until a daemon that is not there is tried again

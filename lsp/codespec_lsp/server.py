@@ -19,12 +19,13 @@ from codespec_lsp.completer import CompletionRequest, ContentModified
 from codespec_lsp.completion_items import ACCEPT, completion_list, inline_item
 from codespec_lsp.daemon_client import DaemonError
 from codespec_lsp.daemons import ConfiguredDaemon, Daemons
-from codespec_lsp.documents import Document, path_of
+from codespec_lsp.documents import Document
 from codespec_lsp.protocol import Protocol, modified
 from codespec_lsp.session import Session
 from codespec_lsp.settings import Settings, read_settings
 from codespec_lsp.status import Status, StatusLine, daemon_note, explain, last_completion, read_model_offer
 from codespec_lsp.streaming import Streamer
+from codespec_lsp.uris import path_of
 from codespec_lsp.version import VERSION
 
 CHECK_EVERY = 60.0  # seconds between two health checks of a daemon that is ready and in use
@@ -113,7 +114,7 @@ class Server(LanguageServer):
     def _tell_more(self, document: Document) -> bool:
         if self.session.settings.more:
             self.session.counters.more += 1
-            self.protocol.notify("codespec/more", {"uri": document.uri, "version": document.version})
+            self.protocol.notify("codespec/more", {"uri": document.spelled, "version": document.version})
         return self.session.settings.more
 
     def _show_status(self, status: Status) -> None:

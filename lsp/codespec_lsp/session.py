@@ -30,8 +30,10 @@ from codespec_lsp.settings import Settings
 from codespec_lsp.status import StatusLine
 from codespec_lsp.streaming import Streamer
 from codespec_lsp.syntax import DocumentSyntax
+from codespec_lsp.uris import canonical
 from codespec_lsp.warm_up import WarmUps, likely_position
 
+NOT_OPEN = "The editor asks for a completion in a document that it did not open here: open that file again."
 NOT_KNOWN = "This file is not completed until its folder answers: see whether its disk or network is slow."
 _TO_LAST_PAIR = re.compile("(?s:.*)[\U00010000-\U0010ffff]")
 _WORD = re.compile(r"[\w$]*")
@@ -39,7 +41,8 @@ ALTERNATIVES = {"temperature": 0.7, "seed": 1}
 
 
 class Session:
-    """Everything kept for one client. Methods that take the client's messages are called in the order of these."""
+    """Everything kept for one client. Methods that take the client's messages are called in the order of these, with
+    documents' URIs as it spells them; inside they are canonical."""
 
     def __init__(
         self,
@@ -76,15 +79,17 @@ class Session:
     def opened(self, item: types.TextDocumentItem) -> None:
         """A document was opened."""
         self.closed(item.uri)
+        uri = canonical(item.uri)
         language = item.language_id if isinstance(item.language_id, str) else ""  # lsprotocol lets anything through
-        document = Document(item.uri, language, item.version, Buffer(item.text, self.encoding))
+        document = Document(uri, language, item.version, Buffer(item.text, self.encoding), spelled=item.uri)
         self.documents.open(document)
-        self._syntax[item.uri] = DocumentSyntax(document.language, document.buffer.text)
-        self._deletions[item.uri] = Deletions()
+        self._syntax[uri] = DocumentSyntax(document.language, document.buffer.text)
+        self._deletions[uri] = Deletions()
         self._went_to(document)
 
     def changed(self, uri: str, version: int, changes: Sequence[types.TextDocumentContentChangeEvent]) -> None:
         """A document was edited; each change speaks of the text after the one before it."""
+        uri = canonical(uri)
         document = self.documents.get(uri)
         if document is None:
             return
@@ -106,6 +111,7 @@ class Session:
 
     def closed(self, uri: str) -> None:
         """A document was closed."""
+        uri = canonical(uri)
         document = self.documents.close(uri)
         if document is None:
             return
@@ -122,7 +128,7 @@ class Session:
 
     def focused(self, uri: str) -> None:
         """The user went to a document."""
-        document = self.documents.get(uri)
+        document = self.documents.get(canonical(uri))
         if document is not None:
             self.documents.used(document)
             self._went_to(document)
@@ -152,9 +158,11 @@ class Session:
         selected: types.SelectedCompletionInfo | None = None,
     ) -> CompletionRequest | None:
         """Takes a request, with the document as it is now; None for a document that is not open."""
-        document = self.documents.get(uri)
+        document = self.documents.get(canonical(uri))
         if document is None:
+            self.status.document(NOT_OPEN)
             return None
+        document.spelled = uri
         self._warm_ups.stop()
         buffer = document.buffer
         here = self._position(buffer, position)
@@ -163,10 +171,10 @@ class Session:
         edit_range = self._edit_range(document, here, _repeats_from(buffer, here))
         word = self._edit_range(document, here, _word_start(buffer, here))
         if selected is None:
-            prompt = build_prompt(uri, buffer, here)
+            prompt = build_prompt(document.uri, buffer, here)
         else:
             start, end = (self._position(buffer, each) for each in (selected.range.start, selected.range.end))
-            prompt = build_prompt(uri, buffer, start, selected.text, end)
+            prompt = build_prompt(document.uri, buffer, start, selected.text, end)
             edit_range = EditRange(selected.range, selected.text, edit_range.newline)
         request = CompletionRequest(
             document,
