@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 import sys
+from itertools import islice
 from typing import NamedTuple
 from urllib.parse import quote, unquote_to_bytes
 
 WINDOWS = sys.platform == "win32"
 NAMES_FILES = ("file", "untitled")  # schemes whose path is a file's, be it saved or not
+MOST_MARKS = 32  # of queries and fragments
 _PARTS = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]*):)?(?://([^/?#]*))?([^?#]*)(.*)", re.DOTALL)
 _DRIVE = re.compile(rb"/[A-Za-z]:(?=/|\Z)")
 _ENDS = re.compile(rb"(?<=[^/. ])[. ]+(?=/|\Z)")  # of names: Windows leaves these dots and spaces out
@@ -57,6 +59,14 @@ def path_of(uri: str, windows: bool = WINDOWS) -> str:
     if host:
         return f"//{host.decode('utf-8', 'replace')}{text}".replace("/", "\\")
     return (text[1:] if _DRIVE.match(path) else text).replace("/", "\\")
+
+
+def other_paths(uri: str, windows: bool = WINDOWS) -> list[str]:
+    """The paths of files that a careless client may mean by a URI: its end is a query or a fragment after all, or what
+    looks like a host is the first folder."""
+    path, host = path_of(uri, windows), split_uri(uri, windows).host
+    cut = [path[: mark.start()] for mark in islice(re.finditer("[?#]", path), MOST_MARKS)]
+    return [*cut, f"/{host.decode('utf-8', 'replace')}{path}"] if host and not windows else cut
 
 
 def _as_file(parts: Parts, windows: bool) -> Parts:
