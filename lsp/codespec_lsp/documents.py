@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -12,20 +13,25 @@ from codespec_lsp.uris import path_of
 
 NEAR = 12  # rows: edits closer than this count as one
 MOST_EDITED_ROWS = 4
+_revisions = itertools.count(1)
 
 
 @dataclass(eq=False, slots=True)
 class Document:
-    """An open document. `uri` is canonical, `spelled` as the client wrote it last. `changed` is the clock's time of its
-    last change, `edited_rows` were edited lately, the latest first; `language` is a grammar's name."""
+    """An open document. `uri` is canonical, `spelled` as the client wrote it last; `version` is the client's, which may
+    be anything, and `revision` ours: no two texts have the same. `changed` is the clock's time of its last change,
+    `edited_rows` were edited lately, the latest first; `language` is a grammar's name. A document is `lost` while its
+    text is not known."""
 
     uri: str
     language_id: str
-    version: int
+    version: int | None
     buffer: Buffer
     changed: float = 0.0
     edited_rows: list[int] = field(default_factory=list)
     spelled: str = ""
+    revision: int = field(default_factory=lambda: next(_revisions))
+    lost: bool = False
 
     @property
     def path(self) -> str:
@@ -37,8 +43,13 @@ class Document:
         """The grammar's name; "" for none."""
         return find_language(self.language_id, self.path)
 
+    def lose(self) -> None:
+        """Its text is not known from here on, until the whole of it comes."""
+        self.lost, self.revision = True, next(_revisions)
+
     def edited(self, edit: Edit) -> None:
         """Remembers where an edit was made, and moves the rows below it."""
+        self.revision = next(_revisions)
         grown = edit.text.count("\n") - edit.removed.count("\n")
         moved = [row + grown if row > edit.row else row for row in self.edited_rows]
         kept = [row for row in moved if abs(row - edit.row) > NEAR]

@@ -19,6 +19,7 @@ from codespec_lsp.syntax import DocumentSyntax
 
 MOST_BYTES = 64 * 1024  # on each side of the cursor
 MOST_LANGUAGE, MOST_PATH = 64, 4096  # characters
+MOST_VERSION = 2**31 - 1  # of a document, as the protocol has it
 STEPS = 4  # the prefix's start moves by a quarter
 ROWS_AROUND = 12  # above and below an edit
 MOST_FILES = 6
@@ -82,7 +83,7 @@ def request_body(
     prompt: Prompt,
     *,
     document: str,
-    version: int,
+    version: int | None,
     language: str,
     path: str,
     snippets: Sequence[Snippet],
@@ -93,7 +94,7 @@ def request_body(
     """The request as JSON values."""
     return {
         "document": document,
-        "version": version,
+        "version": version if version is not None and abs(version) <= MOST_VERSION else None,
         "language": clean(language)[:MOST_LANGUAGE],
         "path": clean(path)[-MOST_PATH:],
         "prefix": prompt.prefix,
@@ -123,7 +124,7 @@ class SnippetCache:
         """The snippets for `here`; `imported` are those of files that are not open. The order of use does not count
         while nothing else changes."""
         others = [document for document in documents if document is not here and may_send(document)]
-        state = (frozenset((other.uri, other.version, syntax[other.uri].parsed) for other in others), imported)
+        state = (frozenset((other.uri, other.revision, syntax[other.uri].parsed) for other in others), imported)
         known = self._known.get(here.uri)
         if known is None or known[0] != state:
             known = self._known[here.uri] = (state, find_snippets(here, reversed(others), syntax, imported))

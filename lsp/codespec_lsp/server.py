@@ -25,7 +25,6 @@ from codespec_lsp.session import Session
 from codespec_lsp.settings import Settings, read_settings
 from codespec_lsp.status import Status, StatusLine, daemon_note, explain, last_completion, read_model_offer
 from codespec_lsp.streaming import Streamer
-from codespec_lsp.uris import path_of
 from codespec_lsp.version import VERSION
 
 CHECK_EVERY = 60.0  # seconds between two health checks of a daemon that is ready and in use
@@ -146,8 +145,7 @@ def _initialize(ls: Server, params: types.InitializeParams) -> None:
     session.encoding = cast(Encoding, str(getattr(encoding, "value", encoding)))
     client = params.client_info.name if params.client_info else ""
     session.newline = "\n" if client in SHOWS_RETURNS else ""
-    folders = [folder.uri for folder in params.workspace_folders or []] or [params.root_uri or ""]
-    session.exclusions.set_roots([path_of(uri) for uri in folders if uri])
+    session.use_folders([folder.uri for folder in params.workspace_folders or []] or [params.root_uri or ""])
     options = params.initialization_options
     if options is not None:
         ls.configure(_plain(options))
@@ -185,8 +183,8 @@ async def _configuration_changed(ls: Server, params: types.DidChangeConfiguratio
     ls.configure(sent)
 
 
-def _folders_changed(ls: Server, _params: types.DidChangeWorkspaceFoldersParams) -> None:
-    ls.session.exclusions.set_roots([path_of(uri) for uri in ls.workspace.folders])
+def _folders_changed(ls: Server, params: types.DidChangeWorkspaceFoldersParams) -> None:
+    ls.session.use_folders([each.uri for each in params.event.added], [each.uri for each in params.event.removed])
 
 
 async def _inline_completion(ls: Server, request: CompletionRequest | None) -> types.InlineCompletionList:

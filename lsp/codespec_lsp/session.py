@@ -9,13 +9,14 @@ import asyncio
 import hashlib
 import re
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import PurePath
 from typing import Any
 
 from lsprotocol import types
 
 from codespec_lsp.acceptance import Acceptance, Counters
-from codespec_lsp.buffer import Buffer, Encoding, Position
+from codespec_lsp.buffer import Buffer, Edit, Encoding, Position
 from codespec_lsp.completer import Completer, CompletionRequest, ContentModified
 from codespec_lsp.completion_items import EditRange
 from codespec_lsp.completions import Completion, Suggestion
@@ -30,10 +31,11 @@ from codespec_lsp.settings import Settings
 from codespec_lsp.status import StatusLine
 from codespec_lsp.streaming import Streamer
 from codespec_lsp.syntax import DocumentSyntax
-from codespec_lsp.uris import canonical
+from codespec_lsp.uris import canonical, path_of
 from codespec_lsp.warm_up import WarmUps, likely_position
 
 NOT_OPEN = "The editor asks for a completion in a document that it did not open here: open that file again."
+LOST = "A change of {} by the editor could not be read, so it is not completed: close it and open it again."
 NOT_KNOWN = "This file is not completed until its folder answers: see whether its disk or network is slow."
 _TO_LAST_PAIR = re.compile("(?s:.*)[\U00010000-\U0010ffff]")
 _WORD = re.compile(r"[\w$]*")
@@ -68,6 +70,7 @@ class Session:
         self._imported = ImportedFiles(self.exclusions, clock)
         self._warm_ups = WarmUps(self._warm_up)
         self._lookup_files = LookupFiles(self._files_for, streamer.send_files, streamer.spawn)
+        self._folders: set[str] = set()
         self._syntax: dict[str, DocumentSyntax] = {}
         self._deletions: dict[str, Deletions] = {}
 
@@ -76,18 +79,23 @@ class Session:
         self.settings = settings
         self.exclusions.set_globs(settings.exclude)
 
-    def opened(self, item: types.TextDocumentItem) -> None:
+    def use_folders(self, added: Sequence[str], removed: Sequence[str] = ()) -> None:
+        """The editor has other folders open."""
+        self._folders -= {canonical(uri) for uri in removed}
+        self._folders |= {canonical(uri) for uri in added if uri}
+        self.exclusions.set_roots([path_of(uri) for uri in self._folders])
+
+    def opened(self, spelled: str, language: str, version: int | None, text: str) -> None:
         """A document was opened."""
-        self.closed(item.uri)
-        uri = canonical(item.uri)
-        language = item.language_id if isinstance(item.language_id, str) else ""  # lsprotocol lets anything through
-        document = Document(uri, language, item.version, Buffer(item.text, self.encoding), spelled=item.uri)
+        self.closed(spelled)
+        uri = canonical(spelled)
+        document = Document(uri, language, version, Buffer(text, self.encoding), spelled=spelled)
         self.documents.open(document)
         self._syntax[uri] = DocumentSyntax(document.language, document.buffer.text)
         self._deletions[uri] = Deletions()
         self._went_to(document)
 
-    def changed(self, uri: str, version: int, changes: Sequence[types.TextDocumentContentChangeEvent]) -> None:
+    def changed(self, uri: str, version: int | None, changes: Sequence[Mapping[str, Any]]) -> None:
         """A document was edited; each change speaks of the text after the one before it."""
         uri = canonical(uri)
         document = self.documents.get(uri)
@@ -97,17 +105,31 @@ class Session:
         document.version, document.changed = version, self._clock()
         buffer = document.buffer
         for change in changes:
-            if isinstance(change, types.TextDocumentContentChangePartial):
-                start, end = (self._position(buffer, position) for position in (change.range.start, change.range.end))
-                edit = buffer.replace(start, end, change.text)
+            span, text = change.get("range"), change["text"]
+            if document.lost and span is not None:
+                continue
+            document.lost = True  # unless all of this succeeds
+            if span is None:
+                edit = buffer.replace_all(text)
             else:
-                edit = buffer.replace_all(change.text)
+                start, end = (buffer.position(at["line"], at["character"]) for at in (span["start"], span["end"]))
+                edit = buffer.replace(start, end, text)
             document.edited(edit)
             self._syntax[uri].edited(edit)
             self._deletions[uri].edited(edit)
             self.acceptance.edited(uri, edit)
             self.dismissals.edited(uri, edit)
             self.completer.edited(document, edit)
+            document.lost = False
+
+    def lose(self, uri: str | None) -> None:
+        """A change of a document could not be followed (None: of any): what it holds is not known until its whole text
+        comes, and no suggestion for another text is shown."""
+        concerned = [each for each in self.documents if uri is None or each.uri == canonical(uri)]
+        for document in (each for each in concerned if not each.lost):
+            document.lose()
+            self.completer.edited(document, Edit(0, document.buffer.text, ""))
+            self.status.complain(LOST.format(PurePath(document.path).name))
 
     def closed(self, uri: str) -> None:
         """A document was closed."""
@@ -147,6 +169,8 @@ class Session:
             return "codespec is switched off (codespec.enabled)."
         if not self.settings.completes(document.language_id):
             return f"codespec is switched off for {document.language_id} (codespec.languages)."
+        if document.lost:
+            return LOST.format(PurePath(document.path).name)
         reason = self.exclusions.known(document.uri)
         return NOT_KNOWN if reason is None else reason
 
@@ -180,7 +204,7 @@ class Session:
             document,
             prompt,
             buffer.offset(here),
-            document.version,
+            document.revision,
             self._clock(),
             edit_range,
             word,
@@ -306,7 +330,7 @@ class Session:
         return f"{self._name}-{hashlib.blake2b(document.uri.encode('utf-8', 'replace'), digest_size=8).hexdigest()}"
 
     def _may_send(self, document: Document) -> bool:
-        return self.exclusions.known(document.uri) == ""
+        return self.exclusions.known(document.uri) == "" and not document.lost
 
     def _went_to(self, document: Document) -> None:
         """The user went to a document: the status shows whether it is completed, and the daemon may read it."""
