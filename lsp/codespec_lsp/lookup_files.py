@@ -17,6 +17,7 @@ from typing import Any
 
 from codespec.ignore_files import repository_of
 from codespec.regular_file import read_regular
+from codespec.text_file import NotUtf8, decode_text
 from codespec_lsp.daemon_client import Absent, DaemonError
 from codespec_lsp.documents import Document
 from codespec_lsp.exclusions import Rules
@@ -129,8 +130,8 @@ def _beside(file: Path) -> list[Path]:
 def _read(path: Path) -> str:
     """A file's text; "" for what is none, or is too long."""
     try:
-        return read_regular(path, MOST_FILE).decode()
-    except (OSError, UnicodeDecodeError):
+        return decode_text(read_regular(path, MOST_FILE))
+    except (OSError, NotUtf8):
         return ""
 
 
