@@ -32,6 +32,7 @@ class CompletionRequest:
     """What a client requests, with its document as it is then. `received` is the clock's time, `offset` the cursor in
     code points. `selected`: an entry of the client's own list is selected, and the prompt goes on behind that entry.
     `edit_range` is what an inline item replaces, `word` what a list's item does. `resumes`: it continues a completion.
+    `in_magic`: what stands there is a magic of a notebook's cell.
     """
 
     document: Document
@@ -44,6 +45,7 @@ class CompletionRequest:
     explicit: bool = False
     selected: bool = False
     resumes: bool = False
+    in_magic: bool = False
     superseded: bool = False
     wake: asyncio.Event = field(default_factory=asyncio.Event)
 

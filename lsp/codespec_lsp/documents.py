@@ -18,10 +18,10 @@ _revisions = itertools.count(1)
 
 @dataclass(eq=False, slots=True)
 class Document:
-    """An open document. `uri` is canonical, `spelled` as the client wrote it last; `version` is the client's, which may
-    be anything, and `revision` ours: no two texts have the same. `changed` is the clock's time of its last change,
-    `edited_rows` were edited lately, the latest first; `language` is a grammar's name. A document is `lost` while its
-    text is not known."""
+    """An open document. `uri` is canonical, `spelled` as the client wrote it last, `file` its file's: a cell's is its
+    notebook. `version` is the client's, which may be anything, and `revision` ours: no two texts have the same.
+    `changed` is the clock's time of its last change, `edited_rows` were edited lately, the latest first; `language` is
+    a grammar's name. A document is `lost` while its text is not known."""
 
     uri: str
     language_id: str
@@ -30,13 +30,22 @@ class Document:
     changed: float = 0.0
     edited_rows: list[int] = field(default_factory=list)
     spelled: str = ""
+    file: str = ""
     revision: int = field(default_factory=lambda: next(_revisions))
     lost: bool = False
 
+    def __post_init__(self) -> None:
+        self.file = self.file or self.uri
+
+    @property
+    def is_cell(self) -> bool:
+        """Whether it is one of a notebook's."""
+        return self.file != self.uri
+
     @property
     def path(self) -> str:
-        """Its path, or its name where it has none."""
-        return path_of(self.uri)
+        """Its file's path, or its name where it has none."""
+        return path_of(self.file)
 
     @property
     def language(self) -> str:

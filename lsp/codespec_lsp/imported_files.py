@@ -120,7 +120,7 @@ class ImportedFiles:
         imports = self._imports[document.uri]
         rows = import_rows(document.buffer.lines)
         if rows:
-            loop, uri = asyncio.get_running_loop(), document.uri
+            loop, uri = asyncio.get_running_loop(), document.file
             imports.files = await loop.run_in_executor(self._thread, _find, rows, uri, imports.rules)
         unread = [file for file in imports.files if file not in self._outlines]
         if unread and (self._reading is None or self._reading.done()):

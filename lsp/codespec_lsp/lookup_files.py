@@ -33,6 +33,7 @@ TRIES = 60
 MOST_FILE = 64 * 1024  # bytes of one file; a longer one is left out
 MOST_TOGETHER = 256 * 1024  # characters
 MOST_NAMES = 4096  # of a folder that are looked at
+NOTEBOOK = ".ipynb"
 MOST_BESIDE = 16  # files of the same folder, those that were changed last
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
@@ -78,7 +79,7 @@ class LookupFiles:
         if wanted is None:
             return
         rows, opened = import_rows(document.buffer.lines), {document.path, *(path for path, _ in wanted.open)}
-        loop, uri = asyncio.get_running_loop(), document.uri
+        loop, uri = asyncio.get_running_loop(), document.file
         found = await loop.run_in_executor(self._thread, find_files, uri, rows, wanted.rules, opened)
         files = [{"path": path, "text": text} for path, text in _within((*wanted.open, *found))]
         if files or document.uri in self._sent:
@@ -110,7 +111,8 @@ def find_files(uri: str, rows: Sequence[str], rules: Rules, known: Collection[st
         repository = repository_of(file, rules.roots)
         if repository is None:
             return []
-        paths = dict.fromkeys((*find_imported(rows, file, repository), *_beside(file)))
+        beside = _beside(file) if file.suffix != NOTEBOOK else []  # whose files are JSON
+        paths = dict.fromkeys((*find_imported(rows, file, repository), *beside))
         unknown = [path for path in paths if str(path) not in known]
         for path, meant in sendable(unknown, repository, rules):
             text = _read(meant)

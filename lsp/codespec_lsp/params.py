@@ -132,6 +132,8 @@ def _capabilities(value: Any) -> dict[str, Any]:
         found["general"] = {"positionEncodings": encodings}
     if inline is not None:
         found["textDocument"]["inlineCompletion"] = {"dynamicRegistration": inline.get("dynamicRegistration") is True}
+    if _part(value, "notebookDocument") is not None:
+        found["notebookDocument"] = {"synchronization": {}}
     found["workspace"] = {"configuration": (_part(value, "workspace") or {}).get("configuration") is True}
     return found
 
@@ -161,18 +163,33 @@ POSITION = record(line=number, character=number)
 FOLDER = record(uri=text, name=lambda name: name if isinstance(name, str) else "")
 DOCUMENT = record(uri=text)
 
+OPENED = record(uri=text, languageId=_language, version=_version, text=text)
+IDENTIFIED = record(uri=text, version=_version)
+CELLS = items(record(document=text))
+CHANGED_CELLS = record(
+    structure=maybe(
+        record(
+            array=record(start=number, deleteCount=number, cells=maybe(CELLS)),
+            didOpen=maybe(items(OPENED)),
+            didClose=maybe(items(DOCUMENT)),
+        )
+    ),
+    textContent=maybe(items(record(document=IDENTIFIED, changes=items(_change)))),
+)
+
 READERS: Mapping[str, Reader] = {
     types.INITIALIZE: _initialize,
     types.INITIALIZED: lambda value: {},
     types.SHUTDOWN: lambda value: None,
     types.SET_TRACE: lambda value: {"value": "off"},  # pygls keeps it; nothing is traced
-    types.TEXT_DOCUMENT_DID_OPEN: record(
-        textDocument=record(uri=text, languageId=_language, version=_version, text=text)
-    ),
-    types.TEXT_DOCUMENT_DID_CHANGE: record(
-        textDocument=record(uri=text, version=_version), contentChanges=items(_change)
-    ),
+    types.TEXT_DOCUMENT_DID_OPEN: record(textDocument=OPENED),
+    types.TEXT_DOCUMENT_DID_CHANGE: record(textDocument=IDENTIFIED, contentChanges=items(_change)),
     types.TEXT_DOCUMENT_DID_CLOSE: record(textDocument=DOCUMENT),
+    types.NOTEBOOK_DOCUMENT_DID_OPEN: record(
+        notebookDocument=record(uri=text, cells=CELLS), cellTextDocuments=items(OPENED)
+    ),
+    types.NOTEBOOK_DOCUMENT_DID_CHANGE: record(notebookDocument=DOCUMENT, change=record(cells=maybe(CHANGED_CELLS))),
+    types.NOTEBOOK_DOCUMENT_DID_CLOSE: record(notebookDocument=DOCUMENT),
     types.TEXT_DOCUMENT_INLINE_COMPLETION: record(textDocument=DOCUMENT, position=POSITION, context=_context),
     types.TEXT_DOCUMENT_COMPLETION: record(textDocument=DOCUMENT, position=POSITION),
     types.WORKSPACE_DID_CHANGE_CONFIGURATION: lambda value: {"settings": None, **record(settings=anything)(value)},

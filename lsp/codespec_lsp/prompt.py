@@ -31,12 +31,24 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """The text around a cursor as far as it is sent; `offset` code points of the document stand before `prefix`."""
+    """The text around a cursor as far as it is sent; `offset` code points of the text stand before `prefix`. `above`
+    code points at that text's start are not the document's own, but of a notebook's cells above it."""
 
     uri: str
     prefix: str
     suffix: str
     offset: int = 0
+    above: int = 0
+
+    @property
+    def own_prefix(self) -> str:
+        """What of the prefix stands in the document itself."""
+        return self.prefix[max(0, self.above - self.offset) :]
+
+    @property
+    def own_offset(self) -> int:
+        """How many code points of the document stand before that."""
+        return max(0, self.offset - self.above)
 
     def rest(self, other: Prompt, text: str) -> str | None:
         """What of `text`, a completion of this prompt, is still to come at the other; None where it does not fit."""
@@ -57,13 +69,32 @@ class Snippet:
 
 
 def build_prompt(
-    uri: str, buffer: Buffer, position: Position, selected: str | None = None, until: Position | None = None
+    uri: str,
+    buffer: Buffer,
+    position: Position,
+    selected: str | None = None,
+    until: Position | None = None,
+    above: str = "",
 ) -> Prompt:
-    """The text around a position. `selected` is taken to stand between the position and `until`, before the cursor."""
-    prefix = _within(lambda most: buffer.before(position, most, most // STEPS))
+    """The text around a position. `selected` is taken to stand between the position and `until`, before the cursor;
+    `above` stands before the document."""
+    prefix = _within(lambda most: _before(above, buffer, position, most))
     suffix = _within(lambda most: buffer.after(until or position, most))
-    offset = buffer.offset(position) - len(prefix)
-    return Prompt(uri, prefix + clean(selected or ""), suffix, offset)
+    offset = len(above) + buffer.offset(position) - len(prefix)
+    return Prompt(uri, prefix + clean(selected or ""), suffix, offset, len(above))
+
+
+def _before(above: str, buffer: Buffer, position: Position, most: int) -> str:
+    """At most `most` characters up to a position, whose start moves in steps, as that of `Buffer.before` does."""
+    step = most // STEPS
+    own = buffer.before(position, most, step)
+    too_many = len(above) + len(own) - most
+    if not above or len(own) < buffer.offset(position):
+        return own
+    if too_many <= 0:
+        return above + own
+    cut = -(-too_many // step) * step
+    return (above[above.find("\n", cut - 1) + 1 :] if cut < len(above) else "") + own
 
 
 def clean(text: str) -> str:

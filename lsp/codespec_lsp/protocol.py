@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from codespec_lsp.server import Server
 
 COMPLETIONS = (types.TEXT_DOCUMENT_INLINE_COMPLETION, types.TEXT_DOCUMENT_COMPLETION)
-DOCUMENTS = (types.TEXT_DOCUMENT_DID_OPEN, types.TEXT_DOCUMENT_DID_CHANGE, types.TEXT_DOCUMENT_DID_CLOSE)
+OPENS = (types.TEXT_DOCUMENT_DID_OPEN, types.NOTEBOOK_DOCUMENT_DID_OPEN)
+CHANGES = (types.TEXT_DOCUMENT_DID_CHANGE, types.NOTEBOOK_DOCUMENT_DID_CHANGE)
+DOCUMENTS = (*OPENS, *CHANGES, types.TEXT_DOCUMENT_DID_CLOSE, types.NOTEBOOK_DOCUMENT_DID_CLOSE)
 CONTENT_MODIFIED = -32801
 
 
@@ -61,11 +63,12 @@ class Protocol(LanguageServerProtocol):
         """A notification could not be followed. After a change of a document its text is not known, and if it is not
         said which document changed, that of none."""
         method, params = data.get("method"), data.get("params")
-        document = params.get("textDocument") if isinstance(params, Mapping) else None
+        named = params if isinstance(params, Mapping) else {}
+        document = named.get("textDocument", named.get("notebookDocument"))
         uri = document.get("uri") if isinstance(document, Mapping) else None
-        if isinstance(uri, str) and method in (types.TEXT_DOCUMENT_DID_OPEN, types.TEXT_DOCUMENT_DID_CHANGE):
+        if isinstance(uri, str) and method in (*OPENS, *CHANGES):
             self._server.session.lose(uri)
-        elif method == types.TEXT_DOCUMENT_DID_CHANGE:
+        elif method in CHANGES:
             self._server.session.lose(None)
 
     @lsp_method(types.TEXT_DOCUMENT_DID_OPEN)
@@ -84,6 +87,23 @@ class Protocol(LanguageServerProtocol):
     def lsp_text_document__did_close(self, params: Mapping[str, Any]) -> None:  # type: ignore[override]  # plain JSON
         """A document was closed."""
         self._server.session.closed(params["textDocument"]["uri"])
+
+    @lsp_method(types.NOTEBOOK_DOCUMENT_DID_OPEN)
+    def lsp_notebook_document__did_open(self, params: Mapping[str, Any]) -> None:  # type: ignore[override]  # plain JSON
+        """A notebook was opened."""
+        notebook = params["notebookDocument"]
+        cells = [cell["document"] for cell in notebook["cells"]]
+        self._server.session.notebook_opened(notebook["uri"], cells, params["cellTextDocuments"])
+
+    @lsp_method(types.NOTEBOOK_DOCUMENT_DID_CHANGE)
+    def lsp_notebook_document__did_change(self, params: Mapping[str, Any]) -> None:  # type: ignore[override]  # plain JSON
+        """A notebook was edited."""
+        self._server.session.notebook_changed(params["notebookDocument"]["uri"], params["change"].get("cells", {}))
+
+    @lsp_method(types.NOTEBOOK_DOCUMENT_DID_CLOSE)
+    def lsp_notebook_document__did_close(self, params: Mapping[str, Any]) -> None:  # type: ignore[override]  # plain JSON
+        """A notebook was closed."""
+        self._server.session.notebook_closed(params["notebookDocument"]["uri"])
 
     def _handle_request(self, msg_id: int | str, method_name: str, params: Any) -> None:
         """A completion request is taken at once: its handler runs later, when the document may have changed."""

@@ -25,10 +25,12 @@ from codespec_lsp.session import Session
 from codespec_lsp.settings import Settings, read_settings
 from codespec_lsp.status import Status, StatusLine, daemon_note, explain, last_completion, read_model_offer
 from codespec_lsp.streaming import Streamer
+from codespec_lsp.uris import CELL, NAMES_FILES
 from codespec_lsp.version import VERSION
 
 CHECK_EVERY = 60.0  # seconds between two health checks of a daemon that is ready and in use
-SELECTOR = [types.TextDocumentFilterScheme(scheme=scheme) for scheme in ("file", "untitled")]
+SELECTOR = [types.TextDocumentFilterScheme(scheme=scheme) for scheme in (*NAMES_FILES, CELL)]
+NOTEBOOKS = types.NotebookDocumentSyncOptions([types.NotebookDocumentFilterWithNotebook(notebook="*")])
 # Clients that show a \r as what it is; the others bring line ends into the document's own form.
 SHOWS_RETURNS = ("Neovim", "Vim", "vim-lsp")
 
@@ -37,7 +39,7 @@ class Server(LanguageServer):
     """One connection's server; `defaults` are the settings before the client sends any."""
 
     def __init__(self, daemons: Daemons, defaults: Settings) -> None:
-        super().__init__("codespec", VERSION, protocol_cls=Protocol)
+        super().__init__("codespec", VERSION, notebook_document_sync=NOTEBOOKS, protocol_cls=Protocol)
         loop = asyncio.get_running_loop()
         self._daemon = ConfiguredDaemon(daemons, lambda: self.session.settings)
         self.status = StatusLine(self._show_status, self._complain)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePath
@@ -18,7 +17,7 @@ from lsprotocol import types
 from codespec_lsp.acceptance import Acceptance, Counters
 from codespec_lsp.buffer import Buffer, Edit, Encoding, Position
 from codespec_lsp.completer import Completer, CompletionRequest, ContentModified
-from codespec_lsp.completion_items import EditRange
+from codespec_lsp.completion_items import EditRange, repeats_from, word_start
 from codespec_lsp.completions import Completion, Suggestion
 from codespec_lsp.deletions import Deletions
 from codespec_lsp.dismissals import Dismissals
@@ -26,6 +25,7 @@ from codespec_lsp.documents import Document, Documents
 from codespec_lsp.exclusions import PATIENCE, Exclusions
 from codespec_lsp.imported_files import ImportedFiles
 from codespec_lsp.lookup_files import LookupFiles, Wanted
+from codespec_lsp.notebooks import TEXT, Notebooks, is_magic
 from codespec_lsp.prompt import Prompt, Snippet, SnippetCache, build_prompt, clean, request_body
 from codespec_lsp.settings import Settings
 from codespec_lsp.status import StatusLine
@@ -36,9 +36,8 @@ from codespec_lsp.warm_up import WarmUps, likely_position
 
 NOT_OPEN = "The editor asks for a completion in a document that it did not open here: open that file again."
 LOST = "A change of {} by the editor could not be read, so it is not completed: close it and open it again."
+MAGIC = "Magics are not completed, nor the cells that one hands to another program."
 NOT_KNOWN = "This file is not completed until its folder answers: see whether its disk or network is slow."
-_TO_LAST_PAIR = re.compile("(?s:.*)[\U00010000-\U0010ffff]")
-_WORD = re.compile(r"[\w$]*")
 ALTERNATIVES = {"temperature": 0.7, "seed": 1}
 
 
@@ -71,6 +70,7 @@ class Session:
         self._warm_ups = WarmUps(self._warm_up)
         self._lookup_files = LookupFiles(self._files_for, streamer.send_files, streamer.spawn)
         self._folders: set[str] = set()
+        self._notebooks = Notebooks()
         self._syntax: dict[str, DocumentSyntax] = {}
         self._deletions: dict[str, Deletions] = {}
 
@@ -89,7 +89,8 @@ class Session:
         """A document was opened."""
         self.closed(spelled)
         uri = canonical(spelled)
-        document = Document(uri, language, version, Buffer(text, self.encoding), spelled=spelled)
+        buffer, file = Buffer(text, self.encoding), self._notebooks.opened(uri)
+        document = Document(uri, language, version, buffer, spelled=spelled, file=file)
         self.documents.open(document)
         self._syntax[uri] = DocumentSyntax(document.language, document.buffer.text)
         self._deletions[uri] = Deletions()
@@ -125,7 +126,7 @@ class Session:
     def lose(self, uri: str | None) -> None:
         """A change of a document could not be followed (None: of any): what it holds is not known until its whole text
         comes, and no suggestion for another text is shown."""
-        concerned = [each for each in self.documents if uri is None or each.uri == canonical(uri)]
+        concerned = [each for each in self.documents if uri is None or canonical(uri) in (each.uri, each.file)]
         for document in (each for each in concerned if not each.lost):
             document.lose()
             self.completer.edited(document, Edit(0, document.buffer.text, ""))
@@ -144,9 +145,37 @@ class Session:
         self.dismissals.close(uri)
         self._snippets.forget(uri)
         self._imported.close(uri)
-        self.exclusions.forget(uri)
+        self._notebooks.closed(uri)
+        if all(each.file != document.file for each in self.documents):
+            self.exclusions.forget(document.file)
         self._syntax.pop(uri).close()
         del self._deletions[uri]
+
+    def notebook_opened(self, spelled: str, cells: Sequence[str], texts: Sequence[Mapping[str, Any]]) -> None:
+        """A notebook was opened, with the texts of its cells."""
+        self._notebooks.open(canonical(spelled), [canonical(cell) for cell in cells])
+        self._cells_opened(texts)
+
+    def notebook_changed(self, spelled: str, change: Mapping[str, Any]) -> None:
+        """Cells came, went and moved, and then texts changed."""
+        if structure := change.get("structure"):
+            array = structure["array"]
+            cells = [canonical(cell["document"]) for cell in array.get("cells", ())]
+            self._notebooks.splice(canonical(spelled), array["start"], array["deleteCount"], cells)
+            for item in structure.get("didClose", ()):
+                self.closed(item["uri"])
+            self._cells_opened(structure.get("didOpen", ()))
+        for each in change.get("textContent", ()):
+            self.changed(each["document"]["uri"], each["document"].get("version"), each["changes"])
+
+    def notebook_closed(self, spelled: str) -> None:
+        """A notebook was closed, and all of its cells."""
+        for cell in self._notebooks.close(canonical(spelled)):
+            self.closed(cell)
+
+    def _cells_opened(self, texts: Sequence[Mapping[str, Any]]) -> None:
+        for item in texts:
+            self.opened(item["uri"], item["languageId"], item.get("version"), item["text"])
 
     def focused(self, uri: str) -> None:
         """The user went to a document."""
@@ -171,7 +200,9 @@ class Session:
             return f"codespec is switched off for {document.language_id} (codespec.languages)."
         if document.lost:
             return LOST.format(PurePath(document.path).name)
-        reason = self.exclusions.known(document.uri)
+        if document.is_cell and document.language_id == TEXT:
+            return "The text cells of notebooks are not completed."
+        reason = self.exclusions.known(document.file)
         return NOT_KNOWN if reason is None else reason
 
     def receive(
@@ -192,13 +223,14 @@ class Session:
         here = self._position(buffer, position)
         self.documents.used(document)
         self.counters.requests += 1
-        edit_range = self._edit_range(document, here, _repeats_from(buffer, here))
-        word = self._edit_range(document, here, _word_start(buffer, here))
+        edit_range = self._edit_range(document, here, repeats_from(buffer, here))
+        word = self._edit_range(document, here, word_start(buffer, here))
+        above = self._notebooks.above(document, self.documents)
         if selected is None:
-            prompt = build_prompt(document.uri, buffer, here)
+            prompt = build_prompt(document.uri, buffer, here, above=above)
         else:
             start, end = (self._position(buffer, each) for each in (selected.range.start, selected.range.end))
-            prompt = build_prompt(document.uri, buffer, start, selected.text, end)
+            prompt = build_prompt(document.uri, buffer, start, selected.text, end, above)
             edit_range = EditRange(selected.range, selected.text, edit_range.newline)
         request = CompletionRequest(
             document,
@@ -210,6 +242,7 @@ class Session:
             word,
             explicit,
             selected=selected is not None,
+            in_magic=document.is_cell and is_magic(document.language_id, buffer, here.row),
         )
         self.completer.receive(request)
         return request
@@ -217,7 +250,7 @@ class Session:
     async def answer(self, request: CompletionRequest) -> list[Suggestion]:
         """What to show. Raises ContentModified where the document moved on."""
         await self.exclusions.refresh(self._concerned(request.document))
-        reason = self.why_not(request.document)
+        reason = self.why_not(request.document) or (MAGIC if request.in_magic else "")
         self.status.document(reason)
         empty = not (request.prompt.prefix or request.prompt.suffix)  # there is nothing to go on
         if reason or empty or self._is_quiet(request):
@@ -283,12 +316,14 @@ class Session:
         if not self.why_not(document):
             await self._look_at_imports(document)
             await self._imported.read(PATIENCE)  # else they would be read with the first request
-            prompt = build_prompt(document.uri, document.buffer, likely_position(document))
+            above = self._notebooks.above(document, self.documents)
+            prompt = build_prompt(document.uri, document.buffer, likely_position(document), above=above)
             await self.streamer.warm_up(self._body(document, prompt, "opened", in_document=False) | {"warm_up": True})
 
     def _body(self, document: Document, prompt: Prompt, trigger: str, in_document: bool) -> dict[str, Any]:
         """The request to the daemon for a prompt in a document."""
-        before = document.buffer.text[: prompt.offset].encode("utf-8", "replace") if prompt.offset else b""
+        offset = prompt.own_offset
+        before = document.buffer.text[:offset].encode("utf-8", "replace") if offset else b""
         syntax = self._syntax[document.uri]
         return request_body(
             prompt,
@@ -297,7 +332,7 @@ class Session:
             language=document.language_id,
             path=document.path,
             snippets=self._find_snippets(document),
-            cursor=syntax.find_cursor(prompt.prefix, prompt.suffix, len(before), in_document),
+            cursor=syntax.find_cursor(prompt.own_prefix, prompt.suffix, len(before), in_document),
             trigger=trigger,
             max_tokens=self.settings.max_tokens,
         )
@@ -314,7 +349,8 @@ class Session:
         imported = tuple(
             Snippet(each.path, each.text) for each in self._imported.known(document) if each.path not in seen
         )
-        return self._snippets.find(document, self.documents, self._may_send, self._syntax, imported)
+        others = [each for each in self.documents if each is document or each.file != document.file]
+        return self._snippets.find(document, others, self._may_send, self._syntax, imported)
 
     async def _files_for(self, document: Document) -> Wanted | None:
         """What guesses in a document may be copied from, if the user wants other files sent."""
@@ -330,7 +366,7 @@ class Session:
         return f"{self._name}-{hashlib.blake2b(document.uri.encode('utf-8', 'replace'), digest_size=8).hexdigest()}"
 
     def _may_send(self, document: Document) -> bool:
-        return self.exclusions.known(document.uri) == "" and not document.lost
+        return self.exclusions.known(document.file) == "" and not document.lost
 
     def _went_to(self, document: Document) -> None:
         """The user went to a document: the status shows whether it is completed, and the daemon may read it."""
@@ -339,23 +375,10 @@ class Session:
         self.streamer.spawn(self._show_what_it_gets(document))
 
     async def _show_what_it_gets(self, document: Document) -> None:
-        await self.exclusions.refresh([document.uri])
+        await self.exclusions.refresh([document.file])
         if document is self.documents.last:
             self.status.document(self.why_not(document))
 
     def _concerned(self, document: Document) -> list[str]:
         """The documents whose text would be sent with a request in one."""
-        return [each.uri for each in self.documents if each is document or self.settings.snippets]
-
-
-def _repeats_from(buffer: Buffer, here: Position) -> int:
-    """Where what an item repeats begins: with the line, or behind its last character of two UTF-16 units. VS Code shows
-    no suggestion whose replaced text has one (seen in 1.100)."""
-    line = buffer.lines[here.row][: here.column]
-    found = None if line.isascii() else _TO_LAST_PAIR.match(line)
-    return found.end() if found else 0
-
-
-def _word_start(buffer: Buffer, here: Position) -> int:
-    line = buffer.lines[here.row][: here.column]
-    return len(line) - len(_WORD.match(line[::-1])[0])  # type: ignore[index]  # it matches any text
+        return [each.file for each in self.documents if each is document or self.settings.snippets]

@@ -6,6 +6,7 @@ protocol gives files neither queries nor fragments, and what a reader would drop
 
 from __future__ import annotations
 
+import base64
 import re
 import sys
 from itertools import islice
@@ -13,6 +14,7 @@ from typing import NamedTuple
 from urllib.parse import quote, unquote_to_bytes
 
 WINDOWS = sys.platform == "win32"
+CELL = "vscode-notebook-cell"
 NAMES_FILES = ("file", "untitled")  # schemes whose path is a file's, be it saved or not
 MOST_MARKS = 32  # of queries and fragments
 _PARTS = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]*):)?(?://([^/?#]*))?([^?#]*)(.*)", re.DOTALL)
@@ -59,6 +61,20 @@ def path_of(uri: str, windows: bool = WINDOWS) -> str:
     if host:
         return f"//{host.decode('utf-8', 'replace')}{text}".replace("/", "\\")
     return (text[1:] if _DRIVE.match(path) else text).replace("/", "\\")
+
+
+def notebook_of(uri: str) -> str:
+    """The canonical URI of the notebook that a cell's URI names, as VS Code makes them: with the notebook's path, and
+    its scheme in Base64 behind the cell's number and an s. "" for what is no such URI."""
+    scheme, host, path, rest = split_uri(uri)
+    if scheme != CELL:
+        return ""
+    try:
+        own = base64.urlsafe_b64decode(rest.partition(b"s")[2].rstrip(b"=") + b"==").decode("ascii")
+    except ValueError:
+        return ""
+    authority = f"//{quote(host, safe='')}" if host or path.startswith(b"/") else ""
+    return canonical(f"{own}:{authority}{quote(path)}") if own else ""
 
 
 def other_paths(uri: str, windows: bool = WINDOWS) -> list[str]:

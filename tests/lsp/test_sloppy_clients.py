@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from codespec_lsp.params import READERS, Misread
+from codespec_lsp.protocol import DOCUMENTS
 from lsprotocol import types
 from lsprotocol.converters import get_converter
 
@@ -25,7 +26,6 @@ PLAIN = {
     types.WINDOW_WORK_DONE_PROGRESS_CANCEL,
 }
 METHODS = [method for method in READERS if method not in PLAIN]
-OURS = {types.TEXT_DOCUMENT_DID_OPEN, types.TEXT_DOCUMENT_DID_CHANGE, types.TEXT_DOCUMENT_DID_CLOSE}  # stay JSON
 VALUES = {"uri": "file:///a.py", "line": 0, "character": 0, "rangeLength": 0, "version": 2, "text": "long"}
 VALUES |= {"rootPath": "/srv", "positionEncodings": ["utf-8"], "languageId": "python"}
 
@@ -40,7 +40,7 @@ def read(method: str, params: Any) -> Any:
         found = READERS[method](params)
     except Misread as error:
         return str(error)
-    if method not in OURS:
+    if method not in DOCUMENTS:
         CONVERTER.structure(found, params_of(method))
     return found
 
