@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from codespec.errors import ConfigError
+from codespec.text_file import NotUtf8, read_text
 
 PACKAGE = Path(__file__).parent
 STARTER = PACKAGE / "starter"
@@ -230,10 +231,12 @@ def user_file() -> Path | None:
 
 def _from_file(schema: type, file: Path, table: str, notes: MutableSequence[str]) -> dict[str, Any]:
     try:
-        values = tomllib.loads(file.read_text(encoding="utf-8"))
+        values = tomllib.loads(read_text(file))
     except OSError as error:
         raise ConfigError(f"The configuration file {file} can't be read ({error.strerror}): check its path.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except NotUtf8 as error:
+        raise ConfigError(f"The configuration file {file} is not UTF-8 text ({error}): save it as UTF-8.") from error
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"The configuration file {file} is not valid TOML ({error}): mend that line.") from error
     own = values.get(table, {}) if table else {key: value for key, value in values.items() if key not in TABLES}
     if not isinstance(own, dict):

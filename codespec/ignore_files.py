@@ -15,6 +15,7 @@ from pathlib import Path
 
 from codespec.ignore_patterns import Patterns
 from codespec.regular_file import Unreadable, read_regular
+from codespec.text_file import NotUtf8, without_mark
 
 IGNORE_FILES = (".gitignore", ".codespecignore")
 MOST_IGNORE_BYTES = 256 << 10  # of the ignore files that concern one file
@@ -87,8 +88,7 @@ class IgnoreFiles:
         known = self._read.get(path)
         if known is None or known.seen != seen:
             data = read_regular(path, MOST_IGNORE_BYTES)
-            lines = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
-            known = IgnoreFile(path.name, path.parent, seen, len(data), Patterns(lines))
+            known = IgnoreFile(path.name, path.parent, seen, len(data), Patterns(_lines(data)))
             with self._lock:
                 if sum(each.size for each in self._read.values()) + len(data) > MOST_KEPT_BYTES:
                     self._read.clear()
@@ -96,6 +96,14 @@ class IgnoreFiles:
         if known.size > most:
             raise Unreadable(f"with those in the folders below it is longer than {MOST_IGNORE_BYTES >> 10} KiB")
         return [known]
+
+
+def _lines(data: bytes) -> list[bytes]:
+    """Patterns are bytes, as names are. Raises Unreadable."""
+    try:
+        return without_mark(data).split(b"\n")
+    except NotUtf8 as error:  # as PowerShell writes files: no pattern in it would name anything
+        raise Unreadable(str(error)) from error
 
 
 def repository_of(file: Path, roots: Collection[Path]) -> Path | None:

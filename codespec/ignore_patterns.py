@@ -6,6 +6,7 @@ put as far to the left as it fits, and never tried elsewhere again.
 
 from __future__ import annotations
 
+import os
 import re
 import string
 from collections.abc import Callable, Iterable, Sequence
@@ -64,7 +65,7 @@ class Patterns:
 
     def match(self, path: str, is_folder: bool) -> Pattern | None:
         """The last line that says something about a path, which has / between its parts; None where none does."""
-        parts = path.encode("utf-8", "replace").split(b"/")
+        parts = os.fsencode(path).split(b"/")
         for pattern in reversed(self._patterns):
             if (is_folder or not pattern.folders_only) and pattern.match(parts):
                 return pattern

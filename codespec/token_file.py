@@ -10,6 +10,7 @@ from pathlib import Path
 
 from codespec.errors import ConfigError
 from codespec.regular_file import Unreadable, read_regular
+from codespec.text_file import NotUtf8, decode_text
 
 TOKEN_VARIABLE = "CODESPEC_SERVE_TOKEN"
 LEAST_TOKEN = 16  # characters
@@ -22,7 +23,9 @@ def read_token(file: str, environment: Mapping[str, str] | None = None) -> str:
     if file:
         where = file
         try:
-            token = read_regular(Path(file).expanduser(), MOST_BYTES).decode().strip()
+            token = decode_text(read_regular(Path(file).expanduser(), MOST_BYTES)).strip()
+        except NotUtf8 as error:
+            raise ConfigError(f"The token file {file} is not UTF-8 text ({error}): save it as UTF-8.") from error
         except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: ~ names no home
             why = str(error) if isinstance(error, Unreadable) else type(error).__name__
             raise ConfigError(f"The token file {file} can't be read ({why}): check it.") from error

@@ -158,7 +158,7 @@ async def suggest(place: Place) -> Judged:
     session = new_session(ForcedDaemon(place.said))
     uri = f"file:///places/place.{SUFFIXES.get(place.language, place.language)}"
     language = IDS.get(place.language, place.language)
-    session.opened(types.TextDocumentItem(uri, language, 1, place.before + place.after))
+    session.opened(uri, language, 1, place.before + place.after)
     row, column = place.before.count("\n"), len(place.before.rpartition("\n")[2])
     request = session.receive(uri, types.Position(row, column), explicit=False)
     suggestions = await session.answer(request) if request is not None else []

@@ -29,6 +29,7 @@ from codespec.models.processor import processor
 from codespec.models.reference import read_config
 from codespec.text.control_tokens import read_json
 from codespec.text.tokenizer import TextTokenizer
+from codespec.text_file import NotUtf8, read_text
 
 STDLIB = "held-out parts of the standard library"
 MEMORY_SHARE = 0.9  # of the machine's memory: the rest is for torch, its copies and other programs
@@ -137,8 +138,8 @@ def weight_bytes(name: str, dtype: str) -> int:
 
 def _read(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        return read_text(file)
+    except (OSError, NotUtf8) as error:
         raise ConfigError(f"{file} can't be read as UTF-8 text ({error}): name another file.") from error
 
 

@@ -23,6 +23,7 @@ from codespec.corpus.gaps import Finder, Gap, block_gaps, line_gaps, spread
 from codespec.corpus.held_out import HeldOut, read_held_out
 from codespec.corpus.sources import HELD_OUT_STDLIB
 from codespec.errors import ConfigError
+from codespec.text_file import NotUtf8, decode_text
 from codespec.types import CompletionRequest
 
 HELD_OUT = Path(".train/held_out.jsonl.gz")
@@ -95,10 +96,13 @@ def read_prompts(file: Path) -> list[Site]:
     line.
     """
     try:
-        with gzip.open(file, "rt", encoding="utf-8") if file.suffix == ".gz" else file.open(encoding="utf-8") as lines:
-            return [_parse(file, number, line) for number, line in enumerate(lines, 1) if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
+        with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as opened:
+            lines = decode_text(opened.read()).split("\n")  # no other character ends a line of JSON
+    except NotUtf8 as error:
+        raise ConfigError(f"The prompts file {file} is not UTF-8 text ({error}): save it as UTF-8.") from error
+    except (OSError, EOFError) as error:
         raise ConfigError(f"The prompts file {file} can't be read ({error}): check the path.") from error
+    return [_parse(file, number, line) for number, line in enumerate(lines, 1) if line.strip()]
 
 
 def prompt_sites(file: Path, limit: int | None = None) -> list[Site]:

@@ -19,6 +19,7 @@ from codespec.cli.paint import Painter
 from codespec.cli.parser import Parser
 from codespec.config import EngineConfig
 from codespec.errors import RequestError
+from codespec.text_file import NotUtf8, decode_text
 from codespec.types import Completion, CompletionRequest, DoneEvent, Event, RoundEvent, TextEvent
 
 PLAIN = {"speculate": False, "drafter": "none"}  # a drafter that is not asked need not be loaded
@@ -120,13 +121,13 @@ def parse_place(place: str) -> tuple[Path, int, int]:
 
 
 def read_source(file: Path) -> str:
-    """The file's text, line ends untouched."""
+    """The file's text, line ends untouched; a byte-order mark is no character of it."""
     try:
-        text = file.read_bytes().decode("utf-8")
+        text = decode_text(file.read_bytes())
     except OSError as error:
         raise RequestError(f"{file} can't be read ({error.strerror}): check the path.", "place") from error
-    except UnicodeDecodeError as error:
-        raise RequestError(f"{file} is not UTF-8 text (byte {error.start}): convert it first.", "place") from error
+    except NotUtf8 as error:
+        raise RequestError(f"{file} is not UTF-8 text ({error}): convert it first.", "place") from error
     if "\0" in text:
         raise RequestError(f"{file} is binary (a NUL at character {text.index(chr(0))}): choose a text file.", "place")
     return text

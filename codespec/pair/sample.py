@@ -13,6 +13,7 @@ from typing import Literal
 
 from codespec.errors import ConfigError
 from codespec.text.align import complete_utf8_length
+from codespec.text_file import NotUtf8, decode_text
 
 Source = Literal["named files", "files here", "standard library"]
 
@@ -90,7 +91,7 @@ def _text_or_none(file: Path, most: int) -> str | None:
     """None for what is no text or can't be read: it was only one of many that could be taken."""
     try:
         return _read(file, most) if file.is_file() else None
-    except (OSError, UnicodeDecodeError):
+    except (OSError, NotUtf8):
         return None
 
 
@@ -99,8 +100,8 @@ def _named_text(file: Path, most: int) -> str:
         return _read(file, most)
     except OSError as error:
         raise ConfigError(f"{file} can't be read ({error.strerror}): check the path.") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{file} is not UTF-8 text (byte {error.start}): name other files.") from error
+    except NotUtf8 as error:
+        raise ConfigError(f"{file} is not UTF-8 text ({error}): name other files.") from error
 
 
 def _read(file: Path, most: int) -> str:
@@ -110,6 +111,7 @@ def _read(file: Path, most: int) -> str:
     if len(data) > most:
         data = data[:most]
         data = data[: data.rfind(b"\n") + 1 or complete_utf8_length(data)]
-    if b"\0" in data:
-        raise UnicodeDecodeError("utf-8", data, data.index(b"\0"), data.index(b"\0") + 1, "a zero byte")
-    return data.decode("utf-8")
+    text = decode_text(data)
+    if "\0" in text:
+        raise NotUtf8(f"byte {data.index(0)}")
+    return text

@@ -32,25 +32,27 @@ class CompletionRequest:
     """What a client requests, with its document as it is then. `received` is the clock's time, `offset` the cursor in
     code points. `selected`: an entry of the client's own list is selected, and the prompt goes on behind that entry.
     `edit_range` is what an inline item replaces, `word` what a list's item does. `resumes`: it continues a completion.
+    `in_magic`: what stands there is a magic of a notebook's cell.
     """
 
     document: Document
     prompt: Prompt
     offset: int
-    version: int
+    revision: int
     received: float
     edit_range: EditRange
     word: EditRange
     explicit: bool = False
     selected: bool = False
     resumes: bool = False
+    in_magic: bool = False
     superseded: bool = False
     wake: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def stale(self) -> bool:
         """Whether it no longer gets an answer."""
-        return self.superseded or self.document.version != self.version
+        return self.superseded or self.document.revision != self.revision
 
     @property
     def in_document(self) -> bool:
@@ -59,8 +61,8 @@ class CompletionRequest:
 
     def is_beside(self, other: CompletionRequest) -> bool:
         """Whether the other asks the same: two parts of an editor may, a menu of completions and ghost text."""
-        place = (self.version, self.offset, self.selected)
-        return place == (other.version, other.offset, other.selected) and self.edit_range == other.edit_range
+        place = (self.revision, self.offset, self.selected)
+        return place == (other.revision, other.offset, other.selected) and self.edit_range == other.edit_range
 
 
 @dataclass(eq=False, slots=True)
@@ -97,7 +99,7 @@ class DocumentState:
 
     def follows_notification(self, request: CompletionRequest) -> bool:
         """Whether the client requests this only because it was notified of more."""
-        return self.notified and self.answered is not None and self.answered.version == request.version
+        return self.notified and self.answered is not None and self.answered.revision == request.revision
 
     def supersede(self, by: CompletionRequest | None = None) -> None:
         """The open requests get no answer, but for those that ask what `by` asks."""

@@ -2,45 +2,63 @@
 
 from __future__ import annotations
 
-import re
-import sys
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
-from urllib.parse import unquote
 
 from codespec_grammars import find_language
 
 from codespec_lsp.buffer import Buffer, Edit
+from codespec_lsp.uris import path_of
 
 NEAR = 12  # rows: edits closer than this count as one
 MOST_EDITED_ROWS = 4
+_revisions = itertools.count(1)
 
 
 @dataclass(eq=False, slots=True)
 class Document:
-    """An open document. `changed` is the clock's time of its last change, `edited_rows` were edited lately, the latest
-    first; `language` is a grammar's name."""
+    """An open document. `uri` is canonical, `spelled` as the client wrote it last, `file` its file's: a cell's is its
+    notebook. `version` is the client's, which may be anything, and `revision` ours: no two texts have the same.
+    `changed` is the clock's time of its last change, `edited_rows` were edited lately, the latest first; `language` is
+    a grammar's name. A document is `lost` while its text is not known."""
 
     uri: str
     language_id: str
-    version: int
+    version: int | None
     buffer: Buffer
     changed: float = 0.0
     edited_rows: list[int] = field(default_factory=list)
+    spelled: str = ""
+    file: str = ""
+    revision: int = field(default_factory=lambda: next(_revisions))
+    lost: bool = False
+
+    def __post_init__(self) -> None:
+        self.file = self.file or self.uri
+
+    @property
+    def is_cell(self) -> bool:
+        """Whether it is one of a notebook's."""
+        return self.file != self.uri
 
     @property
     def path(self) -> str:
-        """Its path, or its name where it has none."""
-        return path_of(self.uri)
+        """Its file's path, or its name where it has none."""
+        return path_of(self.file)
 
     @property
     def language(self) -> str:
         """The grammar's name; "" for none."""
         return find_language(self.language_id, self.path)
 
+    def lose(self) -> None:
+        """Its text is not known from here on, until the whole of it comes."""
+        self.lost, self.revision = True, next(_revisions)
+
     def edited(self, edit: Edit) -> None:
         """Remembers where an edit was made, and moves the rows below it."""
+        self.revision = next(_revisions)
         grown = edit.text.count("\n") - edit.removed.count("\n")
         moved = [row + grown if row > edit.row else row for row in self.edited_rows]
         kept = [row for row in moved if abs(row - edit.row) > NEAR]
@@ -79,33 +97,3 @@ class Documents:
         if self._open.get(document.uri) is document:
             del self._open[document.uri]
             self._open[document.uri] = document
-
-
-_PARTS = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]*):)?(?://([^/?#]*))?([^?#]*)", re.DOTALL)
-_DRIVE = re.compile(r"/([A-Za-z]:)(?=/|\Z)")
-
-
-class Parts(NamedTuple):
-    """A URI's scheme in lower case, its host and its path, the latter two as they are meant."""
-
-    scheme: str
-    host: str
-    path: str
-
-
-def split_uri(uri: str) -> Parts:
-    """The parts of whatever a client calls a document."""
-    scheme, host, path = _PARTS.match(uri).groups("")  # type: ignore[union-attr]  # it matches any text
-    return Parts(scheme.lower(), unquote(host), unquote(path))
-
-
-def path_of(uri: str, windows: bool = sys.platform == "win32") -> str:
-    """The path of a file: URI as its system spells it; for others the part after the scheme, which is a name to look at
-    only."""
-    scheme, host, path = split_uri(uri)
-    if scheme != "file" or not windows:
-        return path
-    if host and host != "localhost":
-        return f"//{host}{path}".replace("/", "\\")
-    drive = _DRIVE.match(path)
-    return (path[1:] if drive else path).replace("/", "\\")

@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from codespec.ignore_files import IgnoreFiles
 from codespec.ignore_patterns import Patterns
 from codespec.secret_files import is_secret
-from codespec_lsp.documents import path_of, split_uri
+from codespec_lsp.uris import other_paths, path_of, split_uri
 
 MOST_LINKS = 40  # one after the other, as Linux has it
 DECIDE_AGAIN = 1.0  # seconds after which a document is decided on again
@@ -40,18 +40,21 @@ class Rules:
             return f"{scheme or 'this'} is no file on this machine, so it is not completed."
         path = path_of(uri)
         name = PurePosixPath(path.replace("\\", "/")).name
-        if is_secret(path):
+        if is_secret(uri) or is_secret(path):
             return f"{name} may hold secrets, so it is not completed."
+        return next(filter(None, (self._reason_of(meant, name, scheme == "file") for meant in _meant(uri))), "")
+
+    def _reason_of(self, path: str, name: str, saved: bool) -> str:
         if self._by_globs(Path(path)):
             return f"{name} is excluded by the setting codespec.exclude."
-        if scheme != "file":
+        if not saved:
             return ""
         if any(is_secret(link) for link in _links(path)):
             return f"{name} is a link to what may hold secrets, so it is not completed."
         return self.ignore_files.reason(Path(path), self.roots)
 
     def lets_out(self, path: Path) -> bool:
-        """Whether a file may be sent; never one whose name a URI does not carry, as another would be looked at."""
+        """Whether a file may be sent; never one whose name is looked up as another, which would be decided on."""
         uri = path.as_uri()
         return path_of(uri) == str(path) and not self.reason(uri)
 
@@ -131,6 +134,14 @@ class _Decision:
 
     task: asyncio.Task[None]
     began: float
+
+
+def _meant(uri: str) -> list[str]:
+    """The paths that a URI may mean: its own; if nothing is there, also the files that another way to read it finds."""
+    path = path_of(uri)
+    if os.path.lexists(path):
+        return [path]
+    return [path, *(other for other in other_paths(uri) if os.path.isfile(other))]
 
 
 def _links(path: str) -> Iterator[str]:

@@ -19,9 +19,10 @@ from typing import NamedTuple
 
 from codespec.bounded_json import parse_json
 from codespec.ignore_files import repository_of
-from codespec_lsp.documents import Document, path_of, split_uri
+from codespec_lsp.documents import Document
 from codespec_lsp.exclusions import PATIENCE, Exclusions, Rules
 from codespec_lsp.imports import find_imported, import_rows
+from codespec_lsp.uris import path_of, split_uri
 
 LOOK_AGAIN = 1.0  # seconds after which it is looked again, where somebody asks: decisions on open files get as old
 READING = 5.0  # seconds for one file's outline; where it takes longer there is none
@@ -119,7 +120,7 @@ class ImportedFiles:
         imports = self._imports[document.uri]
         rows = import_rows(document.buffer.lines)
         if rows:
-            loop, uri = asyncio.get_running_loop(), document.uri
+            loop, uri = asyncio.get_running_loop(), document.file
             imports.files = await loop.run_in_executor(self._thread, _find, rows, uri, imports.rules)
         unread = [file for file in imports.files if file not in self._outlines]
         if unread and (self._reading is None or self._reading.done()):

@@ -44,7 +44,7 @@ _C = ("", ".h", ".hpp")
 _SCRIPT = ("", ".ts", ".tsx", ".js", ".jsx", ".mjs", ".d.ts", "/index.ts", "/index.tsx", "/index.js")
 _SCRIPTS = (".ts", ".tsx", ".js", ".jsx", ".mjs", ".cjs", ".vue", ".svelte")
 ENDINGS = {
-    ".py": (".py", "/__init__.py", ".pyi"),
+    **dict.fromkeys((".py", ".ipynb"), (".py", "/__init__.py", ".pyi")),
     ".pyi": (".pyi", ".py", "/__init__.py"),
     **dict.fromkeys(_SCRIPTS, _SCRIPT),
     **dict.fromkeys((".c", ".h", ".cc", ".cpp", ".cxx", ".hh", ".hpp"), _C),
@@ -141,7 +141,7 @@ def _is_elsewhere(named: Import, suffix: str) -> bool:
     """Whether it is of the language's own library, or a package by its bare name, whatever a file here is called."""
     if named.above is not None or not named.words:
         return False
-    if suffix in (".py", ".pyi"):
+    if suffix in (".py", ".pyi", ".ipynb"):
         return named.words[0] in sys.stdlib_module_names
     return suffix in _SCRIPTS and len(named.words) == 1
 

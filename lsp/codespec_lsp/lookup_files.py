@@ -17,13 +17,15 @@ from typing import Any
 
 from codespec.ignore_files import repository_of
 from codespec.regular_file import read_regular
+from codespec.text_file import NotUtf8, decode_text
 from codespec_lsp.daemon_client import Absent, DaemonError
-from codespec_lsp.documents import Document, path_of, split_uri
+from codespec_lsp.documents import Document
 from codespec_lsp.exclusions import Rules
 from codespec_lsp.imported_files import sendable
 from codespec_lsp.imports import find_imported, import_rows
 from codespec_lsp.newest import Newest
 from codespec_lsp.prompt import MOST_PATH, clean
+from codespec_lsp.uris import path_of, split_uri
 
 DELAY = 0.3  # seconds: who goes through many documents has only the last one's sent
 WAIT = 2.0  # seconds until a daemon that is not there is tried again
@@ -31,6 +33,7 @@ TRIES = 60
 MOST_FILE = 64 * 1024  # bytes of one file; a longer one is left out
 MOST_TOGETHER = 256 * 1024  # characters
 MOST_NAMES = 4096  # of a folder that are looked at
+NOTEBOOK = ".ipynb"
 MOST_BESIDE = 16  # files of the same folder, those that were changed last
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
@@ -76,7 +79,7 @@ class LookupFiles:
         if wanted is None:
             return
         rows, opened = import_rows(document.buffer.lines), {document.path, *(path for path, _ in wanted.open)}
-        loop, uri = asyncio.get_running_loop(), document.uri
+        loop, uri = asyncio.get_running_loop(), document.file
         found = await loop.run_in_executor(self._thread, find_files, uri, rows, wanted.rules, opened)
         files = [{"path": path, "text": text} for path, text in _within((*wanted.open, *found))]
         if files or document.uri in self._sent:
@@ -108,7 +111,8 @@ def find_files(uri: str, rows: Sequence[str], rules: Rules, known: Collection[st
         repository = repository_of(file, rules.roots)
         if repository is None:
             return []
-        paths = dict.fromkeys((*find_imported(rows, file, repository), *_beside(file)))
+        beside = _beside(file) if file.suffix != NOTEBOOK else []  # whose files are JSON
+        paths = dict.fromkeys((*find_imported(rows, file, repository), *beside))
         unknown = [path for path in paths if str(path) not in known]
         for path, meant in sendable(unknown, repository, rules):
             text = _read(meant)
@@ -128,8 +132,8 @@ def _beside(file: Path) -> list[Path]:
 def _read(path: Path) -> str:
     """A file's text; "" for what is none, or is too long."""
     try:
-        return read_regular(path, MOST_FILE).decode()
-    except (OSError, UnicodeDecodeError):
+        return decode_text(read_regular(path, MOST_FILE))
+    except (OSError, NotUtf8):
         return ""
 
 

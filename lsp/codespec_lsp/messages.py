@@ -42,6 +42,7 @@ class Messages:
     def __init__(self, protocol: LspProtocol) -> None:
         self._protocol = protocol
         self._initialized = False
+        self._told: set[str] = set()  # on stderr
         self.ended_well = False
 
     async def read(self, reader: Reader) -> None:
@@ -84,25 +85,30 @@ class Messages:
         except JsonRpcException as error:
             if is_request:
                 self._protocol._send_response(data["id"], None, error.to_response_error())
+            else:
+                self._leave_out(data, f"{error.message} Please report it to the makers of the editor.")
         except Exception as error:  # the process border: one message must not end the conversation
             if is_request:
                 self._refuse(data["id"], -32603, f"The message failed ({type(error).__name__}).")
-            else:  # nobody waits for an answer; an editor shows what its server writes here
-                sys.stderr.write(f"codespec lsp: a message was left out ({type(error).__name__}): please report it.\n")
+            else:
+                self._leave_out(data, f"a message was left out ({type(error).__name__}): please report it.")
         return False
+
+    def _leave_out(self, data: dict[str, Any], sentence: str) -> None:
+        """Nobody waits for an answer to a notification; an editor shows what its server writes here, once."""
+        self._protocol.left_out(data)
+        if sentence not in self._told:
+            self._told.add(sentence)
+            sys.stderr.write(f"codespec lsp: {sentence}\n")
 
     def _structured(self, data: dict[str, Any]) -> Any:
         """The message as lsprotocol's object. Raises JsonRpcException."""
         try:
-            message = self._protocol.structure_message(data)
+            return self._protocol.structure_message(data)
         except JsonRpcException:
             raise
         except Exception as error:  # what lsprotocol raises on values of other types is the client's fault
             raise JsonRpcInvalidParams("The parameters are not what the protocol says.") from error
-        params = getattr(message, "params", None)
-        if any(not isinstance(getattr(params, name, 0), int | str) for name in ("id", "token")):  # pygls keeps them
-            raise JsonRpcInvalidParams("A name of a request or of its progress is neither a text nor a whole number.")
-        return message
 
     def _in_order(self, method: Any, is_request: bool, number: Any) -> bool:
         """Whether a message may come now: nothing before initialize, nothing after shutdown."""

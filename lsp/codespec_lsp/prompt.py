@@ -19,6 +19,7 @@ from codespec_lsp.syntax import DocumentSyntax
 
 MOST_BYTES = 64 * 1024  # on each side of the cursor
 MOST_LANGUAGE, MOST_PATH = 64, 4096  # characters
+MOST_VERSION = 2**31 - 1  # of a document, as the protocol has it
 STEPS = 4  # the prefix's start moves by a quarter
 ROWS_AROUND = 12  # above and below an edit
 MOST_FILES = 6
@@ -30,12 +31,24 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """The text around a cursor as far as it is sent; `offset` code points of the document stand before `prefix`."""
+    """The text around a cursor as far as it is sent; `offset` code points of the text stand before `prefix`. `above`
+    code points at that text's start are not the document's own, but of a notebook's cells above it."""
 
     uri: str
     prefix: str
     suffix: str
     offset: int = 0
+    above: int = 0
+
+    @property
+    def own_prefix(self) -> str:
+        """What of the prefix stands in the document itself."""
+        return self.prefix[max(0, self.above - self.offset) :]
+
+    @property
+    def own_offset(self) -> int:
+        """How many code points of the document stand before that."""
+        return max(0, self.offset - self.above)
 
     def rest(self, other: Prompt, text: str) -> str | None:
         """What of `text`, a completion of this prompt, is still to come at the other; None where it does not fit."""
@@ -56,13 +69,32 @@ class Snippet:
 
 
 def build_prompt(
-    uri: str, buffer: Buffer, position: Position, selected: str | None = None, until: Position | None = None
+    uri: str,
+    buffer: Buffer,
+    position: Position,
+    selected: str | None = None,
+    until: Position | None = None,
+    above: str = "",
 ) -> Prompt:
-    """The text around a position. `selected` is taken to stand between the position and `until`, before the cursor."""
-    prefix = _within(lambda most: buffer.before(position, most, most // STEPS))
+    """The text around a position. `selected` is taken to stand between the position and `until`, before the cursor;
+    `above` stands before the document."""
+    prefix = _within(lambda most: _before(above, buffer, position, most))
     suffix = _within(lambda most: buffer.after(until or position, most))
-    offset = buffer.offset(position) - len(prefix)
-    return Prompt(uri, prefix + clean(selected or ""), suffix, offset)
+    offset = len(above) + buffer.offset(position) - len(prefix)
+    return Prompt(uri, prefix + clean(selected or ""), suffix, offset, len(above))
+
+
+def _before(above: str, buffer: Buffer, position: Position, most: int) -> str:
+    """At most `most` characters up to a position, whose start moves in steps, as that of `Buffer.before` does."""
+    step = most // STEPS
+    own = buffer.before(position, most, step)
+    too_many = len(above) + len(own) - most
+    if not above or len(own) < buffer.offset(position):
+        return own
+    if too_many <= 0:
+        return above + own
+    cut = -(-too_many // step) * step
+    return (above[above.find("\n", cut - 1) + 1 :] if cut < len(above) else "") + own
 
 
 def clean(text: str) -> str:
@@ -82,7 +114,7 @@ def request_body(
     prompt: Prompt,
     *,
     document: str,
-    version: int,
+    version: int | None,
     language: str,
     path: str,
     snippets: Sequence[Snippet],
@@ -93,7 +125,7 @@ def request_body(
     """The request as JSON values."""
     return {
         "document": document,
-        "version": version,
+        "version": version if version is not None and abs(version) <= MOST_VERSION else None,
         "language": clean(language)[:MOST_LANGUAGE],
         "path": clean(path)[-MOST_PATH:],
         "prefix": prompt.prefix,
@@ -123,7 +155,7 @@ class SnippetCache:
         """The snippets for `here`; `imported` are those of files that are not open. The order of use does not count
         while nothing else changes."""
         others = [document for document in documents if document is not here and may_send(document)]
-        state = (frozenset((other.uri, other.version, syntax[other.uri].parsed) for other in others), imported)
+        state = (frozenset((other.uri, other.revision, syntax[other.uri].parsed) for other in others), imported)
         known = self._known.get(here.uri)
         if known is None or known[0] != state:
             known = self._known[here.uri] = (state, find_snippets(here, reversed(others), syntax, imported))

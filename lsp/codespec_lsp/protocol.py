@@ -9,15 +9,19 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from lsprotocol import types
-from pygls.exceptions import JsonRpcException
+from pygls.exceptions import JsonRpcException, JsonRpcInvalidParams
 from pygls.protocol import JsonRPCNotification, JsonRPCRequestMessage, LanguageServerProtocol, lsp_method
 
 from codespec_lsp.completer import CompletionRequest
+from codespec_lsp.params import READERS, Misread
 
 if TYPE_CHECKING:
     from codespec_lsp.server import Server
 
 COMPLETIONS = (types.TEXT_DOCUMENT_INLINE_COMPLETION, types.TEXT_DOCUMENT_COMPLETION)
+OPENS = (types.TEXT_DOCUMENT_DID_OPEN, types.NOTEBOOK_DOCUMENT_DID_OPEN)
+CHANGES = (types.TEXT_DOCUMENT_DID_CHANGE, types.NOTEBOOK_DOCUMENT_DID_CHANGE)
+DOCUMENTS = (*OPENS, *CHANGES, types.TEXT_DOCUMENT_DID_CLOSE, types.NOTEBOOK_DOCUMENT_DID_CLOSE)
 CONTENT_MODIFIED = -32801
 
 
@@ -36,32 +40,70 @@ class Protocol(LanguageServerProtocol):
         return bool(self._shutdown)
 
     def structure_message(self, data: dict[str, Any]) -> Any:
-        """A message as lsprotocol's object; parameters of messages that it does not know stay plain JSON. Raises
-        JsonRpcException."""
-        method = data.get("method")
-        if method is None or self.get_message_type(method) is not None:
+        """A message as lsprotocol's object, or with parameters of plain JSON: those of documents, whose versions may be
+        larger than lsprotocol lets them, and those of messages that nobody here reads. Raises JsonRpcException."""
+        method, params = data.get("method"), data.get("params")
+        if method is None:
             return super().structure_message(data)
-        params = data.get("params")
-        plain = params if isinstance(params, Mapping) else {}
-        if "id" in data:
-            return JsonRPCRequestMessage(data["id"], method, "2.0", plain)
-        return JsonRPCNotification(method, "2.0", plain)
+        reader = READERS.get(method)
+        if reader is None:
+            plain = params if isinstance(params, Mapping) else {}
+            if "id" in data:
+                return JsonRPCRequestMessage(data["id"], method, "2.0", plain)
+            return JsonRPCNotification(method, "2.0", plain)
+        try:
+            read = reader(params)
+        except Misread as error:
+            raise JsonRpcInvalidParams(f"{method} can't be read: {error}.") from error
+        if method in DOCUMENTS:
+            return JsonRPCNotification(method, "2.0", read)
+        return super().structure_message({**data, "params": read})
+
+    def left_out(self, data: Mapping[str, Any]) -> None:
+        """A notification could not be followed. After a change of a document its text is not known, and if it is not
+        said which document changed, that of none."""
+        method, params = data.get("method"), data.get("params")
+        named = params if isinstance(params, Mapping) else {}
+        document = named.get("textDocument", named.get("notebookDocument"))
+        uri = document.get("uri") if isinstance(document, Mapping) else None
+        if isinstance(uri, str) and method in (*OPENS, *CHANGES):
+            self._server.session.lose(uri)
+        elif method in CHANGES:
+            self._server.session.lose(None)
 
     @lsp_method(types.TEXT_DOCUMENT_DID_OPEN)
-    def lsp_text_document__did_open(self, params: types.DidOpenTextDocumentParams) -> None:
+    def lsp_text_document__did_open(self, params: Mapping[str, Any]) -> None:  # type: ignore[override]  # plain JSON
         """A document was opened."""
-        self._server.session.opened(params.text_document)
+        item = params["textDocument"]
+        self._server.session.opened(item["uri"], item["languageId"], item.get("version"), item["text"])
 
     @lsp_method(types.TEXT_DOCUMENT_DID_CHANGE)
-    def lsp_text_document__did_change(self, params: types.DidChangeTextDocumentParams) -> None:
+    def lsp_text_document__did_change(self, params: Mapping[str, Any]) -> None:  # type: ignore[override]  # plain JSON
         """A document was edited."""
-        document = params.text_document
-        self._server.session.changed(document.uri, document.version, params.content_changes)
+        document = params["textDocument"]
+        self._server.session.changed(document["uri"], document.get("version"), params["contentChanges"])
 
     @lsp_method(types.TEXT_DOCUMENT_DID_CLOSE)
-    def lsp_text_document__did_close(self, params: types.DidCloseTextDocumentParams) -> None:
+    def lsp_text_document__did_close(self, params: Mapping[str, Any]) -> None:  # type: ignore[override]  # plain JSON
         """A document was closed."""
-        self._server.session.closed(params.text_document.uri)
+        self._server.session.closed(params["textDocument"]["uri"])
+
+    @lsp_method(types.NOTEBOOK_DOCUMENT_DID_OPEN)
+    def lsp_notebook_document__did_open(self, params: Mapping[str, Any]) -> None:  # type: ignore[override]  # plain JSON
+        """A notebook was opened."""
+        notebook = params["notebookDocument"]
+        cells = [cell["document"] for cell in notebook["cells"]]
+        self._server.session.notebook_opened(notebook["uri"], cells, params["cellTextDocuments"])
+
+    @lsp_method(types.NOTEBOOK_DOCUMENT_DID_CHANGE)
+    def lsp_notebook_document__did_change(self, params: Mapping[str, Any]) -> None:  # type: ignore[override]  # plain JSON
+        """A notebook was edited."""
+        self._server.session.notebook_changed(params["notebookDocument"]["uri"], params["change"].get("cells", {}))
+
+    @lsp_method(types.NOTEBOOK_DOCUMENT_DID_CLOSE)
+    def lsp_notebook_document__did_close(self, params: Mapping[str, Any]) -> None:  # type: ignore[override]  # plain JSON
+        """A notebook was closed."""
+        self._server.session.notebook_closed(params["notebookDocument"]["uri"])
 
     def _handle_request(self, msg_id: int | str, method_name: str, params: Any) -> None:
         """A completion request is taken at once: its handler runs later, when the document may have changed."""

@@ -19,16 +19,18 @@ from codespec_lsp.completer import CompletionRequest, ContentModified
 from codespec_lsp.completion_items import ACCEPT, completion_list, inline_item
 from codespec_lsp.daemon_client import DaemonError
 from codespec_lsp.daemons import ConfiguredDaemon, Daemons
-from codespec_lsp.documents import Document, path_of
+from codespec_lsp.documents import Document
 from codespec_lsp.protocol import Protocol, modified
 from codespec_lsp.session import Session
 from codespec_lsp.settings import Settings, read_settings
 from codespec_lsp.status import Status, StatusLine, daemon_note, explain, last_completion, read_model_offer
 from codespec_lsp.streaming import Streamer
+from codespec_lsp.uris import CELL, NAMES_FILES
 from codespec_lsp.version import VERSION
 
 CHECK_EVERY = 60.0  # seconds between two health checks of a daemon that is ready and in use
-SELECTOR = [types.TextDocumentFilterScheme(scheme=scheme) for scheme in ("file", "untitled")]
+SELECTOR = [types.TextDocumentFilterScheme(scheme=scheme) for scheme in (*NAMES_FILES, CELL)]
+NOTEBOOKS = types.NotebookDocumentSyncOptions([types.NotebookDocumentFilterWithNotebook(notebook="*")])
 # Clients that show a \r as what it is; the others bring line ends into the document's own form.
 SHOWS_RETURNS = ("Neovim", "Vim", "vim-lsp")
 
@@ -37,7 +39,7 @@ class Server(LanguageServer):
     """One connection's server; `defaults` are the settings before the client sends any."""
 
     def __init__(self, daemons: Daemons, defaults: Settings) -> None:
-        super().__init__("codespec", VERSION, protocol_cls=Protocol)
+        super().__init__("codespec", VERSION, notebook_document_sync=NOTEBOOKS, protocol_cls=Protocol)
         loop = asyncio.get_running_loop()
         self._daemon = ConfiguredDaemon(daemons, lambda: self.session.settings)
         self.status = StatusLine(self._show_status, self._complain)
@@ -113,7 +115,7 @@ class Server(LanguageServer):
     def _tell_more(self, document: Document) -> bool:
         if self.session.settings.more:
             self.session.counters.more += 1
-            self.protocol.notify("codespec/more", {"uri": document.uri, "version": document.version})
+            self.protocol.notify("codespec/more", {"uri": document.spelled, "version": document.version})
         return self.session.settings.more
 
     def _show_status(self, status: Status) -> None:
@@ -145,8 +147,7 @@ def _initialize(ls: Server, params: types.InitializeParams) -> None:
     session.encoding = cast(Encoding, str(getattr(encoding, "value", encoding)))
     client = params.client_info.name if params.client_info else ""
     session.newline = "\n" if client in SHOWS_RETURNS else ""
-    folders = [folder.uri for folder in params.workspace_folders or []] or [params.root_uri or ""]
-    session.exclusions.set_roots([path_of(uri) for uri in folders if uri])
+    session.use_folders([folder.uri for folder in params.workspace_folders or []] or [params.root_uri or ""])
     options = params.initialization_options
     if options is not None:
         ls.configure(_plain(options))
@@ -184,8 +185,8 @@ async def _configuration_changed(ls: Server, params: types.DidChangeConfiguratio
     ls.configure(sent)
 
 
-def _folders_changed(ls: Server, _params: types.DidChangeWorkspaceFoldersParams) -> None:
-    ls.session.exclusions.set_roots([path_of(uri) for uri in ls.workspace.folders])
+def _folders_changed(ls: Server, params: types.DidChangeWorkspaceFoldersParams) -> None:
+    ls.session.use_folders([each.uri for each in params.event.added], [each.uri for each in params.event.removed])
 
 
 async def _inline_completion(ls: Server, request: CompletionRequest | None) -> types.InlineCompletionList:

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import re
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import PurePath
 from typing import Any
 
 from lsprotocol import types
 
 from codespec_lsp.acceptance import Acceptance, Counters
-from codespec_lsp.buffer import Buffer, Encoding, Position
+from codespec_lsp.buffer import Buffer, Edit, Encoding, Position
 from codespec_lsp.completer import Completer, CompletionRequest, ContentModified
-from codespec_lsp.completion_items import EditRange
+from codespec_lsp.completion_items import EditRange, repeats_from, word_start
 from codespec_lsp.completions import Completion, Suggestion
 from codespec_lsp.deletions import Deletions
 from codespec_lsp.dismissals import Dismissals
@@ -25,21 +25,25 @@ from codespec_lsp.documents import Document, Documents
 from codespec_lsp.exclusions import PATIENCE, Exclusions
 from codespec_lsp.imported_files import ImportedFiles
 from codespec_lsp.lookup_files import LookupFiles, Wanted
+from codespec_lsp.notebooks import TEXT, Notebooks, is_magic
 from codespec_lsp.prompt import Prompt, Snippet, SnippetCache, build_prompt, clean, request_body
 from codespec_lsp.settings import Settings
 from codespec_lsp.status import StatusLine
 from codespec_lsp.streaming import Streamer
 from codespec_lsp.syntax import DocumentSyntax
+from codespec_lsp.uris import canonical, path_of
 from codespec_lsp.warm_up import WarmUps, likely_position
 
+NOT_OPEN = "The editor asks for a completion in a document that it did not open here: open that file again."
+LOST = "A change of {} by the editor could not be read, so it is not completed: close it and open it again."
+MAGIC = "Magics are not completed, nor the cells that one hands to another program."
 NOT_KNOWN = "This file is not completed until its folder answers: see whether its disk or network is slow."
-_TO_LAST_PAIR = re.compile("(?s:.*)[\U00010000-\U0010ffff]")
-_WORD = re.compile(r"[\w$]*")
 ALTERNATIVES = {"temperature": 0.7, "seed": 1}
 
 
 class Session:
-    """Everything kept for one client. Methods that take the client's messages are called in the order of these."""
+    """Everything kept for one client. Methods that take the client's messages are called in the order of these, with
+    documents' URIs as it spells them; inside they are canonical."""
 
     def __init__(
         self,
@@ -65,6 +69,8 @@ class Session:
         self._imported = ImportedFiles(self.exclusions, clock)
         self._warm_ups = WarmUps(self._warm_up)
         self._lookup_files = LookupFiles(self._files_for, streamer.send_files, streamer.spawn)
+        self._folders: set[str] = set()
+        self._notebooks = Notebooks()
         self._syntax: dict[str, DocumentSyntax] = {}
         self._deletions: dict[str, Deletions] = {}
 
@@ -73,18 +79,26 @@ class Session:
         self.settings = settings
         self.exclusions.set_globs(settings.exclude)
 
-    def opened(self, item: types.TextDocumentItem) -> None:
+    def use_folders(self, added: Sequence[str], removed: Sequence[str] = ()) -> None:
+        """The editor has other folders open."""
+        self._folders -= {canonical(uri) for uri in removed}
+        self._folders |= {canonical(uri) for uri in added if uri}
+        self.exclusions.set_roots([path_of(uri) for uri in self._folders])
+
+    def opened(self, spelled: str, language: str, version: int | None, text: str) -> None:
         """A document was opened."""
-        self.closed(item.uri)
-        language = item.language_id if isinstance(item.language_id, str) else ""  # lsprotocol lets anything through
-        document = Document(item.uri, language, item.version, Buffer(item.text, self.encoding))
+        self.closed(spelled)
+        uri = canonical(spelled)
+        buffer, file = Buffer(text, self.encoding), self._notebooks.opened(uri)
+        document = Document(uri, language, version, buffer, spelled=spelled, file=file)
         self.documents.open(document)
-        self._syntax[item.uri] = DocumentSyntax(document.language, document.buffer.text)
-        self._deletions[item.uri] = Deletions()
+        self._syntax[uri] = DocumentSyntax(document.language, document.buffer.text)
+        self._deletions[uri] = Deletions()
         self._went_to(document)
 
-    def changed(self, uri: str, version: int, changes: Sequence[types.TextDocumentContentChangeEvent]) -> None:
+    def changed(self, uri: str, version: int | None, changes: Sequence[Mapping[str, Any]]) -> None:
         """A document was edited; each change speaks of the text after the one before it."""
+        uri = canonical(uri)
         document = self.documents.get(uri)
         if document is None:
             return
@@ -92,20 +106,35 @@ class Session:
         document.version, document.changed = version, self._clock()
         buffer = document.buffer
         for change in changes:
-            if isinstance(change, types.TextDocumentContentChangePartial):
-                start, end = (self._position(buffer, position) for position in (change.range.start, change.range.end))
-                edit = buffer.replace(start, end, change.text)
+            span, text = change.get("range"), change["text"]
+            if document.lost and span is not None:
+                continue
+            document.lost = True  # unless all of this succeeds
+            if span is None:
+                edit = buffer.replace_all(text)
             else:
-                edit = buffer.replace_all(change.text)
+                start, end = (buffer.position(at["line"], at["character"]) for at in (span["start"], span["end"]))
+                edit = buffer.replace(start, end, text)
             document.edited(edit)
             self._syntax[uri].edited(edit)
             self._deletions[uri].edited(edit)
             self.acceptance.edited(uri, edit)
             self.dismissals.edited(uri, edit)
             self.completer.edited(document, edit)
+            document.lost = False
+
+    def lose(self, uri: str | None) -> None:
+        """A change of a document could not be followed (None: of any): what it holds is not known until its whole text
+        comes, and no suggestion for another text is shown."""
+        concerned = [each for each in self.documents if uri is None or canonical(uri) in (each.uri, each.file)]
+        for document in (each for each in concerned if not each.lost):
+            document.lose()
+            self.completer.edited(document, Edit(0, document.buffer.text, ""))
+            self.status.complain(LOST.format(PurePath(document.path).name))
 
     def closed(self, uri: str) -> None:
         """A document was closed."""
+        uri = canonical(uri)
         document = self.documents.close(uri)
         if document is None:
             return
@@ -116,13 +145,41 @@ class Session:
         self.dismissals.close(uri)
         self._snippets.forget(uri)
         self._imported.close(uri)
-        self.exclusions.forget(uri)
+        self._notebooks.closed(uri)
+        if all(each.file != document.file for each in self.documents):
+            self.exclusions.forget(document.file)
         self._syntax.pop(uri).close()
         del self._deletions[uri]
 
+    def notebook_opened(self, spelled: str, cells: Sequence[str], texts: Sequence[Mapping[str, Any]]) -> None:
+        """A notebook was opened, with the texts of its cells."""
+        self._notebooks.open(canonical(spelled), [canonical(cell) for cell in cells])
+        self._cells_opened(texts)
+
+    def notebook_changed(self, spelled: str, change: Mapping[str, Any]) -> None:
+        """Cells came, went and moved, and then texts changed."""
+        if structure := change.get("structure"):
+            array = structure["array"]
+            cells = [canonical(cell["document"]) for cell in array.get("cells", ())]
+            self._notebooks.splice(canonical(spelled), array["start"], array["deleteCount"], cells)
+            for item in structure.get("didClose", ()):
+                self.closed(item["uri"])
+            self._cells_opened(structure.get("didOpen", ()))
+        for each in change.get("textContent", ()):
+            self.changed(each["document"]["uri"], each["document"].get("version"), each["changes"])
+
+    def notebook_closed(self, spelled: str) -> None:
+        """A notebook was closed, and all of its cells."""
+        for cell in self._notebooks.close(canonical(spelled)):
+            self.closed(cell)
+
+    def _cells_opened(self, texts: Sequence[Mapping[str, Any]]) -> None:
+        for item in texts:
+            self.opened(item["uri"], item["languageId"], item.get("version"), item["text"])
+
     def focused(self, uri: str) -> None:
         """The user went to a document."""
-        document = self.documents.get(uri)
+        document = self.documents.get(canonical(uri))
         if document is not None:
             self.documents.used(document)
             self._went_to(document)
@@ -141,7 +198,11 @@ class Session:
             return "codespec is switched off (codespec.enabled)."
         if not self.settings.completes(document.language_id):
             return f"codespec is switched off for {document.language_id} (codespec.languages)."
-        reason = self.exclusions.known(document.uri)
+        if document.lost:
+            return LOST.format(PurePath(document.path).name)
+        if document.is_cell and document.language_id == TEXT:
+            return "The text cells of notebooks are not completed."
+        reason = self.exclusions.known(document.file)
         return NOT_KNOWN if reason is None else reason
 
     def receive(
@@ -152,32 +213,36 @@ class Session:
         selected: types.SelectedCompletionInfo | None = None,
     ) -> CompletionRequest | None:
         """Takes a request, with the document as it is now; None for a document that is not open."""
-        document = self.documents.get(uri)
+        document = self.documents.get(canonical(uri))
         if document is None:
+            self.status.document(NOT_OPEN)
             return None
+        document.spelled = uri
         self._warm_ups.stop()
         buffer = document.buffer
         here = self._position(buffer, position)
         self.documents.used(document)
         self.counters.requests += 1
-        edit_range = self._edit_range(document, here, _repeats_from(buffer, here))
-        word = self._edit_range(document, here, _word_start(buffer, here))
+        edit_range = self._edit_range(document, here, repeats_from(buffer, here))
+        word = self._edit_range(document, here, word_start(buffer, here))
+        above = self._notebooks.above(document, self.documents)
         if selected is None:
-            prompt = build_prompt(uri, buffer, here)
+            prompt = build_prompt(document.uri, buffer, here, above=above)
         else:
             start, end = (self._position(buffer, each) for each in (selected.range.start, selected.range.end))
-            prompt = build_prompt(uri, buffer, start, selected.text, end)
+            prompt = build_prompt(document.uri, buffer, start, selected.text, end, above)
             edit_range = EditRange(selected.range, selected.text, edit_range.newline)
         request = CompletionRequest(
             document,
             prompt,
             buffer.offset(here),
-            document.version,
+            document.revision,
             self._clock(),
             edit_range,
             word,
             explicit,
             selected=selected is not None,
+            in_magic=document.is_cell and is_magic(document.language_id, buffer, here.row),
         )
         self.completer.receive(request)
         return request
@@ -185,7 +250,7 @@ class Session:
     async def answer(self, request: CompletionRequest) -> list[Suggestion]:
         """What to show. Raises ContentModified where the document moved on."""
         await self.exclusions.refresh(self._concerned(request.document))
-        reason = self.why_not(request.document)
+        reason = self.why_not(request.document) or (MAGIC if request.in_magic else "")
         self.status.document(reason)
         empty = not (request.prompt.prefix or request.prompt.suffix)  # there is nothing to go on
         if reason or empty or self._is_quiet(request):
@@ -251,12 +316,14 @@ class Session:
         if not self.why_not(document):
             await self._look_at_imports(document)
             await self._imported.read(PATIENCE)  # else they would be read with the first request
-            prompt = build_prompt(document.uri, document.buffer, likely_position(document))
+            above = self._notebooks.above(document, self.documents)
+            prompt = build_prompt(document.uri, document.buffer, likely_position(document), above=above)
             await self.streamer.warm_up(self._body(document, prompt, "opened", in_document=False) | {"warm_up": True})
 
     def _body(self, document: Document, prompt: Prompt, trigger: str, in_document: bool) -> dict[str, Any]:
         """The request to the daemon for a prompt in a document."""
-        before = document.buffer.text[: prompt.offset].encode("utf-8", "replace") if prompt.offset else b""
+        offset = prompt.own_offset
+        before = document.buffer.text[:offset].encode("utf-8", "replace") if offset else b""
         syntax = self._syntax[document.uri]
         return request_body(
             prompt,
@@ -265,7 +332,7 @@ class Session:
             language=document.language_id,
             path=document.path,
             snippets=self._find_snippets(document),
-            cursor=syntax.find_cursor(prompt.prefix, prompt.suffix, len(before), in_document),
+            cursor=syntax.find_cursor(prompt.own_prefix, prompt.suffix, len(before), in_document),
             trigger=trigger,
             max_tokens=self.settings.max_tokens,
         )
@@ -282,7 +349,8 @@ class Session:
         imported = tuple(
             Snippet(each.path, each.text) for each in self._imported.known(document) if each.path not in seen
         )
-        return self._snippets.find(document, self.documents, self._may_send, self._syntax, imported)
+        others = [each for each in self.documents if each is document or each.file != document.file]
+        return self._snippets.find(document, others, self._may_send, self._syntax, imported)
 
     async def _files_for(self, document: Document) -> Wanted | None:
         """What guesses in a document may be copied from, if the user wants other files sent."""
@@ -298,7 +366,7 @@ class Session:
         return f"{self._name}-{hashlib.blake2b(document.uri.encode('utf-8', 'replace'), digest_size=8).hexdigest()}"
 
     def _may_send(self, document: Document) -> bool:
-        return self.exclusions.known(document.uri) == ""
+        return self.exclusions.known(document.file) == "" and not document.lost
 
     def _went_to(self, document: Document) -> None:
         """The user went to a document: the status shows whether it is completed, and the daemon may read it."""
@@ -307,23 +375,10 @@ class Session:
         self.streamer.spawn(self._show_what_it_gets(document))
 
     async def _show_what_it_gets(self, document: Document) -> None:
-        await self.exclusions.refresh([document.uri])
+        await self.exclusions.refresh([document.file])
         if document is self.documents.last:
             self.status.document(self.why_not(document))
 
     def _concerned(self, document: Document) -> list[str]:
         """The documents whose text would be sent with a request in one."""
-        return [each.uri for each in self.documents if each is document or self.settings.snippets]
-
-
-def _repeats_from(buffer: Buffer, here: Position) -> int:
-    """Where what an item repeats begins: with the line, or behind its last character of two UTF-16 units. VS Code shows
-    no suggestion whose replaced text has one (seen in 1.100)."""
-    line = buffer.lines[here.row][: here.column]
-    found = None if line.isascii() else _TO_LAST_PAIR.match(line)
-    return found.end() if found else 0
-
-
-def _word_start(buffer: Buffer, here: Position) -> int:
-    line = buffer.lines[here.row][: here.column]
-    return len(line) - len(_WORD.match(line[::-1])[0])  # type: ignore[index]  # it matches any text
+        return [each.file for each in self.documents if each is document or self.settings.snippets]

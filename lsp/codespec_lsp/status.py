@@ -67,6 +67,10 @@ class StatusLine:
         self._daemon = Status(KINDS.get(state, "Normal"), message, state == "starting")
         self._update()
 
+    def complain(self, sentence: str) -> None:
+        """Something went wrong that the user can mend."""
+        self._complain(sentence)
+
     def note(self, note: Status) -> None:
         """What the user should know of a daemon that is ready."""
         self._note = note

@@ -22,12 +22,12 @@ class WarmUps:
     def __init__(self, start: Callable[[Document], asyncio.Task[None] | None]) -> None:
         self._start = start
         self._newest = Newest(self._begin)
-        self._done: dict[str, int] = {}  # versions
+        self._done: dict[str, int] = {}  # revisions
 
     def plan(self, document: Document) -> None:
         """A document is in use: it is warmed up in a moment, once as it is now."""
         self.stop()
-        if self._done.get(document.uri) != document.version:
+        if self._done.get(document.uri) != document.revision:
             self._newest.plan(document, DELAY)
 
     def stop(self) -> None:
@@ -42,7 +42,7 @@ class WarmUps:
     def _begin(self, document: Document) -> asyncio.Task[None] | None:
         running = self._start(document)
         if running is not None:
-            self._done[document.uri] = document.version
+            self._done[document.uri] = document.revision
         return running
 
 

@@ -103,7 +103,7 @@ def test_places(place: str, words: str, command: Command) -> None:
         (["--config", "none.toml"], "none.toml can't be read (No such file or directory): check its path."),
         (["--config", "."], "can't be read (Is a directory)"),
         (["--config", "elf"], "elf is not valid TOML"),
-        (["--config", "latin.py"], "latin.py is not valid TOML"),
+        (["--config", "latin.py"], "latin.py is not UTF-8 text (byte 8): save it as UTF-8."),
     ],
 )
 def test_settings(words: list[str], sentence: str, command: Command) -> None:

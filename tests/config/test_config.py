@@ -232,7 +232,7 @@ def test_unknown_variables_of_ours_are_errors_too() -> None:
     assert resolve({}, environment={"CODESPEC_PROMPTS": "a.jsonl", "PATH": "x", "codespec_threads": "2"}).threads == 0
 
 
-@pytest.mark.parametrize("data", [b"threads =", b"threads = 1\nthreads = 2", b"\xff", b"{"])
+@pytest.mark.parametrize("data", [b"threads =", b"threads = 1\nthreads = 2", b"{"])
 def test_broken_files(data: bytes, file: Path) -> None:
     file.write_bytes(data)
     with pytest.raises(ConfigError, match=re.escape(f"{file} is not valid TOML (")):

@@ -10,8 +10,18 @@ SECRETS = [".env", "a/.env.local", "x/KEY.PEM", "id_rsa.pub", "c:\\me\\.npmrc", 
 SECRETS += ["id_ecdsa", "id_ecdsa_sk", "id_dsa", ".git-credentials", ".pgpass", "a.tfstate", "a.tfstate.backup"]
 SECRETS += ["prod.env", "Prod.ENV", "%2Eenv", "a/id%5Fecdsa", "%252Eenv", "dir%2F.pgpass", "c%3A%5Cme%5Cprod.env"]
 SECRETS += ["file:///a/prod.env?x=/y", "file:///a/id_dsa#L1", "prod.env/", "prod.env. ", "key.pem::$DATA", "c:.pgpass"]
+SECRETS += [
+    "/p#1/.env",
+    "/p#1/prod.env#L1",
+    "/p?q/prod.env?x#L1",
+    "file:///p%231/prod.env%23L1",
+    "file://.env",
+    "a/.env/#1",
+]
+SECRETS += ["a/.env/#1", "prod.env#" + "#" * 300, "\\\\wsl$\\Debian\\p#1\\id_rsa", "prod.env...", "prod.env :x"]
 OTHERS = ["", "/", "env.py", "secret.py", "a/monkey.py", "pem", "id_rs", "environment.py", "src/keys.py", "pem.py"]
 OTHERS += ["secrets/a.py", ".env/a.py", "100%.py", "%", "state.tf", "envs", "a%2Fb.py", "%" * 500, "git-credentials"]
+OTHERS += ["c#/a.py", "what?/a.py", "#.py", "?", "env#1.py", "#" * 4000, "p#1/a.py#L1"]
 
 
 @pytest.mark.parametrize("path", SECRETS)

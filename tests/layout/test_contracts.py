@@ -32,6 +32,7 @@ def tree(tmp_path: Path) -> Path:
         (tmp_path / package / "__init__.py").touch()
     light = (
         "regular_file",
+        "text_file",
         "ignore_files",
         "ignore_patterns",
         "bounded_json",

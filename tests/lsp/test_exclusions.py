@@ -141,6 +141,11 @@ def test_reasons(uri: str, words: str) -> None:
     assert words in reason and bool(reason) == bool(words)
 
 
+def test_a_name_that_is_looked_up_as_another_is_not_sent(tmp_path: Path) -> None:
+    """The other one would be decided on. On Windows, names with a dot at the end are such."""
+    assert RULES.lets_out(tmp_path / "a.py") and not RULES.lets_out(Path(f"/{tmp_path}/a.py"))
+
+
 def test_codespecs_own_ignore_file_and_changes_of_it(tmp_path: Path) -> None:
     rules = Rules(frozenset([tmp_path]), Patterns(()), IgnoreFiles())
     file = tmp_path / "sub" / "a.py"

@@ -22,7 +22,7 @@ def test_registered_later_where_the_client_can_take_it() -> None:
             (registration,) = params["registrations"]
             assert (method, registration["method"]) == ("client/registerCapability", "textDocument/inlineCompletion")
             schemes = [each["scheme"] for each in registration["registerOptions"]["documentSelector"]]
-            assert schemes == ["file", "untitled"]
+            assert schemes == ["file", "untitled", "vscode-notebook-cell"]
             client.open("x = \n")
             fake.script = ["1"]
             assert await client.texts(0, 4) == ["x = 1"]

@@ -169,9 +169,10 @@ def test_nothing_of_what_must_not_be_sent(shop: Path, row: str) -> None:
     run(scenario())
 
 
-def test_nothing_of_a_file_whose_name_a_uri_does_not_carry(shop: Path) -> None:
-    """The rules would look at another file than the one that is read."""
+def test_a_file_whose_name_is_not_utf_8_is_decided_on_like_any_other(shop: Path) -> None:
     hidden_ways(shop)
+    with (shop / ".gitignore").open("ab") as file:
+        file.write(b"\ns\xe9cret.go\n")
     (shop / "go.mod").write_text("module shop\n")
     (shop / "tax").mkdir()
     (shop / "tax/a.go").write_text("package tax\n\nfunc Tax(w int) int {\n\treturn w\n}\n")

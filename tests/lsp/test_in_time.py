@@ -80,7 +80,7 @@ class Scene:
         buffer = self.document.buffer
         tip = buffer.position(len(buffer.lines), 0)
         edit = buffer.replace(tip, tip, text)
-        self.document.version += 1
+        self.document.edited(edit)
         self.document.changed = self.clock()
         self.edits.append(self.clock())
         self.completer.edited(self.document, edit)
@@ -90,8 +90,8 @@ class Scene:
         buffer, now = self.document.buffer, self.clock()
         tip = buffer.position(len(buffer.lines) if column is None else 0, column or 0)
         prompt = build_prompt(self.document.uri, buffer, tip)
-        version, offset = self.document.version, buffer.offset(tip)
-        request = CompletionRequest(self.document, prompt, offset, version, now, NOTHING, NOTHING, explicit)
+        revision, offset = self.document.revision, buffer.offset(tip)
+        request = CompletionRequest(self.document, prompt, offset, revision, now, NOTHING, NOTHING, explicit)
         self.completer.receive(request)
         reply = Reply(request, now + (EXPLICIT_BUDGET if explicit else BUDGET))
         self.replies.append(reply)

@@ -10,9 +10,10 @@ import pytest
 from codespec_lsp.protocol import Protocol
 from codespec_lsp.settings import Settings
 
-from tests.lsp.conversation import URI, Editor, question, run, until
+from tests.lsp.conversation import Editor, question, run, until
 from tests.lsp.fake_daemon import editor, talking
 
+REPORT = "Please report it to the makers of the editor."
 METHODS = ["initialize", "shutdown", "textDocument/inlineCompletion", "textDocument/didOpen", "codespec/status"]
 METHODS += ["textDocument/didChange", "workspace/executeCommand", "$/cancelRequest", "textDocument/didClose", "no/such"]
 METHODS += ["workspace/didChangeConfiguration", "textDocument/didFocus", "textDocument/completion", "$/setTrace", ""]
@@ -64,28 +65,31 @@ def test_errors_are_the_protocols(body: bytes, code: int, number: object) -> Non
 
 
 @pytest.mark.parametrize(
-    ("method", "params"),
+    ("method", "params", "words"),
     [
-        ("textDocument/didChange", {"textDocument": {"uri": URI, "version": 2}, "contentChanges": [1.5]}),
-        ("$/cancelRequest", {"id": [[]]}),
-        ("window/workDoneProgress/cancel", {"token": {}}),
+        ("$/cancelRequest", {"id": [[]]}, "id must be a text or a whole number"),
+        ("window/workDoneProgress/cancel", {"token": {}}, "token must be a text or a whole number"),
+        ("textDocument/didClose", {"textDocument": {"uri": 3}}, "textDocument.uri must be a text"),
+        ("textDocument/didSave", {"textDocument": {"uri": 3}}, ""),
     ],
 )
-def test_a_notification_with_wrong_parameters_is_left_out_quietly(
-    method: str, params: object, capsys: pytest.CaptureFixture[str]
+def test_a_notification_with_wrong_parameters_is_told_of_once_where_editors_show_it(
+    method: str, params: object, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It is the client's mistake, which nobody else can report."""
+    """With the field and without what is in it; nothing of one that we would not read."""
 
     async def scenario() -> None:
         async with talking() as (client, fake):
             client.open("x = \n")
+            client.notify(method, params)
             client.notify(method, params)
             client.send({"jsonrpc": "2.0", "id": [], "result": None})
             fake.script = ["1"]
             assert await client.texts(0, 4) == ["x = 1"]
 
     run(scenario())
-    assert capsys.readouterr().err == ""
+    told = capsys.readouterr().err
+    assert told == (f"codespec lsp: {method} can't be read: {words}. {REPORT}\n" if words else "")
 
 
 def test_a_notification_that_fails_is_told_where_editors_show_it(

@@ -19,6 +19,7 @@ from codespec.errors import TrainingError
 from codespec.ignore_files import IgnoreFiles, repository_of
 from codespec.pair.sample import source_files
 from codespec.secret_files import is_secret
+from codespec.text_file import NotUtf8, read_text
 
 HELD_SHARE = 8  # one file in so many is held out
 LEAST_FILES = 2
@@ -92,8 +93,8 @@ def _document(package: str, name: str, file: Path) -> Document | None:
     try:
         if file.stat().st_size > MOST_BYTES:
             return None
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
+        text = read_text(file)
+    except (OSError, NotUtf8):
         return None
     if "\0" in text or not is_written_by_hand(text):
         return None

@@ -55,7 +55,8 @@ export async function activate(context: ExtensionContext): Promise<void> {
 
   function focus(): void {
     const document = window.activeTextEditor?.document;
-    if (document && ["file", "untitled"].includes(document.uri.scheme)) server.focus(document.uri.toString());
+    const shown = ["file", "untitled", "vscode-notebook-cell"];
+    if (document && shown.includes(document.uri.scheme)) server.focus(document.uri.toString());
   }
   function answered(some: boolean): void {
     bar.refreshSoon();

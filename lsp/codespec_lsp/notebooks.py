@@ -1,0 +1,106 @@
+"""Notebooks: which cells they have, in which order, and what of the cells above stands before a cell's own text.
+
+A cell is a document of its own, but its file is the notebook. Text cells are no code, and neither are magics, which
+other programs read. Knows cells by their URIs, all canonical; knows no protocol.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from codespec_lsp.buffer import Buffer
+from codespec_lsp.documents import Document, Documents
+from codespec_lsp.uris import notebook_of
+
+TEXT = "markdown"  # the language of text cells
+WITH_MAGICS = "python"  # the language whose cells may hold magics
+MOST_ABOVE = 64 * 1024  # characters: as much as is sent before a cursor, or somewhat more
+_OTHER_LANGUAGE = re.compile(r"\s*%%(?!(?:capture|prun|time|timeit)\b)")  # at a cell's start; these hold Python
+_MAGIC = re.compile(r"^[ \t]*[%!].*\n?", re.MULTILINE)
+
+
+@dataclass(slots=True)
+class Notebook:
+    """One notebook; `cells` from top to bottom. Those of a client without notebooks in its protocol come one by one."""
+
+    uri: str
+    cells: list[str] = field(default_factory=list)
+    one_by_one: bool = False
+
+
+class Notebooks:
+    """The open notebooks of one client."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, Notebook] = {}
+        self._of: dict[str, Notebook] = {}  # by cell
+
+    def open(self, uri: str, cells: Sequence[str]) -> None:
+        """A notebook was opened."""
+        self.close(uri)
+        self._open[uri] = Notebook(uri)
+        self.splice(uri, 0, 0, cells)
+
+    def splice(self, uri: str, start: int, count: int, cells: Sequence[str]) -> None:
+        """Puts cells where `count` others were."""
+        notebook = self._open.get(uri)
+        if notebook is None:
+            return
+        for cell in notebook.cells[start : start + count]:
+            self._of.pop(cell, None)
+        notebook.cells[start : start + count] = cells
+        self._of |= dict.fromkeys(cells, notebook)
+
+    def close(self, uri: str) -> list[str]:
+        """A notebook was closed; the cells that it had."""
+        notebook = self._open.pop(uri, None) or Notebook(uri)
+        for cell in notebook.cells:
+            self._of.pop(cell, None)
+        return notebook.cells
+
+    def opened(self, document: str) -> str:
+        """The file that an opened document is part of: for a cell its notebook, else itself."""
+        uri = notebook_of(document)
+        if document not in self._of and uri:
+            notebook = self._open.setdefault(uri, Notebook(uri, one_by_one=True))
+            self.splice(uri, len(notebook.cells), 0, [document])
+        return self._of[document].uri if document in self._of else document
+
+    def closed(self, document: str) -> None:
+        """A document was closed. A cell that came alone goes alone."""
+        notebook = self._of.get(document)
+        if notebook is not None and notebook.one_by_one:
+            self.splice(notebook.uri, notebook.cells.index(document), 1, ())
+            if not notebook.cells:
+                del self._open[notebook.uri]
+
+    def above(self, document: Document, documents: Documents) -> str:
+        """The code of the cells above one, in its language, as lines; as much as is sent of it, or somewhat more."""
+        notebook = self._of.get(document.uri)
+        if notebook is None:
+            return ""
+        pieces: list[str] = []
+        for uri in reversed(notebook.cells[: notebook.cells.index(document.uri)]):
+            cell = documents.get(uri)
+            if cell is not None and not cell.lost and cell.language_id == document.language_id:
+                pieces.append(code_of(cell))
+                if sum(map(len, pieces)) > MOST_ABOVE:
+                    break
+        return "".join(reversed(pieces))
+
+
+def code_of(cell: Document) -> str:
+    """A cell's text as lines, without magics."""
+    text = cell.buffer.text
+    if cell.language_id == WITH_MAGICS:
+        text = "" if _OTHER_LANGUAGE.match(text) else _MAGIC.sub("", text)
+    return text if text.endswith("\n") or not text else text + "\n"
+
+
+def is_magic(language: str, buffer: Buffer, row: int) -> bool:
+    """Whether a row of a cell is a magic, or in a cell that one hands to another program."""
+    if language != WITH_MAGICS:
+        return False
+    return bool(_OTHER_LANGUAGE.match(buffer.text) or _MAGIC.match(buffer.lines[row]))
