@@ -29,10 +29,14 @@ from codespec_lsp.prompt import Prompt, Snippet, SnippetCache, build_prompt, cle
 from codespec_lsp.settings import Settings
 from codespec_lsp.status import StatusLine
 from codespec_lsp.streaming import Streamer
-from codespec_lsp.syntax import DocumentSyntax
+from codespec_lsp.syntax import DocumentSyntax, Trees
 from codespec_lsp.warm_up import WarmUps, likely_position
 
 NOT_KNOWN = "This file is not completed until its folder answers: see whether its disk or network is slow."
+UNPARSED = (
+    "{path} is completed without the syntax of its whole text, because parsing that failed or took too much time or "
+    "memory: open it again to have it parsed again."
+)
 _TO_LAST_PAIR = re.compile("(?s:.*)[\U00010000-\U0010ffff]")
 _WORD = re.compile(r"[\w$]*")
 ALTERNATIVES = {"temperature": 0.7, "seed": 1}
@@ -47,6 +51,7 @@ class Session:
         status: StatusLine,
         tell_more: Callable[[Document], bool],
         clock: Callable[[], float],
+        warn: Callable[[str], None],
     ) -> None:
         self.settings = Settings()
         self.encoding: Encoding = "utf-16"
@@ -59,12 +64,13 @@ class Session:
         self.streamer = streamer
         self.status = status
         self.completer = Completer(self._generate, tell_more, self.counters, clock)
-        self._clock = clock
+        self._clock, self._warn = clock, warn
         self._name = secrets.token_hex(4)
         self._snippets = SnippetCache()
         self._imported = ImportedFiles(self.exclusions, clock)
         self._warm_ups = WarmUps(self._warm_up)
         self._lookup_files = LookupFiles(self._files_for, streamer.send_files, streamer.spawn)
+        self._trees = Trees()
         self._syntax: dict[str, DocumentSyntax] = {}
         self._deletions: dict[str, Deletions] = {}
 
@@ -79,7 +85,12 @@ class Session:
         language = item.language_id if isinstance(item.language_id, str) else ""  # lsprotocol lets anything through
         document = Document(item.uri, language, item.version, Buffer(item.text, self.encoding))
         self.documents.open(document)
-        self._syntax[item.uri] = DocumentSyntax(document.language, document.buffer.text)
+        self._syntax[item.uri] = DocumentSyntax(
+            document.language,
+            lambda: document.buffer.text,
+            self._trees,
+            lambda: self._warn(UNPARSED.format(path=document.path)),
+        )
         self._deletions[item.uri] = Deletions()
         self._went_to(document)
 
