@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextlib
 import json
 import os
 import socket
@@ -100,31 +101,19 @@ class _ForkServer:
         with theirs:
             data = json.dumps([service, language]).encode().ljust(ORDER)
             try:
-                with self._lock:
-                    self._send(data, theirs)
+                socket.send_fds(self.ready(), [data], [theirs.fileno()])
             except OSError:
                 ours.close()
                 raise
         return ours
 
-    def start(self) -> None:
-        """Starts it, if it does not run. Raises OSError."""
-        if self._process is not None and self._process.poll() is None:
-            return
-        self.end()
-        if not hasattr(os, "fork"):
-            raise OSError("this system does not fork")
-        self._control, theirs = socket.socketpair()
-        environment = {name: value for name, value in os.environ.items() if name.startswith(_NEEDED)}
-        with theirs:
-            self._process = subprocess.Popen(
-                COMMAND,
-                stdin=theirs.fileno(),
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                env=environment,
-                start_new_session=True,  # what a terminal sends to its programs is for the others
-            )
+    def ready(self) -> socket.socket:
+        """The socket for orders, of a process that is started if none runs. Raises OSError."""
+        with self._lock:
+            if self._control is None or self._process is None or self._process.poll() is not None:
+                self.end()
+                self._control, self._process = _start()
+            return self._control
 
     def end(self) -> None:
         """Ends it; it has nothing to lose."""
@@ -135,11 +124,34 @@ class _ForkServer:
             self._process.wait()
         self._control = self._process = None
 
-    def _send(self, data: bytes, theirs: socket.socket) -> None:
-        self.start()
-        assert self._control is not None
-        socket.send_fds(self._control, [data], [theirs.fileno()])
+
+def _start() -> tuple[socket.socket, subprocess.Popen[bytes]]:
+    if not hasattr(os, "fork"):
+        raise OSError("this system does not fork")
+    ours, theirs = socket.socketpair()
+    environment = {name: value for name, value in os.environ.items() if name.startswith(_NEEDED)}
+    try:
+        process = subprocess.Popen(
+            COMMAND,
+            stdin=theirs.fileno(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+            start_new_session=True,  # what a terminal sends to its programs is for the others
+        )
+    except OSError:
+        ours.close()
+        raise
+    finally:
+        theirs.close()
+    return ours, process
 
 
 _fork_server = _ForkServer()
 atexit.register(_fork_server.end)
+
+
+def start_fork_server() -> None:
+    """Starts it ahead of the first request; if it can't be started, that request reports it."""
+    with contextlib.suppress(OSError):
+        _fork_server.ready()
