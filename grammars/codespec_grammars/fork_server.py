@@ -30,6 +30,7 @@ def main() -> None:
     import resource  # not on Windows, where nothing is forked
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # writing one down takes a second
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; this one ends with the one that asks
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system forgets processes that ended
     control = socket.socket(fileno=os.dup(0))
     while True:

@@ -137,7 +137,6 @@ def _start() -> tuple[socket.socket, subprocess.Popen[bytes]]:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             env=environment,
-            start_new_session=True,  # what a terminal sends to its programs is for the others
         )
     except OSError:
         ours.close()
