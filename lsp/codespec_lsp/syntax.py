@@ -129,7 +129,7 @@ class DocumentTree:
 
     def release(self) -> None:
         """Gives the process up; the next parse starts another. The outline stays."""
-        if self._worker is not None:
+        if self._worker is not None and not self.parsing:  # else whoever waits for it ends it, once cancelled
             self._worker.close()
         self._worker, self.fresh = None, False
         self._changes.clear()

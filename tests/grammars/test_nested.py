@@ -1,4 +1,4 @@
-"""Whatever text meets whatever grammar: the process that parses may die, the one that asks goes on and gets an answer."""
+"""Whatever text meets whatever grammar: the process that parses may die, the one that asks goes on with an answer."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from codespec_grammars import ContextTracker, language_names, look_ups, workers
 from codespec_grammars.workers import Worker, WorkerDied
+
 from tests.cli.processes import user_environment
 from tests.grammars.nested import growing, openers
 

@@ -1,4 +1,4 @@
-"""`codespec lsp` with open files that break grammars or keep them busy: it stays, stays small, and answers the others."""
+"""`codespec lsp` with open files that break grammars or keep them busy: it stays small and answers in the others."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import time
 import pytest
 from codespec_grammars import language_names
 from codespec_grammars.registry import languages
+
 from tests.grammars.nested import openers
 from tests.lsp.conversation import Editor, until
 from tests.lsp.fake_daemon import FakeDaemon

@@ -8,6 +8,7 @@ import time
 
 import pytest
 from codespec_grammars import language_names
+
 from tests.server.test_process import Process
 
 PATIENCE = 0.5  # seconds that another client's request may take longer than the slowest one before
