@@ -150,7 +150,7 @@ def new_session(daemon: ForcedDaemon) -> Session:
     streamer = Streamer(daemon, daemon, lambda state, message: None)
     status = StatusLine(lambda params: None, lambda message: None)
     clock = asyncio.get_running_loop().time
-    return Session(streamer, status, lambda document: False, clock)
+    return Session(streamer, status, lambda document: False, clock, lambda sentence: None)
 
 
 async def suggest(place: Place) -> Judged:

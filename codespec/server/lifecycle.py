@@ -16,6 +16,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NoReturn
 
 from aiohttp import web
+from codespec_grammars.workers import start_fork_server
 
 from codespec.proof import Keys
 from codespec.server.app import build_app
@@ -40,6 +41,7 @@ def serve(config: ServeConfig, load: Callable[[Progress], Loaded]) -> int:
     thread, printed = EngineThread(load), list[str]()
     with safe_output(config.log_kb * 1000) as output:
         start_logging(config.access_log)
+        start_fork_server()
         keys = proof_keys(token)
         daemon = Daemon(thread, config.queue, output)
         try:

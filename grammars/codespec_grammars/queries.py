@@ -5,6 +5,7 @@ tree-sitter evaluates, and `; inherits: x, y` on the first line; knows no lexer.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -122,9 +123,14 @@ def _error_around(root: tree_sitter.Node, tip: int, width: int) -> int | None:
     """The size of the smallest error node around the placeholder; None where there is none."""
     if not root.has_error:
         return None
-    node = root.descendant_for_byte_range(tip, tip + width)
-    while node is not None:
-        if node.is_error:
-            return node.end_byte - node.start_byte
-        node = node.parent
-    return None
+    sizes = [node.end_byte - node.start_byte for node in nodes_around(root, tip, tip + width) if node.is_error]
+    return sizes[-1] if sizes else None
+
+
+def nodes_around(root: tree_sitter.Node, start: int, end: int) -> Iterator[tree_sitter.Node]:
+    """The nodes that hold a range, outermost first. Goes down once: a node finds its parent by going down to it."""
+    cursor = root.walk()
+    node: tree_sitter.Node | None = root
+    while node is not None and node.start_byte <= start and node.end_byte >= end:
+        yield node
+        node = cursor.node if cursor.goto_first_child_for_byte(start) is not None else None

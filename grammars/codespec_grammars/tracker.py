@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from codespec_grammars import look_ups
 from codespec_grammars.contexts import TEXT_LIKE, Context, Cursor
 from codespec_grammars.decide import Tip, decide
 from codespec_grammars.indentation import expected_indent
 from codespec_grammars.lexer import Entry, LexState
 from codespec_grammars.lexer_rules import COMMENT, STRING, LexerRules, Opener
-from codespec_grammars.parse import Mender, Parser, repaired
-from codespec_grammars.queries import NOTHING, Found, look_up
+from codespec_grammars.mend import Mender, repaired
+from codespec_grammars.queries import NOTHING, Found
 from codespec_grammars.registry import Grammar, Missing, load_grammar
 from codespec_grammars.window import LexedWindow, heads, parse_start, suffix_window
 
@@ -56,12 +57,12 @@ class ContextTracker:
     @property
     def bytes_parsed(self) -> int:
         """How many bytes were given to the parser so far."""
-        return self._tracked.parser.bytes_parsed if self._tracked else 0
+        return self._tracked.bytes_parsed if self._tracked else 0
 
     @property
     def given_up(self) -> int:
-        """How many parses were given up so far, because they took too many steps."""
-        return self._tracked.parser.given_up if self._tracked else 0
+        """How many parses were given up so far, because they took too long or broke the parser."""
+        return self._tracked.given_up if self._tracked else 0
 
     def advance(self, data: bytes) -> None:
         """Appends bytes at the tip; they may end inside a character."""
@@ -92,7 +93,8 @@ class _Tracked:
         self.lexed = LexedWindow(grammar.rules, prefix)
         self._suffix = suffix
         self._mender = Mender(grammar.data, grammar.rules)
-        self.parser = Parser(grammar.language)
+        self.bytes_parsed = self.given_up = 0
+        self._broke = False
         self._sent: Sent | None = None
         self._answer: tuple[int, Cursor] | None = None
 
@@ -123,7 +125,7 @@ class _Tracked:
         return Cursor(context, brackets, indent, data.name)
 
     def _look_up(self, at: Tip) -> Found:
-        if len(at.state.stack) > DEEPEST:
+        if len(at.state.stack) > DEEPEST or self._broke:
             return NOTHING
         start = parse_start(self.lexed.lexer, at.tip, at.state.stack)
         if start is None:
@@ -136,10 +138,20 @@ class _Tracked:
         suffix = suffix_window(at.rules, self._suffix, not at.state.comment >= 0 and not at.state.stack)
         mended = self._mender.mend(at.text, at.tip, at.state, suffix)
         before = _clean(before)
-        tree = self.parser.parse(before + mended.placeholder + _clean(mended.rest))
-        if tree is None:
-            return NOTHING
-        return look_up(tree, self._grammar.contexts, len(before), len(mended.placeholder), len(before.rstrip()))
+        return self._find(before, mended.placeholder, _clean(mended.rest))
+
+    def _find(self, before: bytes, placeholder: bytes, rest: bytes) -> Found:
+        """Looks the placeholder up. A text that broke the parser breaks it again with the next key: it is not tried."""
+        text = before + placeholder + rest
+        self.bytes_parsed += len(text)
+        try:
+            found = look_ups.find(
+                self._grammar.data.name, text.decode(), len(before), len(placeholder), len(before.rstrip())
+            )
+        except look_ups.Broken:
+            self._broke, found = True, None
+        self.given_up += found is None
+        return found or NOTHING
 
 
 def _clean(text: bytes) -> bytes:

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-import sys
-from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from codespec.bounded_json import parse_json
+from codespec_grammars import find_language
+from codespec_grammars.workers import Worker, WorkerDied
+
 from codespec.ignore_files import repository_of
 from codespec_lsp.documents import Document
 from codespec_lsp.exclusions import PATIENCE, Exclusions, Rules
@@ -25,6 +24,7 @@ from codespec_lsp.imports import find_imported, import_rows
 from codespec_lsp.uris import path_of, split_uri
 
 LOOK_AGAIN = 1.0  # seconds after which it is looked again, where somebody asks: decisions on open files get as old
+SERVICE = "codespec_lsp.outline_reader"
 READING = 5.0  # seconds for one file's outline; where it takes longer there is none
 MOST_FILES = 6
 MOST_CHARACTERS = 4096  # for one document: reading them must not take the time of the answer
@@ -127,31 +127,20 @@ class ImportedFiles:
             self._reading = asyncio.get_running_loop().create_task(self._read(unread))
 
     async def _read(self, files: Sequence[File]) -> None:
-        """Has a process of its own read the files. One that takes too long ends with it, and counts as empty."""
-        command = (sys.executable, "-P", "-m", "codespec_lsp.outline_reader")  # -P: nothing of the open folder is run
-        try:
-            process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL)
-        except OSError:  # there are too many, or too many files are open: the next look tries again
-            return
-        assert process.stdin is not None and process.stdout is not None
-        try:
-            process.stdin.write("".join(json.dumps(file.meant) + "\n" for file in files).encode())
-            process.stdin.close()
-            for file in files:
-                while len(self._outlines) >= MOST_KEPT:
-                    del self._outlines[next(iter(self._outlines))]
-                self._outlines[file] = ""
-                async with asyncio.timeout(READING):
-                    line = await process.stdout.readline()
-                if not line:
-                    return  # it broke down over this file
-                self._outlines[file] = parse_json(line)
-        except (OSError, ValueError, TimeoutError):
-            return  # what was not read stays empty, or is read with the next look
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
+        """Has each file read in a process. One that breaks it, or takes too long, counts as empty."""
+        for file in files:
+            while len(self._outlines) >= MOST_KEPT:
+                del self._outlines[next(iter(self._outlines))]
+            self._outlines[file] = ""
+            language = find_language(path=file.meant)
+            if not language:
+                continue
+            with contextlib.suppress(WorkerDied):
+                worker = Worker(SERVICE, language)
+                try:
+                    self._outlines[file] = await worker.ask_beside(file.meant, READING)
+                finally:
+                    worker.close()
 
 
 def _find(rows: Sequence[str], uri: str, rules: Rules) -> tuple[File, ...]:

@@ -1,31 +1,32 @@
-"""`python -m codespec_lsp.outline_reader`: what files define, one line of JSON for each path on stdin.
-
-A process of its own, since a few kilobytes that were made for it keep a grammar busy for a minute, and nothing in this
-one runs meanwhile: whoever started it stops it in time. Knows files and grammars; knows no rules and no documents.
+"""What files define, read and parsed in a process that the fork server made. Knows files and grammars; knows no rules
+and no documents.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 
 import tree_sitter
 from codespec_grammars import find_language
 from codespec_grammars.registry import Grammar, load_grammar
 
-from codespec.bounded_json import parse_json
 from codespec.regular_file import read_regular
 from codespec_lsp.outlines import outline
 
+SECONDS = 2.0  # of the processor
+MEMORY = 256 << 20
 MOST_BYTES = 128 << 10  # of a file
 
 
-def main() -> None:
-    """Reads paths to the end of the input, and answers each at once."""
-    for line in sys.stdin:
-        sys.stdout.write(json.dumps(read_outline(Path(parse_json(line.encode())))) + "\n")
-        sys.stdout.flush()
+class Service:
+    """Reads files, each in a process for its language."""
+
+    def __init__(self, language: str) -> None:
+        """A file says itself which language it is of."""
+
+    def answer(self, path: str) -> str:
+        """The heads of what a file defines."""
+        return read_outline(Path(path))
 
 
 def read_outline(path: Path) -> str:
@@ -40,7 +41,3 @@ def read_outline(path: Path) -> str:
         return ""
     text = outline(tree_sitter.Parser(grammar.language).parse(source).root_node, source)
     return "" if "\0" in text else text
-
-
-if __name__ == "__main__":
-    main()

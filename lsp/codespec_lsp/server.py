@@ -46,7 +46,7 @@ class Server(LanguageServer):
         self._check_at: float | None = None  # when the next health check is due; None: once the daemon is ready
         self._offered = False
         streamer = Streamer(self._daemon, self._daemon, self._daemon_is)
-        self.session = Session(streamer, self.status, self._tell_more, loop.time)
+        self.session = Session(streamer, self.status, self._tell_more, loop.time, self._log_warning)
         self.session.use(defaults)
         self.dynamic = False
         add_features(self)
@@ -120,6 +120,9 @@ class Server(LanguageServer):
 
     def _show_status(self, status: Status) -> None:
         self.protocol.notify("didChangeStatus", status.as_dict())
+
+    def _log_warning(self, sentence: str) -> None:
+        self.window_log_message(types.LogMessageParams(types.MessageType.Warning, f"codespec: {sentence}"))
 
     def _complain(self, sentence: str) -> None:
         self.window_show_message(types.ShowMessageParams(types.MessageType.Error, f"codespec: {sentence}"))

@@ -30,7 +30,7 @@ from codespec_lsp.prompt import Prompt, Snippet, SnippetCache, build_prompt, cle
 from codespec_lsp.settings import Settings
 from codespec_lsp.status import StatusLine
 from codespec_lsp.streaming import Streamer
-from codespec_lsp.syntax import DocumentSyntax
+from codespec_lsp.syntax import DocumentSyntax, Trees
 from codespec_lsp.uris import canonical, path_of
 from codespec_lsp.warm_up import WarmUps, likely_position
 
@@ -38,6 +38,10 @@ NOT_OPEN = "The editor asks for a completion in a document that it did not open 
 LOST = "A change of {} by the editor could not be read, so it is not completed: close it and open it again."
 MAGIC = "Magics are not completed, nor the cells that one hands to another program."
 NOT_KNOWN = "This file is not completed until its folder answers: see whether its disk or network is slow."
+UNPARSED = (
+    "{path} is completed without the syntax of its whole text, because parsing that failed or took too much time or "
+    "memory: open it again to have it parsed again."
+)
 ALTERNATIVES = {"temperature": 0.7, "seed": 1}
 
 
@@ -51,6 +55,7 @@ class Session:
         status: StatusLine,
         tell_more: Callable[[Document], bool],
         clock: Callable[[], float],
+        warn: Callable[[str], None],
     ) -> None:
         self.settings = Settings()
         self.encoding: Encoding = "utf-16"
@@ -63,7 +68,7 @@ class Session:
         self.streamer = streamer
         self.status = status
         self.completer = Completer(self._generate, tell_more, self.counters, clock)
-        self._clock = clock
+        self._clock, self._warn = clock, warn
         self._name = secrets.token_hex(4)
         self._snippets = SnippetCache()
         self._imported = ImportedFiles(self.exclusions, clock)
@@ -71,6 +76,7 @@ class Session:
         self._lookup_files = LookupFiles(self._files_for, streamer.send_files, streamer.spawn)
         self._folders: set[str] = set()
         self._notebooks = Notebooks()
+        self._trees = Trees()
         self._syntax: dict[str, DocumentSyntax] = {}
         self._deletions: dict[str, Deletions] = {}
 
@@ -92,7 +98,12 @@ class Session:
         buffer, file = Buffer(text, self.encoding), self._notebooks.opened(uri)
         document = Document(uri, language, version, buffer, spelled=spelled, file=file)
         self.documents.open(document)
-        self._syntax[uri] = DocumentSyntax(document.language, document.buffer.text)
+        self._syntax[uri] = DocumentSyntax(
+            document.language,
+            lambda: document.buffer.text,
+            self._trees,
+            lambda: self._warn(UNPARSED.format(path=document.path)),
+        )
         self._deletions[uri] = Deletions()
         self._went_to(document)
 

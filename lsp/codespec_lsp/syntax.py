@@ -1,48 +1,47 @@
 """What syntax says about a document's cursor: its context, the open brackets, the indent.
 
-A `ContextTracker` looks at a window around the cursor. The tree of the whole file, kept up to date edit by edit and
-parsed in slices, adds what was opened too far above to be in that window.
+A `ContextTracker` looks at a window around the cursor. The tree of the whole file, which a process of its own holds,
+adds what was opened too far above to be in that window. If a text breaks that process, or takes too much of its time or
+memory, the document goes on without a tree until it is opened again.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from typing import Protocol
 
-import tree_sitter
-from codespec_grammars import Context, ContextTracker, Cursor
+from codespec_grammars import Context, ContextTracker, Cursor, look_ups
 from codespec_grammars.contexts import TEXT_LIKE
 from codespec_grammars.registry import Grammar, load_grammar
 from codespec_grammars.window import kept_from
+from codespec_grammars.workers import Worker, WorkerDied
 
 from codespec_lsp.buffer import Edit
-from codespec_lsp.outlines import outline
+from codespec_lsp.syntax_tree import Change, Outside
 
 TREE_AFTER = 0.03  # seconds after a change: the answer goes first
 MOST_AFTER = 8192  # characters to the right; the tracker looks at less
 MOST_APPENDED = 4096  # bytes that are typed on before a tracker is made anew
-SLICE = 0.004  # seconds that nothing else can run
-MOST_BYTES = 4 << 20
-MOST_DEPTH = 400
-FIRST_CHILDREN = 8  # an opener is among them
-PAIRS = {"(": ")", "[": "]", "{": "}"}
-CHUNK = 4096
-
-# py-tree-sitter never frees what a read callback returns, so that callback returns only parts of this, each made once.
-_chunk = bytearray(CHUNK)
-_whole_chunk = memoryview(_chunk)
-_chunk_ends: dict[int, memoryview] = {}
+SERVICE = "codespec_lsp.syntax_tree"
+PARSING = 30.0  # seconds for a parse, which the process bounds itself in its own time
+ASKING = 0.2  # seconds for a question to a process that waits for one; it takes some ten thousandths
+MOST_LOST = 3  # processes that a document may lose over questions
+MOST_CHANGED = 1 << 16  # characters of changes that may go along with a question
+MOST_TREES = 4  # documents that have one at the same time
 
 
 class DocumentSyntax:
-    """The syntax of one document; `language` is a grammar's name, "" for none."""
+    """The syntax of one document, whose text is what `read` returns; `language` is a grammar's name, "" for none.
+    `report` is called if its tree is given up."""
 
-    def __init__(self, language: str, text: str) -> None:
-        self._cursors = CursorFinder(language)
-        self._tree = SyntaxTree(language, text)
+    def __init__(self, language: str, read: Callable[[], str], trees: Trees, report: Callable[[], None]) -> None:
+        parsed = language if isinstance(load_grammar(language) if language else None, Grammar) else ""
+        if parsed:
+            look_ups.prepare(parsed)
+        self._cursors = CursorFinder(parsed)
+        self._tree = DocumentTree(parsed, read, trees, report)
         self._refreshing: asyncio.Task[None] | None = None
-        self._outlined, self._outline = 0, ""
         self._refresh_soon()
 
     def edited(self, edit: Edit) -> None:
@@ -56,16 +55,14 @@ class DocumentSyntax:
         return self._tree.parsed
 
     def outline(self) -> str:
-        """The heads of what the document defines, as of its last whole parse; "" before the first."""
-        root = self._tree.root if self._tree.fresh else None
-        if root is not None and self._outlined != self._tree.parsed:
-            self._outlined, self._outline = self._tree.parsed, outline(root, self._tree.source)
-        return self._outline
+        """The heads of what the document defines, as of its last parse; "" before the first."""
+        return self._tree.outline
 
     def close(self) -> None:
         """The document is gone."""
         if self._refreshing is not None:
             self._refreshing.cancel()
+        self._tree.close()
 
     def find_cursor(self, prefix: str, suffix: str, bytes_before: int, in_document: bool) -> Cursor:
         """The facts about the cursor between prefix and suffix. The tree helps where both are `in_document`."""
@@ -80,14 +77,112 @@ class DocumentSyntax:
         await self._tree.refresh()
 
 
+class DocumentTree:
+    """The tree of one document, in its process."""
+
+    def __init__(self, language: str, read: Callable[[], str], trees: Trees, report: Callable[[], None]) -> None:
+        self._language, self._read, self._trees, self._report = language, read, trees, report
+        self._worker: Worker | None = None
+        self._changes: list[Change] = []  # that the process has not taken
+        self._lost = 0
+        self.parsing = self.broken = self.fresh = False
+        self.parsed = 0
+        self.outline = ""
+
+    def edited(self, edit: Edit) -> None:
+        """Takes an edit, in order. Without a process nobody ever applies it, so it is dropped."""
+        self.fresh = False
+        if self._worker is not None:
+            self._changes.append(Change(edit.start, len(edit.removed), edit.text))
+
+    async def refresh(self) -> None:
+        """Has the text parsed, again if an edit comes in between. If the parse breaks the process, there is no more."""
+        while self._language and not self.broken and not self.fresh:
+            self._trees.hold(self)
+            self.parsing = self.fresh = True
+            try:
+                opened = self._worker is None
+                worker = self._worker = self._worker or Worker(SERVICE, self._language)
+                request = {"text": self._read()} if opened else {"changes": self._changes}
+                self._changes = []
+                self.outline = await worker.ask_beside(request, PARSING)
+                self.parsed += 1
+            except WorkerDied:
+                self._break()
+            finally:
+                self.parsing = False
+
+    def outside(self, tip: int, seen_from: int) -> Outside:
+        """What was opened before `seen_from` and is still open at `tip`, both in bytes; nothing while it is parsed."""
+        worker = self._worker
+        if worker is None or self.parsing or sum(len(change.text) for change in self._changes) > MOST_CHANGED:
+            return Outside()
+        changes, self._changes = self._changes, []
+        try:
+            return Outside(*worker.ask({"changes": changes, "outside": (tip, seen_from)}, ASKING))
+        except WorkerDied:
+            self._lost += 1
+            self.release()
+            if self._lost == MOST_LOST:
+                self._break()
+            return Outside()
+
+    def release(self) -> None:
+        """Gives the process up; the next parse starts another. The outline stays."""
+        if self._worker is not None and not self.parsing:  # else whoever waits for it ends it, once cancelled
+            self._worker.close()
+        self._worker, self.fresh = None, False
+        self._changes.clear()
+
+    def close(self) -> None:
+        """The document is gone, and nothing parses it."""
+        self._trees.drop(self)
+        self.release()
+
+    def _break(self) -> None:
+        self.broken, self.outline = True, ""
+        self.parsed += 1  # the outline is another
+        self.close()
+        self._report()
+
+
+class Trees:
+    """The documents whose trees are held in processes, the one that was parsed last at the end."""
+
+    def __init__(self) -> None:
+        self._held: list[DocumentTree] = []
+
+    def hold(self, tree: DocumentTree) -> None:
+        """Takes a tree; if there are too many, the oldest one is released."""
+        self.drop(tree)
+        idle = [each for each in self._held if not each.parsing]
+        for oldest in idle[: max(0, len(self._held) + 1 - MOST_TREES)]:
+            self.drop(oldest)
+            oldest.release()
+        self._held.append(tree)
+
+    def drop(self, tree: DocumentTree) -> None:
+        """Forgets a tree."""
+        self._held = [each for each in self._held if each is not tree]
+
+
+class Surrounding(Protocol):
+    """What knows more of a document than a window shows."""
+
+    def outside(self, tip: int, seen_from: int) -> Outside:
+        """What was opened before `seen_from` and is still open at `tip`, both in bytes."""
+        ...
+
+
 class CursorFinder:
-    """Finds the facts about the cursor in one document. It follows the text, so that typing on costs what is new."""
+    """Finds the facts about the cursor in one document. It follows the text, so that typing on costs what is new.
+    `language` is one with a grammar, or ""."""
 
     def __init__(self, language: str) -> None:
-        self._language = language if isinstance(load_grammar(language) if language else None, Grammar) else ""
+        self._language = language
         self._followed: _FollowedText | None = None
 
-    def find(self, prefix: str, suffix: str, tree: SyntaxTree | None = None, bytes_before: int = 0) -> Cursor:
+    def find(self, prefix: str, suffix: str, tree: Surrounding | None = None, bytes_before: int = 0) -> Cursor:
         """The facts about the cursor between prefix and suffix. `bytes_before` of the file stand before the prefix;
         only the tree has seen them."""
         if not self._language:
@@ -100,7 +195,7 @@ class CursorFinder:
         outside = tree.outside(bytes_before + len(data), bytes_before + followed.seen_from)
         if outside.text is None or own.context in TEXT_LIKE:
             return Cursor(own.context, outside.brackets + own.open_brackets, own.indent, own.language)
-        return Cursor(outside.text, outside.brackets, own.indent, own.language)
+        return Cursor(Context(outside.text), outside.brackets, own.indent, own.language)
 
     def _follow(self, prefix: bytes, suffix: bytes) -> _FollowedText:
         if self._followed is None or not self._followed.leads_to(prefix, suffix):
@@ -136,154 +231,3 @@ class _FollowedText:
             self.tracker.rollback(len(before))
         self.tracker.advance(appended[len(before) :])
         self._appended = appended
-
-
-@dataclass(frozen=True, slots=True)
-class Outside:
-    """What was opened before one position and is open at another: brackets, outermost first, and the text around."""
-
-    brackets: str = ""
-    text: Context | None = None
-
-
-class SyntaxTree:
-    """The tree of a whole document. Edits are taken at once, and applied when somebody asks or there is time."""
-
-    def __init__(self, language: str, text: str) -> None:
-        grammar = load_grammar(language) if language else None
-        self._parser = tree_sitter.Parser(grammar.language) if isinstance(grammar, Grammar) else None
-        self._source = text.encode("utf-8", "replace")
-        self._edits: list[Edit] = []
-        self._tree: tree_sitter.Tree | None = None
-        self.slices = 0
-        self.parsed = 0
-        self.fresh = False
-
-    @property
-    def source(self) -> bytes:
-        """The text that the tree is of."""
-        return self._source
-
-    @property
-    def root(self) -> tree_sitter.Node | None:
-        """The tree's root; None where nothing is parsed yet."""
-        return self._tree.root_node if self._tree else None
-
-    def edited(self, edit: Edit) -> None:
-        """Takes an edit, in order. Without a grammar nobody ever applies it, so it is dropped."""
-        if self._parser is not None:
-            self._edits.append(edit)
-        self.fresh = False
-
-    def sync(self) -> None:
-        """Moves what is in the tree to where the edits put it."""
-        for edit in self._edits:
-            start = _byte(self._source, edit.start)
-            removed, text = edit.removed.encode("utf-8", "replace"), edit.text.encode("utf-8", "replace")
-            old = self._source
-            self._source = old[:start] + text + old[start + len(removed) :]
-            if self._tree is not None:
-                end, new_end = start + len(removed), start + len(text)
-                self._tree.edit(
-                    start, end, new_end, _point(old, start), _point(old, end), _point(self._source, new_end)
-                )
-        self._edits.clear()
-
-    async def refresh(self) -> None:
-        """Parses what changed, and lets others run between two slices. Starts anew where an edit comes in between."""
-        parser = self._parser
-        while parser is not None and not self.fresh and len(self._source) <= MOST_BYTES:
-            self.sync()
-            parser.reset()
-            source = self._source
-            while not self._edits:
-                tree = self._slice(parser, source)
-                await asyncio.sleep(0)
-                if tree is not None:
-                    if not self._edits:
-                        self._tree, self.fresh = tree, True
-                        self.parsed += 1
-                    break
-
-    def _slice(self, parser: tree_sitter.Parser, source: bytes) -> tree_sitter.Tree | None:
-        """Goes on for SLICE; the tree once it is whole."""
-        self.slices += 1
-        end = time.perf_counter() + SLICE
-
-        def read(offset: int, _point: tree_sitter.Point) -> memoryview:
-            return _part(source, offset)
-
-        def late(_offset: int, _has_error: bool) -> bool:
-            return time.perf_counter() > end
-
-        try:
-            if self._tree is None:
-                return parser.parse(read, progress_callback=late)
-            return parser.parse(read, self._tree, progress_callback=late)
-        except ValueError:
-            return None  # stopped; the next call goes on from there
-
-    def outside(self, tip: int, seen_from: int) -> Outside:
-        """What was opened before `seen_from` and is still open at `tip`, both in bytes."""
-        self.sync()
-        root = self.root
-        if root is None or seen_from <= 0:
-            return Outside()
-        tip = len(self._source[:tip].rstrip())
-        node = root.descendant_for_byte_range(max(0, tip - 1), tip)
-        brackets, text = "", None
-        for _ in range(MOST_DEPTH):
-            if node is None:
-                break
-            if node.start_byte < seen_from:
-                brackets = _opener(node, tip, seen_from) + brackets
-                if text is None and node.end_byte >= tip:
-                    text = _kind_of_text(node)
-            node = node.parent
-        return Outside(brackets, text)
-
-
-def _opener(node: tree_sitter.Node, tip: int, seen_from: int) -> str:
-    """The bracket that a node begins with, where it is open at the tip."""
-    for index in range(min(node.child_count, FIRST_CHILDREN)):
-        child = node.child(index)
-        if child is None or child.start_byte >= seen_from:
-            return ""
-        if child.type in PAIRS:
-            last = node.child(node.child_count - 1)
-            if last is None or last.is_missing or last.type != PAIRS[child.type] or last.start_byte >= tip:
-                return child.type
-            return ""
-    return ""
-
-
-def _kind_of_text(node: tree_sitter.Node) -> Context | None:
-    """Which kind of text a node is; None for code."""
-    kind = node.type
-    if kind.endswith("comment"):
-        return Context.COMMENT
-    if kind not in ("string", "template_string", "raw_string_literal", "string_literal", "heredoc_body"):
-        return None
-    parent = node.parent
-    alone = parent is not None and parent.type == "expression_statement" and parent.child_count == 1
-    return Context.DOCSTRING if alone else Context.STRING
-
-
-def _byte(source: bytes, offset: int) -> int:
-    """Where a character begins."""
-    if source.isascii():
-        return offset
-    return len(source.decode("utf-8", "replace")[:offset].encode())
-
-
-def _point(source: bytes, offset: int) -> tuple[int, int]:
-    return source.count(b"\n", 0, offset), offset - (source.rfind(b"\n", 0, offset) + 1)
-
-
-def _part(text: bytes, offset: int) -> memoryview:
-    piece = text[offset : offset + CHUNK]
-    start = CHUNK - len(piece)
-    _chunk[start:] = piece
-    if start not in _chunk_ends:
-        _chunk_ends[start] = _whole_chunk[start:]
-    return _chunk_ends[start]

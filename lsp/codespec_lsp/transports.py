@@ -9,6 +9,7 @@ import signal
 import sys
 from typing import BinaryIO, cast
 
+from codespec_grammars.workers import start_fork_server
 from pygls.io_ import StdinAsyncReader, StdoutWriter
 
 from codespec.errors import ConfigError
@@ -25,12 +26,14 @@ HOST = "127.0.0.1"
 def serve_stdio(defaults: Settings) -> int:
     """Serves one client on the standard streams; returns the exit code: 0 if it shut down in order."""
     _mute_pygls()
+    start_fork_server()
     return asyncio.run(_serve_stdio(defaults))
 
 
 def serve_tcp(port: int, defaults: Settings) -> int:
     """Serves whoever connects, until a signal comes; returns 0. Raises ConfigError where the port is taken."""
     _mute_pygls()
+    start_fork_server()
     return asyncio.run(_serve_tcp(port, defaults))
 
 

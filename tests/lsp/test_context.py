@@ -11,7 +11,8 @@ from codespec_grammars import Context, Cursor
 from codespec_lsp.buffer import Buffer, Edit, Position
 from codespec_lsp.completions import stable_prefix
 from codespec_lsp.prompt import MOST_BYTES, build_prompt
-from codespec_lsp.syntax import CursorFinder, SyntaxTree
+from codespec_lsp.syntax import MOST_TREES, CursorFinder, DocumentTree, Trees
+from codespec_lsp.syntax_tree import Change, SyntaxTree
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +20,7 @@ from tests.lsp.conversation import insertion, run
 from tests.lsp.fake_daemon import talking
 
 OPEN = "X = call({\n" + "".join(f'    "key{number}": [{number}, {number}],\n' for number in range(800))
+CLOSED = OPEN + "    \n})\n"
 DOCUMENTED = 'def f():\n    """Says.\n' + "    more words, and a few more\n" * 500
 PIECES = ("a", " ", "\n    ", "(", ")", "[1, ", '"', "'''", "# é", "\n\ndef f(a):\n    ", " = x\n" * 300, "\\", "if a:")
 PROGRAM = Path(asyncio.__file__).with_name("base_events.py").read_text(encoding="utf-8")
@@ -26,7 +28,7 @@ PROGRAM = Path(asyncio.__file__).with_name("base_events.py").read_text(encoding=
 
 def parsed(text: str, language: str = "python") -> SyntaxTree:
     tree = SyntaxTree(language, text)
-    asyncio.run(tree.refresh())
+    tree.parse()
     return tree
 
 
@@ -68,12 +70,12 @@ def test_who_types_on_gets_what_a_fresh_look_gives(edits: list[tuple[str, int, s
 
 
 def test_a_language_without_a_grammar() -> None:
-    assert find_cursor("", "abc", "", SyntaxTree("", "abc")).context == Context.UNKNOWN
+    assert find_cursor("", "abc", "").context == Context.UNKNOWN
 
 
 def test_edits_are_not_kept_for_a_tree_that_nobody_looks_at() -> None:
     """An hour of typing in a file without a grammar leaves nothing behind."""
-    tree = SyntaxTree("", "")
+    tree = DocumentTree("", lambda: "", Trees(), lambda: None)
     tracemalloc.start()
     for number in range(2000):
         tree.edited(Edit(number, "", f"{number:100}"))
@@ -82,42 +84,57 @@ def test_edits_are_not_kept_for_a_tree_that_nobody_looks_at() -> None:
     assert held < 50_000, "of 200 kB that were typed"
 
 
-def test_the_tree_follows_edits_and_lets_others_run() -> None:
-    """Valid code, edited within words and whole lines: the same tree as one from nothing; two trees parse in turns."""
+def test_the_tree_follows_edits() -> None:
+    """Valid code, edited within words and whole lines: the same tree as one from nothing."""
+    source, buffer = random.Random(6), Buffer(PROGRAM, "utf-32")
+    tree = parsed(buffer.text)
+    rows = [row for row, line in enumerate(buffer.lines) if line.startswith("        self.")]
+    for _ in range(8):
+        here = Position(source.choice(rows), 8)
+        edit = buffer.replace(here, here, source.choice(["é😀 = 1; ", "x.y; ", "pass; "]))
+        tree.change(Change(edit.start, len(edit.removed), edit.text))
+        tree.parse()
+        assert str(tree.root) == str(parsed(buffer.text).root)
 
+
+def brackets_of(tree: DocumentTree, text: str = CLOSED) -> str:
+    """The brackets that are open before the end, and were opened far above."""
+    return tree.outside(len(text.encode()) - 4, 200).brackets
+
+
+def test_a_document_is_parsed_in_a_process_and_again_after_an_edit_that_came_meanwhile() -> None:
     async def scenario() -> None:
-        source, trees = random.Random(6), []
-        for _ in range(2):
-            buffer = Buffer(PROGRAM, "utf-32")
-            trees.append((buffer, SyntaxTree("python", buffer.text)))
-        await asyncio.gather(*(tree.refresh() for _, tree in trees))
-        assert all(tree.slices > 1 for _, tree in trees)
-        rows = [row for row, line in enumerate(trees[0][0].lines) if line.startswith("        self.")]
-        for _ in range(4):
-            for buffer, tree in trees:
-                here = Position(source.choice(rows), 8)
-                tree.edited(buffer.replace(here, here, source.choice(["é😀 = 1; ", "x.y; ", "pass; "])))
-            await asyncio.gather(*(tree.refresh() for _, tree in trees))
-            for buffer, tree in trees:
-                fresh = SyntaxTree("python", buffer.text)
-                await fresh.refresh()
-                assert tree.fresh and str(tree.root) == str(fresh.root)
+        buffer = Buffer(CLOSED)
+        tree = DocumentTree("python", lambda: buffer.text, Trees(), lambda: None)
+        parsing = asyncio.create_task(tree.refresh())
+        await asyncio.sleep(0)
+        assert brackets_of(tree, buffer.text) == "", "there is none yet"
+        tree.edited(buffer.replace(Position(0, 0), Position(0, 0), "y = [1]\n"))
+        await parsing
+        assert tree.fresh and tree.parsed == 2
+        for _ in range(3):
+            assert brackets_of(tree, buffer.text) == "({"
+            tree.edited(buffer.replace(Position(1, 0), Position(1, 0), "é = 1\n"))
+        tree.close()
 
     run(scenario())
 
 
-def test_an_edit_in_the_middle_of_a_parse_starts_it_anew() -> None:
+def test_few_documents_hold_a_tree() -> None:
+    """The oldest one's is given up, and made anew when it is edited."""
+
     async def scenario() -> None:
-        buffer = Buffer(PROGRAM * 3)
-        tree = SyntaxTree("python", buffer.text)
-        parsing = asyncio.create_task(tree.refresh())
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        tree.edited(buffer.replace(Position(0, 0), Position(0, 0), "first = 1\n"))
-        await parsing
-        fresh = SyntaxTree("python", buffer.text)
-        await fresh.refresh()
-        assert tree.fresh and str(tree.root) == str(fresh.root)
+        trees, buffers = Trees(), [Buffer(CLOSED) for _ in range(MOST_TREES + 2)]
+        held = [DocumentTree("python", lambda text=buffer.text: text, trees, lambda: None) for buffer in buffers]
+        for tree in held:
+            await tree.refresh()
+        found = [brackets_of(tree) for tree in held]
+        assert found == ["", "", *["({"] * MOST_TREES]
+        held[0].edited(buffers[0].replace(Position(0, 0), Position(0, 0), ""))
+        await held[0].refresh()
+        assert brackets_of(held[0]) == "({" and brackets_of(held[2]) == ""
+        for tree in held:
+            tree.close()
 
     run(scenario())
 

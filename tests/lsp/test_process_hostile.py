@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from codespec.bounded_json import MOST_DEPTH
-from tests.lsp.conversation import Editor, run, until
+from tests.lsp.conversation import SECONDS, Editor, run, until
 from tests.lsp.fake_daemon import FakeDaemon, daemon
 from tests.lsp.test_process import on_pipes, started
 
@@ -27,7 +27,7 @@ def bound() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
 
 
-def on_a_server(scenario: Scenario, **options: Any) -> None:
+def on_a_server(scenario: Scenario, seconds: float = SECONDS, **options: Any) -> None:
     """Runs it with an editor on the pipes of a server that asks a fake daemon; `options` are the editor's settings."""
 
     async def whole() -> None:
@@ -39,7 +39,7 @@ def on_a_server(scenario: Scenario, **options: Any) -> None:
                     await scenario(client, fake)
                     await client.shut_down()
 
-    run(whole())
+    run(whole(), seconds)
 
 
 def make_zero(file: Path) -> None:

@@ -1,15 +1,10 @@
-"""Makes the text around a tip parse, and parses it: a placeholder at the tip, closers for what is open there and is not
-closed to the right. Always parses from nothing: trees made from older ones differ where the code is broken.
-
-py-tree-sitter (0.25, 0.26) never frees what a read callback returns. So texts are put into a few buffers that live as
-long as the process does, and the callback returns parts of those.
+"""Makes the text around a tip parse: a placeholder at the tip, closers for what is open there and is not closed to the
+right. Knows the lexer; parses nothing.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import tree_sitter
 
 from codespec_grammars.language import Language
 from codespec_grammars.lexer import Entry, Lexer, LexState, in_text
@@ -17,10 +12,6 @@ from codespec_grammars.lexer_rules import BRACKET, LexerRules
 from codespec_grammars.statement import begins_with, word_before
 
 WORD = "CSPEC"
-# Progress reports before a parse is given up; each is a hundred steps of the parser, in clean code 13 microseconds, in
-# garbage up to 200. Dense clean code takes 17 per KB.
-MOST_STEPS = 32
-MOST_BYTES = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,72 +122,3 @@ class Mender:
             return False
         after = Lexer(self.rules, suffix).run(LexState(stack=stack), len(suffix))
         return in_text(after) is None
-
-
-class _Buffer:
-    """Holds one text at a time; both end together."""
-
-    def __init__(self) -> None:
-        self._bytes = bytearray(MOST_BYTES)
-        self._parts: dict[int, memoryview] = {}
-        self._end = memoryview(self._bytes)
-        self._start = MOST_BYTES
-
-    def put(self, text: bytes) -> None:
-        """Replaces the text."""
-        self._start = MOST_BYTES - len(text)
-        self._bytes[self._start :] = text
-
-    def part(self, offset: int) -> memoryview:
-        """The text from `offset` on; one object for each offset, however often it is asked for."""
-        start = min(self._start + offset, MOST_BYTES)
-        if start not in self._parts:
-            self._parts[start] = self._end[start:]
-        return self._parts[start]
-
-
-# Those in use by nobody: as many as ever parsed at once.
-_idle: list[_Buffer] = []
-
-
-class Parser:
-    """One parser for one language; counts the bytes and the parses."""
-
-    def __init__(self, language: tree_sitter.Language) -> None:
-        self._parser = tree_sitter.Parser(language)
-        self.parses = self.bytes_parsed = self.given_up = 0
-
-    def parse(self, text: bytes) -> tree_sitter.Tree | None:
-        """The tree of `text`; None where given up. Other threads can have the interpreter at each report."""
-        self.parses += 1
-        self.bytes_parsed += len(text)
-        if len(text) > MOST_BYTES:
-            self.given_up += 1
-            return None
-        buffer = _idle.pop() if _idle else _Buffer()
-        buffer.put(text)
-        try:
-            return self._run(text, buffer)
-        finally:
-            _idle.append(buffer)
-
-    def _run(self, text: bytes, buffer: _Buffer) -> tree_sitter.Tree | None:
-        steps, done = 0, False
-
-        def progress(_offset: int, _has_error: bool) -> bool:
-            nonlocal steps
-            steps += 1
-            return steps >= MOST_STEPS
-
-        def read(offset: int, _point: tree_sitter.Point) -> bytes | memoryview:
-            # A query reads nodes once the buffer is another's: byte by byte, for those objects are never new.
-            return text[offset : offset + 1] if done else buffer.part(offset)
-
-        try:
-            return self._parser.parse(read, progress_callback=progress)
-        except ValueError:
-            self._parser.reset()
-            self.given_up += 1
-            return None
-        finally:
-            done = True

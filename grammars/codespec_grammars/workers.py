@@ -1,0 +1,156 @@
+"""Parsing processes, as seen from the process that needs their answers: each is forked on demand, answers one request
+at a time, and is gone once it crashes or is late. Knows the fork server; knows no service.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from typing import Any
+
+from codespec_grammars.fork_server import HEAD, ORDER, message
+
+COMMAND = (sys.executable, "-P", "-m", "codespec_grammars.fork_server")  # -P: nothing of the open folder is run
+# What an interpreter needs of the environment; the rest may hold secrets.
+_NEEDED = ("PATH", "HOME", "PYTHON", "LD_", "DYLD_", "LANG", "LC_", "VIRTUAL_ENV")
+
+
+class WorkerDied(Exception):
+    """The process ended or did not answer in time; it is gone."""
+
+
+class Worker:
+    """A process that answers for one service and one language. One request at a time."""
+
+    def __init__(self, service: str, language: str) -> None:
+        """Orders the process, and does not wait for it. Raises WorkerDied if there can be none."""
+        try:
+            self._socket = _fork_server.order(service, language)
+        except OSError as error:
+            raise WorkerDied from error
+
+    def ask(self, request: Any, seconds: float) -> Any:
+        """Waits for the answer. Raises WorkerDied."""
+        try:
+            self._socket.settimeout(seconds)
+            self._socket.sendall(message(request))
+            (length,) = HEAD.unpack(self._receive(HEAD.size))
+            return json.loads(self._receive(length))
+        except OSError as error:
+            self.close()
+            raise WorkerDied from error
+
+    async def ask_beside(self, request: Any, seconds: float) -> Any:
+        """The same, while the event loop runs on. Cancelling it ends the process. Raises WorkerDied."""
+        loop, answered = asyncio.get_running_loop(), False
+        try:
+            self._socket.setblocking(False)
+            async with asyncio.timeout(seconds):
+                await loop.sock_sendall(self._socket, message(request))
+                (length,) = HEAD.unpack(await self._receive_beside(HEAD.size))
+                reply = json.loads(await self._receive_beside(length))
+            answered = True
+            return reply
+        except OSError as error:
+            raise WorkerDied from error
+        finally:
+            if not answered:
+                self.close()
+
+    def close(self) -> None:
+        """Ends the process, if it still runs: at once if it waits, else when its time is over."""
+        self._socket.close()
+
+    def _receive(self, length: int) -> bytes:
+        data = b""
+        while len(data) < length:
+            data += _some(self._socket.recv(length - len(data)))
+        return data
+
+    async def _receive_beside(self, length: int) -> bytes:
+        data, loop = b"", asyncio.get_running_loop()
+        while len(data) < length:
+            data += _some(await loop.sock_recv(self._socket, length - len(data)))
+        return data
+
+
+def _some(data: bytes) -> bytes:
+    if not data:
+        raise ConnectionResetError("the process ended")
+    return data
+
+
+class _ForkServer:
+    """The one that this process started, if any; another one if that ended."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+
+    def order(self, service: str, language: str) -> socket.socket:
+        """The near end of a socket to a new process. Raises OSError."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            data = json.dumps([service, language]).encode().ljust(ORDER)
+            try:
+                socket.send_fds(self.ready(), [data], [theirs.fileno()])
+            except OSError:
+                ours.close()
+                raise
+        return ours
+
+    def ready(self) -> socket.socket:
+        """The socket for orders, of a process that is started if none runs. Raises OSError."""
+        with self._lock:
+            if self._control is None or self._process is None or self._process.poll() is not None:
+                self.end()
+                self._control, self._process = _start()
+            return self._control
+
+    def end(self) -> None:
+        """Ends it; it has nothing to lose."""
+        if self._control is not None:
+            self._control.close()
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        self._control = self._process = None
+
+
+def _start() -> tuple[socket.socket, subprocess.Popen[bytes]]:
+    if not hasattr(os, "fork"):
+        raise OSError("this system does not fork")
+    ours, theirs = socket.socketpair()
+    environment = {name: value for name, value in os.environ.items() if name.startswith(_NEEDED)}
+    try:
+        process = subprocess.Popen(
+            COMMAND,
+            stdin=theirs.fileno(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+        )
+    except OSError:
+        ours.close()
+        raise
+    finally:
+        theirs.close()
+    return ours, process
+
+
+_fork_server = _ForkServer()
+atexit.register(_fork_server.end)
+
+
+def start_fork_server() -> None:
+    """Starts it ahead of the first request; if it can't be started, that request reports it."""
+    with contextlib.suppress(OSError):
+        _fork_server.ready()

@@ -1,0 +1,85 @@
+"""Whatever text meets whatever grammar: the process that parses may die, the one that asks goes on with an answer."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from codespec_grammars import ContextTracker, language_names, look_ups, workers
+from codespec_grammars.workers import Worker, WorkerDied
+
+from tests.cli.processes import user_environment
+from tests.grammars.nested import growing, openers
+
+DEEP = 100_000
+PATIENCE = 2.0  # seconds for an answer; 0.2 are the most that one took
+CLEAN = {"yaml": b"a:\n  b: ", "python": b"x = f("}
+
+
+@pytest.mark.parametrize("language", language_names())
+def test_no_nested_text_ends_the_process_or_takes_long(language: str) -> None:
+    """As deep as a window shows, and a hundred thousand deep; the same with the text on both sides."""
+    texts = [piece * (size // len(piece)) for piece in openers(language) for size in (520, 3000)]
+    texts += [growing(head, 120) for head in ("- ", "a:\n", "if a:\n", "a\n", "<a>\n", "{\n")]
+    texts += [piece * DEEP for piece in ("- ", "a<", "(", "<a>", "'", "if a:\n")]
+    for text in texts:
+        for prefix, suffix in ((text, ""), (text, text), ("", text)):
+            began = time.perf_counter()
+            tracker = ContextTracker(language, prefix.encode(), suffix[:8192].encode())
+            assert tracker.context().language == language
+            assert time.perf_counter() - began < PATIENCE, text[:40]
+
+
+def test_a_text_that_breaks_its_grammar_is_not_parsed_again_while_it_grows() -> None:
+    """The scanner of this grammar writes more levels than it has room for."""
+    tracker = ContextTracker("yaml", b"- " * 260)
+    tracker.context()
+    assert tracker.given_up == 1
+    parsed = tracker.bytes_parsed
+    for _ in range(3):
+        tracker.advance(b"a")
+        tracker.context()
+    assert tracker.bytes_parsed == parsed
+    again = ContextTracker("yaml", CLEAN["yaml"])
+    assert again.context().language == "yaml" and not again.given_up, "other texts are"
+
+
+def test_who_parses_is_replaced_when_it_is_killed() -> None:
+    worker = Worker(look_ups.SERVICE, "python")
+    assert worker.ask(("x = CSPEC\n", 4, 5, 3), 30) is not None
+    with pytest.raises(WorkerDied):
+        worker.ask(("x" * 10_000_000, 0, -5, -1), 0.0001)
+    server = workers._fork_server._process
+    assert server is not None
+    for number in (*_children(server.pid), server.pid):
+        os.kill(number, signal.SIGKILL)
+    for _ in range(2):  # the first finds that it is gone
+        time.sleep(0.05)
+        tracker = ContextTracker("python", CLEAN["python"])
+        tracker.context()
+    assert not tracker.given_up
+
+
+def test_parsing_processes_end_with_the_process_that_asked() -> None:
+    program = (
+        "import os, signal\nfrom codespec_grammars import ContextTracker\n"
+        "ContextTracker('python', b'x = f(').context()\n"
+        "print(open(f'/proc/{os.getpid()}/task/{os.getpid()}/children').read(), flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    environment = user_environment(PYTHONPATH=os.pathsep.join(filter(None, sys.path)))
+    found = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, timeout=60)
+    (server,) = map(int, found.stdout.split())
+    end = time.monotonic() + 10
+    while Path(f"/proc/{server}").exists() and "State:\tZ" not in Path(f"/proc/{server}/status").read_text():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def _children(number: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{number}/task/{number}/children").read_text().split()]

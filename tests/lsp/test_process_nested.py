@@ -1,0 +1,86 @@
+"""`codespec lsp` with open files that break grammars or keep them busy: it stays small and answers in the others."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from codespec_grammars import language_names
+from codespec_grammars.registry import languages
+
+from tests.grammars.nested import openers
+from tests.lsp.conversation import Editor, until
+from tests.lsp.fake_daemon import FakeDaemon
+from tests.lsp.test_process_hostile import on_a_server
+
+DEEP = 100_000
+PATIENCE = 0.5  # seconds for an answer in another document; it took 0.02 at most
+# Those that broke a grammar, or took it a second, among many.
+PIECES = ("- ", "a<", "<a>", "(", "[", "{", "'", "`${", "<script>", "for(", "a=>")
+
+
+class Other:
+    """A document that is asked in while the hostile ones are open."""
+
+    def __init__(self, client: Editor) -> None:
+        self._client = client
+        self.slowest = 0.0
+        client.open("y = \n")
+
+    async def ask(self) -> None:
+        began = time.perf_counter()
+        assert await self._client.texts(0, 4) == ["y = 1"]
+        self.slowest = max(self.slowest, time.perf_counter() - began)
+
+
+async def try_texts(client: Editor, language: str, texts: list[str]) -> None:
+    """Opens each, asks at its end, edits it, and closes it."""
+    other, data = Other(client), languages()[language]
+    await other.ask()
+    other.slowest = 0.0
+    for number, text in enumerate(texts):
+        uri = f"file:///nested/{number}{data.files[0].lstrip('*')}"
+        client.open(text, uri=uri, language=data.ids[0] if data.ids else language)
+        row, column = text.count("\n"), len(text) - text.rfind("\n") - 1
+        for version in range(2, 6):
+            await other.ask()
+            client.type(version, row, column, "a", uri=uri)
+            await client.texts(row, column, uri=uri)
+            await asyncio.sleep(0.05)
+        await other.ask()
+        client.notify("textDocument/didClose", {"textDocument": {"uri": uri}})
+    assert other.slowest < PATIENCE
+
+
+@pytest.mark.parametrize("language", language_names())
+def test_files_of_nested_openers(language: str) -> None:
+    async def scenario(client: Editor, fake: FakeDaemon) -> None:
+        await try_texts(client, language, [piece * (DEEP // len(piece)) for piece in PIECES])
+
+    on_a_server(scenario)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("language", language_names())
+def test_files_of_all_nested_openers(language: str) -> None:
+    async def scenario(client: Editor, fake: FakeDaemon) -> None:
+        for piece in openers(language):
+            await try_texts(client, language, [piece * 300, piece * DEEP])
+
+    on_a_server(scenario, seconds=3600)
+
+
+def test_a_file_whose_parse_is_stopped_is_completed_without_it_and_that_is_logged_once() -> None:
+    async def scenario(client: Editor, fake: FakeDaemon) -> None:
+        uri = "file:///A.java"
+        client.open("a<" * 32_768, uri=uri, language="java")
+        await until(lambda: bool(client.heard("window/logMessage")))
+        for version in range(2, 5):
+            client.type(version, 0, 65_536, "b", uri=uri)
+            assert len(await client.texts(0, 65_537, uri=uri)) == 1
+            await asyncio.sleep(0.1)
+        (told,) = client.heard("window/logMessage")
+        assert told["message"].startswith("codespec: /A.java is completed without the syntax of its whole text")
+
+    on_a_server(scenario)

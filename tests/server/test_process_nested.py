@@ -1,0 +1,62 @@
+"""`codespec serve` with texts that break grammars, or keep them busy: it answers, and goes on with the next client."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+
+import pytest
+from codespec_grammars import language_names
+
+from tests.server.test_process import Process
+
+PATIENCE = 0.5  # seconds that another client's request may take longer than the slowest one before
+PIECES = ("- ", "? ", "a<", "(", "[", "{", "<a>", "`${", "if a:\n", '"#{')
+
+
+def complete(served: Process, prefix: str, language: str = "python", suffix: str = "") -> None:
+    body = {"prefix": prefix, "suffix": suffix, "language": language, "max_tokens": 2}
+    status, said = served.ask("POST", "/v1/codespec/complete", body)
+    assert status == 200, said
+
+
+def test_sequences_in_sequences(real: Process) -> None:
+    """The scanner of this grammar writes more levels than it has room for."""
+    for _ in range(3):
+        complete(real, "- " * 260, "yaml")
+    body = {"language": "yaml", "segments": {"prefix": "- " * 260, "suffix": ""}}
+    assert real.ask("POST", "/v1/completions", body)[0] == 200, "as another dialect asks"
+    assert real.process.poll() is None and json.loads(real.ask("GET", "/health")[1])["status"] == "ok"
+
+
+@pytest.mark.parametrize("language", language_names())
+def test_others_are_answered_meanwhile(real: Process, language: str) -> None:
+    """Somebody asks for plain code in another language; prompts of clean code as long take what these may take."""
+    usual = slowest_of_others(real, language, ("x = 1\n",))
+    assert slowest_of_others(real, language, PIECES) < usual + PATIENCE
+    assert real.process.poll() is None
+
+
+def slowest_of_others(served: Process, language: str, pieces: tuple[str, ...]) -> float:
+    """Seconds that another client waits at most while these texts are completed, deep and deeper."""
+    times: list[float] = []
+    over = threading.Event()
+
+    def ask_on() -> None:
+        while not over.is_set():
+            began = time.perf_counter()
+            complete(served, "x = f(")
+            times.append(time.perf_counter() - began)
+
+    asking = threading.Thread(target=ask_on)
+    asking.start()
+    try:
+        for piece in pieces:
+            for size in (520, 2000, 6000):
+                complete(served, piece * (size // len(piece)), language)
+                complete(served, "", language, suffix=piece * (size // len(piece)))
+    finally:
+        over.set()
+        asking.join()
+    return max(times)
