@@ -8,13 +8,15 @@ long as the process does, and the callback returns parts of those.
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import tree_sitter
+from typing import TYPE_CHECKING
 
 from codespec_grammars.language import Language
 from codespec_grammars.lexer import Entry, Lexer, LexState, in_text
 from codespec_grammars.lexer_rules import BRACKET, LexerRules
 from codespec_grammars.statement import begins_with, word_before
+
+if TYPE_CHECKING:
+    import tree_sitter
 
 WORD = "CSPEC"
 # Progress reports before a parse is given up; each is a hundred steps of the parser, in clean code 13 microseconds, in
@@ -163,6 +165,8 @@ class Parser:
     """One parser for one language; counts the bytes and the parses."""
 
     def __init__(self, language: tree_sitter.Language) -> None:
+        import tree_sitter  # it may be missing: whoever has a Language has it
+
         self._parser = tree_sitter.Parser(language)
         self.parses = self.bytes_parsed = self.given_up = 0
 
