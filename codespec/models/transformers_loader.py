@@ -26,12 +26,13 @@ from codespec.models.cuda import invariant_linear
 from codespec.models.int8.kernels import choose_kernel
 from codespec.models.int8.quantize_model import quantize_linears
 from codespec.models.language_model import LanguageModel, ModelSpec, Steps
-from codespec.models.lean import make_lean
+from codespec.models.lean import LeanNetwork, make_lean
 from codespec.models.linear import can_pack, tile_linears
 from codespec.models.memory_plan import demand_room, free_memory, weights_claim
 from codespec.models.model_check import FAILURES, check_seam, one_line, refusal
 from codespec.models.reference import check_windows, quiet, read_config, reference_logits
 from codespec.models.rotary import replace_rotary
+from codespec.models.row_norms import replace_norms
 from codespec.models.rowwise import replace_activations
 from codespec.models.shapes import Shape, enlarge
 from codespec.models.text_tokenizer import check_tokenizer, load_tokenizer
@@ -162,7 +163,8 @@ def _fix_order(network: nn.Module, device: torch.device, dtype: torch.dtype) -> 
     if problem:
         return False, (f"{problem}: plain products are used, which are not row-invariant",)
     invariant_linear.fix_linears(network)
-    return False, ()
+    left = () if isinstance(network, LeanNetwork) else replace_norms(network)  # a lean one's are by rows already
+    return False, (f"{', '.join(left)} is computed by torch, which is not row-invariant",) if left else ()
 
 
 def _parameters(folder: Path, config: Any) -> int:
