@@ -8,6 +8,7 @@ that is never rolled back; so the model must first compute through the seam what
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,7 @@ from codespec.text.tokenizer import TextTokenizer
 if TYPE_CHECKING:
     from codespec.models.parallel.group import TensorParallelGroup
 
+MATRIX_INSTRUCTIONS = (8, 0)
 SIMULATED = "{name} is padded to the size of {shape}: speeds are those of that size, texts are its own up to rounding"
 
 
@@ -64,7 +66,8 @@ def load_float_model(
     if free is not None:
         count = shape.parameters if shape else _parameters(folder, config)
         demand_room([weights_claim(name, count, dtype, tp_group.size if tp_group else 1)], free)
-    network = _network(folder, config, dtype, tp_group)
+    whole_there = device.type == "cuda" and shape is None and tp_group is None
+    network = _network(folder, config, dtype, tp_group, device if whole_there else None)
     whole = sum(p.numel() for p in network.parameters())
     if tp_group is not None:
         from codespec.models.parallel.split import localize  # with what torch needs for it, a third of a second
@@ -105,7 +108,7 @@ def wrap(
     network.eval().requires_grad_(False).to(device)
     spec = _describe(network, name, dtype)
     check_windows(network, spec.max_length)
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = slow_products(device)
     if int8:
         choice = choose_kernel()
         quantize_linears(network, choice)
@@ -126,6 +129,14 @@ def wrap(
     check_seam(model, reference)
     model.choosable = choosable
     return model
+
+
+def slow_products(device: torch.device) -> tuple[str, ...]:
+    """A note if the GPU is too old for the matrix instructions that our kernels are written for."""
+    if device.type != "cuda" or (found := torch.cuda.get_device_capability(device)) >= MATRIX_INSTRUCTIONS:
+        return ()
+    old = f"{torch.cuda.get_device_name(device)} has compute capability {found[0]}.{found[1]}"
+    return (f"{old}: below 8.0 codespec's kernels multiply number by number, so device cpu may be faster",)
 
 
 def _describe(network: nn.Module, name: str, dtype: torch.dtype) -> ModelSpec:
@@ -181,10 +192,17 @@ def _check_files(folder: Path) -> None:
             raise ModelError(f"{file} is truncated or corrupt ({error}): fetch or export the model again.") from error
 
 
-def _network(folder: Path, config: Any, dtype: torch.dtype, tp_group: TensorParallelGroup | None) -> Any:
+def _network(
+    folder: Path, config: Any, dtype: torch.dtype, tp_group: TensorParallelGroup | None, device: torch.device | None
+) -> Any:
+    """transformers' network, on a device where one is given and accelerate is installed, which loads straight there;
+    else in the host's memory.
+    """
     transformers_logging.disable_progress_bar()
     loader: Any = AutoModelForCausalLM
-    split = {} if tp_group is None else _split(tp_group)
+    split: dict[str, Any] = {} if tp_group is None else _split(tp_group)
+    if device is not None and find_spec("accelerate") is not None:
+        split["device_map"] = {"": device}
     try:
         with quiet():
             network, report = loader.from_pretrained(
