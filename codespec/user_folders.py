@@ -19,6 +19,7 @@ from codespec.regular_file import Unreadable, read_regular
 
 NAME = "codespec"
 SECRET_BYTES = 32
+_ON_LINUX = {"state": "~/.local/state", "cache": "~/.cache", "data": "~/.local/share", "config": "~/.config"}
 _OTHERS_WRITE, _OTHERS = stat.S_IWGRP | stat.S_IWOTH, stat.S_IRWXG | stat.S_IRWXO
 
 
@@ -26,37 +27,41 @@ def state_folder() -> Path:
     """Where what was learned, daemons' logs and the secret are kept; on Linux $XDG_STATE_HOME/codespec."""
     if named := _named_by("XDG_STATE_HOME"):
         return named
-    from platformdirs import user_state_path
-
-    return user_state_path(NAME)
+    return _usual("state")
 
 
 def cache_folder() -> Path:
     """Where what can be made or measured again is kept; on Linux $XDG_CACHE_HOME/codespec."""
     if named := _named_by("XDG_CACHE_HOME"):
         return named
-    from platformdirs import user_cache_path
-
-    return user_cache_path(NAME)
+    return _usual("cache")
 
 
 def data_folder() -> Path:
     """Where pulled models are kept; on Linux $XDG_DATA_HOME/codespec."""
-    from platformdirs import user_data_path
-
-    return user_data_path(NAME)
+    return _usual("data")
 
 
 def config_folder() -> Path:
     """Where the user's configuration file is; on Linux $XDG_CONFIG_HOME/codespec."""
-    from platformdirs import user_config_path
+    return _usual("config")
 
-    return user_config_path(NAME)
+
+def _usual(kind: str) -> Path:
+    """The user's folder of a kind by the system's conventions. A Linux machine needs no package for it: a borrowed GPU
+    machine may lack platformdirs.
+    """
+    if sys.platform == "linux":
+        named = os.environ.get(f"XDG_{kind.upper()}_HOME", "")
+        return Path(named if os.path.isabs(named) else os.path.expanduser(_ON_LINUX[kind])) / NAME
+    import platformdirs
+
+    return Path(getattr(platformdirs, f"user_{kind}_path")(NAME))
 
 
 def _named_by(variable: str) -> Path | None:
-    """The folder that a variable names. It holds on every system, and a relative path too: platformdirs ignores both
-    a relative one and, on Windows, the variable."""
+    """The folder that a variable names. It holds on every system, and a relative path too: the conventions
+    ignore a relative one and, on Windows, the variable."""
     named = os.environ.get(variable)
     return Path(named) / NAME if named else None
 

@@ -1,6 +1,6 @@
 """`make gpu`: the tests and tables that need a GPU, part by part, each in under ten minutes, each gone past where its
 result is there already. Knows the list of parts and how to run a command; needs no virtual environment, only a Python
-with torch, transformers, tokenizers, tree-sitter and pytest.
+with torch, transformers, tokenizers and pytest.
 
 A part's figures are written by its own command; beside them stand the command, the commit, the date, the device and
 the processor. A part that fails leaves what it printed and is tried again by the next run.

@@ -61,7 +61,7 @@ def choose(flags: Mapping[str, Any], file: Path | None = None, environment: Mapp
     if name:
         return Choice(_with_pair(values, name), f"named by {place}")
     if "target" in values:
-        return Choice(make_config(values), "target and drafter are named one by one")
+        return Choice(make_config(_with_format(values)), "target and drafter are named one by one")
     name, recommended = default_model(), recommend().model
     if name == STARTER_NAME:
         return Choice(make_config(values), f"{recommended} has not been pulled")
@@ -158,6 +158,8 @@ def _with_pair(values: Mapping[str, Any], name: str) -> EngineConfig:
     """The configuration with what a model's name means, except where something else was set."""
     pair = _pair(name)
     found = {**values, "model": model_name(name)}
+    if "target" in values or not (pair.dtype or name == STARTER_NAME):
+        found = {**_with_format(found)}
     if "target" not in values:
         found["target"] = _on_this_machine(pair.target)
         dtype = _fitting_format(pair.dtype, found.get("device", "cpu"))
@@ -166,6 +168,15 @@ def _with_pair(values: Mapping[str, Any], name: str) -> EngineConfig:
     if "drafter" not in values:
         found["drafter"] = _on_this_machine(pair.drafter)
     return make_config(found)
+
+
+def _with_format(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The settings with the number format that a target of one's own has on a GPU, unless one was set."""
+    device = values.get("device", "cpu")
+    on_gpu = device.startswith("cuda") or (device == "auto" and has_gpu())
+    dtype = _fitting_format("bfloat16", device) if on_gpu else ""
+    beside = {"drafter_dtype": "float32"} if values.get("drafter_device") == "cpu" else {}
+    return {"dtype": dtype, **beside, **values} if dtype and "dtype" not in values else values
 
 
 def _pair(name: str) -> NamedPair:

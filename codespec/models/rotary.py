@@ -68,7 +68,7 @@ class RequestRotary(nn.Module):
     def _find_layout(self, replaced: Any) -> str:
         """Which of LAYOUTS the model's own rotary embedding has, by trying."""
         positions = torch.arange(4, device=replaced.inv_freq.device)
-        wanted = replaced(torch.zeros(1), positions[None])
+        wanted = replaced(torch.zeros(1, device=positions.device), positions[None])
         chosen = self.frequencies(1)
         angles = positions[:, None].cpu() * chosen.inverse
         for name, lay_out in LAYOUTS.items():

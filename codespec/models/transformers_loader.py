@@ -8,6 +8,7 @@ that is never rolled back; so the model must first compute through the seam what
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,12 +27,13 @@ from codespec.models.cuda import invariant_linear
 from codespec.models.int8.kernels import choose_kernel
 from codespec.models.int8.quantize_model import quantize_linears
 from codespec.models.language_model import LanguageModel, ModelSpec, Steps
-from codespec.models.lean import make_lean
+from codespec.models.lean import LeanNetwork, make_lean
 from codespec.models.linear import can_pack, tile_linears
 from codespec.models.memory_plan import demand_room, free_memory, weights_claim
 from codespec.models.model_check import FAILURES, check_seam, one_line, refusal
 from codespec.models.reference import check_windows, quiet, read_config, reference_logits
 from codespec.models.rotary import replace_rotary
+from codespec.models.row_norms import replace_norms
 from codespec.models.rowwise import replace_activations
 from codespec.models.shapes import Shape, enlarge
 from codespec.models.text_tokenizer import check_tokenizer, load_tokenizer
@@ -40,6 +42,7 @@ from codespec.text.tokenizer import TextTokenizer
 if TYPE_CHECKING:
     from codespec.models.parallel.group import TensorParallelGroup
 
+MATRIX_INSTRUCTIONS = (8, 0)
 SIMULATED = "{name} is padded to the size of {shape}: speeds are those of that size, texts are its own up to rounding"
 
 
@@ -63,7 +66,8 @@ def load_float_model(
     if free is not None:
         count = shape.parameters if shape else _parameters(folder, config)
         demand_room([weights_claim(name, count, dtype, tp_group.size if tp_group else 1)], free)
-    network = _network(folder, config, dtype, tp_group)
+    whole_there = device.type == "cuda" and shape is None and tp_group is None
+    network = _network(folder, config, dtype, tp_group, device if whole_there else None)
     whole = sum(p.numel() for p in network.parameters())
     if tp_group is not None:
         from codespec.models.parallel.split import localize  # with what torch needs for it, a third of a second
@@ -104,7 +108,7 @@ def wrap(
     network.eval().requires_grad_(False).to(device)
     spec = _describe(network, name, dtype)
     check_windows(network, spec.max_length)
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = slow_products(device)
     if int8:
         choice = choose_kernel()
         quantize_linears(network, choice)
@@ -125,6 +129,14 @@ def wrap(
     check_seam(model, reference)
     model.choosable = choosable
     return model
+
+
+def slow_products(device: torch.device) -> tuple[str, ...]:
+    """A note if the GPU is too old for the matrix instructions that our kernels are written for."""
+    if device.type != "cuda" or (found := torch.cuda.get_device_capability(device)) >= MATRIX_INSTRUCTIONS:
+        return ()
+    old = f"{torch.cuda.get_device_name(device)} has compute capability {found[0]}.{found[1]}"
+    return (f"{old}: below 8.0 codespec's kernels multiply number by number, so device cpu may be faster",)
 
 
 def _describe(network: nn.Module, name: str, dtype: torch.dtype) -> ModelSpec:
@@ -162,7 +174,8 @@ def _fix_order(network: nn.Module, device: torch.device, dtype: torch.dtype) -> 
     if problem:
         return False, (f"{problem}: plain products are used, which are not row-invariant",)
     invariant_linear.fix_linears(network)
-    return False, ()
+    left = () if isinstance(network, LeanNetwork) else replace_norms(network)  # a lean one's are by rows already
+    return False, (f"{', '.join(left)} is computed by torch, which is not row-invariant",) if left else ()
 
 
 def _parameters(folder: Path, config: Any) -> int:
@@ -179,10 +192,17 @@ def _check_files(folder: Path) -> None:
             raise ModelError(f"{file} is truncated or corrupt ({error}): fetch or export the model again.") from error
 
 
-def _network(folder: Path, config: Any, dtype: torch.dtype, tp_group: TensorParallelGroup | None) -> Any:
+def _network(
+    folder: Path, config: Any, dtype: torch.dtype, tp_group: TensorParallelGroup | None, device: torch.device | None
+) -> Any:
+    """transformers' network, on a device where one is given and accelerate is installed, which loads straight there;
+    else in the host's memory.
+    """
     transformers_logging.disable_progress_bar()
     loader: Any = AutoModelForCausalLM
-    split = {} if tp_group is None else _split(tp_group)
+    split: dict[str, Any] = {} if tp_group is None else _split(tp_group)
+    if device is not None and find_spec("accelerate") is not None:
+        split["device_map"] = {"": device}
     try:
         with quiet():
             network, report = loader.from_pretrained(

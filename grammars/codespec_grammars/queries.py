@@ -8,11 +8,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-
-import tree_sitter
+from typing import TYPE_CHECKING
 
 from codespec_grammars.contexts import NAMES, OF_LAST_TOKEN, Context
 from codespec_grammars.language import GrammarDataError
+
+if TYPE_CHECKING:
+    import tree_sitter
 
 # tree-sitter takes an unknown predicate as true, so that the pattern captures everything: refused instead.
 PREDICATES = re.compile(r"(?:not-)?(?:any-)?(?:eq|match)\?|(?:not-)?any-of\?|set!|is(?:-not)?\?")
@@ -64,6 +66,8 @@ def _check(path: Path, source: str) -> None:
 
 
 def _compile(language: tree_sitter.Language, path: Path, source: str) -> tree_sitter.Query:
+    import tree_sitter  # it may be missing: whoever has a Language has it
+
     try:
         return tree_sitter.Query(language, source)
     except tree_sitter.QueryError as error:
@@ -93,6 +97,8 @@ def look_up(tree: tree_sitter.Tree, contexts: ContextQuery, tip: int, width: int
 
     Left-biased: at a line's end the node at the tip itself is some outer block, or the token after it.
     """
+    import tree_sitter
+
     root = tree.root_node
     cursor = tree_sitter.QueryCursor(contexts.query, match_limit=MATCH_LIMIT)
     cursor.set_byte_range(max(0, left - 1), tip + width)

@@ -1,5 +1,5 @@
-"""Which languages there are, and their grammars. Knows the folders beside this file; imports a grammar's wheel when it
-is first asked for. An unknown language or a missing wheel is a note, never an error.
+"""Which languages there are, and their grammars. Knows the folders beside this file; imports tree-sitter and a
+grammar's wheel when a language is first asked for. An unknown language or a missing package is a note, never an error.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path, PurePath
-
-import tree_sitter
+from typing import TYPE_CHECKING
 
 from codespec_grammars.language import Language, load_language
 from codespec_grammars.lexer_rules import LexerRules, compile_rules
 from codespec_grammars.queries import ContextQuery, compile_contexts
+
+if TYPE_CHECKING:
+    import tree_sitter
 
 FOLDER = Path(__file__).resolve().parent
 
@@ -66,6 +68,10 @@ def load_grammar(language: str) -> Grammar | Missing:
     if not name:
         return Missing(f"no grammar for the language {language!r}: the context is unknown")
     data = languages()[name]
+    try:
+        import tree_sitter
+    except ImportError:
+        return Missing("tree-sitter is not installed (pip install tree-sitter): the context is unknown")
     try:
         module = importlib.import_module(data.module)
     except ImportError:

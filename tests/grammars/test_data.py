@@ -146,7 +146,7 @@ def test_a_wheel_that_does_not_fit_is_a_note(monkeypatch: pytest.MonkeyPatch) ->
     def refuse(_pointer: object) -> None:
         raise ValueError("Incompatible Language version 99")
 
-    monkeypatch.setattr(registry.tree_sitter, "Language", refuse)
+    monkeypatch.setattr("tree_sitter.Language", refuse)
     load_grammar.cache_clear()
     found = load_grammar("rust")
     monkeypatch.undo()

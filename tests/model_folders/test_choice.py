@@ -308,3 +308,17 @@ def test_what_is_offered_and_when(pull: Pull) -> None:
         assert offer(resolve(chosen, environment={})) is None and offer_note(resolve(chosen, environment={})) == ""
     pull(REFERENCE)
     assert offer(resolve({}, environment={})) is None
+
+
+def test_a_target_of_ones_own_is_bfloat16_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    def dtypes(**flags: str) -> tuple[str, str]:
+        config = resolve({"target": "./mine", **flags}, environment={})
+        return config.dtype, config.drafter_dtype
+
+    assert dtypes() == dtypes(device="cpu") == ("float32", "float32")
+    assert dtypes(device="cuda:1") == ("bfloat16", "float32")
+    assert dtypes(device="cuda", drafter="./small") == ("bfloat16", "bfloat16")
+    assert dtypes(device="cuda", drafter="./small", drafter_device="cpu") == ("bfloat16", "float32")
+    assert dtypes(device="cuda", dtype="float16", drafter="./small") == ("float16", "float16")
+    monkeypatch.setattr(choice, "has_gpu", lambda: False)
+    assert dtypes(device="auto")[0] == "float32"

@@ -18,6 +18,7 @@ import triton.language as tl
 from torch import Tensor
 
 from codespec.models.cuda.device_rows import TILE_ROWS, DeviceRows, tile_positions
+from codespec.models.cuda.launch import on_own_device
 from codespec.models.cuda.product_kernels import dot
 
 SPLIT = 512
@@ -41,6 +42,7 @@ def walk_of(size: int, dtype: torch.dtype) -> Walk:
     return Walk(keys=64 if size <= 128 else 32, warps=4, stages=3)
 
 
+@on_own_device
 def attend_tiles(
     query: Tensor,
     keys: Tensor,

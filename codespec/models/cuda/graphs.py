@@ -29,6 +29,7 @@ from codespec.models.rows import Rows
 # Many small sizes, because a step of few rows costs nearly what its padding makes it, and few large ones.
 ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 FIRST_REACH = 512
+PROBE_BYTES = 64 << 20  # a block of its own, which shares no segment with what is in use
 
 Attention = Callable[[], Tensor]  # attends over what is at fixed addresses now
 Compute = Callable[[DeviceRows, Tensor], Tensor]  # rows and which are kept -> logits [kept, vocabulary]
@@ -174,6 +175,19 @@ def on_device(device: torch.device) -> AbstractContextManager[object]:
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
+def frees_memory(device: torch.device) -> bool:
+    """Whether torch still returns cached memory to a GPU. It doesn't while it believes that a capture is under way, as
+    some versions do after one has failed; then whatever is freed is lost to other sizes.
+    """
+    if device.type != "cuda":
+        return True
+    with on_device(device):
+        torch.empty(PROBE_BYTES, dtype=torch.uint8, device=device)  # freed at once, and kept by torch
+        kept = torch.cuda.memory_reserved(device)
+        torch.cuda.empty_cache()
+        return torch.cuda.memory_reserved(device) < kept
+
+
 class SharedLogits:
     """Memory for the logits of the last step, of up to `rows` rows: one for all graphs instead of one for each."""
 
@@ -249,6 +263,9 @@ class StepRunner:
         problem = self._capture(True, progress)
         if not problem:
             return ""
+        if not frees_memory(self.device):
+            stuck = "torch frees no memory after that (graph_rows = 0 leaves it as it was)"
+            return f"can't be captured whole ({problem}), and {stuck}: its steps are launched piece by piece"
         if no_parts:
             return f"can't be captured whole ({problem}), and {no_parts}: its steps are launched piece by piece"
         if not self._capture(False, progress):

@@ -13,6 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from codespec.models.cuda.launch import on_own_device
 from codespec.models.cuda.product_plan import FEW_ROWS, Plan, tile_of
 
 ADDED_COLUMNS = 1024
@@ -20,6 +21,7 @@ ADDED_COLUMNS = 1024
 WIDEN = tl.constexpr(bool(triton.knobs.runtime.interpret))
 
 
+@on_own_device
 def multiply(rows: Tensor, weight: Tensor, bias: Tensor | None, plan: Plan) -> Tensor:
     """rows [M, in] · weight [out, in]ᵀ + bias [out] -> [M, out] in the dtype of the rows."""
     (count, depth), columns = rows.shape, weight.shape[0]

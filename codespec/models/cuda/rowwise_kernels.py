@@ -12,6 +12,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from codespec.models.cuda.launch import on_own_device
+
 TURNED_HEADS = 4  # heads that a program turns at once
 GATED_COLUMNS = 1024
 
@@ -32,6 +34,7 @@ def add_rms_norm(rows: Tensor, added: Tensor, weight: Tensor, eps: float) -> tup
     return summed, out
 
 
+@on_own_device
 def _normalize(
     rows: Tensor,
     added: Tensor | None,
@@ -52,6 +55,7 @@ def _normalize(
     )  # fmt: skip
 
 
+@on_own_device
 def rotate(heads: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
     """`rowwise.rotate` of heads [N, H, size] whose last dimension is dense, by angles [N, 1, size]."""
     count, number, size = heads.shape
@@ -64,6 +68,7 @@ def rotate(heads: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
     return out
 
 
+@on_own_device
 def silu_mul(both: Tensor) -> Tensor:
     """`rowwise.silu_mul` of both [N, 2 · size], dense."""
     count, size = both.shape[0], both.shape[1] // 2
@@ -72,6 +77,7 @@ def silu_mul(both: Tensor) -> Tensor:
     return out
 
 
+@on_own_device
 def scatter(
     cached_keys: Tensor, cached_values: Tensor, slots: Tensor, positions: Tensor, keys: Tensor, values: Tensor
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -11,9 +13,11 @@ from codespec.config import EngineConfig
 from codespec.engine import load
 from codespec.errors import ModelError
 from codespec.models import loader, transformers_loader
+from codespec.models.attention import register
 from codespec.models.cuda import invariant_linear
 from codespec.models.cuda.invariant_linear import InvariantLinear
 from codespec.models.language_model import LanguageModel
+from codespec.models.reference import read_config
 from codespec.models.rows import Rows
 from tests.tiny_models import sample_ids, tiny_model
 
@@ -78,3 +82,33 @@ def test_the_drafter_goes_where_it_is_told(
     monkeypatch.setattr(load, "assemble", lambda *_: SimpleNamespace(notes=[]))
     load.build_engine(EngineConfig(device=device, drafter_device=asked))
     assert seen == [(device, True), (wanted, False)], "nobody needs a drafter's rows bit for bit"
+
+
+@pytest.mark.skipif(find_spec("accelerate") is None, reason="accelerate is not installed")
+def test_weights_go_straight_to_their_device() -> None:
+    """Nothing is wrapped around the network, and it is the one that the host's memory would hold."""
+    folder = Path(EngineConfig().target)
+    config = read_config(folder)
+    register()
+    straight, usual = (
+        transformers_loader._network(folder, config, torch.float32, None, device)
+        for device in (torch.device("cpu"), None)
+    )
+    assert not any(hasattr(module, "_hf_hook") for module in straight.modules())
+    assert all(torch.equal(a, b) for a, b in zip(straight.parameters(), usual.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_a_gpus_weights_take_no_host_memory(installed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[object] = []
+
+    def load(*_: object, **given: object) -> None:
+        seen.append(given.get("device_map"))
+        raise RuntimeError("enough")
+
+    monkeypatch.setattr(transformers_loader.AutoModelForCausalLM, "from_pretrained", load)
+    monkeypatch.setattr(transformers_loader, "find_spec", lambda name: installed or None)
+    monkeypatch.setattr(transformers_loader, "free_memory", lambda device: None)
+    with pytest.raises(ModelError, match="enough"):
+        transformers_loader.load_float_model(Path(EngineConfig().target), "x", CUDA, "bfloat16", True)
+    assert seen == [{"": CUDA} if installed else None]

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
+import torch
 from hypothesis import given, settings
 from torch import Tensor
 
 from codespec.models import attention, memory_plan
+from codespec.models.cuda import graphs
 from codespec.models.cuda.graphs import Graph, PiecewiseGraph
 from codespec.models.language_model import LanguageModel
 from codespec.models.memory_plan import Need, make_room, parts_claim, step_claims
@@ -144,3 +148,26 @@ def test_a_step_that_can_be_recorded_is_one_part(recorder: FakeRecorder, monkeyp
     assert model.graphs == "none"
     assert model.capture() == "" and len(recorder.made) == len(model._runner.buckets.largest_first())
     assert model.graphs == "whole"
+
+
+def test_parts_are_not_tried_where_memory_stays_taken(recorder: FakeRecorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A capture that failed may leave torch unable to free what it keeps; parts would need more of it."""
+    monkeypatch.setattr(graphs, "frees_memory", lambda device: False)
+    notes: list[str] = []
+    model = recording(tiny_model("llama", steps="device"), notes)
+    model.allocate(1, 64)
+    assert notes == [
+        "can't be captured whole (attention waits for the host), and torch frees no memory after that "
+        "(graph_rows = 0 leaves it as it was): its steps are launched piece by piece"
+    ]
+    assert model.graphs == "none" and len(recorder.made) == 1
+
+
+@pytest.mark.parametrize(("after", "frees"), [(100, False), (36, True)])
+def test_memory_is_tried_by_freeing_some(after: int, frees: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    reserved = iter((100, after))
+    cuda = SimpleNamespace(memory_reserved=lambda device: next(reserved), empty_cache=lambda: None)
+    monkeypatch.setattr(graphs, "torch", SimpleNamespace(cuda=cuda, empty=lambda *_, **__: None, uint8=torch.uint8))
+    monkeypatch.setattr(graphs, "on_device", lambda device: nullcontext())
+    assert graphs.frees_memory(torch.device("cuda", 1)) is frees
+    assert graphs.frees_memory(torch.device("cpu"))

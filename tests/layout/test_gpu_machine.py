@@ -1,0 +1,57 @@
+"""A borrowed GPU machine has torch, transformers, Triton and pytest, but none of the editor side's packages: `make gpu`
+runs there all the same.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+ABSENT = ("platformdirs", "tree_sitter", "pygls", "lsprotocol", "prometheus_client")
+# Python imports this module at its start.
+SITE = f"""
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        package = name.partition(".")[0]
+        if package in {ABSENT!r} or package.startswith("tree_sitter_"):
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Absent())
+"""
+READS = """
+from codespec_grammars import ContextTracker, read_surroundings
+import codespec.bench.decode.run
+from codespec.user_folders import cache_folder
+read_surroundings("python", b"def f():", b"")
+print(ContextTracker("python", b"def f():").note, cache_folder())
+"""
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> dict[str, str]:
+    """The environment of an interpreter that can't import ABSENT."""
+    (tmp_path / "sitecustomize.py").write_text(SITE)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    folders = (tmp_path, ROOT, ROOT / "lsp", ROOT / "grammars")
+    return {**kept, "PYTHONPATH": os.pathsep.join(map(str, folders)), "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+@pytest.mark.parametrize(
+    ("words", "printed"),
+    [
+        (("-m", "tools.gpu", "--list"), "open  kernels"),
+        (("-m", "pytest", "-q", "tests/gpu", "--confcutdir", "tests/gpu", "--collect-only"), "tests/gpu/test_bench.py"),
+        (("-m", "codespec", "bench", "decode", "--help"), "--concurrency"),
+        (("-c", READS), "tree-sitter is not installed"),
+    ],
+    ids=["list", "collection", "help", "context"],
+)
+def test_it_starts_without_the_editors_packages(words: tuple[str, ...], printed: str, bare: dict[str, str]) -> None:
+    done = subprocess.run([sys.executable, *words], cwd=ROOT, env=bare, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert printed in done.stdout

@@ -1,0 +1,57 @@
+"""In exact mode on a device no root-mean-square norm is left to transformers: each goes through the row-wise function,
+and the loader's check compares what comes out.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from codespec.models import row_norms
+from codespec.models.cuda import invariant_linear
+from codespec.models.row_norms import RowNorm, replace_norms
+from codespec.models.rows import Rows
+from codespec.models.transformers_loader import wrap
+from tests.models.cuda.pretended import DEVICE, pretended_device
+from tests.tiny_models import sample_ids, tiny_network
+
+NORMS = {"llama": 0, "gemma2": 9, "gemma3": 13, "phi3": 5, "gpt2": 0, "opt": 0, "cohere": 0}
+LEFT = {"cohere": ("CohereLayerNorm is computed by torch, which is not row-invariant",)}
+DTYPES = [torch.float32, torch.bfloat16]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("architecture", NORMS)
+def test_every_norm_is_computed_by_rows(architecture: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(invariant_linear, "find_variance", lambda device, dtype: "")
+    called: list[Tensor] = []
+    plain = row_norms.rms_norm
+    with pretended_device():
+        network = tiny_network(architecture, dtype=dtype)
+        theirs = {type(m) for m in network.modules() if "RMSNorm" in type(m).__name__}
+        model = wrap(network, None, architecture, device=DEVICE, dtype=dtype, exact=True)
+        monkeypatch.setattr(row_norms, "rms_norm", lambda *given: called.append(given[0]) or plain(*given))
+        for kind in theirs:
+            monkeypatch.setattr(kind, "forward", None)
+        model.allocate(1, 64)
+        model.forward([Rows(0, 0, sample_ids(8))])
+    assert len(called) == NORMS[architecture]
+    assert model.spec.notes == LEFT.get(architecture, ())
+
+
+class GatedRMSNorm(nn.Module):
+    """It computes something else."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.eps = nn.Parameter(torch.ones(8)), 1e-6
+
+    def forward(self, rows: Tensor, gate: Tensor | None = None) -> Tensor:
+        return rows
+
+
+def test_another_function_is_left_and_named() -> None:
+    model = nn.Sequential(GatedRMSNorm(), nn.LayerNorm(8, bias=False), nn.RMSNorm(8, eps=1e-6), nn.Linear(8, 8))
+    assert replace_norms(model) == ("GatedRMSNorm",)
+    assert [type(layer) for layer in model] == [GatedRMSNorm, nn.LayerNorm, RowNorm, nn.Linear]
