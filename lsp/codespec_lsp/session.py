@@ -17,7 +17,7 @@ from lsprotocol import types
 from codespec_lsp.acceptance import Acceptance, Counters
 from codespec_lsp.buffer import Buffer, Encoding, Position
 from codespec_lsp.completer import Completer, CompletionRequest, ContentModified
-from codespec_lsp.completion_items import EditRange
+from codespec_lsp.completion_items import REPEATED, EditRange
 from codespec_lsp.completions import Completion, Suggestion
 from codespec_lsp.deletions import Deletions
 from codespec_lsp.dismissals import Dismissals
@@ -151,9 +151,11 @@ class Session:
         explicit: bool,
         selected: types.SelectedCompletionInfo | None = None,
     ) -> CompletionRequest | None:
-        """Takes a request, with the document as it is now; None for a document that is not open."""
+        """Takes a request, with the document as it is now; None for a document that is not open, or where what is
+        selected is too long to be repeated.
+        """
         document = self.documents.get(uri)
-        if document is None:
+        if document is None or (selected is not None and len(selected.text) > 2 * REPEATED):
             return None
         self._warm_ups.stop()
         buffer = document.buffer
@@ -223,6 +225,7 @@ class Session:
 
     def _edit_range(self, document: Document, here: Position, column: int) -> EditRange:
         buffer = document.buffer
+        column = max(column, (here.column - REPEATED) // REPEATED * REPEATED)
         start = types.Position(here.row, buffer.character(Position(here.row, column)))
         end = types.Position(here.row, buffer.character(here))
         typed = buffer.lines[here.row][column : here.column]
