@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
@@ -22,6 +23,7 @@ MOST_WORD = 4096  # characters of one text of a list
 MOST_COUNT = (1 << 31) - 1  # of whatever a field counts, if nothing smaller bounds it
 READ_SECONDS = 20.0  # for a whole body
 WRITE_SECONDS = 20.0  # for one piece, with a client that does not read
+_LINE_ENDS = re.compile("[\x85\u2028\u2029]")  # Unicode's, beside the control characters
 KINDS = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error", 501: "not_supported_error"}
 
 
@@ -238,8 +240,11 @@ def clip(text: str, most: int = 80) -> str:
 
 
 def dump(value: Any) -> bytes:
-    """Compact JSON on one line: llama.vim reads line by line and drops a reply with a space after a colon."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode("utf-8")
+    """Compact JSON on one line: llama.vim reads line by line and drops a reply with a space after a colon. Others end a
+    line at more characters than JSON escapes.
+    """
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return _LINE_ENDS.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode("utf-8")
 
 
 def reply(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:

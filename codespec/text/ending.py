@@ -12,19 +12,9 @@ from typing import Protocol
 from codespec_grammars import CodeEnd, Cut, Scope, Surroundings
 
 from codespec.text.align import complete_utf8_length
-from codespec.text.filters import (
-    Look,
-    before_overlap,
-    byte_loop,
-    end_markers,
-    is_worthwhile,
-    line_loop,
-    most_lines,
-    repeated_line,
-    without_overlap,
-)
+from codespec.text.filters import ByteLoop, Filter, LineLoop, Markers, MostLines, RepeatedLine, is_worthwhile
+from codespec.text.overlap import MOST_RIGHT, RestOfLine
 from codespec.text.shape import resolve_scope, why_not
-from codespec.text.streaming import StopFinder
 from codespec.types import Shape
 
 # Control tokens of the families in the field, as models that saw them as text spell them.
@@ -63,16 +53,20 @@ class Ending:
 
     def __init__(self, shape: Shape, place: Surroundings | None, prefix: str, suffix: str) -> None:
         before, after = prefix.encode(), suffix.encode()
-        self._right = after.partition(b"\n")[0].rstrip(b"\r")
-        self._line = before[max(before.rfind(b"\n") + 1, len(before) - LOOKED_AT) :]
-        self._below = next((line.rstrip() for line in after[:LOOKED_AT].split(b"\n")[1:] if line.strip()), b"")
-        self._markers = StopFinder(markers_beside(prefix, suffix))
+        self._right = after[:MOST_RIGHT].partition(b"\n")[0].rstrip(b"\r")
+        line = before[max(before.rfind(b"\n") + 1, len(before) - LOOKED_AT) :]
+        below = next((line.rstrip() for line in after[:LOOKED_AT].split(b"\n")[1:] if line.strip()), b"")
+        self._filters: list[Filter] = [
+            Markers(markers_beside(prefix, suffix)),
+            RepeatedLine(line, below),
+            LineLoop(line),
+            ByteLoop(),
+            *([MostLines(MOST_LINES)] if shape == "auto" else []),
+        ]
         scope = resolve_scope(shape, place, before, self._right)
+        self._rest = RestOfLine(self._right)
         self._finder: EndFinder = _finder(place, scope, before, self._right)
-        self._shape = shape
         self._text = bytearray()
-        self._checked = 0
-        self._looks: list[Look] = []
         self.idle = why_not(place, before, self._right) if shape == "auto" else ""
         self.cut: int | None = None
         self.reason = ""
@@ -81,13 +75,17 @@ class Ending:
         """Appends bytes; they may end inside a character."""
         self._text += data
         self._finder.advance(data)
-        self._filter(ended=False)
-        self._checked = len(self._text)
+        self._rest.advance(data)
+        for one in self._filters:
+            one.advance(self._text)
+        self._decide()
 
     def finish(self) -> None:
         """The text ended by itself: what waited for more is decided."""
         self._finder.finish()
-        self._filter(ended=True)
+        for one in self._filters:
+            one.finish(self._text)
+        self._decide()
         if self.cut is None:
             self.cut = self._finished(bytes(self._text))
 
@@ -97,29 +95,21 @@ class Ending:
         if self.cut is not None:
             return self.cut
         text = bytes(self._text)
-        certain = min(len(text.rstrip()), self._finder.certain, *(look.certain for look in self._looks))
+        certain = min(len(text.rstrip()), self._finder.certain, *(one.certain for one in self._filters))
         return self._sure(text[:certain])
 
-    def _filter(self, *, ended: bool) -> None:
-        text = bytes(self._text)
-        self._looks = [
-            end_markers(text, self._markers),
-            repeated_line(text, self._line, self._below, ended=ended),
-            line_loop(text, self._line),
-            byte_loop(text, self._checked),
-            *([most_lines(text, MOST_LINES)] if self._shape == "auto" else []),
-        ]
-        cuts = [cut for cut in (self._finder.cut, *(look.cut for look in self._looks)) if cut]
+    def _decide(self) -> None:
+        cuts = [cut for cut in (self._finder.cut, *(one.cut for one in self._filters)) if cut]
         if self.cut is None and cuts:
             first = min(cuts)
             self.reason = first.reason
-            self.cut = self._finished(text[: first.keep])
+            self.cut = self._finished(bytes(self._text[: first.keep]))
 
     def _finished(self, text: bytes) -> int:
         """What is left of the whole text: without what stands to the right already, or else without white space at the
         end; nothing where that is a crumb."""
         text = text[: complete_utf8_length(text)]
-        keep = without_overlap(text, self._right) if self._right.strip() else len(text.rstrip())
+        keep = self._rest.left(len(text)) if self._right.strip() else len(text.rstrip())
         if is_worthwhile(text[:keep]):
             return keep
         self.reason = "nothing worth showing is left"
@@ -127,7 +117,7 @@ class Ending:
 
     def _sure(self, text: bytes) -> int:
         text = text[: complete_utf8_length(text)]
-        sure = before_overlap(text, self._right) if self._right.strip() else len(text.rstrip())
+        sure = self._rest.least(len(text)) if self._right.strip() else len(text.rstrip())
         return sure if is_worthwhile(text[:sure]) else 0
 
 
@@ -151,14 +141,19 @@ class IndentEnd:
         self._deeper = bool(line.strip()) and line.rstrip().endswith((b":", b"{", b"(", b"[", b","))
         self._closer = right.strip()[:1] if right.strip()[:1] in (b")", b"]", b"}") else b""
         self._text = bytearray()
+        self._shown = 0  # bytes without the white space at their end
+        self._depth = 0  # of brackets that the text itself opened
+        self._new = False  # the line that is being written shows nothing yet
+        self._width = 0  # its indent
         self.cut: Cut | None = None
 
     def advance(self, data: bytes) -> None:
         """Appends bytes."""
-        self._text += data
-        text = bytes(self._text)
-        ends = [self._block_end(text) if self._block else _line_end(text), self._closer_end(text)]
-        self.cut = self.cut or min((end for end in ends if end), default=None)
+        for byte in data:
+            if self.cut is not None:
+                return
+            self._text.append(byte)
+            self._look(byte)
 
     def finish(self) -> None:
         """Nothing waits."""
@@ -166,34 +161,41 @@ class IndentEnd:
     @property
     def certain(self) -> int:
         """All but white space at the end."""
-        return self.cut.keep if self.cut else len(self._text.rstrip())
+        return self.cut.keep if self.cut else self._shown
 
-    def _block_end(self, text: bytes) -> Cut | None:
-        """Before the first line that is less indented than the cursor's line (or, after an opener, not more)."""
-        for match in re.finditer(rb"\r?\n([ \t]*)(?=[^\s])", text):
-            closes = text[match.end() : match.end() + 1] in b")]}"
-            width = len(match[1])
-            shallow = width < self._indent or (self._deeper and width == self._indent and not closes)
-            if shallow and text[: match.start()].strip():
-                return Cut(match.end() + 1, len(text[: match.start()].rstrip()), "the block is complete")
-        return None
+    def _look(self, byte: int) -> None:
+        if byte == 0x0A:
+            if not self._block and self._shown:
+                self.cut = Cut(len(self._text), self._shown, "the line is complete")
+            self._new, self._width = True, 0
+        elif byte in b" \t":
+            self._width += 1
+        elif byte in b"\r\f\v":
+            self._new = False
+        else:
+            if self._new and self._block and self._shown and self._is_shallow(byte):
+                self.cut = Cut(len(self._text), self._shown, "the block is complete")
+                return
+            self._new = False
+            self._count(byte)
+            self._shown = len(self._text)
 
-    def _closer_end(self, text: bytes) -> Cut | None:
-        """Before a closing bracket that closes nothing in the text and stands to the right already."""
-        depth = 0
-        for match in re.finditer(rb"[()\[\]{}]", text) if self._closer else ():
-            depth += 1 if match[0] in b"([{" else -1
-            if depth < 0:
-                known = match[0] == self._closer
-                return Cut(match.end(), match.start(), "what closes it stands to the right") if known else None
-        return None
+    def _is_shallow(self, byte: int) -> bool:
+        """Whether a line that begins with this byte is less indented than the cursor's, or after an opener not more."""
+        return self._width < self._indent or (self._deeper and self._width == self._indent and byte not in b")]}")
+
+    def _count(self, byte: int) -> None:
+        """Ends before a closing bracket that closes nothing in the text and stands to the right already."""
+        if not self._closer or byte not in b"()[]{}":
+            return
+        self._depth += 1 if byte in b"([{" else -1
+        if self._depth < 0:
+            known = byte == self._closer[0]
+            self.cut = (
+                Cut(len(self._text), len(self._text) - 1, "what closes it stands to the right") if known else None
+            )
+            self._closer = b""
 
 
 def _finder(place: Surroundings | None, scope: Scope, before: bytes, right: bytes) -> EndFinder:
     return CodeEnd(place, scope) if place else IndentEnd(scope, before, right)
-
-
-def _line_end(text: bytes) -> Cut | None:
-    """The first line break behind something visible."""
-    match = re.search(rb"\S[^\S\n]*\n", text)
-    return Cut(match.end(), len(text[: match.end()].rstrip()), "the line is complete") if match else None

@@ -6,7 +6,6 @@ prompts.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -130,40 +129,3 @@ def _reason(tokenizer: TextTokenizer, families: tuple[_Family, ...]) -> str:
         if len(missing) < len(family.needed):
             return f"the vocabulary lacks {' and '.join(missing)}, so the model cannot fill in"
     return "the vocabulary holds no fill-in-the-middle tokens"
-
-
-@dataclass(frozen=True, slots=True)
-class ReadyMade:
-    """A prompt that a client put together itself, taken apart: `files` are (path, text) of what stood before."""
-
-    prefix: str
-    suffix: str
-    files: tuple[tuple[str, str], ...] = ()
-
-
-def split_ready_made(prompt: str) -> ReadyMade | None:
-    """The parts of a prompt in which some family's markers are spelled as text; None for other text.
-
-    Only whole prompts count, with each marker once and the last at the end, so that source text that mentions markers
-    is not taken for one.
-    """
-    for family in _FAMILIES:
-        if all(prompt.count(name) == 1 for name in family.needed):
-            match = _shape(family).fullmatch(prompt)
-            if match:
-                return ReadyMade(match["prefix"], match["suffix"], _files(match["before"], family.separator))
-    return None
-
-
-def _shape(family: _Family) -> re.Pattern[str]:
-    prefix, suffix, middle = (re.escape(name) for name in (family.prefix, family.suffix, family.middle))
-    if family.order == "suffix_first":
-        shape = f"(?P<before>.*?){suffix}(?P<suffix>.*){prefix}(?P<prefix>.*){middle}"
-    else:
-        shape = f"(?P<before>.*?){prefix}(?P<prefix>.*){suffix}(?P<suffix>.*){middle}"
-    return re.compile(shape, re.DOTALL)
-
-
-def _files(before: str, separator: str) -> tuple[tuple[str, str], ...]:
-    parts = [part.partition("\n") for part in before.split(separator)[1:]] if separator else []
-    return tuple((path, text) for path, _, text in parts if text.strip())

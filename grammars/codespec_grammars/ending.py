@@ -17,6 +17,7 @@ from codespec_grammars.statement import dangles, introduces, is_whole, is_word
 from codespec_grammars.surroundings import Closed, Surroundings, width
 
 _NEWLINE, _BLANKS = 10, b" \t\r\f"
+_LONG_LINE = 1024  # bytes of a line that are lexed again at each closer
 
 
 class Scope(Enum):
@@ -233,6 +234,7 @@ class CodeEnd:
         length = len(self._text)
         state = self._state(length)
         if len(state.stack) >= self._open:
+            self._pass_by(state)
             return
         index = self._open = len(state.stack)
         entry, closed = self.around.state.stack[index], self.around.closed[index]
@@ -248,6 +250,12 @@ class CodeEnd:
             self._width = max(0, self.around.width_of(entry))
             self._least = self._width + 1
             self._goes_on, self._tail = (False, length) if entry[0].block and first else (True, -1)
+
+    def _pass_by(self, state: LexState) -> None:
+        """Lexes a long line from here on: not from within a comment or what may be half of a longer delimiter."""
+        delimiter = in_text(state) is not None and self._text[-1] not in b")]}"
+        if state.pos - self._checkpoint.pos > _LONG_LINE and state.comment < 0 and not delimiter:
+            self._checkpoint = state
 
     def _follow_tail(self, byte: int) -> None:
         """Behind the end of the block: closers of what else was open, a terminator, what goes on with the value. What

@@ -1,14 +1,17 @@
 """Suggestions as the protocol's items.
 
-An item replaces the line up to the cursor and repeats what stands there: clients that keep an old suggestion on the
-screen while the user types find the new one to be its continuation. The line's emoji stay as they are.
+An item replaces the line up to the cursor, of a long one its end, and repeats what stands there: clients that keep an
+old suggestion on the screen while the user types find the new one to be its continuation. The line's emoji stay as they
+are.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from lsprotocol import types
 
@@ -19,6 +22,8 @@ ACCEPT = "codespec.accept"
 MOST_LABEL = 80
 _TO_LAST_PAIR = re.compile("(?s:.*)[\U00010000-\U0010ffff]")
 _WORD = re.compile(r"[\w$]*")
+REPEATED = 512  # characters of a long line, one to two times as many of which an item repeats: the start stays in place
+MOST_ANSWER, COPIES = 56 << 10, 3  # bytes of the texts in an answer, and how often it holds each
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +33,12 @@ class EditRange:
     range: types.Range
     typed: str
     newline: str
+
+
+def fitting(suggestions: Sequence[Suggestion], edit: EditRange) -> list[Suggestion]:
+    """The first suggestions, as many as make an answer that no client chokes on."""
+    sizes = accumulate(COPIES * len(json.dumps(edit.typed + each.shown)) for each in suggestions)
+    return [each for each, size in zip(suggestions, sizes, strict=True) if size <= MOST_ANSWER]
 
 
 def inline_item(suggestion: Suggestion, edit: EditRange) -> types.InlineCompletionItem:

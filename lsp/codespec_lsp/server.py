@@ -16,7 +16,7 @@ from pygls.lsp.server import LanguageServer
 
 from codespec_lsp.buffer import Encoding
 from codespec_lsp.completer import CompletionRequest, ContentModified
-from codespec_lsp.completion_items import ACCEPT, completion_list, inline_item
+from codespec_lsp.completion_items import ACCEPT, completion_list, fitting, inline_item
 from codespec_lsp.daemon_client import DaemonError
 from codespec_lsp.daemons import ConfiguredDaemon, Daemons
 from codespec_lsp.documents import Document
@@ -200,7 +200,8 @@ async def _inline_completion(ls: Server, request: CompletionRequest | None) -> t
         suggestions = await ls.session.answer(request)
     except ContentModified:
         raise modified() from None
-    return types.InlineCompletionList(items=[inline_item(each, request.edit_range) for each in suggestions])
+    shown = fitting(suggestions, request.edit_range)
+    return types.InlineCompletionList(items=[inline_item(each, request.edit_range) for each in shown])
 
 
 async def _completion(ls: Server, request: CompletionRequest | None) -> types.CompletionList:
@@ -210,7 +211,7 @@ async def _completion(ls: Server, request: CompletionRequest | None) -> types.Co
         suggestions = await ls.session.answer(request)
     except ContentModified:
         raise modified() from None
-    return completion_list(suggestions, request.word, request.word.typed)
+    return completion_list(fitting(suggestions, request.word), request.word, request.word.typed)
 
 
 def _accepted(ls: Server, *arguments: Any) -> None:

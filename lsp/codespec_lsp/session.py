@@ -17,7 +17,7 @@ from lsprotocol import types
 from codespec_lsp.acceptance import Acceptance, Counters
 from codespec_lsp.buffer import Buffer, Edit, Encoding, Position
 from codespec_lsp.completer import Completer, CompletionRequest, ContentModified
-from codespec_lsp.completion_items import EditRange, repeats_from, word_start
+from codespec_lsp.completion_items import REPEATED, EditRange, repeats_from, word_start
 from codespec_lsp.completions import Completion, Suggestion
 from codespec_lsp.deletions import Deletions
 from codespec_lsp.dismissals import Dismissals
@@ -223,10 +223,14 @@ class Session:
         explicit: bool,
         selected: types.SelectedCompletionInfo | None = None,
     ) -> CompletionRequest | None:
-        """Takes a request, with the document as it is now; None for a document that is not open."""
+        """Takes a request, with the document as it is now; None for a document that is not open, or where what is
+        selected is too long to be repeated.
+        """
         document = self.documents.get(canonical(uri))
         if document is None:
             self.status.document(NOT_OPEN)
+            return None
+        if selected is not None and len(selected.text) > 2 * REPEATED:
             return None
         document.spelled = uri
         self._warm_ups.stop()
@@ -299,6 +303,7 @@ class Session:
 
     def _edit_range(self, document: Document, here: Position, column: int) -> EditRange:
         buffer = document.buffer
+        column = max(column, (here.column - REPEATED) // REPEATED * REPEATED)
         start = types.Position(here.row, buffer.character(Position(here.row, column)))
         end = types.Position(here.row, buffer.character(here))
         typed = buffer.lines[here.row][column : here.column]

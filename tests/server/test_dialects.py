@@ -142,17 +142,21 @@ def test_a_suffix_and_ready_made_markers_fill_in_alike(toy: Served, plain: Plain
     without = plain(asked(suffix=SUFFIX))[0].text
     ready_made = FIM.format(PREFIX, SUFFIX)
     with_file = "<|repo_name|>demo\n<|file_sep|>b.py\nb = 1\n<|file_sep|>a.py\n" + ready_made
+    llama = f"<PRE> {PREFIX} <SUF>{SUFFIX} <MID>"
+    codegeex = f"<|user|>\n<|code_suffix|>{SUFFIX}<|code_prefix|>{PREFIX}<|code_middle|><|assistant|>\n"
     starcoder = ready_made.replace("<|", "<").replace("|>", ">")
     texts = []
     for body in (
         {"prompt": PREFIX, "suffix": SUFFIX},
         {"prompt": ready_made},
         {"prompt": starcoder},
+        {"prompt": llama},
+        {"prompt": codegeex},
         {"prompt": with_file},
     ):
         reply = toy.post(path, {**body, "max_tokens": 12, "options": {"num_predict": 12}, "stream": False}).json
         texts.append(reply["response"] if "response" in reply else reply["choices"][0]["text"])
-    assert texts == [without, without, without, expected]
+    assert texts == [without] * 5 + [expected]
     assert without != plain(asked())[0].text
 
 

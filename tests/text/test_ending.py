@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from codespec.text.ending import MARKERS, Ending, markers_beside
 from codespec.types import Shape
 from tests.text.endings import CASES, LANGUAGES, Case
+from tests.text.growth import lines_run
 
 CORE = ("python", "javascript", "typescript", "rust", "go", "c", "cpp", "java", "json", "bash")
 SHAPES: tuple[Shape, ...] = ("auto", "line", "block")
@@ -203,6 +204,22 @@ def test_following_a_completion_costs_little(monkeypatch: pytest.MonkeyPatch) ->
         ending.advance(bytes([byte]))
     assert ending.cut is None and 60 <= len(lexed) <= 3 * 60
     assert sum(lexed) < 3 * len(body)
+
+
+@pytest.mark.parametrize("unit", ["g{0}({0}), ", "'{0}', ", '"{{{0}}}" + ', "{0}, "])
+@pytest.mark.parametrize("language", ["javascript", ""])
+def test_a_long_line_costs_what_it_is_long(unit: str, language: str) -> None:
+    """Twice the line takes about twice the steps, whatever stands in it and to the right of it."""
+
+    def work(size: int) -> int:
+        line = "".join(unit.format(number * 7919) for number in range(size))
+        prefix, suffix = "function f() {\n    call(", f"{line})\n}}\n"
+        place = read_surroundings(language, prefix.encode(), suffix.encode())
+        ending = Ending("block", place, prefix, suffix)
+        return lines_run(lambda: [ending.advance(byte) or ending.certain for byte in bytewise(line)])
+
+    work(1)  # what is loaded once
+    assert work(240) < 2.8 * work(120)
 
 
 def test_a_cut_is_never_inside_a_character() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codespec.text.fim_templates import ReadyMade, split_ready_made
+from codespec.text.ready_made import ReadyMade, split_ready_made
 from tests.text.test_fim import FAMILIES
 
 SPELLED = {name: shape for name, (_, shape) in FAMILIES.items() if name != "codellama"}
@@ -35,6 +35,50 @@ def test_other_files_come_along() -> None:
     before = "<|repo_name|>demo\n<|file_sep|>a.py\nx = 1\n<|file_sep|>src/b.py\n"
     found = split_ready_made(before + spell("qwen", "p", "s"))
     assert found == ReadyMade("p", "s", (("a.py", "x = 1\n"),))
+
+
+CLIENTS = {
+    "code llama, Continue and Zed": "<PRE> {p} <SUF>{s} <MID>",
+    "codegeex, Continue": (
+        "###PATH:a.py\n###LANGUAGE:python\n###MODE:BLOCK\n"
+        "<|code_suffix|>{s}<|code_prefix|>{p}<|code_middle|><|assistant|>\n"
+    ),
+    "glm, Zed": "<|code_prefix|>{p}<|code_suffix|>{s}<|code_middle|>",
+    "santacoder": "<fim-prefix>{p}<fim-suffix>{s}<fim-middle>",
+    "seed-coder, Continue": "<[fim-prefix]>{p}<[fim-suffix]>{s}<[fim-middle]>",
+    "mellum": "<filename>a.py\n<fim_suffix>{s}<fim_prefix>{p}<fim_middle>",
+    "codestral": "[SUFFIX]{s}[PREFIX]{p}",
+    "deepseek": "<\uff5cfim\u2581begin\uff5c>{p}<\uff5cfim\u2581hole\uff5c>{s}<\uff5cfim\u2581end\uff5c>",
+    "qwen": "<|fim_prefix|>{p}<|fim_suffix|>{s}<|fim_middle|>",
+    "starcoder": "<fim_prefix>{p}<fim_suffix>{s}<fim_middle>",
+}
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize(
+    ("prefix", "suffix"),
+    [("def f(x):\n    return ", "\n\ny = 1\n"), (" x ", " y "), ("", "\n"), ("x", "")],
+)
+def test_what_clients_put_together(client: str, prefix: str, suffix: str) -> None:
+    """Exactly what they would send apart, spaces included."""
+    assert split_ready_made(CLIENTS[client].format(p=prefix, s=suffix)) == ReadyMade(prefix, suffix)
+
+
+def test_code_llama_without_its_spaces() -> None:
+    assert split_ready_made("<PRE>x = <SUF>\n<MID>") == ReadyMade("x = ", "\n")
+
+
+@pytest.mark.parametrize(
+    ("before", "client", "files"),
+    [
+        ("###REFERENCE:\n###PATH:b.py\nb = 1\n", "codegeex, Continue", (("b.py", "b = 1\n"),)),
+        ("<file_sep>x = 1\n<file_sep>y = f(2)\n<file_sep>", "starcoder", (("", "x = 1\n"), ("", "y = f(2)\n"))),
+        ("<|file_separator|>a.py\nx = 1\n<|file_separator|>", "qwen", (("a.py", "x = 1\n"),)),
+        ("+++++ a.py\nx = 1\n\n+++++ b.py\n", "codestral", (("a.py", "x = 1\n\n"),)),
+    ],
+)
+def test_the_files_that_clients_put_before(before: str, client: str, files: tuple[tuple[str, str], ...]) -> None:
+    assert split_ready_made("<|user|>\n" + before + CLIENTS[client].format(p="p", s="s")) == ReadyMade("p", "s", files)
 
 
 @given(SOURCE)

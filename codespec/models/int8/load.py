@@ -46,7 +46,7 @@ def load_network(folder: Path, plan: Blueprint, seam: Seam, choice: Choice) -> I
 
 
 def reader(folder: Path) -> Read:
-    """Returns a function that reads tensors of a folder by name: matrices are views of the file, from which packing takes
+    """Returns a function that reads a folder's tensors by name. Matrices are views of the file, from which packing takes
     them without a copy between; vectors are copies.
     """
     file = folder / WEIGHTS
