@@ -94,19 +94,20 @@ class Connections:
         else:
             loop.default_exception_handler(context)
 
-    async def quiet(self, seconds: float) -> bool:
-        """Waits until no request is open; False if one still is after so many seconds."""
+    async def quiet(self, seconds: float, error: Callable[[], CodespecError]) -> bool:
+        """Waits until no request is open; False if one still is after so many seconds. A request that is incomplete is
+        no work that could finish: it ends with the error at once, also if it begins meanwhile."""
         end = asyncio.get_running_loop().time() + seconds
         while self._requests:
+            self._refuse_unread(error)
             if asyncio.get_running_loop().time() >= end:
                 return False
             await asyncio.sleep(POLL_SECONDS)
         return True
 
-    def refuse_unread(self, error: Callable[[], CodespecError]) -> None:
-        """Ends the wait for requests that are incomplete."""
+    def _refuse_unread(self, error: Callable[[], CodespecError]) -> None:
         for request in self._requests.values():
-            if not request.content.is_eof():
+            if not request.content.is_eof() and request.content.exception() is None:
                 request.content.set_exception(error())
 
     def _give_way(self) -> bool:
