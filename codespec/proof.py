@@ -1,10 +1,10 @@
-"""How a daemon proves that it is the user's own, before anything is sent to it: it is asked with 32 random bytes, and
-only who has the user's secret, or the token, can answer.
+"""How a daemon proves that it is the user's own before anything is sent to it: the client sends 32 random bytes, and
+only a daemon that has the user's secret, or the token, can answer.
 
-The answer holds for one address of this machine: whoever took the daemon's port, and passes the question on to where
-the daemon listens now, gets an answer that is of no use there. Other machines are known by the token alone, under
-whatever address they know themselves. The secret is random, and each guess at a token costs an scrypt, so answers may
-be given to anybody. Knows keys and addresses; knows no HTTP.
+An answer holds for one address, the one that the client connected to: an impostor that relays the challenge to the real
+daemon gets an answer for that daemon's address, which is of no use at its own. So a daemon behind a translated address
+(a container's published port, a tunnel to another port) can't prove itself. The secret is random, and each guess at a
+token costs an scrypt, so answers may be given to anybody. Knows keys and addresses; knows no HTTP.
 """
 
 from __future__ import annotations
@@ -55,22 +55,19 @@ def answer(keys: Keys, nonce: bytes, at: str) -> dict[str, str | None]:
     return {"at": at, "by_secret": _proof(keys.secret, nonce, at), "by_token": _proof(keys.token, nonce, at)}
 
 
-def is_proven(said: Mapping[str, Any], keys: Keys, nonce: bytes, peer: tuple[Any, ...]) -> bool:
+def is_proven(said: Mapping[str, Any], keys: Keys, nonce: bytes, peer: object) -> bool:
     """Whether an answer shows that the other end of a connection to `peer`, a socket's address, is the user's own."""
-    if is_here(peer):
-        at = address_of(peer)
-        return any(_fits(said.get(name), key, nonce, at) for name, key in _named(keys))
-    return _fits(said.get("by_token"), keys.token, nonce, str(said.get("at")))
-
-
-def is_here(peer: tuple[Any, ...]) -> bool:
-    """Whether a socket's address is one of this machine alone."""
-    return ipaddress.ip_address(peer[0].partition("%")[0]).is_loopback
+    at = address_of(peer)
+    return bool(at) and any(_fits(said.get(name), key, nonce, at) for name, key in _named(keys))
 
 
 def address_of(name: object) -> str:
-    """An IP address and port as one text; "" for a Unix socket."""
-    return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else ""
+    """An IP address and port as one text, spelled alike at both ends; "" for a Unix socket."""
+    if not isinstance(name, tuple):
+        return ""
+    address = ipaddress.ip_address(name[0].partition("%")[0])  # each end has its own names for links
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return f"{mapped or address}:{name[1]}"
 
 
 def _named(keys: Keys) -> tuple[tuple[str, bytes | None], ...]:

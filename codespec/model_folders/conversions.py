@@ -30,6 +30,10 @@ GGUF_CONVERTER, ADAPTER_MERGER = "codespec.models.gguf.convert", "codespec.model
 # The setting's bytes in a header: its key, the type of a string, eight bytes of length, a short word.
 _GGUF_ARCHITECTURE = re.compile(rb"general\.architecture\x08\0\0\0(.)\0{7}([a-z0-9]+)", re.DOTALL)
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+_FOREIGN = ("layer_replication", "target_parameters", "megatron_config")  # settings for more than a model's own layers
+_NAMING = ("modules_to_save", "rank_pattern", "alpha_pattern")  # settings whose entries peft matches as patterns
+_LITERAL = re.compile(r"\^?[A-Za-z0-9_.]{1,200}")  # a layer's name, or its end: as a pattern it never backtracks
+_ADAPTED = re.compile(r"base_model\.model\.(.+)\.lora_(?:A\.weight|embedding_A)")
 TEXTS = ("*.json", "*.jinja", "merges.txt", "*.model")  # a tokenizer without tokenizer.json needs the last two
 
 
@@ -123,8 +127,11 @@ def base_model_name(adapter: Path) -> str:
 def check_adapter(adapter: Path) -> None:
     """Raises ModelError if the adapter is not a LoRA, or if its settings claim more than its weights hold."""
     settings, tensors = read_json(adapter / ADAPTER_CONFIG), read_header(adapter / ADAPTER_WEIGHTS)
-    if settings.get("peft_type") != "LORA" or settings.get("layer_replication"):
+    if settings.get("peft_type") != "LORA" or any(settings.get(name) for name in _FOREIGN):
         raise ModelError(f"The adapter {adapter} is no LoRA of its model's own layers: take another one.")
+    for name in _NAMING:
+        if not _names_layers(settings.get(name) or [], most=len(tensors)):
+            raise ModelError(f"The adapter {adapter} has more in {name} than names of layers: take another one.")
     patterns, tokens = settings.get("rank_pattern"), settings.get("trainable_token_indices")
     lists = list(tokens.values()) if isinstance(tokens, dict) else [tokens]
     claimed = {
@@ -140,6 +147,19 @@ def check_adapter(adapter: Path) -> None:
             raise ModelError(
                 f"The adapter {adapter} claims the {what} {value}, and its weights hold {held[what]}: fetch it again."
             )
+
+
+def adapted_layers(adapter: Path) -> list[str]:
+    """The names of the layers that an adapter changes, by its weights. Its settings may say it by patterns, which are a
+    download's and are never matched: one can take a regex engine minutes."""
+    found = (_ADAPTED.fullmatch(tensor.name) for tensor in read_header(adapter / ADAPTER_WEIGHTS))
+    return sorted({match[1] for match in found if match is not None})
+
+
+def _names_layers(values: Any, most: int) -> bool:
+    """Whether these are a few names of layers, as a list or as the keys of an object."""
+    fits = isinstance(values, list | dict) and len(values) <= most
+    return fits and all(isinstance(value, str) and _LITERAL.fullmatch(value) for value in values)
 
 
 def _size(value: Any) -> float:

@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from peft import PeftModel
+from peft import LoraConfig, PeftModel
 from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM
 
 from codespec.catalogue.conversion_cache import FORMAT, SOURCE, base_of
 from codespec.errors import CodespecError, ModelError
+from codespec.model_folders.conversions import adapted_layers
 from codespec.model_folders.weights import weight_files
 from codespec.models.model_check import FAILURES, one_line
 from codespec.models.reference import read_config
@@ -40,7 +41,8 @@ def merge(base: Path, adapter: Path, folder: Path, sha256: str) -> None:
     loader: Any = AutoModelForCausalLM
     try:
         network = loader.from_pretrained(base, dtype=torch.float32, trust_remote_code=False, use_safetensors=True)
-        merged: Any = PeftModel.from_pretrained(network, str(adapter)).merge_and_unload(safe_merge=True)
+        peft: Any = PeftModel.from_pretrained(network, str(adapter), config=_settings(adapter))
+        merged = peft.merge_and_unload(safe_merge=True)
     except (*FAILURES, SafetensorError) as error:
         raise ModelError(
             f"The adapter {adapter} does not fit its model ({one_line(error)}): train or fetch it again."
@@ -55,6 +57,14 @@ def merge(base: Path, adapter: Path, folder: Path, sha256: str) -> None:
     made = {**base_of(base, weight_files(base)), "format": FORMAT, "sha256": sha256, "adapter": adapter.name}
     config[SOURCE] = {**(source or {}), **made}
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
+
+
+def _settings(adapter: Path) -> LoraConfig:
+    """The adapter's settings, with the names of its layers in place of all patterns that choose layers."""
+    settings: LoraConfig = LoraConfig.from_pretrained(str(adapter))
+    settings.target_modules = set(adapted_layers(adapter))
+    settings.exclude_modules = settings.layers_to_transform = settings.layers_pattern = None
+    return settings
 
 
 def _demand_disk(folder: Path, needed: int) -> None:

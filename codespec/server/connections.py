@@ -13,7 +13,6 @@ import errno
 import os
 import resource
 import socket
-import stat
 import sys
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -28,6 +27,7 @@ from aiohttp.typedefs import Handler, Middleware
 from codespec.errors import CodespecError, ConfigError, ServeError
 from codespec.server.logs import log
 from codespec.server.settings import ServeConfig
+from codespec.server.unix_socket import claimed
 from codespec.server.wire import route_of
 from codespec.user_folders import own_folder, socket_of
 
@@ -94,19 +94,20 @@ class Connections:
         else:
             loop.default_exception_handler(context)
 
-    async def quiet(self, seconds: float) -> bool:
-        """Waits until no request is open; False if one still is after so many seconds."""
+    async def quiet(self, seconds: float, error: Callable[[], CodespecError]) -> bool:
+        """Waits until no request is open; False if one still is after so many seconds. A request that is incomplete is
+        no work that could finish: it ends with the error at once, also if it begins meanwhile."""
         end = asyncio.get_running_loop().time() + seconds
         while self._requests:
+            self._refuse_unread(error)
             if asyncio.get_running_loop().time() >= end:
                 return False
             await asyncio.sleep(POLL_SECONDS)
         return True
 
-    def refuse_unread(self, error: Callable[[], CodespecError]) -> None:
-        """Ends the wait for requests that are incomplete."""
+    def _refuse_unread(self, error: Callable[[], CodespecError]) -> None:
         for request in self._requests.values():
-            if not request.content.is_eof():
+            if not request.content.is_eof() and request.content.exception() is None:
                 request.content.set_exception(error())
 
     def _give_way(self) -> bool:
@@ -195,22 +196,17 @@ class _Unix(web.BaseSite):
         await super().start()
         assert self._runner.server is not None
         factory = partial(self._connections.protocol, self._runner.server)
-        former = os.umask(0o177)
-        try:
-            self._server = await asyncio.get_running_loop().create_unix_server(
-                factory, str(self._path), backlog=self._backlog
-            )
-        finally:
-            os.umask(former)
+        async with claimed(self._path, self._backlog) as own:
+            self._made = self._path.lstat()
+            self._server = await asyncio.get_running_loop().create_unix_server(factory, sock=own, backlog=self._backlog)
         _restore_backlog(self._server)
-        self._made = self._path.stat()
 
     async def stop(self) -> None:
-        """Stops listening and removes its socket at once: by the end of a drain a newer daemon may have its own."""
-        await super().stop()
+        """Removes its socket, while it still listens and so nobody replaces it, and stops listening."""
         with suppress(FileNotFoundError):
-            if self._made is not None and os.path.samestat(self._path.stat(), self._made):
+            if self._made is not None and os.path.samestat(self._path.lstat(), self._made):
                 self._path.unlink()
+        await super().stop()
 
 
 def _restore_backlog(server: asyncio.Server) -> None:
@@ -230,30 +226,12 @@ async def _listen_own(runner: web.AppRunner, port: int) -> None:
 
 
 async def _listen_unix(runner: web.AppRunner, path: Path) -> None:
-    _clear(path)
     try:
         await _Unix(runner, path).start()
     except OSError as error:
         why = error.strerror or error  # asyncio's error for a path that is too long has no number
         raise ConfigError(f"The socket {path} can't be made ({why}): choose another place with --socket.") from error
     print(f"codespec: listening on unix:{path}", flush=True)
-
-
-def _clear(path: Path) -> None:
-    """Removes a socket that nobody answers on, and nothing else."""
-    try:
-        is_socket = stat.S_ISSOCK(path.stat().st_mode)
-    except OSError:
-        return  # nothing there; a missing folder is an error when the socket is made
-    if not is_socket:
-        raise ConfigError(f"{path} exists and is no socket: choose another path for --socket.")
-    with socket.socket(socket.AF_UNIX) as probe:
-        try:
-            probe.connect(str(path))
-        except OSError:
-            path.unlink(missing_ok=True)
-            return
-    raise ConfigError(f"The socket {path} is in use: stop the other daemon, or choose another with --socket.")
 
 
 def _why_not(config: ServeConfig, error: OSError) -> str:

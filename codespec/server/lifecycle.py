@@ -69,15 +69,15 @@ async def _serve(config: ServeConfig, token: str, keys: Keys, daemon: Daemon, pr
 
 
 async def drain(runner: web.AppRunner, daemon: Daemon, seconds: float) -> None:
-    """Accepts no more connections and lets open requests finish; those that do not finish in time get an error."""
+    """Accepts no more connections and lets open requests finish; those that do not finish in time get an error, and
+    those that are still being sent get it at once."""
     daemon.stopping = True
     for site in runner.sites:
         await site.stop()
     connections = runner.app[CONNECTIONS]
-    if not await connections.quiet(seconds):
+    if not await connections.quiet(seconds, stopping):
         daemon.refuse_open()
-        connections.refuse_unread(stopping)
-        await connections.quiet(REFUSE_SECONDS)
+        await connections.quiet(REFUSE_SECONDS, stopping)
     await runner.cleanup()
 
 

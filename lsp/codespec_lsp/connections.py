@@ -193,7 +193,8 @@ class Connections:
         if not proof.is_proven(reply_body, keys, nonce, connection.connector.peer):
             raise DaemonError(
                 f"What answers at {self._url} can't prove that it is your daemon, so it gets no text: restart it if it "
-                "is yours (one on another machine needs codespec.tokenFile), or set codespec.url."
+                "is yours (on another machine it needs codespec.tokenFile and an address of its own), or set "
+                "codespec.url."
             )
 
 

@@ -22,6 +22,7 @@ from tests.cli.test_bad_models import WEIGHTS, edit_config
 
 NESTED = '{"a": ' + "[" * 100_000 + "]" * 100_000 + "}"
 MEMORY = 256 << 20  # bytes more than for a sound model: the largest of these files is 60 MB
+SLOW = r"(\w+\.?)+!"  # a backtracking engine takes time exponential in the length of a layer's name
 TIMES = 10  # the processor's time for a sound model, on which the start of the packages weighs
 
 
@@ -154,17 +155,40 @@ def test_loaded(case: str, folder: Path, source: Path, sound: dict[str, Spent]) 
         ({"r": 10**9}, "claims the rank 1000000000, and its weights hold 2"),
         ({"r": 2, "trainable_token_indices": {"embed_tokens": [1] * 10**6}}, "claims the number of tokens 1000000"),
         ({"r": 2, "layer_replication": [[0, 2]] * 10**5}, "no LoRA of its model's own layers"),
+        ({"r": 2, "rank_pattern": {SLOW: 2}}, "has more in rank_pattern than names of layers"),
+        ({"r": 2, "alpha_pattern": {SLOW: 2}}, "has more in alpha_pattern than names of layers"),
+        ({"r": 2, "modules_to_save": [SLOW]}, "has more in modules_to_save than names of layers"),
+        ({"r": 2, "modules_to_save": 5}, "has more in modules_to_save than names of layers"),
     ],
     ids=lambda value: value[:20] if isinstance(value, str) else "",
 )
 def test_adapters(
     settings: dict[str, Any], words: str, folder: Path, source: Path, tmp_path: Path, sound: dict[str, Spent]
 ) -> None:
-    adapter = tmp_path / "adapter"
+    make_adapter(tmp_path / "adapter", folder, settings)
+    complete(tmp_path / "adapter", source).check(words, sound["complete"])
+
+
+@pytest.mark.parametrize(
+    "patterns",
+    [{"target_modules": SLOW, "exclude_modules": SLOW}, {"layers_to_transform": [0], "layers_pattern": [SLOW]}],
+    ids=["whole", "by number"],
+)
+def test_patterns_that_choose_an_adapters_layers_are_never_matched(
+    patterns: dict[str, Any], folder: Path, source: Path, tmp_path: Path, sound: dict[str, Spent]
+) -> None:
+    """Its weights say which layers it changes."""
+    make_adapter(tmp_path / "adapter", folder, {"r": 2, **patterns})
+    spent = complete(tmp_path / "adapter", source)
+    assert spent.done.returncode == 0, spent.done
+    assert spent.seconds < TIMES * sound["complete"].seconds
+
+
+def make_adapter(adapter: Path, folder: Path, settings: dict[str, Any]) -> None:
+    """An adapter of one layer with these settings."""
     adapter.mkdir()
     whole = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "target_modules": ["q_proj"], **settings}
     (adapter / "adapter_config.json").write_text(json.dumps({**whole, "base_model_name_or_path": str(folder)}))
     layer = "base_model.model.model.layers.0.self_attn.q_proj"
     tensors = {f"{layer}.lora_A.weight": zeros(2, 128), f"{layer}.lora_B.weight": zeros(128, 2)}
     save_file(tensors, adapter / "adapter_model.safetensors")
-    complete(adapter, source).check(words, sound["complete"])

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from codespec.proof import Keys, address_of, answer, is_here, is_proven, new_nonce, stretched
+from codespec.proof import Keys, address_of, answer, is_proven, new_nonce, stretched
 
 HERE, ELSEWHERE = ("127.0.0.1", 8765), ("192.0.2.1", 8765)
+MAPPED = ("::ffff:127.0.0.1", 8765, 0, 0)
 MINE = Keys(b"s" * 32, stretched("a-token-of-some-length"))
 NONCE = new_nonce()
 
@@ -19,10 +20,20 @@ def test_either_key_proves_it_here(keys: Keys) -> None:
     assert is_proven(answer(MINE, NONCE, "127.0.0.1:8765"), keys, NONCE, HERE)
 
 
-def test_other_machines_are_known_by_the_token_alone_wherever_they_are() -> None:
-    for at in ("192.0.2.1:8765", "172.17.0.2:80", ""):
-        assert is_proven(answer(MINE, NONCE, at), MINE, NONCE, ELSEWHERE)
-        assert not is_proven(answer(Keys(MINE.secret), NONCE, at), MINE, NONCE, ELSEWHERE)
+@pytest.mark.parametrize("peer", [HERE, MAPPED, ELSEWHERE, ("::1", 8765, 0, 0), ("fe80::1%lo", 8765, 0, 1)])
+@pytest.mark.parametrize("keys", [Keys(MINE.secret), Keys(None, MINE.token)], ids=["secret", "token"])
+def test_an_answer_holds_at_the_address_that_was_connected_to_and_nowhere_else(keys: Keys, peer: Any) -> None:
+    """An impostor at one of this machine's own addresses, or on another machine, relays the challenge to the daemon."""
+    assert is_proven(answer(MINE, NONCE, address_of(peer)), keys, NONCE, peer)
+    for at in ("127.0.0.1:8766", "192.0.2.2:8765", "172.17.0.2:80", ""):
+        said = answer(MINE, NONCE, at)
+        assert not is_proven(said, keys, NONCE, peer)
+        assert not is_proven({**said, "at": address_of(peer)}, keys, NONCE, peer)
+
+
+@pytest.mark.parametrize("peer", [None, "", "a.sock"])
+def test_a_connection_without_an_address_proves_nothing(peer: Any) -> None:
+    assert not is_proven(answer(MINE, NONCE, ""), MINE, NONCE, peer)
 
 
 @pytest.mark.parametrize("at", ["127.0.0.1:8766", "127.0.0.2:8765", "::1:8765", "192.0.2.1:8765", ""])
@@ -51,6 +62,6 @@ def test_keys_are_in_no_message() -> None:
     assert repr(MINE) == "Keys()" and stretched("") is None
 
 
-def test_addresses() -> None:
+def test_both_ends_spell_an_address_alike() -> None:
     assert address_of(("::1", 1, 0, 0)) == "::1:1" and address_of("a.sock") == address_of(None) == ""
-    assert is_here(("::1", 1, 0, 0)) and is_here(("127.8.9.10", 1)) and not is_here(("fe80::1%lo", 1, 0, 0))
+    assert address_of(MAPPED) == address_of(HERE) and address_of(("fe80::1%lo", 1, 0, 1)) == "fe80::1:1"

@@ -116,13 +116,15 @@ def test_not_even_the_users_own_daemon_may_send_it_on(state: Path, monkeypatch: 
         assert other.heard == []
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::ffff:127.0.0.1]"])
 def test_who_has_the_real_daemon_answer_for_it_gets_nothing(
+    host: str,
     models: Models,  # noqa: F811
     state: Path,
     token_file: Path,
 ) -> None:
     with served(models, state, "--token-file", token_file) as real, impostor(relays(real.port)) as one:
-        on_a_server(one.url, state, gets_nothing, token_file)
+        on_a_server(f"http://{host}:{one.port}", state, gets_nothing, token_file)
         check(one)
 
 

@@ -117,6 +117,16 @@ def test_an_adapters_folder_is_a_model_of_its_own(base: Path, adapter: Path, cap
     assert load_model(str(adapter), exact=False).tokenizer.fingerprint == facts.tokenizer.fingerprint
 
 
+def test_a_pattern_chooses_what_the_weights_hold(adapter: Path, tmp_path: Path) -> None:
+    file = adapter / "adapter_config.json"
+    by_name = weights(find_folder(str(adapter)))
+    settings = json.loads(file.read_text())
+    file.write_text(json.dumps({**settings, "target_modules": r".*\.(self_attn|mlp)\..*_proj", "rank_pattern": {}}))
+    by_pattern = weights(find_folder(str(adapter)))
+    assert by_name.keys() == by_pattern.keys()
+    assert all(torch.equal(by_name[name], by_pattern[name]) for name in by_name)
+
+
 def test_a_changed_adapter_is_merged_again(adapter: Path) -> None:
     before = find_folder(str(adapter))
     small = load_file(adapter / "adapter_model.safetensors")

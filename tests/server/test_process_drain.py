@@ -59,3 +59,26 @@ def test_one_limit_and_an_answer_for_everybody(models: Models) -> None:  # noqa:
     assert cut.startswith(b"HTTP/1.1 503"), "whoever was still sending is answered too"
     assert ALLOWED * 0.9 < spent < ALLOWED * 8, "the default is 15 times as long"
     assert code == 0 and "Traceback" not in err
+
+
+def test_who_is_still_sending_delays_no_end(models: Models) -> None:  # noqa: F811
+    """A stream finishes, the drain could last minutes, and two bodies never come: one's head came after the signal."""
+    with daemon(*models.flags, "--drain-seconds", "300") as served, ExitStack() as stack:
+        served.until_ready()
+        early, late = (stack.enter_context(socket.create_connection((served.host, served.port))) for _ in range(2))
+        for half in (early, late):
+            half.settimeout(SECONDS)
+        stream = served.open("/v1/codespec/complete", {"prefix": "a", "max_tokens": 400, "shape": "raw"})
+        stack.callback(stream.close)
+        begun = stream.getresponse()
+        begun.read1(10)
+        early.sendall(HALF)
+        late.sendall(HALF[:40])
+        served.process.send_signal(signal.SIGTERM)
+        assert early.recv(4096).startswith(b"HTTP/1.1 503")
+        late.sendall(HALF[40:])
+        assert b"event: done\n" in begun.read(), "work that was accepted is finished"
+        ended = time.monotonic()
+        code, _, err = served.end()
+        assert time.monotonic() - ended < 60
+    assert code == 0 and "Traceback" not in err

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import resource
 import signal
 import socket
@@ -75,3 +77,74 @@ def test_an_older_daemons_end_leaves_a_newer_ones_socket(tmp_path: Path) -> None
             assert b"HTTP/1.1" in over_unix(place, "/health")
             assert newer.end(signal.SIGTERM)[0] == 0
     assert not place.exists(), "the newer one removed its own"
+
+
+def test_a_holder_that_never_accepts_holds_up_no_start(tmp_path: Path) -> None:
+    place = tmp_path / "s"
+    with socket.socket(socket.AF_UNIX) as holder, ExitStack() as stack:
+        holder.bind(str(place))
+        holder.listen(0)
+        fill(str(place), stack)
+        check_in_use(place)
+        assert place.is_socket()
+
+
+def fill(place: str, stack: ExitStack) -> None:
+    """Connects until no connection finds room."""
+    for _ in range(1000):
+        one = stack.enter_context(socket.socket(socket.AF_UNIX))
+        one.setblocking(False)
+        try:
+            one.connect(place)
+        except BlockingIOError:
+            return
+    raise AssertionError("there was always room")
+
+
+def test_daemons_at_one_path_take_turns(tmp_path: Path) -> None:
+    """Another daemon found the socket of one that died, and makes its own: nobody takes that for the dead one's."""
+    place = tmp_path / "s"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(place))
+    handle = os.open(tmp_path, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        with start("serve", "--port", "0", "--socket", place) as second, socket.socket(socket.AF_UNIX) as first:
+            assert second.stdout is not None and b"listening on http" in second.stdout.readline()
+            place.unlink()
+            first.bind(str(place))
+            made = place.stat()
+            first.listen()
+            fcntl.flock(handle, fcntl.LOCK_UN)
+            _, err = second.communicate(timeout=SECONDS)
+            assert second.returncode == 2 and b"is in use: stop the other daemon" in err, err
+            assert os.path.samestat(place.stat(), made)
+    finally:
+        os.close(handle)
+
+
+def test_a_folder_that_stays_locked_holds_up_no_start(tmp_path: Path) -> None:
+    handle = os.open(tmp_path, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        with start("serve", "--port", "0", "--socket", tmp_path / "s") as process:
+            _, err = process.communicate(timeout=SECONDS)
+    finally:
+        os.close(handle)
+    assert process.returncode == 2 and f"Another process keeps {tmp_path} locked: choose".encode() in err, err
+
+
+def check_in_use(place: Path) -> None:
+    with start("serve", "--port", "0", "--socket", place) as process:
+        _, err = process.communicate(timeout=SECONDS)
+    assert (process.returncode, err.count(b"\n")) == (2, 1) and b"is in use: stop the other daemon" in err, err
+
+
+def test_a_link_is_no_socket(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(tmp_path / "of others"))
+    (tmp_path / "s").symlink_to(tmp_path / "of others")
+    with start("serve", "--port", "0", "--socket", tmp_path / "s") as process:
+        _, err = process.communicate(timeout=SECONDS)
+    assert process.returncode == 2 and b"exists and is no socket" in err, err
+    assert (tmp_path / "of others").exists()
