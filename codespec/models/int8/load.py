@@ -46,8 +46,8 @@ def load_network(folder: Path, plan: Blueprint, seam: Seam, choice: Choice) -> I
 
 
 def reader(folder: Path) -> Read:
-    """Returns a function that reads a folder's tensors by name. Matrices are views of the file, from which packing takes
-    them without a copy between; vectors are copies.
+    """Returns a function that reads a folder's tensors by name. Matrices are views of the file, and packing copies
+    from it; vectors are copies.
     """
     file = folder / WEIGHTS
     layout = {tensor.name: (offset, tensor) for offset, tensor in read_layout(file)}
