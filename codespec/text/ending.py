@@ -12,7 +12,7 @@ from typing import Protocol
 from codespec_grammars import CodeEnd, Cut, Scope, Surroundings
 
 from codespec.text.align import complete_utf8_length
-from codespec.text.filters import ByteLoop, Filter, LineLoop, Markers, MostLines, RepeatedLine, is_worthwhile
+from codespec.text.filters import BlankRun, ByteLoop, Filter, LineLoop, Markers, MostLines, RepeatedLine, is_worthwhile
 from codespec.text.overlap import MOST_RIGHT, RestOfLine
 from codespec.text.shape import resolve_scope, why_not
 from codespec.types import Shape
@@ -61,6 +61,7 @@ class Ending:
             RepeatedLine(line, below),
             LineLoop(line),
             ByteLoop(),
+            BlankRun(),
             *([MostLines(MOST_LINES)] if shape == "auto" else []),
         ]
         scope = resolve_scope(shape, place, before, self._right)

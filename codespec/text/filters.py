@@ -13,6 +13,7 @@ from codespec.text.streaming import StopFinder
 
 LONGEST_PERIOD, LEAST_LOOP = 32, 48  # bytes of a unit that repeats within a line, and of all its repetitions
 MOST_LINES = 8  # of a block that repeats
+LONGEST_BLANK = 64  # bytes of white space in a row within a line; code is hardly indented or aligned further
 
 
 class Filter:
@@ -188,6 +189,23 @@ class ByteLoop(Filter):
                 self._end(index + 1, index + 1 - runs[lag] + lag, "it repeats itself")
                 return True
         return False
+
+
+class BlankRun(Filter):
+    """Ends before white space that goes on and on within a line, as models write it that lost the indentation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._shown = 0  # behind the last byte that is no space or tab
+
+    def _look(self, text: bytearray) -> None:
+        for index in range(self.read, len(text)):
+            if text[index] not in b" \t":
+                self._shown = index + 1
+            elif index - self._shown >= LONGEST_BLANK:
+                self._end(index + 1, len(text[: self._shown].rstrip()), "only white space follows")
+                return
+        self.certain = len(text.rstrip())
 
 
 def is_worthwhile(text: bytes) -> bool:

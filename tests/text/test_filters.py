@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codespec.text.filters import (
+    BlankRun,
     ByteLoop,
     Filter,
     LineLoop,
@@ -25,6 +26,7 @@ FILTERS: dict[str, Callable[[], Filter]] = {
     "below": lambda: RepeatedLine(b"    ", b"    return x"),
     "lines": lambda: LineLoop(b"  "),
     "bytes": ByteLoop,
+    "blank": BlankRun,
     "most": lambda: MostLines(3),
 }
 WORDS = st.sampled_from(
@@ -196,6 +198,20 @@ def test_a_line_that_may_begin_a_loop_is_held_back() -> None:
 )
 def test_bytes_that_repeat(text: bytes, rest: bytes) -> None:
     assert left(ByteLoop(), text) == rest
+
+
+@pytest.mark.parametrize(
+    ("text", "rest"),
+    [
+        (b" " * 200, b""),
+        (b"x = 1\n" + b" " * 200, b"x = 1"),
+        (b"x = 1" + b"\t" * 200 + b"y", b"x = 1"),
+        (b"x = 1\n" + b" " * 60 + b"y", b"x = 1\n" + b" " * 60 + b"y"),
+        ((b" " * 40 + b"\n") * 9 + b"y", (b" " * 40 + b"\n") * 9 + b"y"),
+    ],
+)
+def test_white_space_that_goes_on(text: bytes, rest: bytes) -> None:
+    assert left(BlankRun(), text) == rest
 
 
 def test_what_is_worth_showing() -> None:
