@@ -36,6 +36,7 @@ LEAST = 60  # seconds without which a part is not begun
 COMMIT = "GPU_COMMIT"  # names the commit where the checkout is a copy without .git
 TAIL = 4000  # characters kept of what a failed part printed
 WAYS = {"exact": ("--mode", "exact"), "fast": ("--mode", "fast"), "eager": ("--mode", "fast", "--graph-rows", "0")}
+STARTER = ("--model", "starter")  # whatever has been pulled here
 SHAPES = ("qwen2.5-1.5b", "qwen2.5-7b", "qwen2.5-32b")
 
 
@@ -93,7 +94,7 @@ def _step(shape: str, way: str) -> Part:
     """What a step costs, from one row to 128."""
     grid = ("--widths", "1,2,4,8,16,32", "--batches", "1,2,4", "--grid", "--sweeps", "5")
     small = ("--shape", "qwen2.5-0.5b", "--widths", "1,4", "--batches", "1", "--contexts", "64", "--sweeps", "1")
-    words = ("-m", "codespec", "bench", "step", "--shape", shape, "--dtypes", "bfloat16", *grid, *WAYS[way])
+    words = ("-m", "codespec", "bench", "step", *STARTER, "--shape", shape, "--dtypes", "bfloat16", *grid, *WAYS[way])
     return Part(f"step-{_size(shape)}-{way}", (*words, "--json", "{json}", "--plot", "{plot}"), small)
 
 
@@ -101,7 +102,20 @@ def _decode(shape: str, together: str, sampling: str) -> Part:
     """The headline: everybody's tokens a second, with the starter target at a large model's cost."""
     flags = ("--concurrency", together, "--sampling", sampling, "--minutes", "{minutes}")
     small = ("--shape", "qwen2.5-0.5b", "--limit", "1", "--tokens", "4", "--concurrency", "1", "--repeats", "1")
-    words = ("-m", "codespec", "bench", "decode", "--shape", shape, *flags, "--json", "{json}", "--plot", "{plot}")
+    words = (
+        "-m",
+        "codespec",
+        "bench",
+        "decode",
+        *STARTER,
+        "--shape",
+        shape,
+        *flags,
+        "--json",
+        "{json}",
+        "--plot",
+        "{plot}",
+    )
     return Part(f"decode-{_size(shape)}-c{together.replace(',', '-')}-{sampling}", words, small, least=2 * LEAST)
 
 

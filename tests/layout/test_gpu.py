@@ -173,3 +173,8 @@ def test_parts_that_end_themselves_are_told_how_long(tmp_path: Path) -> None:
     runner = Runner("cpu", tmp_path)
     assert runner.run(told, 400)
     assert found(runner, told)["found"] == 5
+
+
+@pytest.mark.parametrize("part", [p for p in gpu.parts() if "codespec" in p.arguments], ids=lambda part: part.name)
+def test_a_pulled_model_changes_no_figure(part: Part) -> None:
+    assert part.arguments[4:6] == ("--model", "starter")
