@@ -178,3 +178,14 @@ def test_parts_that_end_themselves_are_told_how_long(tmp_path: Path) -> None:
 @pytest.mark.parametrize("part", [p for p in gpu.parts() if "codespec" in p.arguments], ids=lambda part: part.name)
 def test_a_pulled_model_changes_no_figure(part: Part) -> None:
     assert part.arguments[4:6] == ("--model", "starter")
+
+
+def test_what_failed_before_comes_last_and_a_part_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    wanted = [Part("tests-400", (), most=300), Part("step-100", ()), Part("decode-50", ())]
+    (tmp_path / "tests-400.json").write_text('{"whole": false}')
+    monkeypatch.setattr(gpu, "parts", lambda: wanted)
+    monkeypatch.setattr(Runner, "run", lambda self, part, seconds: clock.run(part, seconds))
+    monkeypatch.setattr(gpu, "Budget", lambda seconds: Budget(seconds, lambda: clock.now))
+    assert gpu.main(["--rehearse", "--results", str(tmp_path), "--minutes", "10"]) == 1
+    assert clock.ran == [("step-100", 570), ("decode-50", 490), ("tests-400", 300)]
