@@ -1,6 +1,8 @@
-"""`make gpu`: the tests and tables that need a GPU, part by part, each in under ten minutes, each gone past where its
-result is there already. Knows the list of parts and how to run a command; needs no virtual environment, only a Python
-with torch, transformers, tokenizers and pytest.
+"""`make gpu`: the tests and tables that need a GPU, part by part, the shortest useful first; a part whose result is
+there already is skipped. With `--minutes` everything ends within that time: a part gets what is left of it, and is not
+begun with less than it needs. With `--tar` all results are in one file after every part, so that a machine that is
+taken away loses one part at most. Knows the list of parts and how to run a command; needs no virtual environment, only
+a Python with torch, transformers, tokenizers and pytest.
 
 A part's figures are written by its own command; beside them stand the command, the commit, the date, the device and
 the processor. A part that fails leaves what it printed and is tried again by the next run.
@@ -11,11 +13,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
+import tarfile
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,60 +31,89 @@ from codespec.models.processor import processor
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "gpu"
 LIMIT = 570  # seconds of a part
+RESERVE = 10  # seconds that are left for the results of the last part
+LEAST = 60  # seconds without which a part is not begun
+COMMIT = "GPU_COMMIT"  # names the commit where the checkout is a copy without .git
 TAIL = 4000  # characters kept of what a failed part printed
 WAYS = {"exact": ("--mode", "exact"), "fast": ("--mode", "fast"), "eager": ("--mode", "fast", "--graph-rows", "0")}
+TESTS = ("-m", "pytest", "-q", "tests/gpu", "--confcutdir", "tests/gpu")
+TUNE = ("-m", "tools.tune_kernels")
+FILES = ("--json", "{json}", "--plot", "{plot}")
+STARTER = ("--model", "starter")  # whatever has been pulled here
 SHAPES = ("qwen2.5-1.5b", "qwen2.5-7b", "qwen2.5-32b")
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One command behind `python`; `{json}` and `{plot}` in it are files of its own. `small`: what a rehearsal on a
-    CPU adds.
+    """One command after `python`; `{json}` and `{plot}` in it are files of its own, `{minutes}` is what it has.
+    `small`: what a rehearsal on a CPU adds. It is not begun with less than `least` seconds, and ended after `most`.
     """
 
     name: str
     arguments: tuple[str, ...]
     small: tuple[str, ...] = ()
+    least: int = LEAST
+    most: int = LIMIT
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The seconds of a whole run, by a clock."""
+
+    seconds: float
+    now: Callable[[], float] = time.monotonic
+    began: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "began", self.now())
+
+    @property
+    def left(self) -> float:
+        """What parts may take: RESERVE less than there is."""
+        return self.seconds - RESERVE - (self.now() - self.began)
 
 
 def parts() -> list[Part]:
-    """In the order in which they are run: tests, kernels, steps, whole texts."""
+    """In the order in which they are run: what decides the most in the least time comes first."""
     return [
-        Part("tests", ("-m", "pytest", "-q", "tests/gpu", "--confcutdir", "tests/gpu", "--junitxml", "{json}")),
-        Part("kernels", ("-m", "tools.tune_kernels", "--json", "{json}"), ("--rehearse",)),
-        *_steps(),
-        *_decodes(),
+        Part("tests", (*TESTS, "--junitxml", "{json}"), most=5 * LEAST),
+        _step("qwen2.5-7b", "exact"),
+        Part("kernels", (*TUNE, "--json", "{json}", "--minutes", "{minutes}"), ("--rehearse",), most=3 * LEAST),
+        _decode("qwen2.5-1.5b", "1,8", "greedy"),
+        _decode("qwen2.5-7b", "1,8", "greedy"),
+        _step("qwen2.5-7b", "fast"),
+        _step("qwen2.5-1.5b", "exact"),
+        _step("qwen2.5-1.5b", "fast"),
+        _decode("qwen2.5-1.5b", "16", "greedy"),
+        _decode("qwen2.5-7b", "16", "greedy"),
+        _decode("qwen2.5-1.5b", "1,8", "sampled"),
+        _decode("qwen2.5-7b", "1,8", "sampled"),
+        _step("qwen2.5-7b", "eager"),
+        _step("qwen2.5-1.5b", "eager"),
+        *(_step("qwen2.5-32b", way) for way in WAYS),
     ]
 
 
-def _steps() -> list[Part]:
-    """What a step costs, every width with every batch, graphs on and off."""
-    grid = ("--widths", "1,2,4,8,16,32", "--batches", "1,2,4,8,16,32", "--grid", "--sweeps", "5")
-    files = ("--json", "{json}", "--plot", "{plot}")
+def _step(shape: str, way: str) -> Part:
+    """What a step costs, from one row to 128."""
+    grid = ("--widths", "1,2,4,8,16,32", "--batches", "1,2,4", "--grid", "--sweeps", "5")
     small = ("--shape", "qwen2.5-0.5b", "--widths", "1,4", "--batches", "1", "--contexts", "64", "--sweeps", "1")
-    return [
-        Part(
-            f"step-{shape.removeprefix('qwen2.5-')}-{way}",
-            ("-m", "codespec", "bench", "step", "--shape", shape, "--dtypes", "bfloat16", *grid, *flags, *files),
-            small,
-        )
-        for shape in SHAPES
-        for way, flags in WAYS.items()
-    ]
+    words = ("-m", "codespec", "bench", "step", *STARTER, "--shape", shape, "--dtypes", "bfloat16", *grid, *WAYS[way])
+    return Part(f"step-{_size(shape)}-{way}", (*words, *FILES), small)
 
 
-def _decodes() -> list[Part]:
+def _decode(shape: str, together: str, sampling: str) -> Part:
     """The headline: everybody's tokens a second, with the starter target at a large model's cost."""
-    files = ("--json", "{json}", "--plot", "{plot}", "--minutes", "8")
+    flags = ("--concurrency", together, "--sampling", sampling, "--minutes", "{minutes}")
     small = ("--shape", "qwen2.5-0.5b", "--limit", "1", "--tokens", "4", "--concurrency", "1", "--repeats", "1")
-    return [
-        Part(
-            f"decode-{shape.removeprefix('qwen2.5-')}",
-            ("-m", "codespec", "bench", "decode", "--shape", shape, "--concurrency", "1,8,16", *files),
-            small,
-        )
-        for shape in SHAPES[:2]
-    ]
+    words = ("-m", "codespec", "bench", "decode", *STARTER, "--shape", shape, *flags)
+    return Part(
+        f"decode-{_size(shape)}-c{together.replace(',', '-')}-{sampling}", (*words, *FILES), small, least=2 * LEAST
+    )
+
+
+def _size(shape: str) -> str:
+    return shape.removeprefix("qwen2.5-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +124,14 @@ class Runner:
     folder: Path
     rehearsal: bool = False
 
-    def run(self, part: Part) -> bool:
-        """Runs a part and writes what it found; whether it is whole."""
+    def run(self, part: Part, seconds: float = LIMIT) -> bool:
+        """Runs a part, which is ended after so many seconds, and writes what it found; whether it is whole."""
         figures, plot = (self.folder / f".{part.name}.raw", self.folder / f"{part.name}.svg")
-        arguments = self.words(part)
+        arguments = self.words(part, seconds)
         command = [text.replace("{json}", str(figures)).replace("{plot}", str(plot)) for text in arguments]
         print(f"{part.name}: python {' '.join(arguments)}", flush=True)
         began = time.monotonic()
-        code, said = _call([sys.executable, *command], _environment(os.environ))
+        code, said = _call([sys.executable, *command], _environment(os.environ), seconds)
         found = _read(figures)
         whole = code == 0 and found is not None
         result = {"command": " ".join(["python", *arguments]), "seconds": round(time.monotonic() - began, 1)}
@@ -114,14 +148,22 @@ class Runner:
         print(f"{part.name}: {'done' if whole else f'failed ({code})'} after {result['seconds']} s", flush=True)
         return whole
 
-    def words(self, part: Part) -> list[str]:
-        """What stands behind `python`, the files still unnamed."""
+    def words(self, part: Part, seconds: float = LIMIT) -> list[str]:
+        """The arguments of `python`, the files still unnamed. A part that ends itself, a minute early, keeps what it
+        has found.
+        """
+        minutes = str(max(1, int(seconds // 60) - 1))
         words = [*part.arguments, *(part.small if self.rehearsal else ())]
+        words = [word.replace("{minutes}", minutes) for word in words]
         return [*words, "--device", self.device] if "codespec" in words else words
 
     def result(self, part: Part) -> Path:
         """Where a part's result stands."""
         return self.folder / f"{part.name}.json"
+
+    def was_tried(self, part: Part) -> bool:
+        """Whether an earlier run left a result, whole or not."""
+        return self.result(part).is_file()
 
     def is_done(self, part: Part) -> bool:
         """Whether an earlier run found all of it."""
@@ -129,15 +171,16 @@ class Runner:
         return file.is_file() and bool(json.loads(file.read_text(encoding="utf-8")).get("whole"))
 
 
-def _call(command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, str]:
-    """A command's exit code and the end of what it said; 124 where it took too long."""
-    try:
-        done = subprocess.run(
-            command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=LIMIT
-        )
-    except subprocess.TimeoutExpired as error:
-        return 124, (error.stdout or b"").decode(errors="replace")[-TAIL:]
-    return done.returncode, done.stdout.decode(errors="replace")[-TAIL:]
+def _call(command: Sequence[str], environment: Mapping[str, str], seconds: float) -> tuple[int, str]:
+    """A command's exit code and the end of what it said; 124 where it was ended, with all its processes."""
+    streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True, **streams) as process:
+        try:
+            said, code = process.communicate(timeout=seconds)[0], process.returncode
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            said, code = process.communicate()[0], 124
+    return code, said.decode(errors="replace")[-TAIL:]
 
 
 def _environment(given: Mapping[str, str]) -> dict[str, str]:
@@ -161,13 +204,20 @@ def _read(file: Path) -> Any:
 
 def facts(device: str) -> dict[str, str]:
     """Commit, date, device and processor of a result."""
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
     return {
-        "commit": commit.stdout.strip() or "unknown",
+        "commit": os.environ.get(COMMIT) or _head() or "unknown",
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "device": _gpu() if device == "cuda" else device,
         "processor": processor().label,
     }
+
+
+def _head() -> str:
+    """The checkout's commit; "" where it is none."""
+    if shutil.which("git") is None:
+        return ""
+    found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    return found.stdout.strip()
 
 
 def _gpu() -> str:
@@ -181,15 +231,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="make gpu", description=__doc__)
     parser.add_argument("--list", action="store_true", help="say what is done and what is not")
     parser.add_argument("--only", default="", metavar="NAME,…", help="these parts, done or not")
-    parser.add_argument("--minutes", type=float, default=1e9, metavar="N", help="begin no part after this")
+    parser.add_argument("--minutes", type=float, default=1e9, metavar="N", help="be done, results too, after this")
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FOLDER", help="(docs/gpu)")
+    parser.add_argument("--tar", type=Path, metavar="FILE", help="all results in one file too, after every part")
+    parser.add_argument("--commit", metavar="NAME", help=f"of a copy without .git (default ${COMMIT})")
     parser.add_argument("--rehearse", action="store_true", help="small, on the CPU")
     options = parser.parse_args(arguments)
+    budget = Budget(60 * options.minutes)
+    if options.commit:
+        os.environ[COMMIT] = options.commit
     runner = Runner("cpu" if options.rehearse else "cuda", options.results, options.rehearse)
     named = set(filter(None, options.only.split(",")))
     unknown = named - {part.name for part in parts()}
     if unknown:
         parser.error(f"no part is called {', '.join(sorted(unknown))}: make gpu lists them with --list")
+    take_along(RESULTS, runner.folder)
     if options.list:
         print("\n".join(f"{'done' if runner.is_done(part) else 'open'}  {part.name}" for part in parts()))
         return 0
@@ -197,19 +253,40 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("torch finds no GPU here: choose a Python that does (make gpu PYTHON=…), or rehearse with --rehearse.")
         return 1
     runner.folder.mkdir(parents=True, exist_ok=True)
-    return _run_all(
-        runner, [p for p in parts() if p.name in named or not (named or runner.is_done(p))], options.minutes
-    )
+    wanted = [part for part in parts() if part.name in named or not (named or runner.is_done(part))]
+    # What failed, or was ended, comes after what was never tried: it must not take every run's time.
+    return run_all(runner, sorted(wanted, key=runner.was_tried), budget, options.tar)
 
 
-def _run_all(runner: Runner, wanted: Sequence[Part], minutes: float) -> int:
-    began, failed = time.monotonic(), 0
+def take_along(earlier: Path, folder: Path) -> None:
+    """Copies earlier results that are not in the folder, so that what is done is not done again."""
+    for file in earlier.glob("*.json") if folder != earlier else ():
+        folder.mkdir(parents=True, exist_ok=True)
+        if not (folder / file.name).exists():
+            shutil.copy2(file, folder)
+
+
+def run_all(runner: Runner, wanted: Sequence[Part], budget: Budget, tar: Path | None = None) -> int:
+    """Runs parts while there is time. The exit status is 1 where one failed."""
+    failed = 0
     for part in wanted:
-        if time.monotonic() - began > 60 * minutes:
-            print(f"{part.name}: left for another run, the time is over")
+        if budget.left < part.least:
+            print(f"{part.name}: left for another run, {max(0, budget.left):.0f} s are not enough")
             continue
-        failed += not runner.run(part)
+        failed += not runner.run(part, min(part.most, budget.left))
+        if tar is not None:
+            pack(runner.folder, tar)
     return int(failed > 0)
+
+
+def pack(folder: Path, tar: Path) -> None:
+    """All results of a folder in one file, whole or as it was before."""
+    tar.parent.mkdir(parents=True, exist_ok=True)
+    part = tar.with_name(f".{tar.name}.part")
+    with tarfile.open(part, "w:gz") as out:
+        for file in sorted([*folder.glob("*.json"), *folder.glob("*.svg")]):
+            out.add(file, file.name)
+    part.replace(tar)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import tarfile
+import time
 from pathlib import Path
 
 import pytest
@@ -12,13 +14,13 @@ from codespec.cli.options import engine_config
 from codespec.models.processor import processor
 from codespec.models.shapes import SHAPES
 from tools import gpu
-from tools.gpu import Part, Runner
+from tools.gpu import Budget, Part, Runner
 
 WRITES = 'import sys; open(sys.argv[1], "w").write(\'{"ms": 3}\')'
 FIGURES = Part("figures", ("-c", WRITES, "{json}"))
 FAILS = Part("fails", ("-c", "print('no such kernel'); raise SystemExit(3)"))
 SILENT = Part("silent", ("-c", "pass"))
-SLOW = Part("slow", ("-c", "import time; print('began', flush=True); time.sleep(60)"))
+SLOW = Part("slow", ())
 
 
 @pytest.fixture
@@ -51,10 +53,16 @@ def test_a_part_that_fails_is_tried_again(runner: Runner, part: Part, said: str)
     assert said in str(found(runner, part)["said"])
 
 
-def test_a_part_that_takes_too_long_is_stopped(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "LIMIT", 2)
-    assert not runner.run(SLOW)
+def test_a_part_that_takes_too_long_is_stopped_with_all_its_processes(runner: Runner, tmp_path: Path) -> None:
+    late = tmp_path / "late"
+    child = f"import time; time.sleep(4); open({str(late)!r}, 'w')"
+    starts = f"import subprocess, sys; print('began', flush=True); subprocess.run([sys.executable, '-c', {child!r}])"
+    began = time.monotonic()
+    assert not runner.run(Part("slow", ("-c", starts)), 2)
+    assert time.monotonic() - began < 20
     assert "began" in str(found(runner, SLOW)["said"])
+    time.sleep(3)
+    assert not late.exists()
 
 
 def test_a_test_runs_counts(runner: Runner, tmp_path: Path) -> None:
@@ -112,3 +120,72 @@ def test_parts_have_names_of_their_own_and_shapes_that_exist() -> None:
     names = [part.name for part in gpu.parts()]
     assert len(set(names)) == len(names)
     assert set(gpu.SHAPES) <= set(SHAPES)
+
+
+class Clock:
+    """A clock that only parts move on: each takes the seconds that its name ends with, or what it is given."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.ran: list[tuple[str, float]] = []
+
+    def run(self, part: Part, seconds: float) -> bool:
+        taken = min(float(part.name.rpartition("-")[2]), seconds)
+        self.now += taken
+        self.ran.append((part.name, seconds))
+        return taken < seconds
+
+
+def test_a_run_ends_within_its_ten_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, folder = Clock(), tmp_path / "out"
+    folder.mkdir()
+    monkeypatch.setattr(Runner, "run", lambda self, part, seconds: clock.run(part, seconds))
+    wanted = [Part(f"{name}-{seconds}", ()) for name, seconds in zip("abcd", (200, 250, 400, 1), strict=True)]
+    budget = Budget(600, lambda: clock.now)
+    assert gpu.run_all(Runner("cpu", folder), wanted, budget) == 1, "the third is ended"
+    assert clock.ran == [("a-200", 570), ("b-250", 390), ("c-400", 140)]
+    assert clock.now <= 600 - gpu.RESERVE, "d was not begun: there was time for results only"
+
+
+def test_results_come_back_in_one_file_after_every_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "parts", lambda: [FIGURES, FAILS])
+    earlier = tmp_path / "earlier"
+    earlier.mkdir()
+    (earlier / "figures.json").write_text('{"whole": true, "found": 1}')
+    monkeypatch.setattr(gpu, "RESULTS", earlier)
+    monkeypatch.setenv(gpu.COMMIT, "abc1234")
+    out = tmp_path / "out" / "gpu.tar.gz"
+    assert gpu.main(["--rehearse", "--results", str(tmp_path / "work"), "--tar", str(out)]) == 1
+    assert [file.name for file in out.parent.iterdir()] == ["gpu.tar.gz"]
+    with tarfile.open(out) as tar:
+        assert tar.getnames() == ["fails.json", "figures.json"], "what was done before was taken along, not done again"
+    failed = json.loads((tmp_path / "work" / "fails.json").read_text())
+    assert failed["commit"] == "abc1234"
+
+
+def test_the_commits_variable_is_no_setting_of_codespecs() -> None:
+    """The parts inherit it, and codespec refuses a CODESPEC_* variable that it does not know."""
+    assert not gpu.COMMIT.startswith("CODESPEC_")
+
+
+def test_parts_that_end_themselves_are_told_how_long(tmp_path: Path) -> None:
+    told = Part("told", ("-c", "import sys; open(sys.argv[1], 'w').write(sys.argv[2])", "{json}", "{minutes}"))
+    runner = Runner("cpu", tmp_path)
+    assert runner.run(told, 400)
+    assert found(runner, told)["found"] == 5
+
+
+@pytest.mark.parametrize("part", [p for p in gpu.parts() if "codespec" in p.arguments], ids=lambda part: part.name)
+def test_a_pulled_model_changes_no_figure(part: Part) -> None:
+    assert part.arguments[4:6] == ("--model", "starter")
+
+
+def test_what_failed_before_comes_last_and_a_part_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    wanted = [Part("tests-400", (), most=300), Part("step-100", ()), Part("decode-50", ())]
+    (tmp_path / "tests-400.json").write_text('{"whole": false}')
+    monkeypatch.setattr(gpu, "parts", lambda: wanted)
+    monkeypatch.setattr(Runner, "run", lambda self, part, seconds: clock.run(part, seconds))
+    monkeypatch.setattr(gpu, "Budget", lambda seconds: Budget(seconds, lambda: clock.now))
+    assert gpu.main(["--rehearse", "--results", str(tmp_path), "--minutes", "10"]) == 1
+    assert clock.ran == [("step-100", 570), ("decode-50", 490), ("tests-400", 300)]

@@ -17,7 +17,7 @@ from tests.models.cuda.pretended import DEVICE, pretended_device
 from tests.tiny_models import sample_ids, tiny_network
 
 NORMS = {"llama": 0, "gemma2": 9, "gemma3": 13, "phi3": 5, "gpt2": 0, "opt": 0, "cohere": 0}
-LEFT = {"cohere": ("CohereLayerNorm is computed by torch, which is not row-invariant",)}
+CENTERED = {"cohere": 3}
 DTYPES = [torch.float32, torch.bfloat16]
 
 
@@ -29,7 +29,7 @@ def test_every_norm_is_computed_by_rows(architecture: str, dtype: torch.dtype, m
     plain = row_norms.rms_norm
     with pretended_device():
         network = tiny_network(architecture, dtype=dtype)
-        theirs = {type(m) for m in network.modules() if "RMSNorm" in type(m).__name__}
+        theirs = {type(m) for m in network.modules() if "Norm" in type(m).__name__} - {nn.LayerNorm}
         model = wrap(network, None, architecture, device=DEVICE, dtype=dtype, exact=True)
         monkeypatch.setattr(row_norms, "rms_norm", lambda *given: called.append(given[0]) or plain(*given))
         for kind in theirs:
@@ -37,7 +37,9 @@ def test_every_norm_is_computed_by_rows(architecture: str, dtype: torch.dtype, m
         model.allocate(1, 64)
         model.forward([Rows(0, 0, sample_ids(8))])
     assert len(called) == NORMS[architecture]
-    assert model.spec.notes == LEFT.get(architecture, ())
+    centered = [m for m in model.network.modules() if isinstance(m, RowNorm) and m.centered]
+    assert len(centered) == CENTERED.get(architecture, 0)
+    assert not model.spec.notes
 
 
 class GatedRMSNorm(nn.Module):
