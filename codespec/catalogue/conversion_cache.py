@@ -7,11 +7,11 @@ it is written beside its place and renamed. What a converter does is not known h
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from codespec.bounded_json import read_json_file
-from codespec.catalogue.disk import Say, locked
+from codespec.catalogue.disk import Say, drop, locked
 from codespec.errors import ModelError
 from codespec.progress import StageBar
 from codespec.regular_file import Unreadable, open_regular
@@ -39,6 +39,7 @@ SETTLED = 2.0  # seconds after which a file's time shows that nobody has written
 START = (sys.executable, "-P", "-m")
 STARTUP, SLOWEST = 300.0, 2e6  # seconds a converter may take to start, and bytes a second it reads at least
 PATIENCE = 3.0  # seconds after the first share before a bar is shown
+NO_SPACE = os.strerror(errno.ENOSPC)  # in a converter's last line
 SHARE = re.compile(r"[01]\.\d{4}")
 MAX_INDEXED = 200  # files in the index
 
@@ -119,15 +120,15 @@ def hash_once(file: Path) -> str:
 
 def _convert(conversion: Conversion, folder: Path, say: Say) -> None:
     part = folder.with_suffix(".part")
-    shutil.rmtree(part, ignore_errors=True)  # left by a process that was killed
+    drop(part)  # left by a process that was killed
     part.mkdir()
     say(conversion.progress)
     try:
         run_converter(conversion, part)
-        shutil.rmtree(folder, ignore_errors=True)  # one of another format
+        drop(folder)  # one of another format
         os.rename(part, folder)
     finally:
-        shutil.rmtree(part, ignore_errors=True)
+        drop(part)
 
 
 def run_converter(conversion: Conversion, folder: Path) -> None:
@@ -156,6 +157,8 @@ def run_converter(conversion: Conversion, folder: Path) -> None:
             process.wait()
         errors.seek(0)
         last = (errors.read().decode("utf-8", "replace").strip().splitlines() or [""])[-1]
+    if NO_SPACE in last:
+        raise ModelError(f"{conversion.failed}, because {folder.parent} is full: free some, or set XDG_CACHE_HOME.")
     if code == 2 and last:
         raise ModelError(last)
     if code < 0 and expired.is_set():
@@ -208,15 +211,16 @@ def _fits(value: list[Any]) -> bool:
 
 def _write_index(values: dict[str, list[Any]]) -> None:
     """Writes the index. It only saves time, so where it can't be written files are hashed each time."""
-    home = converted_home()
-    part = home / f"index.{os.getpid()}.part"
+    home, part = converted_home(), ""
     try:
         home.mkdir(parents=True, exist_ok=True)
-        part.write_text(json.dumps(values, indent=0), encoding="utf-8")
+        handle, part = tempfile.mkstemp(dir=home, prefix="index", suffix=".part")  # a new file: no link leads elsewhere
+        with os.fdopen(handle, "w", encoding="utf-8") as out:
+            json.dump(values, out, indent=0)
         os.replace(part, home / "index.json")
     except OSError:
         with suppress(OSError):
-            part.unlink(missing_ok=True)
+            Path(part).unlink(missing_ok=True)
 
 
 def _to_stderr(sentence: str) -> None:

@@ -76,10 +76,15 @@ def drop(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def make_own_folder(path: Path) -> None:
-    """Makes a folder. Raises ModelError if a link or a file is in its place."""
+def check_own_folder(path: Path) -> None:
+    """Raises ModelError if a link or a file is where a folder of codespec's own belongs."""
     if os.path.lexists(path) and not is_own_folder(path):
         raise ModelError(f"{path} is no folder of codespec's own but a link or a file: remove it.")
+
+
+def make_own_folder(path: Path) -> None:
+    """Makes a folder. Raises ModelError if a link or a file is in its place."""
+    check_own_folder(path)
     path.mkdir(parents=True, exist_ok=True)
 
 

@@ -21,6 +21,7 @@ from codespec.catalogue.disk import (
     NoRoom,
     Say,
     check_disk,
+    check_own_folder,
     drop,
     folder_size,
     is_own_file,
@@ -237,20 +238,23 @@ def _is_made_from(model: Pulled, config: Path) -> bool:
 
 
 def part_of(name: str) -> Path:
-    """Where a model lies until it is whole."""
-    return models_home() / ".part" / folder_name(name)
+    """Where a model lies until it is whole. Raises ModelError if a link leads out of the store."""
+    home = models_home() / ".part"
+    check_own_folder(home)
+    return home / folder_name(name)
 
 
 def partly() -> list[str]:
     """Names of models of which a part is there."""
     home = models_home() / ".part"
-    return sorted(name_of(path.name) for path in home.iterdir()) if home.is_dir() else []
+    return sorted(name_of(path.name) for path in home.iterdir()) if is_own_folder(home) else []
 
 
 def alone(name: str, say: Say) -> AbstractContextManager[None]:
     """Waits until no other process pulls or removes this model, and keeps others out meanwhile."""
-    file = models_home() / ".locks" / folder_name(name)
-    return locked(file, f"another process is at work on {name}: waiting for it", say)
+    home = models_home() / ".locks"
+    check_own_folder(home)
+    return locked(home / folder_name(name), f"another process is at work on {name}: waiting for it", say)
 
 
 @contextmanager
@@ -261,7 +265,7 @@ def _in_words(name: str, what: str) -> Iterator[None]:
     except BrokenPipeError:  # no disk, but who listened has gone
         raise
     except OSError as error:
-        place = error.filename or models_home()
+        place = error.filename2 or error.filename or models_home()  # of a copy the second is where it goes
         mend = "free some" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "check that it can be written"
         raise ModelError(
             f"{name} can't be {what}, because of {place} ({error.strerror or error}): {mend}, or set XDG_DATA_HOME to "

@@ -36,7 +36,7 @@ def run_to_exit_code(command: Callable[[], int]) -> int:
         if error.errno != errno.ENOSPC:
             raise
         _discard(sys.stdout)
-        what = error.filename or "The output"
+        what = error.filename2 or error.filename or "The output"
         return _complain(
             f"{what} can't be written (no space left on the device): free some, or write elsewhere.", MISTAKE
         )

@@ -4,7 +4,6 @@ limits; knows no slots and no drafts.
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 from codespec_grammars import find_language, read_surroundings
@@ -22,6 +21,7 @@ MAX_CHOICES = 16
 MAX_LOGPROBS = 20
 MIN_PROMPT = 16
 AUDIT = "\0audit"  # the document of what is decoded again: nobody else's slot is taken for it
+COLDEST = 1e-5  # a temperature below this is greedy: logits are too coarse for it, and divided by it they overflow
 RESERVED = 128  # tokens that a prompt in an editor leaves free at least
 
 
@@ -42,6 +42,8 @@ class Admission:
     def admit(self, request: CompletionRequest) -> list[Sequence]:
         """One sequence a choice; the first one's prefill is shared. Raises RequestError naming the field at fault."""
         check_request(request, self.context)
+        if request.temperature < COLDEST:
+            request = replace(request, temperature=0.0)
         tokenizer = self.target.tokenizer
         template = None if isinstance(self.template, FimMissing) or not request.suffix else self.template
         prompt = self._ready_made(request) if request.prompt_ids else self._build(request, template)
@@ -170,7 +172,7 @@ def check_request(request: CompletionRequest, context: int) -> None:
     _demand(request.top_k >= 0, "top_k", "0 (off) or more")
     _demand(0.0 < request.top_p <= 1.0, "top_p", "above 0 and at most 1")
     _demand(0.0 <= request.min_p <= 1.0, "min_p", "between 0 and 1")
-    _demand(0.0 < request.repetition_penalty < math.inf, "repetition_penalty", "above 0")
+    _demand(0.01 <= request.repetition_penalty <= 100.0, "repetition_penalty", "between 0.01 and 100")
     _demand(1 <= request.n <= MAX_CHOICES, "n", f"between 1 and {MAX_CHOICES}")
     _demand(all(request.stop), "stop", "a list of texts that are not empty")
     _demand(request.shape in ("raw", "auto", "line", "block"), "shape", "raw, auto, line or block")

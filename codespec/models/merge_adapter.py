@@ -62,7 +62,7 @@ def merge(base: Path, adapter: Path, folder: Path, sha256: str) -> None:
 def _settings(adapter: Path) -> LoraConfig:
     """The adapter's settings, with the names of its layers in place of all patterns that choose layers."""
     settings: LoraConfig = LoraConfig.from_pretrained(str(adapter))
-    settings.target_modules = set(adapted_layers(adapter))
+    settings.target_modules = adapted_layers(adapter)
     settings.exclude_modules = settings.layers_to_transform = settings.layers_pattern = None
     return settings
 

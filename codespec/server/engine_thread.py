@@ -22,6 +22,7 @@ from codespec.server.logs import log_failure
 
 State = Literal["starting", "ready", "failed", "stopped"]
 Result = TypeVar("Result")
+MOST_CALLS = 64  # functions that wait for the end of a round, and what they hold
 PREFETCH_DELAY = 0.15  # seconds after a finished text: keystrokes come faster
 
 
@@ -39,6 +40,7 @@ class EngineThread:
         self._wake = threading.Condition()
         self._stopping = False
         self._closed = False
+        self._num_calls = 0  # those that a handler waits for; of the event loop's alone
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ready = asyncio.Event()
         self._failed = asyncio.Event()
@@ -71,10 +73,16 @@ class EngineThread:
             self._post(lambda dispatcher: dispatcher.abort(handle))
 
     async def call(self, function: Callable[[], Result]) -> Result:
-        """Runs a function between two rounds, because it is not safe during one."""
+        """Runs a function between two rounds, because it is not safe during one. Raises ServeError if too many wait."""
+        if self._num_calls >= MOST_CALLS:
+            raise ServeError(f"{MOST_CALLS} calls wait for the engine: ask again in a moment.", 429, 1)
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        self._post(lambda _: self._answer(function, future))
-        return await future
+        self._num_calls += 1
+        try:
+            self._post(lambda _: self._answer(function, future))
+            return await future
+        finally:
+            self._num_calls -= 1
 
     def stop(self, seconds: float) -> bool:
         """Ends the thread and keeps what the engine learned; False if it is still busy after `seconds`."""
@@ -149,6 +157,8 @@ class EngineThread:
             self._post_to_loop(partial(_hand_out, deliveries))
 
     def _answer(self, function: Callable[[], Result], future: asyncio.Future[Result]) -> None:
+        if future.cancelled():
+            return  # its client has gone
         try:
             result = function()
         except Exception as error:  # the border of the thread: the caller gets it

@@ -75,3 +75,24 @@ def test_a_share_of_one_is_printed_at_the_end(tmp_path: Path, capfd: pytest.Capt
     planned = [(name, torch.float32, tuple(tensor.shape)) for name, tensor in tensors.items()]
     write_tensors(tmp_path / "model.safetensors", planned, tensors.items())
     assert capfd.readouterr().out.split() == ["0.9999", "0.9999", "1.0000"]
+
+
+def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = "import errno, os; raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))"
+    with pytest.raises(ModelError, match=rf"because {tmp_path} is full: free some, or set XDG_CACHE_HOME\.$"):
+        convert(tmp_path / "part", monkeypatch, code)
+
+
+def test_links_in_the_cache_lead_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "thesis.txt").write_text("long")
+    monkeypatch.setattr(conversion_cache, "converted_home", lambda: tmp_path / "cache")
+    monkeypatch.setattr(conversion_cache, "run_converter", lambda _conversion, part: (part / "new").touch())
+    (tmp_path / "cache").mkdir()
+    folder = tmp_path / "cache" / CONVERSION.digest
+    for link in (folder, folder.with_suffix(".part")):
+        link.symlink_to(mine)
+    assert conversion_cache.convert_once(CONVERSION) == folder
+    assert [path.name for path in mine.iterdir()] == ["thesis.txt"] and not folder.is_symlink()
+    assert [path.name for path in folder.iterdir()] == ["new"]

@@ -210,6 +210,17 @@ def test_what_the_disk_refuses(number: int, mend: str, file: Path, monkeypatch: 
         remove("my-model.q8_0", quiet)
 
 
+def test_a_full_disk_names_where_the_copy_goes(file: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As shutil.copyfile raises it: with both files' names."""
+
+    def fill(source: Path, place: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(source), None, str(place))
+
+    monkeypatch.setattr(shutil, "copyfile", fill)
+    with pytest.raises(ModelError, match=rf"because of {home}/\.part/.* \(No space left on device\): free some"):
+        pull(find_sources(str(file)), quiet)
+
+
 def test_no_place_for_models(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", "/dev/null/x")
     with pytest.raises(ModelError, match=r"because of /dev/null/x.* \(Not a directory\): .* set XDG_DATA_HOME"):

@@ -296,6 +296,21 @@ def test_a_link_in_place_of_the_folder(carrier: Entry, tmp_path: Path, home: Pat
     assert (mine / "thesis.txt").read_text() == "long" and not (home / ".part" / "tiny").exists()
 
 
+@pytest.mark.parametrize("name", [".part", ".locks"])
+def test_a_link_in_place_of_what_holds_the_folders(name: str, carrier: Entry, tmp_path: Path, home: Path) -> None:
+    """Else removing a model would delete what has its name elsewhere."""
+    mine = tmp_path / "mine"
+    (mine / "tiny").mkdir(parents=True)
+    (mine / "tiny" / "thesis.txt").write_text("long")
+    home.mkdir(parents=True)
+    (home / name).symlink_to(mine)
+    for act in (lambda: fetch(carrier), lambda: remove("tiny", [].append)):
+        with pytest.raises(ModelError, match=rf"models/{name} is no folder of codespec's own|has not been pulled"):
+            act()
+    assert partly() == []
+    assert [path.name for path in mine.rglob("*")] == ["tiny", "thesis.txt"]
+
+
 @pytest.mark.parametrize("kind", ["symlink", "hard link"])
 @pytest.mark.parametrize("place", ["partial", "model", "downloads", "stray"])
 def test_links_in_the_folder_lead_nowhere(place: str, kind: str, carrier: Entry, tmp_path: Path, home: Path) -> None:

@@ -157,9 +157,21 @@ def test_two_streams_in_turn() -> None:
     assert shown == [SAID, SAID[: SAID.index("two")]]
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("temperature", [5e-324, 1e-320, 1e-12])
+def test_a_temperature_that_would_overflow_is_greedy(temperature: float) -> None:
+    parrot = Parrot(toy_tokenizer("gpt2"), PREFIX + SAID)
+    engine = parrot_engine(parrot, Prompter(parrot), max_batch=1)
+    (completion,) = engine.complete([replace(REQUEST, temperature=temperature)])
+    assert completion.text == SAID
+
+
 @pytest.mark.parametrize(
     "field,value",
-    [("max_tokens", -1), ("temperature", -1.0), ("top_p", 0.0), ("n", 99), ("stop", ("",)), ("prefix", "\ud800")],
+    [
+        ("repetition_penalty", 1e-320),
+        *[("max_tokens", -1), ("temperature", -1.0), ("top_p", 0.0), ("n", 99), ("stop", ("",)), ("prefix", "\ud800")],
+    ],
 )
 def test_a_bad_request_queues_nothing(field: str, value: object) -> None:
     parrot = Parrot(toy_tokenizer("gpt2"), PREFIX + SAID)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from tests.server.daemons import Answer, Served
+from codespec.server import engine_thread
+from codespec.types import Owner
+from tests.server.daemons import Answer, Served, serving, wait_for
+from tests.server.fakes import FakeEngine
 
 FILES, COMPLETE = "/v1/codespec/files", "/v1/codespec/complete"
 PREFIX = "import unittest\n\nclass TestShelf(unittest.TestCase):\n    def test_empty_shelf(self):\n"
@@ -68,3 +73,43 @@ def test_files_are_of_one_document_and_client_and_can_be_forgotten(toy: Served) 
 def test_bad_files(toy: Served, body: dict[str, Any], words: str) -> None:
     reply = toy.post(FILES, body)
     assert reply.status == 400 and words in reply.json["error"]["message"]
+
+
+class SlowToKeep(FakeEngine):
+    """Keeps nothing before it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.let, self.kept = threading.Event(), list[str]()
+
+    def look_up_in(self, owner: Owner, texts: list[bytes]) -> None:
+        self.kept.append(owner.document)
+        assert self.let.wait(60)
+
+
+def test_files_that_still_wait_when_the_daemon_stops_are_refused_and_not_kept() -> None:
+    engine = SlowToKeep()
+    with serving(engine) as served, ThreadPoolExecutor(2) as pool:
+        first = pool.submit(send, served, "first", "a", "x")
+        assert wait_for(lambda: engine.kept == ["first"])
+        second = pool.submit(send, served, "second", "a", "x")
+        assert wait_for(lambda: len(served.engine_thread._inbox) == 1)
+        served.daemon.stopping = True
+        engine.let.set()
+        assert first.result(60).status == 200 and second.result(60).status == 503
+        assert "is stopping" in second.result().json["error"]["message"]
+        served.daemon.stopping = False
+    assert engine.kept == ["first"]
+
+
+def test_only_so_many_wait_to_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_thread, "MOST_CALLS", 1)
+    engine = SlowToKeep()
+    with serving(engine) as served, ThreadPoolExecutor(1) as pool:
+        first = pool.submit(send, served, "first", "a", "x")
+        assert wait_for(lambda: engine.kept == ["first"])
+        refused = send(served, "second", "a", "x")
+        engine.let.set()
+        assert refused.status == 429 and "ask again in a moment" in refused.json["error"]["message"]
+        assert first.result(60).status == 200
+    assert engine.kept == ["first"]

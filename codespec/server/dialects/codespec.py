@@ -69,7 +69,12 @@ async def look_up_in(request: web.Request) -> web.Response:
     daemon = request.app[DAEMON]
     engine, texts = daemon.loaded().engine, [file.text.encode() for file in files]
     owner = Owner(await request.app[SCOPES].of(request), document)
-    await daemon.engine_thread.call(lambda: engine.look_up_in(owner, texts))
+
+    def keep() -> None:
+        daemon.loaded()  # the daemon may be stopping by now: texts that still wait then are refused, not kept
+        engine.look_up_in(owner, texts)
+
+    await daemon.engine_thread.call(keep)
     return reply({"files": len(texts), "bytes": sum(map(len, texts))})
 
 
