@@ -17,6 +17,7 @@ from typing import Any
 
 from codespec_grammars.fork_server import HEAD, ORDER, message
 
+MOST_ANSWER = 1 << 24  # bytes
 COMMAND = (sys.executable, "-P", "-m", "codespec_grammars.fork_server")  # -P: nothing of the open folder is run
 # What an interpreter needs of the environment; the rest may hold secrets.
 _NEEDED = ("PATH", "HOME", "PYTHON", "LD_", "DYLD_", "LANG", "LC_", "VIRTUAL_ENV")
@@ -41,8 +42,7 @@ class Worker:
         try:
             self._socket.settimeout(seconds)
             self._socket.sendall(message(request))
-            (length,) = HEAD.unpack(self._receive(HEAD.size))
-            return json.loads(self._receive(length))
+            return _read(self._receive(_length(self._receive(HEAD.size))))
         except OSError as error:
             self.close()
             raise WorkerDied from error
@@ -54,8 +54,7 @@ class Worker:
             self._socket.setblocking(False)
             async with asyncio.timeout(seconds):
                 await loop.sock_sendall(self._socket, message(request))
-                (length,) = HEAD.unpack(await self._receive_beside(HEAD.size))
-                reply = json.loads(await self._receive_beside(length))
+                reply = _read(await self._receive_beside(_length(await self._receive_beside(HEAD.size))))
             answered = True
             return reply
         except OSError as error:
@@ -79,6 +78,21 @@ class Worker:
         while len(data) < length:
             data += _some(await loop.sock_recv(self._socket, length - len(data)))
         return data
+
+
+def _length(head: bytes) -> int:
+    (length,) = HEAD.unpack(head)
+    if length > MOST_ANSWER:
+        raise ConnectionResetError("the process answered too much")
+    return int(length)
+
+
+def _read(body: bytes) -> Any:
+    """An answer, of a process in which somebody else's code may have written anywhere."""
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise ConnectionResetError("the process answered nonsense") from error
 
 
 def _some(data: bytes) -> bytes:

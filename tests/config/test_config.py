@@ -71,7 +71,12 @@ def variable(value: Any) -> str:
 
 
 def with_followed_dtype(values: dict[str, Any]) -> dict[str, Any]:
-    """The number format of a drafter that is named is the target's where nobody names it."""
+    """The number format of a drafter that is named is the target's where nobody names it; a target that is named is in
+    bfloat16 on a GPU.
+    """
+    if "target" in values and str(values.get("device")).startswith("cuda") and "dtype" not in values:
+        beside = {"drafter_dtype": "float32"} if values.get("drafter_device") == "cpu" else {}
+        values = {"dtype": "bfloat16", **beside, **values}
     return {"drafter_dtype": values["dtype"], **values} if {"dtype", "drafter"} <= values.keys() else values
 
 

@@ -1,0 +1,34 @@
+"""Whatever a broken parsing process answers, its end is what is reported."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+from codespec_grammars import workers
+from codespec_grammars.fork_server import HEAD
+from codespec_grammars.workers import MOST_ANSWER, Worker, WorkerDied
+
+ANSWERS = {
+    "no JSON": HEAD.pack(3) + b"{]\xff",
+    "deep": HEAD.pack(200_000) + b"[" * 200_000,
+    "too much": HEAD.pack(MOST_ANSWER + 1),
+    "cut": HEAD.pack(9) + b"1",
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_nonsense_answer_is_a_dead_process(answer: bytes, beside: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = socket.socketpair()
+    monkeypatch.setattr(workers._fork_server, "order", lambda service, language: ours)
+    worker = Worker("any", "any")
+    theirs.sendall(answer)
+    theirs.shutdown(socket.SHUT_WR)
+    with theirs, pytest.raises(WorkerDied):
+        if beside:
+            asyncio.run(worker.ask_beside({}, 5.0))
+        else:
+            worker.ask({}, 5.0)
