@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextlib import suppress
+from typing import Any
 
 from codespec_grammars.contexts import Context
 from codespec_grammars.queries import Found
@@ -35,19 +37,30 @@ def prepare(language: str) -> None:
 
 def find(language: str, text: str, tip: int, width: int, left: int) -> Found | None:
     """What `look_up` finds in a text's tree; None if the parse was given up. Raises Broken."""
-    prepare(language)
     with _lock:
         try:
-            worker = _workers.pop(language, None) or Worker(SERVICE, language)
-            reply = worker.ask((text, tip, width, left), SECONDS)
+            reply = _ask(language, (text, tip, width, left))
         except WorkerDied as error:
             _report(language)
             raise Broken from error
-        _workers[language] = worker
     if reply is None:
         return None
     inside, token, ended, clean, errors = reply
     return Found(_context(inside), _context(token), _context(ended), clean, errors)
+
+
+def _ask(language: str, request: tuple[str, int, int, int]) -> Any:
+    """Asks the process of a language. One that was there may have died of something else, so a new one decides."""
+    worker = _workers.pop(language, None)
+    if worker is not None:
+        with suppress(WorkerDied):
+            reply = worker.ask(request, SECONDS)
+            _workers[language] = worker
+            return reply
+    worker = Worker(SERVICE, language)
+    reply = worker.ask(request, SECONDS)
+    _workers[language] = worker
+    return reply
 
 
 def _context(name: str | None) -> Context | None:
