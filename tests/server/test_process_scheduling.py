@@ -20,6 +20,7 @@ from tests.server.test_process import Process, daemon
 PATH = "/v1/codespec/complete"
 SLOTS = 8
 NAMES = count()
+SHORT = 150  # tokens: on a fast processor requests of 30 were answered before the clients' threads sent others
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +74,7 @@ def test_a_long_request_ends_while_short_ones_keep_coming(served: Process) -> No
 
     def ask_on() -> None:
         while not ended.is_set():
-            answered.append(served.ask("POST", PATH, body(30))[0])
+            answered.append(served.ask("POST", PATH, body(SHORT))[0])
 
     asking = [threading.Thread(target=ask_on) for _ in range(3 * SLOTS)]
     for one in asking:
@@ -86,5 +87,5 @@ def test_a_long_request_ends_while_short_ones_keep_coming(served: Process) -> No
         for one in asking:
             one.join()
     print(spent, len(answered))
-    assert spent <= 2 * 60 * -(-SLOTS // (SLOTS // OLDEST_SHARE)) + 3 * SLOTS * 30
+    assert spent <= 2 * 60 * -(-SLOTS // (SLOTS // OLDEST_SHARE)) + 3 * SLOTS * SHORT
     assert set(answered) == {200} and len(answered) > 3 * SLOTS
