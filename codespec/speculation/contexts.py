@@ -1,5 +1,6 @@
 """Where the tip of each text lies in its syntax. Begins from what the editor's language server sent, where it did, and
-follows the text as it grows. Knows texts and grammar contexts; does not know what a context is used for.
+follows the text as it grows, by the lexer alone: a parse in a process of its own took 0.4 to 0.7 ms a round, and draft
+lengths gained nothing by it. Knows texts and grammar contexts; does not know what a context is used for.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def follow(sequences: collections.abc.Sequence[Sequence]) -> None:
             outlook.tracker = _begin(sequence, outlook)
         outlook.tracker.advance(known[outlook.read :])
         outlook.read = len(known)
-        outlook.context = outlook.tracker.context().context.value
+        outlook.context = outlook.tracker.context(parse=False).context.value
         outlook.seconds += time.perf_counter() - began
 
 

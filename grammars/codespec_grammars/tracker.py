@@ -78,11 +78,11 @@ class ContextTracker:
         if self._tracked:
             self._tracked.lexed.cut(length)
 
-    def context(self) -> Cursor:
-        """What is known about the tip now."""
+    def context(self, *, parse: bool = True) -> Cursor:
+        """What is known about the tip now; without `parse` only what the lexer sees, which asks no other process."""
         if self._tracked is None:
             return self._sent if self._sent and not self._length else Cursor()
-        return self._tracked.cursor()
+        return self._tracked.cursor(parse)
 
 
 class _Tracked:
@@ -96,7 +96,7 @@ class _Tracked:
         self.bytes_parsed = self.given_up = 0
         self._broke = False
         self._sent: Sent | None = None
-        self._answer: tuple[int, Cursor] | None = None
+        self._answer: tuple[tuple[int, bool], Cursor] | None = None
 
     def seed(self, sent: Sent | None) -> None:
         """Takes what a sent cursor adds to what the window shows."""
@@ -105,19 +105,20 @@ class _Tracked:
         if sent is not None:
             self.lexed.seed(sent.open)
 
-    def cursor(self) -> Cursor:
+    def cursor(self, parse: bool = True) -> Cursor:
         """The answer at the tip, worked out once for the same text."""
-        if self._answer is None or self._answer[0] != self.lexed.version:
-            self._answer = (self.lexed.version, self._work_out())
+        asked = (self.lexed.version, parse)
+        if self._answer is None or self._answer[0] != asked:
+            self._answer = (asked, self._work_out(parse))
         return self._answer[1]
 
-    def _work_out(self) -> Cursor:
+    def _work_out(self, parse: bool) -> Cursor:
         if self._sent and not self.lexed.appended:
             return self._sent.cursor
         lexed, data = self.lexed, self._grammar.data
         state = lexed.state()
         at = Tip(data, self._grammar.rules, lexed.text, lexed.tip, state)
-        context = decide(at, self._look_up(at))
+        context = decide(at, self._look_up(at) if parse else NOTHING)
         if self._sent:
             context = self._sent.correct(context, state)
         brackets = b"".join(opener.open[-1:] for opener, _ in state.brackets).decode("ascii", "replace")
