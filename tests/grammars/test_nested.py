@@ -58,6 +58,7 @@ def test_who_parses_is_replaced_when_it_is_killed() -> None:
     assert server is not None
     for number in (*_children(server.pid), server.pid):
         os.kill(number, signal.SIGKILL)
+    server.wait()
     tracker = ContextTracker("python", CLEAN["python"])
     tracker.context()
     assert not tracker.given_up, "no text is blamed for a process that had died before"
