@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from codespec.ignore_files import IgnoreFiles
 from codespec.ignore_patterns import Patterns
 from codespec.secret_files import is_secret
-from tests.lsp.conversation import run
-from tests.lsp.fake_daemon import daemon
-from tests.lsp.test_process import PATIENT, on_pipes, started
+from tests.lsp.conversation import Editor
+from tests.lsp.fake_daemon import FakeDaemon
+from tests.lsp.test_process_hostile import on_a_server
 
 RULES = Rules(frozenset(), Patterns(()), IgnoreFiles())
 SECRET = [".env", "prod.env", "id_rsa", "key.pem", "credentials"]
@@ -81,23 +81,17 @@ def test_a_secret_in_a_folder_with_a_mark_is_not_sent(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / ".codespecignore").write_text("*.log\n")
 
-    async def scenario() -> None:
-        async with daemon() as fake:
-            fake.script = ["1"]
-            with started("--daemon", f"http://127.0.0.1:{fake.port}") as process:
-                async with on_pipes(process) as client:
-                    await client.start(**PATIENT)
-                    for name, words in ((".env", "may hold secrets"), ("a.log", "excluded by .codespecignore")):
-                        for uri in (f"file://{folder}/{name}", (folder / name).as_uri()):
-                            client.open("x = SECRET\n", uri=uri)
-                            assert await client.texts(0, 4, uri=uri) == []
-                            assert words in (await client.status())["message"]
-                    uri = f"file://{folder}/a.py"
-                    client.open("x = \n", uri=uri)
-                    assert await client.texts(0, 4, uri=uri) == ["x = 1"]
-                    await client.shut_down()
-            sent = [*fake.asked, *fake.warmed]
-            assert {asked.body["path"] for asked in sent} == {f"{folder}/a.py"}
-            assert "SECRET" not in str([asked.body for asked in sent] + fake.files)
+    async def scenario(client: Editor, fake: FakeDaemon) -> None:
+        for name, words in ((".env", "may hold secrets"), ("a.log", "excluded by .codespecignore")):
+            for uri in (f"file://{folder}/{name}", (folder / name).as_uri()):
+                client.open("x = SECRET\n", uri=uri)
+                assert await client.texts(0, 4, uri=uri) == []
+                assert words in (await client.status())["message"]
+        uri = f"file://{folder}/a.py"
+        client.open("x = \n", uri=uri)
+        assert await client.texts(0, 4, uri=uri) == ["x = 1"]
+        sent = [*fake.asked, *fake.warmed]
+        assert {asked.body["path"] for asked in sent} == {f"{folder}/a.py"}
+        assert "SECRET" not in str([asked.body for asked in sent] + fake.files)
 
-    run(scenario())
+    on_a_server(scenario)

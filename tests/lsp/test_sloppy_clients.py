@@ -13,9 +13,9 @@ from lsprotocol import types
 from lsprotocol.converters import get_converter
 
 from tests.lsp.conversation import Editor, insertion, question, run
-from tests.lsp.fake_daemon import FakeDaemon, daemon, talking
+from tests.lsp.fake_daemon import FakeDaemon, talking
 from tests.lsp.protocol_samples import Variant, params_of, sample, variants
-from tests.lsp.test_process import PATIENT, on_pipes, started
+from tests.lsp.test_process_hostile import on_a_server
 
 CONVERTER = get_converter()
 PLAIN = {
@@ -106,18 +106,12 @@ async def change_and_ask(client: Editor, fake: FakeDaemon, variant: Variant) -> 
 
 
 def test_a_change_that_is_odd_is_made_or_refused_aloud_and_nothing_drifts() -> None:
-    async def scenario() -> None:
-        async with daemon() as fake:
-            fake.script = ["1"]
-            with started("--daemon", f"http://127.0.0.1:{fake.port}") as process:
-                async with on_pipes(process) as client:
-                    await client.start(**PATIENT)
-                    for variant in changes():
-                        await change_and_ask(client, fake, variant)
-                    await client.shut_down()
+    async def scenario(client: Editor, fake: FakeDaemon) -> None:
+        for variant in changes():
+            await change_and_ask(client, fake, variant)
 
     assert len(changes()) > 40
-    run(scenario(), seconds=300)
+    on_a_server(scenario, seconds=300)
 
 
 @pytest.mark.parametrize("version", [None, "absent", 2**31, -(2**40), "3", 1.0])

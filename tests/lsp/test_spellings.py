@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.lsp.conversation import Editor, run
-from tests.lsp.fake_daemon import FakeDaemon, daemon, talking
-from tests.lsp.test_process import PATIENT, on_pipes, started
+from tests.lsp.fake_daemon import FakeDaemon, talking
+from tests.lsp.test_process_hostile import on_a_server
 from tests.lsp.test_uris import SPELLINGS
 
 FILES = [spellings for spellings in SPELLINGS if spellings[0].startswith(("file:", "untitled:"))]
@@ -29,21 +29,12 @@ async def goes_through_its_life(client: Editor, opened: str, asked: str) -> None
 
 def test_documents_are_known_by_any_spelling() -> None:
     async def scenario(client: Editor, fake: FakeDaemon) -> None:
-        fake.script = ["1"]
-        await client.start(**PATIENT)
         for opened, *others in FILES:
             for other in others:
                 await goes_through_its_life(client, opened, other)
                 await goes_through_its_life(client, other, opened)
-        await client.shut_down()
 
-    async def with_daemon() -> None:
-        async with daemon() as fake:
-            with started("--daemon", f"http://127.0.0.1:{fake.port}") as process:
-                async with on_pipes(process) as client:
-                    await scenario(client, fake)
-
-    run(with_daemon())
+    on_a_server(scenario)
 
 
 @pytest.mark.parametrize("spellings", FILES, ids=lambda spellings: spellings[0])

@@ -1,0 +1,20 @@
+"""Rounds follow a text's syntax, and ask no other process for it."""
+
+from __future__ import annotations
+
+import pytest
+from codespec_grammars import ContextTracker, look_ups
+
+from codespec.speculation.contexts import follow
+from tests.speculation.sequences import sequence
+
+
+def test_a_round_parses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("a parse in another process takes longer than contexts bring")
+
+    monkeypatch.setattr(look_ups, "find", refuse)
+    made = sequence()
+    made.outlook.tracker, made.outlook.read = ContextTracker("python", b"x = 1\ny = '"), -1
+    follow([made])
+    assert made.outlook.context == "string" and made.outlook.seconds > 0.0
