@@ -10,20 +10,20 @@ ifneq ($(shell cat $(READY) 2>/dev/null),$(shell pwd -P))
 $(READY): remake
 endif
 
-.PHONY: help demo serve test test-full e2e gpu mutants dist lint clean check-python remake
+.PHONY: help demo serve test test-lab test-full e2e gpu mutants dist lint clean check-python remake
 .DEFAULT_GOAL := help
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
 
 demo: $(READY) ## complete real code, show who wrote what and the speed-up (pulls a model once, 491 MB or 1.1 GB; CODESPEC_MODEL=smollm2-135m: 93 MB, =starter: none)
-	@$(BIN)/python -m codespec.cli.demo
+	@$(BIN)/python -m codespec_lab.commands.demo
 
 serve: $(READY) ## the daemon in the foreground, on 127.0.0.1:8765
 	@$(BIN)/codespec serve
 
 # Two processes, each in an order that stays: these folders, and all others.
-FIRST  = tests/bench tests/cli tests/grammars tests/lsp tests/server
+FIRST  = lab/tests/bench tests/cli tests/grammars tests/lsp tests/server
 # Triton's interpreter checks the GPU kernels on a CPU; nothing else here needs its 200 MB.
 TRITON = "triton; platform_system == 'Linux'"
 
@@ -32,6 +32,9 @@ test: lint ## lint and tests; lists every skip at the end
 	@$(BIN)/python -m pytest -q -m "not full" $(FIRST) >.tests.log 2>&1 & first=$$!; \
 	$(BIN)/python -m pytest -q -m "not full" $(FIRST:%=--ignore=%); status=$$?; \
 	wait $$first || status=1; cat .tests.log; exit $$status
+
+test-lab: $(READY) ## the laboratory's tests alone (benchmarks, training, distillation, the demo)
+	@$(BIN)/python -m pytest -q -m "not full" lab/tests
 
 test-full: $(READY) ## the large runs: make test-full [PROMPTS=FILE.jsonl[.gz]]; JSON under docs/
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-input -c constraints.txt $(TRITON)

@@ -98,15 +98,15 @@ def _step(shape: str, way: str) -> Part:
     """What a step costs, from one row to 128."""
     grid = ("--widths", "1,2,4,8,16,32", "--batches", "1,2,4", "--grid", "--sweeps", "5")
     small = ("--shape", "qwen2.5-0.5b", "--widths", "1,4", "--batches", "1", "--contexts", "64", "--sweeps", "1")
-    words = ("-m", "codespec", "bench", "step", *STARTER, "--shape", shape, "--dtypes", "bfloat16", *grid, *WAYS[way])
-    return Part(f"step-{_size(shape)}-{way}", (*words, *FILES), small)
+    words = ("-m", "codespec_lab", "bench", "step", *STARTER, "--shape", shape, "--dtypes", "bfloat16")
+    return Part(f"step-{_size(shape)}-{way}", (*words, *grid, *WAYS[way], *FILES), small)
 
 
 def _decode(shape: str, together: str, sampling: str) -> Part:
     """The headline: everybody's tokens a second, with the starter target at a large model's cost."""
     flags = ("--concurrency", together, "--sampling", sampling, "--minutes", "{minutes}")
     small = ("--shape", "qwen2.5-0.5b", "--limit", "1", "--tokens", "4", "--concurrency", "1", "--repeats", "1")
-    words = ("-m", "codespec", "bench", "decode", *STARTER, "--shape", shape, *flags)
+    words = ("-m", "codespec_lab", "bench", "decode", *STARTER, "--shape", shape, *flags)
     return Part(
         f"decode-{_size(shape)}-c{together.replace(',', '-')}-{sampling}", (*words, *FILES), small, least=2 * LEAST
     )
@@ -155,7 +155,7 @@ class Runner:
         minutes = str(max(1, int(seconds // 60) - 1))
         words = [*part.arguments, *(part.small if self.rehearsal else ())]
         words = [word.replace("{minutes}", minutes) for word in words]
-        return [*words, "--device", self.device] if "codespec" in words else words
+        return [*words, "--device", self.device] if "codespec_lab" in words else words
 
     def result(self, part: Part) -> Path:
         """Where a part's result stands."""

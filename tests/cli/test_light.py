@@ -127,7 +127,7 @@ def test_packages_that_do_not_load(tmp_path: Path, source: Path) -> None:
 def test_the_demo_says_it_too(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(BLOCK.format(blocked=("torch",)))
     done = subprocess.run(
-        [sys.executable, "-m", "codespec.cli.demo"],
+        [sys.executable, "-m", "codespec_lab.commands.demo"],
         env=user_environment(PYTHONPATH=str(tmp_path)),
         capture_output=True,
         text=True,

@@ -19,9 +19,9 @@ ROOT = Path(__file__).parents[2]
 # Where JSON of our own making is read back: a tokenizer's in memory, and what benchmarks and trainings wrote.
 OWN = (
     "codespec/text/tokenizer.py",
-    "codespec/bench/",
-    "codespec/corpus/",
-    "codespec/training/",
+    "lab/codespec_lab/bench/",
+    "lab/codespec_lab/corpus/",
+    "lab/codespec_lab/training/",
     "codespec/bounded_json.py",
     "grammars/codespec_grammars/fork_server.py",  # from the process that started it
     "grammars/codespec_grammars/workers.py",  # any failure of it is one of the process (tests/grammars/test_workers.py)

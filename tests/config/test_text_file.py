@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from codespec_lab.bench.sites import read_prompts
 from codespec_lsp.lookup_files import _read
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codespec.bench.sites import read_prompts
 from codespec.cli.complete import read_source, split_at
 from codespec.errors import CodespecError
 from codespec.ignore_files import IgnoreFiles

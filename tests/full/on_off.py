@@ -16,7 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from codespec.bench.sites import read_prompts, stdlib_sites
+from codespec_lab.bench.sites import read_prompts, stdlib_sites
+
 from codespec.engine.engine import Engine
 from codespec.models.int8.linear import integer_kernels
 from codespec.models.processor import HIDING

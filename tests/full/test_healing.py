@@ -9,8 +9,8 @@ import re
 
 import pytest
 
-from codespec.corpus.sources import held_out_files
 from codespec.engine.engine import Engine
+from codespec.pair.held_out import held_out_files
 from codespec.types import CompletionRequest
 from tests.full.report import write_report
 

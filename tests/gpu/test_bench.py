@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+from codespec_lab.bench.decode.contest import GPU_DTYPES
+from codespec_lab.bench.decode.run import DecodeBench, run_decode_bench
 
-from codespec.bench.decode.contest import GPU_DTYPES
-from codespec.bench.decode.run import DecodeBench, run_decode_bench
 from codespec.config import EngineConfig
 from tests.gpu.models import gpu
 
@@ -18,8 +18,8 @@ WORK = "{name} = [1, 2, 3]\n\n\ndef sum_of_{name}(factor):\n    total = 0\n    f
 
 
 def test_everybody_decodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("codespec.bench.steps.ALL_SECONDS", 0.0)
-    monkeypatch.setattr("codespec.bench.steps.SWEEP_SECONDS", 0.1)
+    monkeypatch.setattr("codespec_lab.bench.steps.ALL_SECONDS", 0.0)
+    monkeypatch.setattr("codespec_lab.bench.steps.SWEEP_SECONDS", 0.1)
     prompts = tmp_path / "prompts.jsonl"
     names = ("sizes", "prices", "weights", "colors", "ages", "scores", "lengths", "areas")
     prompts.write_text("".join(json.dumps({"prompt": WORK.format(name=name)}) + "\n" for name in names))

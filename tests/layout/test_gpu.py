@@ -104,11 +104,11 @@ def test_without_a_gpu_it_says_so(
 
 
 @pytest.mark.parametrize("rehearsal", [False, True])
-@pytest.mark.parametrize("part", [p for p in gpu.parts() if "codespec" in p.arguments], ids=lambda part: part.name)
+@pytest.mark.parametrize("part", [p for p in gpu.parts() if "codespec_lab" in p.arguments], ids=lambda part: part.name)
 def test_the_commands_are_understood(part: Part, rehearsal: bool, tmp_path: Path) -> None:
     """As typed, by the command's own parser; the flags that `bench decode` refuses are not among them."""
     words = Runner("cuda", tmp_path, rehearsal).words(part)
-    assert words[:2] == ["-m", "codespec"]
+    assert words[:2] == ["-m", "codespec_lab"]
     options = build_parser().parse_args(words[2:])
     config = engine_config(options)
     assert config.device == "cuda"
@@ -175,7 +175,7 @@ def test_parts_that_end_themselves_are_told_how_long(tmp_path: Path) -> None:
     assert found(runner, told)["found"] == 5
 
 
-@pytest.mark.parametrize("part", [p for p in gpu.parts() if "codespec" in p.arguments], ids=lambda part: part.name)
+@pytest.mark.parametrize("part", [p for p in gpu.parts() if "codespec_lab" in p.arguments], ids=lambda part: part.name)
 def test_a_pulled_model_changes_no_figure(part: Part) -> None:
     assert part.arguments[4:6] == ("--model", "starter")
 

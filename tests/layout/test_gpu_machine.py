@@ -25,7 +25,7 @@ sys.meta_path.insert(0, Absent())
 """
 READS = """
 from codespec_grammars import ContextTracker, read_surroundings
-import codespec.bench.decode.run
+import codespec_lab.bench.decode.run
 from codespec.user_folders import cache_folder
 read_surroundings("python", b"def f():", b"")
 print(ContextTracker("python", b"def f():").note, cache_folder())
@@ -37,7 +37,7 @@ def bare(tmp_path: Path) -> dict[str, str]:
     """The environment of an interpreter that can't import ABSENT."""
     (tmp_path / "sitecustomize.py").write_text(SITE)
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    folders = (tmp_path, ROOT, ROOT / "lsp", ROOT / "grammars")
+    folders = (tmp_path, ROOT, ROOT / "lsp", ROOT / "grammars", ROOT / "lab")
     return {**kept, "PYTHONPATH": os.pathsep.join(map(str, folders)), "PYTHONDONTWRITEBYTECODE": "1"}
 
 
@@ -46,7 +46,7 @@ def bare(tmp_path: Path) -> dict[str, str]:
     [
         (("-m", "tools.gpu", "--list"), "open  kernels"),
         (("-m", "pytest", "-q", "tests/gpu", "--confcutdir", "tests/gpu", "--collect-only"), "tests/gpu/test_bench.py"),
-        (("-m", "codespec", "bench", "decode", "--help"), "--concurrency"),
+        (("-m", "codespec_lab", "bench", "decode", "--help"), "--concurrency"),
         (("-c", READS), "tree-sitter is not installed"),
     ],
     ids=["list", "collection", "help", "context"],

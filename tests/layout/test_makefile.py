@@ -43,8 +43,8 @@ def test_help_is_the_default_and_lists_every_target(checkout: Path) -> None:
 
 
 def test_set_up_runs_once_and_again_when_the_pins_change(checkout: Path) -> None:
-    assert make(checkout, "demo").stdout == "set up\nran -m codespec.cli.demo\n"
-    assert make(checkout, "demo").stdout == "ran -m codespec.cli.demo\n"
+    assert make(checkout, "demo").stdout == "set up\nran -m codespec_lab.commands.demo\n"
+    assert make(checkout, "demo").stdout == "ran -m codespec_lab.commands.demo\n"
     pins = checkout / "constraints.txt"
     later = (checkout / ".venv" / ".codespec-ready").stat().st_mtime + 5
     os.utime(pins, (later, later))

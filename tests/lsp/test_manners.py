@@ -8,7 +8,7 @@ import pytest
 
 from tools.manners import MOST_LINES, Judged, judge, read_places, share
 
-# A little below the scores in codespec/bench/LOG.md: a change that lowers them needs a reason there.
+# A little below the scores in lab/LOG.md: a change that lowers them needs a reason there.
 LEAST, LEAST_HELD_OUT = 0.98, 0.96
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from codespec_lab.bench.policy.recording import cut_lookup
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codespec.bench.policy.recording import cut_lookup
 from codespec.proposers.base import NOTHING
 from codespec.proposers.chain import ChainProposer
 from codespec.proposers.suffix import SuffixProposer, end_after_spaces, longest_match

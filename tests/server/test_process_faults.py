@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from codespec_lab.bench.daemon import connect
 
-from codespec.bench.daemon import connect
 from codespec.errors import ConfigError
 from tests.cli.conftest import Models, models  # noqa: F401
 from tests.cli.processes import SECONDS, start_python, user_environment

@@ -1,0 +1,49 @@
+"""The commands of the laboratory (`lab/`), a package of its own that no editor needs.
+
+They are found by the entry-point group `codespec.commands`. Where the package is missing, each command stays in the
+overview and says how to install it. No other name of the group is taken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+from typing import Any
+
+from codespec.errors import ConfigError
+
+GROUP = "codespec.commands"
+NAMES = {
+    "train": "train a target and a drafter",
+    "distill": "teach a drafter what its target writes in your code",
+    "bench": "measure on this machine",
+}
+
+
+def add_laboratory(commands: Any, modules: Mapping[str, str] | None = None) -> None:
+    """Adds every command of the laboratory: its own parser where it is installed, else one that says it is not.
+
+    `modules` maps commands to modules; the default is what the entry points name.
+    """
+    found = modules if modules is not None else {point.name: point.value for point in entry_points(group=GROUP)}
+    for name, purpose in NAMES.items():
+        if name in found:
+            importlib.import_module(found[name]).add_parser(commands)
+        else:
+            _add_missing(commands, name, purpose)
+
+
+def _add_missing(commands: Any, name: str, purpose: str) -> None:
+    no_flags = {"add_help": False, "prefix_chars": "\0"}  # all that follows is words, `--help` too
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=f"{purpose} (not installed)", **no_flags)
+    parser.add_argument("words", nargs="*")
+    parser.set_defaults(run=_refuse)
+
+
+def _refuse(options: argparse.Namespace) -> int:
+    raise ConfigError(
+        f"`codespec {options.command}` is in codespec's laboratory, which is not installed: "
+        "run `pip install ./lab` in codespec's checkout."
+    )

@@ -1,0 +1,256 @@
+"""Calibration, and passes over the prompts in which the contestants take turns.
+
+A pass is one repeat of one cell: every contestant decodes each workload, in an order that changes from workload to
+workload, so that a busy minute of the machine falls on all of them. Knows contestants and their answers; knows no file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from codespec.models.rows import Rows
+from codespec.speculation.cost_model import CostTable
+from codespec_lab.bench.decode.contest import FLOAT_DTYPES, Answer, Contestant, Family, PeerError, StepRounds, Variant
+from codespec_lab.bench.decode.peers.codespec_engine import FAMILY, OFF, OwnModels
+from codespec_lab.bench.decode.tasks import Task, Workload
+from codespec_lab.bench.steps import Prices, Step
+from codespec_lab.corpus.infilling import is_loop
+
+MANY = 4  # prompts at once when variants are compared for every concurrency above one
+HOPELESS = 1.5  # a variant that takes this many times the fastest one's time is not tried again
+THREADS_GAIN = 1.1  # two threads must gain this much over one: now and then they wait long for each other
+CALIBRATION_TOKENS = 8  # of each prompt
+
+
+@dataclass(slots=True)
+class Lineup:
+    """The contestants; by name the variants that were the fastest for one prompt and for many, and their seconds per
+    token in calibration; and why a contestant can't run.
+    """
+
+    families: Sequence[Family]
+    fastest: dict[str, dict[str, Variant]] = field(default_factory=dict)
+    paces: dict[tuple[str, str], float] = field(default_factory=dict)
+    absent: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def contestants(self) -> list[Contestant]:
+        """The contestants that can run."""
+        return [c for family in self.families for c in family.contestants if c.name not in self.absent]
+
+    def taking(self, concurrency: int) -> list[Contestant]:
+        """The contestants that can run so many prompts at once."""
+        return [contestant for contestant in self.contestants if concurrency == 1 or contestant.batched]
+
+    def variant(self, name: str, concurrency: int) -> Variant:
+        """The variant of a contestant at a concurrency."""
+        found = self.fastest[name]
+        return found.get("one" if concurrency == 1 else "many") or found["one"]
+
+    @property
+    def float_dtype(self) -> str:
+        """The float format that another program's own formats are compared with: the first that a contestant runs in,
+        since codespec's texts in that one are needed anyway.
+        """
+        used = [self.variant(contestant.name, 1).dtype for contestant in self.contestants]
+        return next((dtype for dtype in used if dtype in FLOAT_DTYPES), FLOAT_DTYPES[0])
+
+    def plain(self, family: str) -> Contestant | None:
+        """A family's contestant without drafts, if it can run."""
+        return next((found for found in self.contestants if found.family == family and found.plain), None)
+
+
+def calibrate(
+    lineup: Lineup, tasks: Sequence[Task], several: bool, advance: Callable[[], None]
+) -> dict[str, list[dict[str, Any]]]:
+    """Finds the fastest variant of each contestant, for many prompts too if `several` will run at once. A contestant
+    that fails in all variants becomes absent. Returns what was measured.
+
+    A contestant that drafts is tried only in the number format and with the threads that are the fastest without
+    drafts.
+    """
+    found: dict[str, list[dict[str, Any]]] = {}
+    for family in lineup.families:
+        lineup.absent |= family.absent
+        for contestant in [c for c in family.contestants if c.name not in lineup.absent]:
+            found[contestant.name] = []
+            many = contestant.batched and several
+            for size, count in {"one": 1, **({"many": MANY} if many else {})}.items():
+                work = Workload(tuple(tasks[:count]), CALIBRATION_TOKENS)
+                variants = _variants_to_try(lineup, contestant, size)
+                _calibrate(lineup, contestant, variants, (size, work), found[contestant.name])
+            advance()
+        family.keep({v for c in family.contestants for v in lineup.fastest.get(c.name, {}).values()})
+    return found
+
+
+def _variants_to_try(lineup: Lineup, contestant: Contestant, size: str) -> Sequence[Variant]:
+    """The variants with the number format and threads of the family's fastest plain decoding, or all variants."""
+    names = [c.name for c in lineup.contestants if c.family == contestant.family and c.plain]
+    measured = [name for name in names if (name, size) in lineup.paces]
+    if contestant.plain or not measured:
+        return contestant.variants()
+    fastest = lineup.fastest[min(measured, key=lambda name: lineup.paces[name, size])][size]
+    return [v for v in contestant.variants() if (v.dtype, v.threads) == (fastest.dtype, fastest.threads)]
+
+
+def _calibrate(
+    lineup: Lineup,
+    contestant: Contestant,
+    variants: Sequence[Variant],
+    sized: tuple[str, Workload],
+    measured: list[dict[str, Any]],
+) -> None:
+    """Tries the variants twice in turn, the second time only those that may still be the fastest."""
+    paces: dict[Variant, float] = {}
+    reason = "it has no variant"
+    size, work = sized
+    for turn in range(2):
+        for variant in variants:
+            if turn and paces.get(variant, float("inf")) > HOPELESS * min(paces.values(), default=0.0):
+                continue
+            contestant.begin()
+            try:
+                pace = contestant.answer(work, variant).pace
+            except PeerError as error:
+                reason = str(error)
+                continue
+            paces[variant] = min(pace, paces.get(variant, pace))
+    if not paces:
+        lineup.absent[contestant.name] = reason
+        return
+    measured += [{**v.as_dict(), "prompts": len(work.tasks), "tokens_per_second": 1 / p} for v, p in paces.items()]
+    judged = {variant: pace * (THREADS_GAIN if variant.threads > 1 else 1.0) for variant, pace in paces.items()}
+    fastest = min(judged, key=lambda variant: judged[variant])
+    lineup.fastest.setdefault(contestant.name, {})[size] = fastest
+    lineup.paces[contestant.name, size] = judged[fastest]
+
+
+class References:
+    """The texts of the plain contestants, one prompt at a time: the others must write the same."""
+
+    def __init__(self, lineup: Lineup, models: OwnModels, token_bytes: Sequence[bytes]) -> None:
+        self._lineup = lineup
+        self._models = models
+        self._token_bytes = token_bytes
+        self._written: dict[tuple[str, str, float, int, int], tuple[int, ...]] = {}
+
+    def equal(self, contestant: Contestant, variant: Variant, work: Workload, answer: Answer) -> int | None:
+        """How many texts are, id by id, those of plain decoding in the same number format; None where there is nothing
+        to compare.
+
+        Another program's plain contestant is compared with codespec off, in a float format if its own is no float: an
+        int8 or Q4_K_M of its own is rounded in another way than codespec's int8. Two programs that round differently
+        may write different texts, but a wrong weight or prompt would show.
+        """
+        plain = self._lineup.plain(contestant.reference)
+        if plain is None or (work.temperature > 0.0 and not contestant.keyed):
+            return None
+        if contestant is self._lineup.plain(contestant.family) and len(work.tasks) == 1:
+            self._written.setdefault(self._key(contestant, variant, work.tasks[0], work), answer.ids[0])
+        pairs = zip(work.tasks, answer.ids, strict=True)
+        settings = replace(self._lineup.variant(plain.name, 1), dtype=self._dtype(contestant, variant, plain))
+        return sum(self._alone(plain, settings, task, work) == ids for task, ids in pairs)
+
+    def text(self, ids: Sequence[int]) -> bytes:
+        """The text of target ids."""
+        return b"".join(self._token_bytes[token] for token in ids)
+
+    def nats(self, work: Workload, answer: Answer) -> float:
+        """The mean log-probability that the target (in its fastest format) gives sampled texts at their temperature, in
+        nats a token.
+        """
+        target = self._models.pair(self._lineup.variant(OFF, 1)).target
+        total = 0.0
+        for task, ids in zip(work.tasks, answer.ids, strict=True):
+            target.admit(0, len(task.ids) + len(ids))
+            rows = Rows(0, 0, [*task.ids, *ids[:-1]], keep=len(ids))
+            scores = (target.forward([rows]) / work.temperature).log_softmax(dim=1)
+            total += scores.gather(1, torch.tensor(ids, device=scores.device)[:, None]).mean().item()
+            target.rollback(0, 0)
+        return total / len(work.tasks)
+
+    def _key(self, plain: Contestant, variant: Variant, task: Task, work: Workload) -> tuple[str, str, float, int, int]:
+        return plain.family, variant.dtype, work.temperature, work.tokens, task.number
+
+    def _dtype(self, contestant: Contestant, variant: Variant, plain: Contestant) -> str:
+        """The number format in which plain decoding writes what a contestant's texts are compared with."""
+        same = contestant.family == plain.family or variant.dtype in FLOAT_DTYPES
+        return variant.dtype if same else self._lineup.float_dtype
+
+    def _alone(self, plain: Contestant, settings: Variant, task: Task, work: Workload) -> tuple[int, ...]:
+        key = self._key(plain, settings, task, work)
+        if key not in self._written:
+            self._written[key] = plain.answer(replace(work, tasks=(task,)), settings).ids[0]
+        return self._written[key]
+
+
+def run_pass(
+    lineup: Lineup,
+    references: References,
+    models: OwnModels,
+    repeat: int,
+    workloads: Sequence[Workload],
+    advance: Callable[[], None],
+) -> dict[str, list[dict[str, Any]]]:
+    """Every contestant that can run so many prompts at once decodes all workloads; returns records by name."""
+    concurrency = workloads[0].at_once
+    going = lineup.taking(concurrency)
+    for contestant in going:
+        contestant.begin()
+    found: dict[str, list[dict[str, Any]]] = {contestant.name: [] for contestant in going}
+    for number, work in enumerate(workloads):
+        turn = (number + repeat) % max(1, len(going))
+        for contestant in [*going[turn:], *going[:turn]]:
+            variant = lineup.variant(contestant.name, concurrency)
+            record = _measure(contestant, variant, work, references, models)
+            found[contestant.name].append({"work": number, "kind": work.kind, **record})
+        advance()
+    return found
+
+
+def _measure(
+    contestant: Contestant, variant: Variant, work: Workload, references: References, models: OwnModels
+) -> dict[str, Any]:
+    """One contestant's record of one workload; texts are compared after the clock has stopped."""
+    try:
+        answer = contestant.answer(work, variant)
+    except PeerError as error:
+        return {"failed": str(error)}
+    record = {
+        "prompts": len(work.tasks),
+        "seconds": answer.seconds,
+        "first_seconds": answer.first_seconds,
+        "tokens": answer.tokens,
+        "written": sum(map(len, answer.ids)),
+        "ended": sum(ids[-1] in work.ends for ids in answer.ids),
+        "rounds": answer.rounds,
+        "drafted": answer.drafted,
+        "accepted": answer.accepted,
+        "split": answer.split,
+        "equal": references.equal(contestant, variant, work, answer),
+        "loops": sum(is_loop(references.text(ids)) for ids in answer.ids),
+    }
+    if work.temperature > 0.0:
+        record["nats"] = references.nats(work, answer)
+    if contestant.family == FAMILY:
+        record["predicted"] = predicted_seconds(answer.steps, models.table(variant))
+    return record
+
+
+def predicted_seconds(steps: Sequence[StepRounds], table: CostTable) -> float:
+    """The cost of all steps by the table; measured seconds beyond it are what the table leaves out of a round."""
+    prices = Prices(table)
+    return sum(prices.step(_work_of(step, table)) for step in steps)
+
+
+def _work_of(step: StepRounds, table: CostTable) -> Step:
+    units = [each.units for each in step.rounds if each.source in table.drafters]
+    forwards = [(n, n) for turn in range(max(units, default=0)) if (n := sum(unit > turn for unit in units))]
+    rows = sum(1 + each.drafted for each in step.rounds)
+    drafts = sum(bool(each.source) for each in step.rounds)
+    return Step(rows, max(1, len(step.rounds)), step.context, forwards, drafts)

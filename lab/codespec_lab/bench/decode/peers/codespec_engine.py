@@ -1,0 +1,288 @@
+"""codespec as a contestant: off, on, and each proposer alone. Knows models, engines and policies; knows no peer.
+
+Each workload gets a new engine and new proposers around the same loaded models, so that none finds a prompt already
+read or a text already remembered. A policy keeps what it learns for one pass over the prompts.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import torch
+
+from codespec.catalogue.entries import find_entry
+from codespec.config import EngineConfig
+from codespec.engine.calls import choose_calls
+from codespec.engine.engine import Engine
+from codespec.engine.load import DEFAULT_CONTEXT
+from codespec.engine.policies import choose_policy
+from codespec.engine.pricing import measure_table
+from codespec.engine.tuning import longest_draft
+from codespec.errors import ConfigError, ModelError
+from codespec.model_folders.conversions import is_gguf
+from codespec.model_folders.find import find_local
+from codespec.models.batch_invariance import LEAST_LENGTH
+from codespec.models.call_shape import CallShape
+from codespec.models.int8.kernels import choose_kernel
+from codespec.models.language_model import LanguageModel
+from codespec.models.loader import load_drafter, load_model
+from codespec.models.memory_plan import Need, make_room
+from codespec.models.shapes import SHAPES
+from codespec.proposers.base import Proposer
+from codespec.proposers.chain import ChainProposer
+from codespec.proposers.draft_model import DraftModel
+from codespec.proposers.suffix import SuffixProposer
+from codespec.speculation.cost_model import CostTable
+from codespec.speculation.cost_policy import CostPolicy
+from codespec.speculation.policy import DraftLengthPolicy, FixedLength, UserCapped
+from codespec.types import CompletionRequest
+from codespec_lab.bench.decode.contest import Answer, Contestant, ModelCache, Variant, formats, thread_counts
+from codespec_lab.bench.decode.peers.decoding import RoundLog, Spoiler, decode
+from codespec_lab.bench.decode.tasks import Workload
+from codespec_lab.bench.pair import LONGEST, Pair
+from codespec_lab.bench.steps import measure_costs
+
+FAMILY = "codespec"
+INT8 = "int8"
+OFF, ON, NEVER_RIGHT = "codespec off", "codespec on", "codespec on, never right"
+SUFFIX, DRAFT_MODEL = "codespec suffix", "codespec draft_model"
+FIRST_TABLE_SECONDS, PASS_TABLE_SECONDS = 1.5, 3.0  # to measure a cost table for the first time, and before a pass
+WHOLE_PROMPT = 1 << 20  # tokens a step: one step reads all prompts, as in the other programs
+
+
+class OwnModels:
+    """The pair in every number format that is needed, and its cost tables; `notes` say what this device can't do.
+
+    `formats` and `drafter_formats` are what is tried: the formats that were asked for, or all that may be the fastest.
+    """
+
+    def __init__(self, config: EngineConfig, slots: int, dtype: str = "", drafter_dtype: str = "") -> None:
+        self.config = config
+        self.drafter_device = config.device if config.drafter_device == "same" else config.drafter_device
+        int8 = config.dtype == INT8 or suits_int8(config.target)
+        self.formats = (dtype,) if dtype else own_formats(config.device, int8)
+        self.drafter_formats: tuple[str, ...] = (drafter_dtype,)
+        if not self.has_drafter:
+            self.drafter_formats = ()
+        elif not drafter_dtype:
+            int8 = INT8 in (*self.formats, config.drafter_dtype) or suits_int8(config.drafter)
+            self.drafter_formats = own_formats(self.drafter_device, int8)
+        self.slots = slots
+        self.notes: list[str] = []
+        self.tables: dict[str, CostTable] = {}
+        self._calls: dict[object, CallShape] = {}
+        self._models: ModelCache[LanguageModel] = ModelCache(self._load)
+
+    @property
+    def has_drafter(self) -> bool:
+        """Whether there is a drafting model."""
+        return self.config.drafter != "none"
+
+    def pair(self, variant: Variant) -> Pair:
+        """The models of a variant, set to its threads."""
+        torch.set_num_threads(variant.threads)
+        target = self._models.get("target", variant.dtype)
+        drafter = self._models.get("drafter", variant.drafter_dtype) if variant.drafter_dtype else None
+        for model in (target, drafter):
+            if model is not None:
+                self._shape(model, variant.threads)
+        return Pair(target, drafter, self._context(target), self.config.warmup)
+
+    def table(self, variant: Variant) -> CostTable:
+        """The cost table of a variant, measured quickly if it is not known yet."""
+        key = table_name(variant)
+        if key not in self.tables:
+            pair = self.pair(variant)
+            table = measure_table(pair.target, pair.drafters, FIRST_TABLE_SECONDS)
+            self.tables[key] = self._with_known_target(table, variant)
+        return self.tables[key]
+
+    def keep(self, variants: Collection[Variant]) -> None:
+        """Drops the models of other variants."""
+        drafters = {("drafter", v.drafter_dtype) for v in variants if v.drafter_dtype}
+        self._models.keep({("target", v.dtype) for v in variants} | drafters)
+
+    def measure(self, variants: Collection[Variant]) -> None:
+        """Measures the cost tables of some variants anew."""
+        for name in [name for variant in variants for name in self._same_target(variant)]:
+            self.tables.pop(name, None)
+        for variant in sorted(variants, key=table_name):
+            table = measure_costs(self.pair(variant), PASS_TABLE_SECONDS)
+            self.tables[table_name(variant)] = self._with_known_target(table, variant)
+
+    def _same_target(self, variant: Variant) -> list[str]:
+        """The names of all tables with the variant's target, number format and threads."""
+        kinds = ("", *self.drafter_formats)
+        return [table_name(replace(variant, drafter_dtype=kind)) for kind in kinds]
+
+    def _with_known_target(self, table: CostTable, variant: Variant) -> CostTable:
+        """A table with the target's costs from an earlier table of the same target, if there is one: measured twice,
+        they would differ by the machine's load.
+        """
+        known = next((self.tables[name] for name in self._same_target(variant) if name in self.tables), table)
+        return replace(known, drafters=table.drafters)
+
+    def _context(self, target: LanguageModel) -> int:
+        return min(target.spec.max_length, self.config.context or DEFAULT_CONTEXT)
+
+    def _load(self, role: str, dtype: str) -> LanguageModel:
+        config = self.config
+        if role == "drafter":
+            model = load_drafter(config.drafter, self.drafter_device, dtype)
+            return self._with_slots(model, self.slots, self._context(model) + 1)
+        shape = SHAPES.get(config.target_shape)
+        model = load_model(config.target, device=config.device, dtype=dtype, exact=True, shape=shape)
+        self._with_slots(model, max(2, self.slots), max(LEAST_LENGTH, self._context(model)))
+        return model
+
+    def _shape(self, model: LanguageModel, threads: int) -> None:
+        """Sets the shape of calls that is exact on so many threads."""
+        key = (model.spec.name, str(model.spec.dtype), model.exact, threads)
+        if key not in self._calls:
+            found = choose_calls(model, self.notes)
+            if found.variance:
+                raise ConfigError(
+                    f"The texts of this target depend on the batch ({found.variance}), so none can be compared: choose "
+                    "another --device or target."
+                )
+            self._calls[key] = model.calls
+        model.use(self._calls[key])
+        model.threads = threads if model.device.type == "cpu" else None
+
+    def _with_slots(self, model: LanguageModel, slots: int, capacity: int) -> LanguageModel:
+        """Slots and graphs as in an engine; a step may read all prompts."""
+        need = Need(model, slots, capacity, slots * capacity, slots * (LONGEST + 1))
+        make_room([need], self.config.graph_rows, lambda phase: None, self.notes)
+        return model
+
+
+class OwnContestant:
+    """One way to run codespec with the proposers named in `sources`. The contestant NEVER_RIGHT has
+    wrong drafts only.
+    """
+
+    family = reference = FAMILY
+    batched = True
+    keyed = True
+
+    def __init__(self, name: str, models: OwnModels, sources: tuple[str, ...]) -> None:
+        self.name = name
+        self.plain = not sources
+        self.sources = sources
+        self._models = models
+        self._policy: DraftLengthPolicy | None = None
+
+    def variants(self) -> list[Variant]:
+        """Target and drafter in each format, with each number of threads."""
+        models = self._models
+        drafters = models.drafter_formats if DraftModel.name in self.sources else ("",)
+        return [Variant(*found) for found in product(models.formats, drafters, thread_counts(models.config.device))]
+
+    def begin(self) -> None:
+        """Starts over with a policy that has learned nothing."""
+        self._policy = None
+
+    def facts(self, variant: Variant) -> dict[str, Any]:
+        """The policy and the proposers."""
+        policy = self._models.config.policy if self.sources else "off"
+        return {"policy": policy, "sources": list(self.sources), "draft_tokens": self._models.config.draft_tokens}
+
+    def answer(self, work: Workload, variant: Variant) -> Answer:
+        """Decodes all prompts in one engine: as one text ends, the next begins."""
+        pair = self._models.pair(variant)
+        if self._policy is None:
+            self._policy = self._new_policy(pair, variant)
+        log = RoundLog(self._policy)
+        engine = Engine(
+            pair.target,
+            self._proposer(pair, work.count),
+            log,
+            context=pair.context,
+            max_batch=work.count,
+            prefill_chunk=WHOLE_PROMPT,
+            warmup=pair.warmup,
+        )
+        sequences = [engine.submit(request)[0] for request in _requests(work)]
+        for sequence in sequences:
+            sequence.eos_ids = work.ends
+        return decode(engine, log, sequences, work.count)
+
+    def _proposer(self, pair: Pair, batch: int) -> Proposer | None:
+        parts = [part for part in pair.proposers(batch) if part.name in self.sources]
+        if not parts:
+            return None
+        chain = ChainProposer(parts)
+        return Spoiler(chain) if self.name == NEVER_RIGHT else chain
+
+    def _new_policy(self, pair: Pair, variant: Variant) -> DraftLengthPolicy:
+        config = self._models.config
+        if not self.sources:
+            return FixedLength(0)
+        if not config.policy.startswith("cost"):
+            return choose_policy(config, None, pair.target, None, [])
+        table = self._models.table(variant)
+        drafters = {name: cost for name, cost in table.drafters.items() if name in self.sources}
+        costs, syntax = replace(table, drafters=drafters), config.policy == "cost+syntax"
+        longest = longest_draft(config.draft_tokens, costs, pair.target.calls.rows)
+        rule = CostPolicy(costs, self.sources, tokens=longest, syntax=syntax)
+        return UserCapped(rule, config.caps) if config.caps else rule
+
+
+class OwnFamily:
+    """codespec's contestants."""
+
+    name = FAMILY
+
+    def __init__(self, models: OwnModels) -> None:
+        self.models = models
+        drafting, lookup = (DraftModel.name,), (SuffixProposer.name,)
+        both = lookup + (drafting if models.has_drafter else ())
+        rows = {OFF: (), ON: both, NEVER_RIGHT: both, SUFFIX: lookup}
+        if models.has_drafter:
+            rows[DRAFT_MODEL] = drafting
+        self.contestants: collections.abc.Sequence[Contestant] = [
+            OwnContestant(name, models, sources) for name, sources in rows.items()
+        ]
+        self.absent: Mapping[str, str] = {} if models.has_drafter else {DRAFT_MODEL: "there is no drafter"}
+
+    def keep(self, variants: Collection[Variant]) -> None:
+        """Drops the models of other variants."""
+        self.models.keep(variants)
+
+    def close(self) -> None:
+        """Has no process."""
+
+
+def own_formats(device: str, int8: bool) -> tuple[str, ...]:
+    """The number formats in which codespec may be the fastest on a device; `int8` says whether a model suits int8."""
+    return (*formats(device), INT8) if int8 and device == "cpu" and _computes_int8() else formats(device)
+
+
+def suits_int8(name: str) -> bool:
+    """Whether people run a model in int8: the catalogue recommends that, or its weights are a GGUF file's, which are
+    rounded already. Other weights lose something that the float formats of other programs keep.
+    """
+    entry, local = find_entry(name), find_local(name)
+    return entry.dtype == INT8 if entry else local is not None and is_gguf(local)
+
+
+def _computes_int8() -> bool:
+    """Whether this processor has a right kernel."""
+    try:
+        choose_kernel()
+    except ModelError:
+        return False
+    return True
+
+
+def table_name(variant: Variant) -> str:
+    """Identifies a cost table by what it depends on."""
+    return f"{variant.dtype}, drafter {variant.drafter_dtype or 'none'}, {variant.threads} thread(s)"
+
+
+def _requests(work: Workload) -> list[CompletionRequest]:
+    return [task.site.request(work.tokens, temperature=work.temperature, seed=task.number) for task in work.tasks]

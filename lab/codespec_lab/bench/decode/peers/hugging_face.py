@@ -1,0 +1,316 @@
+"""transformers' `generate` as a contestant: plain, with an assistant of another vocabulary, and with prompt lookup.
+
+Assisted generation and prompt lookup take one prompt at a time. An assistant's options are set in its own generation
+configuration, where transformers reads them. Sampling with an assistant of another vocabulary rewrites the assistant's
+head and embedding in place and remembers it by its tokenizer, so it gets its own copies of both. Hooks measure rounds
+and forwards without changing them. Knows transformers; does not know codespec's engine.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import (
+    AutoModelForCausalLM,
+    LogitsProcessor,
+    LogitsProcessorList,
+    PreTrainedTokenizerFast,
+    StoppingCriteria,
+    StoppingCriteriaList,
+)
+from transformers.utils import logging as transformers_logging
+
+from codespec.config import EngineConfig
+from codespec.model_folders.find import find_folder
+from codespec.models.loader import DTYPES as TORCH_DTYPES
+from codespec.models.model_check import FAILURES, one_line
+from codespec.models.reference import quiet
+from codespec.models.shapes import SHAPES, enlarge
+from codespec_lab.bench.decode.contest import (
+    Answer,
+    Contestant,
+    ModelCache,
+    PeerError,
+    Variant,
+    cut_at_end,
+    formats,
+    in_turn,
+    thread_counts,
+)
+from codespec_lab.bench.decode.peers.codespec_engine import FAMILY as OWN
+from codespec_lab.bench.decode.tasks import Task, Workload
+
+FAMILY = "transformers"
+PLAIN, ASSISTED, LOOKUP = FAMILY, f"{FAMILY} assisted", f"{FAMILY} prompt lookup"
+ASSISTANT_TOKENS = (20, 5)  # a round; the first is transformers' default
+LOOKUP_TOKENS = (10, 4)
+
+
+@dataclass(slots=True)
+class Assistant:
+    """A drafter and both tokenizers; no tokenizers where both models have the same vocabulary."""
+
+    network: Any
+    tokenizers: dict[str, Any] = field(default_factory=dict)
+
+
+class TransformersModels:
+    """The pair as transformers loads it, in every number format that is needed; both on the target's device."""
+
+    def __init__(self, config: EngineConfig, shared_vocabulary: bool) -> None:
+        self.config = config
+        self.vocabulary = 0  # ids of the target's own, where it is enlarged
+        self._shared = shared_vocabulary
+        self._targets: ModelCache[Any] = ModelCache(self._load_target)
+        self._assistants: ModelCache[Assistant] = ModelCache(self._load_assistant)
+
+    @property
+    def has_drafter(self) -> bool:
+        """Whether there is a drafting model."""
+        return self.config.drafter != "none"
+
+    def target(self, variant: Variant) -> Any:
+        """The target of a variant."""
+        return self._targets.get(variant.dtype)
+
+    def assistant(self, variant: Variant, sampled: bool) -> Assistant:
+        """The drafter of a variant; sampling has a copy of its own."""
+        found = self._assistants.get(variant.drafter_dtype, sampled)
+        found.network.generation_config.num_assistant_tokens = ASSISTANT_TOKENS[variant.option]
+        return found
+
+    def keep(self, variants: Collection[Variant]) -> None:
+        """Drops the models of other variants."""
+        self._targets.keep({(v.dtype,) for v in variants})
+        self._assistants.keep({(v.drafter_dtype, sampled) for v in variants for sampled in (False, True)})
+
+    def _load_target(self, dtype: str) -> Any:
+        network = load_network(self.config.target, dtype)
+        shape = SHAPES.get(self.config.target_shape)
+        if shape is not None:
+            self.vocabulary = network.config.get_text_config().vocab_size
+            network = enlarge(network, shape)
+            network.set_attn_implementation("sdpa")
+        return network.eval().to(self.config.device)
+
+    def _load_assistant(self, dtype: str, sampled: bool) -> Assistant:
+        network = load_network(self.config.drafter, dtype).eval().to(self.config.device)
+        network.generation_config.num_assistant_tokens_schedule = "constant"
+        if self._shared:
+            return Assistant(network)
+        names = {"tokenizer": self.config.target, "assistant_tokenizer": self.config.drafter}
+        return Assistant(network, {role: _tokenizer(name) for role, name in names.items()})
+
+
+class TransformersContestant:
+    """One way to call `generate`."""
+
+    family = FAMILY
+    keyed = False
+
+    def __init__(self, name: str, models: TransformersModels) -> None:
+        self.name = name
+        self.plain = self.batched = name == PLAIN
+        self.reference = OWN if self.plain else FAMILY
+        self._models = models
+
+    def variants(self) -> list[Variant]:
+        """Number formats, threads, and how many tokens a round may draft."""
+        device = self._models.config.device
+        drafters = formats(device) if self.name == ASSISTED else ("",)
+        options = {PLAIN: (0,), ASSISTED: ASSISTANT_TOKENS, LOOKUP: LOOKUP_TOKENS}[self.name]
+        ways = product(formats(device), drafters, thread_counts(device), range(len(options)))
+        return [Variant(*found) for found in ways]
+
+    def begin(self) -> None:
+        """Has learned nothing."""
+
+    def facts(self, variant: Variant) -> dict[str, Any]:
+        """The options in use."""
+        if self.name == ASSISTED:
+            settings = self._models.assistant(variant, False).network.generation_config
+            names = ("num_assistant_tokens", "num_assistant_tokens_schedule", "assistant_confidence_threshold")
+            return {name: getattr(settings, name) for name in names}
+        return {"prompt_lookup_num_tokens": LOOKUP_TOKENS[variant.option]} if self.name == LOOKUP else {}
+
+    def answer(self, work: Workload, variant: Variant) -> Answer:
+        """Decodes the prompts in padded batches, or one after the other. PeerError where transformers fails."""
+        torch.set_num_threads(variant.threads)
+        try:
+            parts = work.parts() if self.batched else replace(work, at_once=1).parts()
+            return in_turn(parts, lambda part: self._generate(part.tasks, part, variant))
+        except FAILURES as error:
+            raise PeerError(f"transformers fails: {type(error).__name__}: {one_line(error)}") from error
+
+    def _generate(self, tasks: Sequence[Task], work: Workload, variant: Variant) -> Answer:
+        network, sampled = self._models.target(variant), work.temperature > 0.0
+        network.generation_config.eos_token_id = sorted(work.ends) or None
+        network.generation_config.pad_token_id = 0
+        options, watched = self._options(variant, sampled), {"verify": network}
+        if "assistant_model" in options:
+            watched["draft"] = options["assistant_model"]
+        ids, mask = (part.to(network.device) for part in _padded(tasks))
+        clocks = {name: Clock(module) for name, module in watched.items()}
+        meter = Meter(clocks)
+        options |= {"do_sample": True, "temperature": work.temperature, "top_k": 0, "top_p": 1.0} if sampled else {}
+        torch.manual_seed(tasks[0].number)
+        try:
+            with quiet(), torch.inference_mode():
+                began = time_when_done(network.device)
+                written = network.generate(
+                    input_ids=ids,
+                    attention_mask=mask,
+                    max_new_tokens=work.tokens,
+                    stopping_criteria=StoppingCriteriaList([meter]),
+                    **options,
+                )
+                ended = time_when_done(network.device)
+        finally:
+            for clock in clocks.values():
+                clock.close()
+        texts = [cut_at_end(row, work.ends) for row in written[:, ids.shape[1] :].tolist()]
+        return _answer(texts, meter, clocks, (began, ended), ids.shape[1])
+
+    def _options(self, variant: Variant, sampled: bool) -> dict[str, Any]:
+        options: dict[str, Any] = {"do_sample": False}
+        if self._models.vocabulary:
+            options["logits_processor"] = LogitsProcessorList([OnlyVocabulary(self._models.vocabulary)])
+        if self.name == LOOKUP:
+            options["prompt_lookup_num_tokens"] = LOOKUP_TOKENS[variant.option]
+        if self.name == ASSISTED:
+            assistant = self._models.assistant(variant, sampled)
+            options |= {"assistant_model": assistant.network, **assistant.tokenizers}
+        return options
+
+
+class TransformersFamily:
+    """transformers' contestants."""
+
+    name = FAMILY
+
+    def __init__(self, models: TransformersModels) -> None:
+        self._models = models
+        names = [PLAIN, *([ASSISTED] if models.has_drafter else []), LOOKUP]
+        self.contestants: Sequence[Contestant] = [TransformersContestant(name, models) for name in names]
+        self.absent: Mapping[str, str] = {} if models.has_drafter else {ASSISTED: "there is no drafter"}
+
+    def keep(self, variants: Collection[Variant]) -> None:
+        """Drops the models of other variants."""
+        self._models.keep(variants)
+
+    def close(self) -> None:
+        """Has no process."""
+
+
+class Meter(StoppingCriteria):
+    """Called after every round: notes when the first one ended and counts the others. Stops nothing."""
+
+    def __init__(self, clocks: Mapping[str, Clock]) -> None:
+        self.first = 0.0
+        self.length = 0  # ids after the first round
+        self.rounds = 0
+        self._clocks = clocks
+
+    def __call__(self, input_ids: Tensor, scores: Tensor, **_: Any) -> Tensor:
+        """Ends no sequence."""
+        if self.length:
+            self.rounds += 1
+        else:
+            self.first, self.length = time_when_done(input_ids.device), input_ids.shape[1]
+            for clock in self._clocks.values():
+                clock.seconds, clock.rows = 0.0, 0
+        return torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
+
+
+class Clock:
+    """Seconds in a network's forwards, and the rows of its sequences. On a GPU these are the seconds of launching them:
+    waiting for the device in every forward would slow what is measured.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        self.seconds, self.rows = 0.0, 0
+        self._began = 0.0
+        self._hooks = [
+            network.register_forward_pre_hook(self._begin, with_kwargs=True),
+            network.register_forward_hook(self._end),
+        ]
+
+    def close(self) -> None:
+        """Removes its hooks."""
+        for hook in self._hooks:
+            hook.remove()
+
+    def _begin(self, network: nn.Module, given: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+        ids = named["input_ids"] if "input_ids" in named else given[0]
+        self.rows += ids.shape[1]
+        self._began = time.perf_counter()
+
+    def _end(self, *_: Any) -> None:
+        self.seconds += time.perf_counter() - self._began
+
+
+def time_when_done(device: torch.device) -> float:
+    """The time at which a device has done all its work."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
+class OnlyVocabulary(LogitsProcessor):
+    """Excludes the ids that only pad an enlarged model's vocabulary."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """The scores, minus infinity beyond the vocabulary."""
+        scores[..., self._size :] = -torch.inf
+        return scores
+
+
+def load_network(name: str, dtype: str) -> Any:
+    """A model as transformers loads it, with its default attention."""
+    loader: Any = AutoModelForCausalLM
+    transformers_logging.disable_progress_bar()
+    with quiet():
+        return loader.from_pretrained(
+            find_folder(name, "float32"),
+            dtype=TORCH_DTYPES[dtype],
+            attn_implementation="sdpa",
+            trust_remote_code=False,
+            use_safetensors=True,
+        )
+
+
+def _tokenizer(name: str) -> Any:
+    file = find_folder(name) / "tokenizer.json"
+    return PreTrainedTokenizerFast(tokenizer_file=str(file), clean_up_tokenization_spaces=False)
+
+
+def _padded(tasks: Sequence[Task]) -> tuple[Tensor, Tensor]:
+    """The prompts [N, longest], padded on the left, and their attention mask."""
+    longest = max(len(task.ids) for task in tasks)
+    ids = [[0] * (longest - len(task.ids)) + list(task.ids) for task in tasks]
+    mask = [[0] * (longest - len(task.ids)) + [1] * len(task.ids) for task in tasks]
+    return torch.tensor(ids), torch.tensor(mask)
+
+
+def _answer(
+    ids: list[tuple[int, ...]], meter: Meter, clocks: Mapping[str, Clock], times: tuple[float, float], prompt: int
+) -> Answer:
+    """The answer of one call; what a batch pads texts with after their ends is not counted."""
+    began, ended = times
+    first = sum(min(len(text), meter.length - prompt) for text in ids)
+    later = sum(map(len, ids)) - first
+    split = {name: clock.seconds for name, clock in clocks.items()}
+    split["rest"] = ended - meter.first - sum(split.values())
+    single = len(ids) == 1
+    rounds = meter.rounds if single else later
+    drafted = max(0, clocks["verify"].rows - rounds) if single else 0
+    return Answer(ids, ended - began, meter.first - began, first, rounds, drafted, max(0, later - rounds), split)

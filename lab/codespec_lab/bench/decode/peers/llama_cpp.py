@@ -1,0 +1,207 @@
+"""llama.cpp as a contestant: its own server reads the target's own GGUF file, plain, with n-gram speculation, and with
+the drafter's GGUF file as its draft model.
+
+Each contestant has one server at a time, which is started for the threads and options of a variant. It gets the
+target's token ids. Knows llama.cpp's options; does not know codespec's engine.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from codespec.catalogue.conversion_cache import SOURCE
+from codespec.catalogue.store import pulled
+from codespec.config import EngineConfig
+from codespec.model_folders.conversions import base_model_name, is_adapter, is_gguf, source_quantization
+from codespec.model_folders.find import find_folder, find_local
+from codespec.text.control_tokens import read_json
+from codespec_lab.bench.decode.contest import Answer, Contestant, PeerError, Variant, cut_at_end, in_turn, thread_counts
+from codespec_lab.bench.decode.peers.codespec_engine import FAMILY as OWN
+from codespec_lab.bench.decode.tasks import Task, Workload
+from codespec_lab.bench.llama_client import Completion, LlamaServerError
+from codespec_lab.bench.llama_server import LlamaServer, Program, find_program
+
+FAMILY = "llama.cpp"
+PLAIN, NGRAM, DRAFT = FAMILY, f"{FAMILY} n-gram", f"{FAMILY} draft model"
+# (ids looked for, ids drafted): the server's defaults, and shorter ones that match in short texts too
+NGRAMS = ((12, 48), (3, 10))
+DRAFT_TOKENS = (3, 8)  # a round; the first is the server's default
+MARGIN = 64  # positions a slot has beyond prompt and text, for drafts
+
+
+@dataclass(frozen=True, slots=True)
+class Original:
+    """The GGUF file that a model was read from, and the format in which it stores most weights ("Q4_1")."""
+
+    file: Path
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """What all contestants share: the program, the target's and the drafter's file, and the server's size."""
+
+    program: Program
+    target: Original
+    drafter: Original | None
+    slots: int
+    room: int
+
+
+class LlamaContestant:
+    """One way to run llama-server."""
+
+    family = FAMILY
+    batched = True
+    keyed = False
+
+    def __init__(self, name: str, files: Files) -> None:
+        self.name = name
+        self.plain = name == PLAIN
+        self.reference = OWN if self.plain else FAMILY
+        self._files = files
+        self._server: LlamaServer | None = None
+        self._variant: Variant | None = None
+
+    def variants(self) -> list[Variant]:
+        """Threads and options; the number formats are those of the files."""
+        drafter = self._files.drafter.kind.lower() if self.name == DRAFT and self._files.drafter else ""
+        options = {PLAIN: 1, NGRAM: len(NGRAMS), DRAFT: len(DRAFT_TOKENS)}[self.name]
+        kind = self._files.target.kind.lower()
+        return [Variant(kind, drafter, *ways) for ways in product(thread_counts(), range(options))]
+
+    def begin(self) -> None:
+        """Has learned nothing: these n-grams are looked up in the same text only."""
+
+    def facts(self, variant: Variant) -> dict[str, Any]:
+        """The package and the options in use."""
+        return {"program": self._files.program.label, "options": " ".join(self._speculation(variant, named=True))}
+
+    def answer(self, work: Workload, variant: Variant) -> Answer:
+        """Decodes the prompts in batches that begin together. Raises PeerError if the server fails."""
+        try:
+            server = self.server(variant)
+            return in_turn(work.parts(), lambda part: _together(server, part))
+        except LlamaServerError as error:
+            raise PeerError(str(error)) from error
+
+    def server(self, variant: Variant) -> LlamaServer:
+        """The server of a variant, started if it does not run; another variant's is stopped first, so that the memory
+        holds one. Raises LlamaServerError if it does not start.
+        """
+        if self._server is None or self._variant != variant or not self._server.alive:
+            self.close()
+            files, flags = self._files, self._speculation(variant)
+            room = files.room + MARGIN
+            self._server = LlamaServer(
+                files.program, files.target.file, threads=variant.threads, slots=files.slots, room=room, flags=flags
+            )
+            self._variant = variant
+        return self._server
+
+    def close(self) -> None:
+        """Stops the server."""
+        if self._server is not None:
+            self._server.stop()
+        self._server = None
+
+    def _speculation(self, variant: Variant, *, named: bool = False) -> list[str]:
+        """The server's flags; `named` leaves out the folders of files and what the variant says already."""
+        if self.name == NGRAM:
+            key, value = map(str, NGRAMS[variant.option])
+            sizes = ["--spec-ngram-simple-size-n", key, "--spec-ngram-simple-size-m", value]
+            return ["--spec-type", "ngram-simple", *sizes, "--spec-draft-n-max", value]
+        if self.name == DRAFT and self._files.drafter is not None:
+            most, threads = str(DRAFT_TOKENS[variant.option]), str(variant.threads)
+            file = [] if named else ["--spec-draft-model", str(self._files.drafter.file)]
+            share = [] if named else ["--spec-draft-threads", threads, "--spec-draft-threads-batch", threads]
+            return ["--spec-type", "draft-simple", *file, *share, "--spec-draft-n-max", most]
+        return []
+
+
+class LlamaFamily:
+    """llama.cpp's contestants, or why there are none; a prompt and its text take `room` positions at most. The program
+    is the one in `folder` if it is given.
+    """
+
+    name = FAMILY
+
+    def __init__(self, config: EngineConfig, slots: int, room: int, folder: Path | None = None) -> None:
+        self.runnable: list[LlamaContestant] = []
+        self.absent: Mapping[str, str] = dict.fromkeys((PLAIN, NGRAM, DRAFT), "")
+        try:
+            files = _find_files(config, slots, room, folder)
+        except LlamaServerError as error:
+            self.absent = dict.fromkeys(self.absent, str(error))
+        else:
+            names = [PLAIN, NGRAM, *([DRAFT] if files.drafter else [])]
+            self.runnable = [LlamaContestant(name, files) for name in names]
+            self.absent = {} if files.drafter else {DRAFT: "there is no drafter, or it was not read from a GGUF file"}
+        self.contestants: Sequence[Contestant] = self.runnable
+
+    def keep(self, variants: Collection[Variant]) -> None:
+        """Each contestant keeps one server anyway."""
+
+    def close(self) -> None:
+        """Stops all servers."""
+        for contestant in self.runnable:
+            contestant.close()
+
+
+def find_original(name: str) -> Original | None:
+    """The GGUF file that a model's `name` means or was converted from; None if there is none, or it is gone. If an
+    adapter was merged into the model, the file is the model without it.
+    """
+    config = read_json(find_folder(name) / "config.json")
+    kind = source_quantization(config)
+    if not kind:
+        return None
+    there = find_local(name)
+    if there is not None and is_adapter(there):
+        there = find_local(base_model_name(there))
+    if there is not None and is_gguf(there):
+        return Original(there, kind)
+    digest = config[SOURCE].get("sha256")
+    kept = [model.path for model in pulled().values() if digest in model.sha256.values() and is_gguf(model.path)]
+    return Original(kept[0], kind) if kept else None
+
+
+def _find_files(config: EngineConfig, slots: int, room: int, folder: Path | None) -> Files:
+    """The program and the files. LlamaServerError if llama.cpp can't take part."""
+    if config.device != "cpu":
+        raise LlamaServerError("it takes part beside a CPU only")  # the package comes without a GPU's kernels
+    if config.target_shape != "own":
+        raise LlamaServerError("no GGUF file is as large as the simulated target")
+    target = find_original(config.target)
+    if target is None:
+        raise LlamaServerError("the target was not read from a GGUF file: name one by --target FILE.gguf")
+    drafter = find_original(config.drafter) if config.drafter != "none" else None
+    return Files(find_program(folder), target, drafter, slots, room)
+
+
+def _together(server: LlamaServer, work: Workload) -> Answer:
+    """Decodes one batch. It is decoding from the moment at which every text has its first token."""
+
+    def complete(task: Task) -> Completion:
+        return server.complete(task.ids, work.tokens, work.ends, temperature=work.temperature, seed=task.number)
+
+    with ThreadPoolExecutor(len(work.tasks)) as pool:  # threads that wait for the server
+        began = time.perf_counter()
+        found = list(pool.map(complete, work.tasks))
+    ended, first = max(one.ended for one in found), max(one.arrived[0] for one in found)
+    ids = [cut_at_end(one.ids, work.ends) for one in found]
+    first_tokens = sum(moment <= first for one in found for moment in one.arrived)
+    accounts = [one.timings for one in found if one.timings is not None]
+    drafted, accepted = sum(each.drafted for each in accounts), sum(each.accepted for each in accounts)
+    later = sum(map(len, ids)) - first_tokens
+    split = {}
+    if len(found) == 1 and accounts:
+        server_seconds = min(accounts[0].text_ms / 1000, ended - first)
+        split = {"server": server_seconds, "rest": ended - first - server_seconds}
+    return Answer(ids, ended - began, first - began, first_tokens, max(0, later - accepted), drafted, accepted, split)

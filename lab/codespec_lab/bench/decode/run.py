@@ -1,0 +1,281 @@
+"""`codespec bench decode`: codespec and its peers decode the same prompts with the same model in one run.
+
+It calibrates all contestants, then repeats every cell (how tokens are chosen × how many prompts at once) with the
+contestants in turn. Each pass is written to the file at once, and a later run of the same command continues there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from codespec import __version__
+from codespec.config import EngineConfig
+from codespec.engine.admission import Admission
+from codespec.model_folders.conversions import source_quantization
+from codespec.model_folders.find import find_folder
+from codespec.models.loader import find_device, weights_folder
+from codespec.models.processor import processor
+from codespec.progress import ProgressBar
+from codespec.text.control_tokens import read_json
+from codespec_lab.bench.decode.contest import Family, Variant, thread_counts
+from codespec_lab.bench.decode.passes import MANY, Lineup, References, calibrate, run_pass
+from codespec_lab.bench.decode.peers.codespec_engine import OFF, OwnFamily, OwnModels, table_name
+from codespec_lab.bench.decode.peers.hugging_face import TransformersFamily, TransformersModels
+from codespec_lab.bench.decode.peers.llama_cpp import LlamaFamily
+from codespec_lab.bench.decode.peers.openvino_genai import OpenVinoFamily
+from codespec_lab.bench.decode.summary import summarize
+from codespec_lab.bench.decode.tasks import (
+    CONCURRENCY,
+    SAMPLINGS,
+    Cell,
+    Workload,
+    count_kinds,
+    digest,
+    find_sites,
+    make_tasks,
+)
+from codespec_lab.bench.pair import Pair
+from codespec_lab.bench.results import Deadline, Results, commit_name
+from codespec_lab.bench.sites import Site
+
+LIMIT, TOKENS, REPEATS = 24, 128, 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodeBench:
+    """The settings: `limit` prompts a cell, `tokens` a text at most. No pass begins that would end after so many
+    `minutes`. `dtype` and `drafter_dtype` are codespec's number formats; "" stands for the fastest, whatever the
+    configuration says. `llama_cpp` is the folder of a llama-server instead of the package's; `openvino` are folders
+    that were converted for OpenVINO.
+    """
+
+    config: EngineConfig
+    dtype: str = ""
+    drafter_dtype: str = ""
+    held_out: Path | None = None
+    prompts: Path | None = None
+    file: Path | None = None
+    limit: int = LIMIT
+    tokens: int = TOKENS
+    concurrency: tuple[int, ...] = CONCURRENCY
+    samplings: tuple[str, ...] = tuple(SAMPLINGS)
+    repeats: int = REPEATS
+    minutes: float | None = None
+    llama_cpp: Path | None = None
+    openvino: tuple[Path, ...] = ()
+    openvino_drafter: Path | None = None
+
+    @property
+    def cells(self) -> list[Cell]:
+        """All comparisons, in order."""
+        return [Cell(*found) for found in product(self.samplings, self.concurrency)]
+
+
+def run_decode_bench(bench: DecodeBench) -> dict[str, Any]:
+    """All figures so far as plain JSON values. Progress goes to stderr."""
+    device, drafter = bench.config.device, bench.config.drafter_device
+    device, drafter = (named if named == "same" else str(find_device(named)) for named in (device, drafter))
+    bench = replace(bench, config=replace(bench.config, device=device, drafter_device=drafter))
+    results = Results(bench.file, "decode")
+    sites, note = find_sites(bench.held_out, bench.prompts)
+    models = OwnModels(bench.config, max(MANY, *bench.concurrency), bench.dtype, bench.drafter_dtype)
+    section = results.section(bench.config.target_shape, _configuration(bench, models, sites))
+    contest = Contest(bench, models, results, section, sites)
+    try:
+        contest.prepare()
+        contest.run()
+    finally:
+        contest.close()
+    section["note"] = "; ".join(dict.fromkeys(filter(None, [note, *contest.models.notes])))
+    for measured in results.values["sections"].values():
+        if measured["passes"]:
+            measured["summary"] = summarize(measured)
+    results.write()
+    return results.values
+
+
+class Contest:
+    """One section of the results in the making."""
+
+    def __init__(
+        self, bench: DecodeBench, models: OwnModels, results: Results, section: dict[str, Any], sites: Sequence[Site]
+    ) -> None:
+        self.bench, self.models, self.results, self.section = bench, models, results, section
+        self.deadline = Deadline(bench.minutes)
+        pair = self.models.pair(self._first_variant())
+        self.token_bytes = pair.target.token_bytes
+        count = max(bench.limit, *(cell.size for cell in bench.cells))
+        self.tasks, self.ends = make_tasks(Admission(pair.target, pair.context), sites[:count], bench.tokens)
+        room = max(len(task.ids) for task in self.tasks) + bench.tokens
+        families: list[Family] = [
+            OwnFamily(self.models),
+            TransformersFamily(TransformersModels(bench.config, pair.shares_ids)),
+            LlamaFamily(bench.config, self.models.slots, room, bench.llama_cpp),
+            OpenVinoFamily(bench.config.device, bench.openvino, bench.openvino_drafter),
+        ]
+        self.lineup = Lineup(families)
+        section["pair"] = _facts(bench.config, pair)
+        section["prompts"] = dict(count_kinds(self.tasks[: bench.limit]))
+
+    def prepare(self) -> None:
+        """Calibrates, or takes an earlier run's calibration."""
+        known = self.section.get("contestants", {})
+        sizes = {size for found in known.values() for size in found.get("fastest", {})}
+        if not known or ("many" not in sizes and max(self.bench.concurrency) > 1):
+            known = self._calibrated()
+        self.lineup.absent = {name: found["absent"] for name, found in known.items() if "absent" in found}
+        self.lineup.fastest = {
+            name: {size: Variant(**values) for size, values in found["fastest"].items()}
+            for name, found in known.items()
+            if "fastest" in found
+        }
+        self.section["contestants"] = known
+        self.results.write()
+
+    def run(self) -> None:
+        """Runs the passes that are missing, while there is time."""
+        missing = self._missing()
+        progress = ProgressBar("measure", sum(len(workloads) for _, _, workloads in missing))
+        references = References(self.lineup, self.models, self.token_bytes)
+        for cell, repeat, workloads in missing:
+            begun = time.monotonic()
+            if self.deadline.too_late(self._expected_seconds(cell)):
+                break
+            self.section["costs"] = self._measured_costs(cell)
+            records = run_pass(self.lineup, references, self.models, repeat, workloads, progress.advance)
+            self.section["passes"].append(
+                {
+                    "sampling": cell.sampling,
+                    "concurrency": cell.concurrency,
+                    "repeat": repeat,
+                    "date": date.today().isoformat(),
+                    "commit": commit_name(),
+                    "seconds": time.monotonic() - begun,
+                    "records": records,
+                }
+            )
+            self.results.write()
+
+    def close(self) -> None:
+        """Ends the peers' processes."""
+        for family in self.lineup.families:
+            family.close()
+
+    def _calibrated(self) -> dict[str, Any]:
+        contestants = [contestant for family in self.lineup.families for contestant in family.contestants]
+        several = any(count > 1 for count in self.bench.concurrency)
+        measured = calibrate(self.lineup, self.tasks, several, ProgressBar("calibrate", len(contestants)).advance)
+        found: dict[str, Any] = {}
+        for contestant in contestants:
+            fastest = self.lineup.fastest.get(contestant.name)
+            if fastest and contestant.name not in self.lineup.absent:
+                found[contestant.name] = {
+                    "family": contestant.family,
+                    "plain": contestant.plain,
+                    "batched": contestant.batched,
+                    "fastest": {size: variant.as_dict() for size, variant in fastest.items()},
+                    "settings": contestant.facts(fastest["one"]),
+                    "calibration": measured[contestant.name],
+                }
+        return found | {name: {"absent": reason} for name, reason in self.lineup.absent.items()}
+
+    def _measured_costs(self, cell: Cell) -> dict[str, Any]:
+        """The cost tables of a pass, by variant: on a machine that others share they change from pass to pass."""
+        names = [c.name for c in self.lineup.families[0].contestants if c.name in self.lineup.fastest]
+        used = {self.lineup.variant(name, cell.concurrency) for name in names}
+        self.models.measure(used)
+        return {table_name(variant): self.models.table(variant).as_dict() for variant in used}
+
+    def _first_variant(self) -> Variant:
+        """The fastest variant of plain decoding, or the first format before that is known."""
+        known = self.section.get("contestants", {}).get(OFF, {}).get("fastest")
+        plain = Variant(**known["one"]) if known else Variant(self.models.formats[0])
+        return replace(plain, drafter_dtype=self.models.drafter_formats[0] if self.models.has_drafter else "")
+
+    def _missing(self) -> list[tuple[Cell, int, list[Workload]]]:
+        """The passes still to run: every cell once, then every cell again, so that a short time covers all cells."""
+        done = {(p["sampling"], p["concurrency"], p["repeat"]) for p in self.section["passes"]}
+        bench, found = self.bench, []
+        for repeat, cell in product(range(bench.repeats), bench.cells):
+            workloads = cell.workloads(self.tasks, bench.limit, bench.tokens, self.ends)
+            if workloads and (cell.sampling, cell.concurrency, repeat) not in done:
+                found.append((cell, repeat, workloads))
+        return found
+
+    def _expected_seconds(self, cell: Cell) -> float:
+        """The seconds of the cell's last pass; 0 where there is none."""
+        same = [
+            p for p in self.section["passes"] if (p["sampling"], p["concurrency"]) == (cell.sampling, cell.concurrency)
+        ]
+        return float(same[-1]["seconds"]) if same else 0.0
+
+
+def _facts(config: EngineConfig, pair: Pair) -> dict[str, Any]:
+    """The pair, and the format of a GGUF file that weights were read from."""
+    facts = pair.facts()
+    for role, name in (("target", config.target), ("drafter", config.drafter)):
+        if role in facts:
+            facts[role]["stored"] = source_quantization(read_json(find_folder(name) / "config.json"))
+    return facts
+
+
+def _configuration(bench: DecodeBench, models: OwnModels, sites: Sequence[Site]) -> dict[str, Any]:
+    """What must be the same for figures to be comparable; a later run may add repeats and cells."""
+    config = bench.config
+    return {
+        "weights": _weights(models),
+        "formats": {"target": list(models.formats), "drafter": list(models.drafter_formats)},
+        "policy": config.policy,
+        "caps": config.caps,
+        "draft_tokens": config.draft_tokens,
+        "warmup": config.warmup,
+        "context": config.context,
+        "drafter_device": config.drafter_device,
+        "graph_rows": config.graph_rows,
+        "prompts": digest(sites),
+        "prompts of a cell": bench.limit,
+        "tokens": bench.tokens,
+        "machine": {**_machine(config.device), "threads": list(thread_counts(config.device))},
+        "versions": {
+            "codespec": __version__,
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+            "python": platform.python_version(),
+        },
+    }
+
+
+def _weights(models: OwnModels) -> dict[str, str]:
+    """The models' names, each with a digest of its weights in the first format that is tried."""
+    config = models.config
+    shaped = config.target_shape != "own"
+    found = {"target": _digest(config.target, weights_folder(config.target, models.formats[0], enlarged=shaped))}
+    if not models.has_drafter:
+        return found | {"drafter": config.drafter}
+    return found | {"drafter": _digest(config.drafter, weights_folder(config.drafter, models.drafter_formats[0]))}
+
+
+def _digest(name: str, folder: Path) -> str:
+    """The last part of a model's name, and a digest of a folder's weights."""
+    found = hashlib.blake2b(digest_size=8)
+    for file in sorted(folder.glob("*.safetensors")):
+        with file.open("rb") as opened:
+            found.update(hashlib.file_digest(opened, "blake2b").digest())
+    return f"{name.rstrip('/').rpartition('/')[2]} {found.hexdigest()}"
+
+
+def _machine(device: str) -> dict[str, str]:
+    """The hardware and system; the processor counts beside a GPU too, since it launches the GPU's work."""
+    found = {"processor": processor().label, "system": platform.platform()}
+    return found if device == "cpu" else {**found, "gpu": torch.cuda.get_device_name(device)}

@@ -1,0 +1,193 @@
+"""From the records of `codespec bench decode` to figures: speeds, ratios with their intervals, acceptance.
+
+A ratio compares two contestants on one repeat of one workload, where the machine was the same for both. Knows records;
+plain JSON values come out.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from codespec_lab.bench.decode.peers.codespec_engine import FAMILY, OFF, ON
+from codespec_lab.bench.sites import KINDS
+from codespec_lab.bench.statistics import bootstrap
+
+ALL = "all"
+Unit = tuple[int, int]  # repeat, number of the workload
+Record = Mapping[str, Any]
+Pace = Callable[[Record], float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """A median over `works` (workloads), each the median of its `repeats`. `low` to `high` is its 95 % bootstrap
+    interval over workloads, or the spread of the repeats where there is one workload.
+    """
+
+    ratio: float
+    low: float
+    high: float
+    works: int
+    repeats: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return asdict(self)
+
+
+@dataclass(slots=True)
+class CellRecords:
+    """All records of a cell, by contestant and unit."""
+
+    sampling: str
+    concurrency: int
+    repeats: int = 0
+    records: dict[str, dict[Unit, Record]] = field(default_factory=dict)
+
+    def of(self, name: str, kind: str) -> dict[Unit, Record]:
+        """A contestant's records on one kind of prompts, without failures."""
+        found = self.records[name]
+        return {unit: one for unit, one in found.items() if "failed" not in one and kind in (ALL, one["kind"])}
+
+
+def summarize(section: Mapping[str, Any]) -> dict[str, Any]:
+    """Every cell's figures over all prompts, and by kind where there are several."""
+    cells: dict[str, Any] = {}
+    for name, cell in _cells(section["passes"]).items():
+        kinds = {kind: _kind(section["contestants"], cell, kind) for kind in (ALL, *KINDS)}
+        kinds = {kind: found for kind, found in kinds.items() if found["rows"]}
+        if len(kinds) == 2:  # all prompts are of one kind
+            kinds = {ALL: kinds[ALL]}
+        cells[name] = {
+            "sampling": cell.sampling,
+            "concurrency": cell.concurrency,
+            "repeats": cell.repeats,
+            "kinds": kinds,
+        }
+    return {"cells": cells, "prediction": _prediction(cells)}
+
+
+def mismatches(results: Mapping[str, Any]) -> list[str]:
+    """Where codespec's own texts differ from its plain ones. Another program's may, since it rounds differently."""
+    return [
+        f"{name}, {cell}, {size}: {row['compared'] - row['equal']} of {row['compared']} texts"
+        for size, section in results["sections"].items()
+        for cell, values in section.get("summary", {"cells": {}})["cells"].items()
+        for name, row in values["kinds"].get(ALL, {"rows": {}})["rows"].items()
+        if section["contestants"][name]["family"] == FAMILY and row["equal"] < row["compared"]
+    ]
+
+
+def pace(record: Record) -> float | None:
+    """Seconds per token after the first ones; None where there is no such token."""
+    return decoding_seconds(record) / record["tokens"] if record["tokens"] else None
+
+
+def predicted_pace(record: Record) -> float | None:
+    """The same, as predicted by the cost table of the pass."""
+    return record["predicted"] / record["tokens"] if record["tokens"] else None
+
+
+def decoding_seconds(record: Record) -> float:
+    """The seconds of a record without reading prompts and writing the first tokens."""
+    return float(record["seconds"] - record["first_seconds"])
+
+
+def compare(mine: Mapping[Unit, Record], other: Mapping[Unit, Record], measure: Pace = pace) -> Ratio | None:
+    """How many times as fast the first contestant is; None where they have no workload in common."""
+    by_work: dict[int, list[float]] = {}
+    repeats = set()
+    for unit in mine.keys() & other.keys():
+        own, others = measure(mine[unit]), measure(other[unit])
+        if own and others:
+            repeats.add(unit[0])
+            by_work.setdefault(unit[1], []).append(others / own)
+    if not by_work:
+        return None
+    ratios = [statistics.median(by_work[work]) for work in sorted(by_work)]
+    first = next(iter(by_work.values()))
+    low, high = bootstrap(ratios, statistics.median) if len(ratios) > 1 else (min(first), max(first))
+    return Ratio(statistics.median(ratios), low, high, len(ratios), len(repeats))
+
+
+def _cells(passes: Iterable[Mapping[str, Any]]) -> dict[str, CellRecords]:
+    found: dict[str, CellRecords] = {}
+    for one in passes:
+        sampling, concurrency = one["sampling"], one["concurrency"]
+        cell = found.setdefault(f"{sampling}, {concurrency} at once", CellRecords(sampling, concurrency))
+        cell.repeats += 1
+        for name, records in one["records"].items():
+            for record in records:
+                cell.records.setdefault(name, {})[one["repeat"], record["work"]] = record
+    return found
+
+
+def _kind(contestants: Mapping[str, Any], cell: CellRecords, kind: str) -> dict[str, Any]:
+    named = {name: records for name in cell.records if (records := cell.of(name, kind))}
+    rows = {}
+    for name, records in named.items():
+        rows[name] = row = _row(list(records.values())) | {"plain": contestants[name]["plain"]}
+        # Every contestant against plain decoding, and codespec against every contestant.
+        others = [other for other in named if other != name and (other == OFF or name == ON)]
+        row["times"] = {
+            other: ratio.as_dict() for other in others if (ratio := compare(records, named[other])) is not None
+        }
+        if OFF in row["times"] and contestants[name]["family"] == FAMILY:
+            predicted = compare(records, named[OFF], predicted_pace)
+            row |= {"predicted": predicted.ratio} if predicted else {}
+    failed = {
+        name: next(iter(reasons))
+        for name, records in cell.records.items()
+        if (reasons := {record["failed"] for record in records.values() if "failed" in record})
+    }
+    works = {unit[1]: record["prompts"] for records in named.values() for unit, record in records.items()}
+    return {"prompts": sum(works.values()), "rows": rows, "failed": failed}
+
+
+def _row(records: list[Record]) -> dict[str, Any]:
+    """One contestant's own figures."""
+    names = ("drafted", "accepted", "rounds", "tokens", "prompts", "written", "ended", "loops", "first_seconds")
+    sums = {name: sum(record[name] for record in records) for name in names}
+    texts, rounds, drafted = sums["prompts"], sums["rounds"], sums["drafted"]
+    seconds = sum(map(decoding_seconds, records))
+    split = {part: sum(record["split"].get(part, 0.0) for record in records) for part in records[0]["split"]}
+    compared = [record for record in records if record["equal"] is not None]
+    row = {
+        "tokens_per_second": sums["tokens"] / seconds if seconds else 0.0,
+        "first_seconds": sums["first_seconds"] / texts,
+        "tokens_a_text": sums["written"] / texts,
+        "ended": sums["ended"] / texts,
+        "looping": sums["loops"] / texts,
+        "acceptance": sums["accepted"] / drafted if drafted else None,
+        "accepted_a_round": sums["accepted"] / rounds if rounds else None,
+        "drafted_a_round": drafted / rounds if rounds else None,
+        "split": {part: value / seconds for part, value in split.items()} if seconds else {},
+        "equal": sum(record["equal"] for record in compared),
+        "compared": sum(record["prompts"] for record in compared),
+        "texts": texts,
+    }
+    if "nats" in records[0]:
+        row["nats"] = statistics.fmean(record["nats"] for record in records)
+    return row
+
+
+def _prediction(cells: Mapping[str, Any]) -> dict[str, Any]:
+    """How far the cost table's speed-ups are from the measured ones, in the median and at worst."""
+    off = {
+        f"{cell}, {name}": abs(row["times"][OFF]["ratio"] / row["predicted"] - 1.0)
+        for cell, values in cells.items()
+        for name, row in values["kinds"].get(ALL, {"rows": {}})["rows"].items()
+        if "predicted" in row
+    }
+    if not off:
+        return {}
+    worst = max(off, key=lambda where: off[where])
+    return {
+        "rows": len(off),
+        "median_error": statistics.median(off.values()),
+        "worst_error": off[worst],
+        "worst": worst,
+    }

@@ -1,0 +1,161 @@
+"""`codespec bench divergence`: how far a number format moves a target's predictions on held-out code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from codespec import __version__
+from codespec.config import EngineConfig
+from codespec.errors import ConfigError
+from codespec.model_folders.find import find_folder
+from codespec.model_folders.machine import machine_memory
+from codespec.model_folders.weights import read_weights
+from codespec.models.int8.blueprint import Blueprint, is_converted
+from codespec.models.int8.kernels import choose_kernel
+from codespec.models.language_model import LanguageModel
+from codespec.models.loader import DTYPES, load_model
+from codespec.models.processor import processor
+from codespec.models.reference import read_config
+from codespec.pair.held_out import held_out_files
+from codespec.text.control_tokens import read_json
+from codespec.text.tokenizer import TextTokenizer
+from codespec.text_file import NotUtf8, read_text
+from codespec_lab.bench.quality.run import labels
+from codespec_lab.bench.results import commit_name
+from codespec_lab.bench.sites import spread_numbers
+from codespec_lab.bench.token_divergence import WINDOW, measure
+
+STDLIB = "held-out parts of the standard library"
+MEMORY_SHARE = 0.9  # of the machine's memory: the rest is for torch, its copies and other programs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DivergenceBench:
+    """The settings: the target of `config` in the format `dtype` is compared with itself in the format `against`, on
+    about `tokens` tokens of `files`, or of the standard library's held-out modules.
+    """
+
+    config: EngineConfig
+    dtype: str
+    against: str = "float32"
+    tokens: int = 20_000
+    files: Sequence[Path] = ()
+
+
+def run_divergence_bench(bench: DivergenceBench) -> dict[str, Any]:
+    """All figures as plain JSON values. ConfigError or ModelError before anything is measured."""
+    texts = read_texts(bench.files)
+    _demand_memory(bench)
+    if bench.config.threads:
+        torch.set_num_threads(bench.config.threads)
+    reference, candidate = _load(bench, bench.against), _load(bench, bench.dtype)
+    windows = cut_windows(reference.tokenizer, texts, bench.tokens)
+    found = measure(reference, candidate, windows)
+    return {
+        "bench": "divergence",
+        "date": date.today().isoformat(),
+        "processor": processor().label,
+        "codespec": __version__,
+        "commit": commit_name(),
+        "target": labels([bench.config.target])[0],
+        "parameters": reference.spec.parameters,
+        "reference": reference.spec.dtype,
+        "candidate": candidate.spec.dtype,
+        "most": choose_kernel().most if candidate.spec.dtype == "int8" else None,
+        "mode": bench.config.mode,
+        "texts": "named files" if bench.files else STDLIB,
+        "files": len(texts),
+        "windows": len(windows),
+        **asdict(found),
+    }
+
+
+def report(found: Mapping[str, Any]) -> list[str]:
+    """The report as lines."""
+    size = f"{found['parameters'] / 1e6:.1f} M"
+    weights = f", weights within ±{found['most']}" if found["most"] else ""
+    rows = [
+        ("KL divergence", f"{found['kl']:.5f} nats"),
+        ("same first choice", f"{found['same_first']:.2%}"),
+        (f"loss in {found['reference']}", f"{found['loss_reference']:.4f} nats"),
+        (f"loss in {found['candidate']}", f"{found['loss_candidate']:.4f} nats"),
+    ]
+    return [
+        found["processor"],
+        f"{found['target']} ({size}), {found['candidate']} against {found['reference']}, {found['mode']} mode{weights}",
+        f"{found['tokens']:,} tokens of {found['windows']} windows, {found['texts']}",
+        "",
+        *(f"{name:<20}{value:>14}" for name, value in rows),
+    ]
+
+
+def read_texts(files: Sequence[Path]) -> list[str]:
+    """The texts of these files, or of the standard library's held-out modules. ConfigError for a file that can't be
+    read.
+    """
+    chosen = list(files) or [path for _, path in held_out_files()]
+    if not chosen:
+        raise ConfigError("This Python has no standard library source: name files by --files.")
+    return [_read(file) for file in chosen]
+
+
+def cut_windows(tokenizer: TextTokenizer, texts: Sequence[str], tokens: int) -> list[list[int]]:
+    """Windows of up to WINDOW ids, evenly spread over the texts, that predict about `tokens` tokens: one more than are
+    needed may start. A window never holds two texts, and begins with the tokenizer's own first ids.
+    """
+    bos = list(tokenizer.bos_ids)
+    size = WINDOW - len(bos)
+    windows = (
+        [
+            [*bos, *ids[start : start + size]]
+            for ids in tokenizer.encode_batch(texts)
+            for start in range(0, len(ids), size)
+            if len(ids) - start > size // 2  # short remainders have little context
+        ]
+        or [[*bos, *ids[:size]] for ids in tokenizer.encode_batch(texts) if len(ids) > 1]
+    )
+    if not windows:
+        raise ConfigError("The files hold too little text: name longer ones by --files.")
+    mean = sum(map(len, windows)) / len(windows)
+    return [windows[number] for number in spread_numbers(len(windows), max(1, round(tokens / mean)))]
+
+
+def weight_bytes(name: str, dtype: str) -> int:
+    """The memory of a model's weights in a number format, while it is loaded."""
+    folder = find_folder(name, dtype)
+    config = read_json(folder / "config.json")
+    if is_converted(config):
+        return Blueprint.read(config).parameters  # a byte each
+    tied = read_config(folder).get_text_config().tie_word_embeddings
+    return read_weights(folder, tied=tied).parameters * DTYPES[dtype].itemsize
+
+
+def _read(file: Path) -> str:
+    try:
+        return read_text(file)
+    except (OSError, NotUtf8) as error:
+        raise ConfigError(f"{file} can't be read as UTF-8 text ({error}): name another file.") from error
+
+
+def _load(bench: DivergenceBench, dtype: str) -> LanguageModel:
+    config = bench.config
+    return load_model(config.target, device=config.device, dtype=dtype, exact=config.mode == "exact")
+
+
+def _demand_memory(bench: DivergenceBench) -> None:
+    """Raises ConfigError if the models would not fit into the machine's memory together; a GPU's is checked on load."""
+    memory = machine_memory()
+    if memory is None or bench.config.device not in ("cpu", "auto"):
+        return
+    needed = sum(weight_bytes(bench.config.target, dtype) for dtype in (bench.against, bench.dtype))
+    if needed > MEMORY_SHARE * memory:
+        raise ConfigError(
+            f"{bench.against} and {bench.dtype} together need {needed / 2**30:.1f} GiB, this machine has "
+            f"{memory / 2**30:.1f}: compare with --against bfloat16, or use a smaller target."
+        )

@@ -1,0 +1,273 @@
+"""Replays recorded completions under any policy: the real engine, policy and retokenization, with a target and
+proposers that only repeat the recording. The result is the rounds, and the work in each step; what that costs is priced
+elsewhere.
+
+Knows recordings and engines; measures no time.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from codespec.engine.engine import Engine
+from codespec.engine.tuning import USUAL_CHUNK
+from codespec.models.language_model import LanguageModel
+from codespec.models.rows import Rows
+from codespec.proposers.base import NOTHING, Proposer, budget_bytes
+from codespec.proposers.chain import ChainProposer
+from codespec.proposers.draft_model import ANY_BYTES, MAX_UNITS_A_TOKEN, DraftModel, has_tokens_of
+from codespec.proposers.drafter_text import REFILL
+from codespec.proposers.suffix import SuffixProposer
+from codespec.sequence import Candidates, Cap, Draft, Sequence, Verdict
+from codespec.speculation.policy import DraftLengthPolicy
+from codespec_lab.bench.pair import Pair
+from codespec_lab.bench.policy.recording import Recording, cut_lookup
+from codespec_lab.bench.results import refuse_mismatches
+from codespec_lab.bench.steps import Step, WatchedPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One sequence's share of a step: its position (tokens written so far) at the start, and its counts."""
+
+    recording: Recording
+    position: int
+    source: str
+    drafted: int
+    accepted: int
+    committed: int
+
+
+@dataclass(slots=True)
+class ReplayedStep(Step):
+    """A step with its rounds."""
+
+    rounds: list[Round] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Trace:
+    """A replay so far: its steps, the one under way, and the recording that each sequence repeats."""
+
+    steps: list[ReplayedStep] = field(default_factory=list)
+    current: ReplayedStep = field(default_factory=ReplayedStep)
+    recordings: dict[Sequence, Recording] = field(default_factory=dict)
+    by_prompt: dict[tuple[int, ...], Recording] = field(default_factory=dict)
+
+
+class TracedPolicy(WatchedPolicy):
+    """A policy whose rounds go into a trace."""
+
+    def __init__(self, policy: DraftLengthPolicy, trace: Trace) -> None:
+        super().__init__(policy)
+        self._trace = trace
+        self._positions: dict[Sequence, int] = {}
+
+    def caps(self, sequences: collections.abc.Sequence[Sequence]) -> list[Cap]:
+        """The policy's caps; a step begins."""
+        self._positions = {sequence: sequence.num_generated for sequence in sequences}
+        return super().caps(sequences)
+
+    def observe(self, sequence: Sequence, candidates: Candidates, verdict: Verdict) -> None:
+        """The policy learns, and the round is traced."""
+        super().observe(sequence, candidates, verdict)
+        position, drafted = self._positions[sequence], len(candidates.ids)
+        committed = sequence.num_generated - position
+        source, accepted = candidates.source if drafted else "", min(verdict.accepted, committed)
+        played = Round(self._trace.recordings[sequence], position, source, drafted, accepted, committed)
+        self._trace.steps[-1].rounds.append(played)
+
+
+class ReplayTarget(LanguageModel):
+    """Repeats the recorded text: the argmax of each row is the recorded next token, whatever the draft was."""
+
+    def __init__(self, model: LanguageModel, trace: Trace) -> None:
+        self.tokenizer, self.token_bytes, self.spec = model.tokenizer, model.token_bytes, model.spec
+        self.device = torch.device("cpu")
+        self.exact = True
+        self.steps = "spans"
+        self.tp_group = None
+        self.cache = None
+        self._rotary = None
+        self._trace = trace
+        self._held: dict[int, list[int]] = {}
+        self._texts: dict[int, tuple[int, ...]] = {}  # slot -> prompt and completion
+
+    def admit(self, slot: int, length: int, cached: int = 0) -> None:
+        """A new sequence begins in a slot, with the slot's first `cached` tokens."""
+        self._held[slot] = self._held.get(slot, [])[:cached]
+        self._texts.pop(slot, None)
+
+    def fork(self, source: int, target: int, length: int) -> None:
+        """A prompt continues from the tokens that it shares with a held one."""
+        self._held[target] = self._held[source][:length]
+
+    def rollback(self, slot: int, length: int) -> None:
+        """Cuts a slot's tokens back."""
+        del self._held[slot][length:]
+
+    def forward(self, batch: collections.abc.Sequence[Rows], cached: bool = True) -> Tensor:
+        """One row of logits for each kept position; traces the step's work."""
+        choices: list[int] = []
+        for part in batch:
+            held = self._held[part.slot]
+            held[part.start :] = part.ids
+            if part.keep:
+                choices += self._choices(part)
+        step, deciding = self._trace.current, [part for part in batch if part.keep]
+        if deciding:
+            step.rows, step.batch = len(choices), len(deciding)
+            step.context = sum(part.start + len(part.ids) - part.keep + 1 for part in deciding) / step.batch
+        self._trace.steps.append(step)
+        self._trace.current = ReplayedStep()
+        logits = torch.zeros(len(choices), self.spec.vocab_size)
+        logits[torch.arange(len(choices)), torch.tensor(choices, dtype=torch.long)] = 1.0
+        return logits
+
+    def _choices(self, part: Rows) -> list[int]:
+        held = self._held[part.slot]
+        first = len(held) - part.keep + 1  # tokens before the draft
+        if part.slot not in self._texts:
+            recording = self._trace.by_prompt[tuple(held[:first])]
+            self._texts[part.slot] = recording.prompt_ids + recording.ids
+        text = self._texts[part.slot]
+        return [text[n] if n < len(text) else 0 for n in range(first, first + part.keep)]
+
+
+class ReplayLookup(Proposer):
+    """Repeats the lookup's drafts, cut as it cuts them."""
+
+    name = SuffixProposer.name
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+
+    def propose(
+        self, sequences: collections.abc.Sequence[Sequence], caps: collections.abc.Sequence[Cap]
+    ) -> list[Draft]:
+        """The recorded drafts."""
+        drafts = [self._draft(s, cap) if cap.tokens else NOTHING for s, cap in zip(sequences, caps, strict=True)]
+        self._trace.current.drafts += sum(bool(draft.text) for draft in drafts)
+        return drafts
+
+    def _draft(self, sequence: Sequence, cap: Cap) -> Draft:
+        recorded = self._trace.recordings[sequence].drafts[sequence.num_generated].get(self.name)
+        if recorded is None or not cap.goes_on(recorded.draft.confidences):
+            return NOTHING
+        return cut_lookup(recorded.draft, sequence, cap)
+
+
+class ReplayDrafter(Proposer):
+    """Repeats the drafting model's drafts unit by unit, and traces the forwards that they take."""
+
+    name = DraftModel.name
+
+    def __init__(self, trace: Trace, context: int, aligned: bool) -> None:
+        self._trace = trace
+        self._context = context
+        self._aligned = aligned
+        self._cached: dict[Sequence, int] = {}  # tokens
+
+    def propose(
+        self, sequences: collections.abc.Sequence[Sequence], caps: collections.abc.Sequence[Cap]
+    ) -> list[Draft]:
+        """The recorded drafts."""
+        drafts, lengths, unread = [NOTHING] * len(sequences), [], 0
+        for number, (sequence, cap) in enumerate(zip(sequences, caps, strict=True)):
+            if not cap.tokens:
+                continue
+            recording, position = self._trace.recordings[sequence], sequence.num_generated
+            units, forwards = self._units(recording, sequence, cap)
+            unread += pending(recording, position, self._cached.get(sequence, 0))
+            lengths.append(forwards)
+            self._cached[sequence] = cached_after(recording, position, forwards)
+            if units:
+                drafts[number] = _cut(recording.drafts[position][self.name].draft, units)
+        if lengths:
+            going = [sum(length > turn for length in lengths) for turn in range(max(lengths))]
+            self._trace.current.forwards += [(unread, going[0]), *((count, count) for count in going[1:])]
+        self._trace.current.drafts += sum(bool(draft.text) and draft.ids is None for draft in drafts)
+        return drafts
+
+    def release(self, sequence: Sequence) -> None:
+        """Forgets the sequence."""
+        self._cached.pop(sequence, None)
+
+    def _units(self, recording: Recording, sequence: Sequence, cap: Cap) -> tuple[int, int]:
+        """How many units the model drafts under a cap, and in how many forwards: one more where it stops by itself."""
+        recorded = recording.drafts[sequence.num_generated].get(self.name)
+        if recorded is None:
+            return 0, 1
+        draft, shared = recorded.draft, recorded.draft.ids is not None
+        units = cap.tokens if self._aligned else MAX_UNITS_A_TOKEN * cap.tokens
+        most = cap.tokens if shared else min(units, self._context // REFILL)
+        budget = ANY_BYTES if self._aligned else budget_bytes(sequence, cap)
+        for units, end in enumerate(draft.ends, 1):
+            enough = units >= most or (not shared and end >= budget)
+            if enough or not cap.goes_on(draft.confidences[:units]):
+                return units, units
+        return len(draft.ends), len(draft.ends) + 1
+
+
+def pending(recording: Recording, position: int, cached: int) -> int:
+    """How many tokens the drafter reads before it drafts, if it has read `cached` of the text; at least one."""
+    return max(1, recording.drafter_lengths[position] - cached)
+
+
+def cached_after(recording: Recording, position: int, forwards: int) -> int:
+    """How many tokens the drafter keeps after a draft of so many forwards: the text, and those of its own tokens that
+    it was fed and that were right.
+    """
+    recorded = recording.drafts[position].get(DraftModel.name)
+    return recording.drafter_lengths[position] + (min(recorded.agreeing, forwards - 1) if recorded is not None else 0)
+
+
+def _cut(draft: Draft, units: int) -> Draft:
+    end = draft.ends[units - 1]
+    ids = None if draft.ids is None else draft.ids[:units]
+    return Draft(draft.text[:end], draft.source, draft.ends[:units], draft.confidences[:units], ids)
+
+
+def replay(
+    pair: Pair,
+    groups: Iterable[tuple[DraftLengthPolicy, collections.abc.Sequence[Recording]]],
+    *,
+    batch: int = 1,
+    sources: collections.abc.Sequence[str] = (SuffixProposer.name, DraftModel.name),
+) -> list[ReplayedStep]:
+    """The steps of all groups of recordings, each group under its own policy in an engine that has read no prompt yet,
+    `batch` recordings at a time. MismatchError where a text is not the recorded one.
+    """
+    trace = Trace()
+    parts: list[Proposer] = [ReplayLookup(trace)] if SuffixProposer.name in sources else []
+    if pair.drafter is not None and DraftModel.name in sources:
+        aligned = has_tokens_of(pair.target.tokenizer, pair.drafter.tokenizer)
+        parts.append(ReplayDrafter(trace, pair.drafter_context, aligned))
+    target, proposer = ReplayTarget(pair.target, trace), ChainProposer(parts)
+    for policy, recordings in groups:
+        engine = Engine(
+            target, proposer, TracedPolicy(policy, trace), context=pair.context, max_batch=batch,
+            prefill_chunk=USUAL_CHUNK, warmup=pair.warmup,
+        )  # fmt: skip
+        _run(engine, trace, recordings)
+    return [step for step in trace.steps if step.batch]
+
+
+def _run(engine: Engine, trace: Trace, recordings: collections.abc.Sequence[Recording]) -> None:
+    sequences = []
+    for recording in recordings:
+        sequence = engine.submit(recording.request)[0]
+        trace.recordings[sequence] = recording
+        trace.by_prompt[tuple(sequence.prompt_ids)] = recording
+        sequences.append(sequence)
+    while not all(sequence.finish_reason for sequence in sequences):
+        engine.step()
+    written = [tuple(sequence.ids[len(sequence.prompt_ids) :]) for sequence in sequences]
+    pairs = zip(written, recordings, strict=True)
+    # Before any figure is written: the cost of such rounds would mean nothing.
+    refuse_mismatches([f"the replay of {recording.site.path}" for ids, recording in pairs if ids != recording.ids])

@@ -1,0 +1,242 @@
+"""`codespec bench policy`: records a pair on held-out code once, replays every draft-length policy on the recordings,
+prices the rounds by fixed cost tables, and times the real engine with some of the policies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+from codespec.config import EngineConfig
+from codespec.engine.engine import Engine
+from codespec.errors import ConfigError
+from codespec.models.processor import processor
+from codespec.progress import ProgressBar
+from codespec.proposers.chain import ChainProposer
+from codespec_lab.bench.pair import LONGEST, Pair, load_pair
+from codespec_lab.bench.policy.policies import (
+    FOLDS,
+    PolicyRow,
+    by_file,
+    by_fold,
+    cost_rows,
+    oracle_row,
+    play,
+    rows_of_thumb,
+)
+from codespec_lab.bench.policy.recording import BATCH, Recording, record
+from codespec_lab.bench.policy.summary import Score, best_of, score, summarize, tokens_by_class, verdicts
+from codespec_lab.bench.results import first_difference
+from codespec_lab.bench.sites import Site, held_out_sites, prompt_sites, spread_numbers
+from codespec_lab.bench.steps import Prices, measure_costs, read_costs
+
+TIMED = ("off", "confidence:0.4", "cost learned", "cost+syntax learned")
+BATCHES = (1, BATCH // 2, BATCH)
+UNGUESSABLE = ("confidence:0.4", "cost fresh", "cost learned", "cost+syntax fresh", "cost+syntax learned")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyBench:
+    """The settings: `limit` sites a language, `tokens` a completion, `measured` of the sites by the clock; priced for
+    the pair as it is and, with `shape`, as if its target were that large. `costs` is an earlier run's file with tables.
+    """
+
+    config: EngineConfig
+    held_out: Path | None = None
+    prompts: Path | None = None
+    limit: int = 24
+    tokens: int = 64
+    measured: int = 12
+    shape: str = ""
+    costs: Path | None = None
+
+
+@dataclass(slots=True)
+class Timed:
+    """Decoding milliseconds by policy and prompt (without reading the prompt), and the real rounds, which are compared
+    with those of a replay of the same prompt alone.
+    """
+
+    ms: dict[str, list[float]] = field(default_factory=dict)
+    tokens: dict[str, int] = field(default_factory=dict)
+    rounds: dict[str, list[tuple[int, int, int]]] = field(default_factory=dict)
+    texts: list[tuple[int, ...]] = field(default_factory=list)  # the first policy's ids
+    differing: list[str] = field(default_factory=list)  # where another policy's ids differ
+
+    def ratio(self, name: str, other: str) -> float:
+        """How many times as fast as another policy: the median over prompts."""
+        return median(b / a for a, b in zip(self.ms[name], self.ms[other], strict=True))
+
+    def as_dict(self, scores: dict[str, Score]) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {
+            name: {
+                "tokens_per_second": 1000 * self.tokens[name] / sum(self.ms[name]),
+                "times_off": self.ratio(name, "off"),
+                "rounds_as_replayed": self._as_replayed(name, scores[name]),
+            }
+            for name in self.ms
+        }
+
+    def _as_replayed(self, name: str, score: Score) -> float:
+        """The share of prompts whose rounds, drafted and accepted tokens were the replay's."""
+        expected = [(tally.rounds, tally.drafted, tally.accepted) for tally in score.by_prompt]
+        return mean(a == b for a, b in zip(self.rounds[name], expected, strict=True))
+
+
+def run_policy_bench(bench: PolicyBench) -> dict[str, Any]:
+    """All figures as plain JSON values. Progress goes to stderr."""
+    sites, note = _sites(bench)
+    pair = load_pair(bench.config, BATCH, LONGEST)
+    notes = [note, *pair.notes]
+    progress = ProgressBar("record", len(sites))
+    recordings = record(pair, sites, bench.tokens, progress.advance)
+    if not recordings:
+        raise ConfigError("No place has enough text for a draft: name longer files, or lower --warmup.")
+    sections = {"own": _section(pair, recordings, bench, "own")}
+    if bench.shape:
+        shaped = load_pair(replace(bench.config, target_shape=bench.shape), BATCH, LONGEST)
+        notes += shaped.notes
+        sections[bench.shape] = _section(shaped, recordings, bench, bench.shape)
+    return {
+        "date": date.today().isoformat(),
+        "processor": processor().label,
+        "pair": pair.facts(),
+        "note": "; ".join(dict.fromkeys(filter(None, notes))),
+        "prompts": _prompt_facts(recordings),
+        "settings": {"tokens": bench.tokens, "longest": LONGEST, "folds": FOLDS, "warmup": pair.warmup},
+        "tables": sections,
+    }
+
+
+def time_policies(
+    pair: Pair, rows: Sequence[PolicyRow], recordings: Sequence[Recording], advance: Callable[[], None]
+) -> Timed:
+    """Completes every recording with the real engine, once under each row's policy in turn."""
+    found = Timed()
+    for recording in recordings:
+        for row in rows:
+            _complete(pair, row, recording, found)
+            advance()
+    return found
+
+
+def _sites(bench: PolicyBench) -> tuple[list[Site], str]:
+    if bench.prompts is not None:
+        return prompt_sites(bench.prompts, bench.limit), "prompts of a file"
+    return held_out_sites(bench.held_out, bench.limit)
+
+
+def _prompt_facts(recordings: Sequence[Recording]) -> dict[str, Any]:
+    languages = sorted({recording.site.language for recording in recordings})
+    return {
+        "count": len(recordings),
+        "tokens": sum(len(recording.ids) for recording in recordings),
+        "by_language": {name: sum(r.site.language == name for r in recordings) for name in languages},
+        "projects": len({recording.site.project for recording in recordings}),
+        "tokens_by_class": dict(tokens_by_class(recordings)),
+    }
+
+
+def _section(pair: Pair, recordings: Sequence[Recording], bench: PolicyBench, shape: str) -> dict[str, Any]:
+    """All figures for one size of the target."""
+    prices = Prices(read_costs(bench.costs, shape) if bench.costs else measure_costs(pair))
+    rows = [*rows_of_thumb(), *cost_rows(pair, prices, recordings)]
+    progress = ProgressBar(f"replay {shape}", len(BATCHES) * (len(rows) + 1) + len(UNGUESSABLE) + 1)
+    found: dict[str, Any] = {"costs": prices.table.as_dict(), "batch": {}}
+    for batch in BATCHES:
+        scores = _scores(pair, [*rows, oracle_row(prices, batch)], recordings, prices, batch, progress.advance)
+        found["batch"][str(batch)] = summary = summarize(scores, tokens_by_class(recordings))
+        if batch == 1:
+            found["verdicts"] = verdicts(summary)
+            alone = scores
+    found["unguessable"] = _unguessable(pair, rows, recordings, prices, progress.advance)
+    if bench.measured:
+        fixed = best_of(alone, "fixed")
+        chosen = [row for row in rows if row.name in (*TIMED, fixed)]
+        some = [recordings[number] for number in spread_numbers(len(recordings), bench.measured)]
+        found["measured"] = _measured(pair, chosen, some, prices, fixed)
+    return found
+
+
+def _scores(
+    pair: Pair,
+    rows: Sequence[PolicyRow],
+    recordings: Sequence[Recording],
+    prices: Prices,
+    batch: int,
+    advance: Callable[[], None],
+) -> dict[str, Score]:
+    """The score of every row."""
+    groups = by_file(recordings) if batch == 1 else by_fold(recordings)
+    scores = {}
+    for row in rows:
+        scores[row.name] = score(play(pair, row, groups, batch), prices, recordings)
+        advance()
+    return scores
+
+
+def _unguessable(
+    pair: Pair, rows: Sequence[PolicyRow], recordings: Sequence[Recording], prices: Prices, advance: Callable[[], None]
+) -> dict[str, float]:
+    """Times as fast as off where every draft is another prompt's, and right by chance only."""
+    pairs = zip(recordings, [*recordings[1:], recordings[0]], strict=True)
+    swapped = [_with_drafts_of(own, other) for own, other in pairs]
+    scores = {}
+    for row in rows:
+        if row.name in ("off", *UNGUESSABLE):
+            scores[row.name] = score(play(pair, row, by_file(swapped), 1), prices, swapped)
+            advance()
+    return {name: scores["off"].ms_per_token / found.ms_per_token for name, found in scores.items()}
+
+
+def _with_drafts_of(own: Recording, other: Recording) -> Recording:
+    last = max(other.drafts)
+    return replace(own, drafts={position: other.drafts[min(position, last)] for position in own.drafts})
+
+
+def _measured(
+    pair: Pair, rows: Sequence[PolicyRow], recordings: Sequence[Recording], prices: Prices, fixed: str
+) -> dict[str, Any]:
+    """Timed completions beside their replay, each prompt alone, since a policy learns from the one before."""
+    alone = [[recording] for recording in recordings]
+    scores = {row.name: score(play(pair, row, alone, 1), prices, recordings) for row in rows}
+    progress = ProgressBar("measure", len(recordings) * len(rows))
+    timed = time_policies(pair, rows, recordings, progress.advance)
+    comparisons = [("cost+syntax learned", "cost learned"), ("cost+syntax learned", fixed), ("cost learned", fixed)]
+    return {
+        "prompts": len(recordings),
+        "texts_as_recorded": sum(a == b.ids for a, b in zip(timed.texts, recordings, strict=True)),
+        "differing": timed.differing,
+        "policies": timed.as_dict(scores),
+        "signs": {f"{a} / {b}": _sign(timed, scores, a, b) for a, b in comparisons},
+    }
+
+
+def _complete(pair: Pair, row: PolicyRow, recording: Recording, found: Timed) -> None:
+    """One prompt under one policy, in a new engine with new proposers that have read and remember nothing. An enlarged
+    target may decide a near-tie the other way, so its text may differ from the recorded one, but not between policies.
+    """
+    proposer = ChainProposer([part for part in pair.proposers() if part.name in row.sources])
+    engine = Engine(pair.target, proposer, row.make([recording]), context=pair.context, warmup=pair.warmup)
+    done = engine.complete([recording.request])[0]
+    times, stats = found.ms.setdefault(row.name, []), done.stats
+    if len(times) == len(found.texts):
+        found.texts.append(done.token_ids)
+    position = first_difference(done.token_ids, found.texts[len(times)])
+    if position is not None:
+        found.differing.append(f"{row.name}, {recording.site.path}, token {position + 1}")
+    times.append(stats.total_ms - stats.prefill_ms)
+    found.rounds.setdefault(row.name, []).append((stats.rounds, stats.drafted, stats.accepted))
+    found.tokens[row.name] = found.tokens.get(row.name, 0) + len(done.token_ids)
+
+
+def _sign(timed: Timed, scores: dict[str, Score], name: str, other: str) -> dict[str, Any]:
+    """Both ratios on the same prompts, and whether they point the same way."""
+    pairs = zip(scores[name].by_prompt, scores[other].by_prompt, strict=True)
+    modelled, measured = median(b.seconds / a.seconds for a, b in pairs), timed.ratio(name, other)
+    return {"modelled": modelled, "measured": measured, "agree": (modelled >= 1.0) == (measured >= 1.0)}

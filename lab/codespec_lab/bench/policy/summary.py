@@ -1,0 +1,268 @@
+"""From replayed steps to figures: modelled seconds and drafted, accepted and rejected tokens by prompt and context
+class; then every policy against off, the best fixed length and the oracle.
+
+Knows steps and prices; plain JSON values come out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from codespec_lab.bench.pair import LONGEST
+from codespec_lab.bench.policy.recording import Recording
+from codespec_lab.bench.policy.replay import ReplayedStep, Round
+from codespec_lab.bench.statistics import Interval, bootstrap, ratio_interval
+from codespec_lab.bench.steps import Prices
+
+Scores = Mapping[str, "Score"]
+LEAST_OVER_COST, LEAST_OVER_FIXED, LEAST_ACCEPTED, MOST_REJECTED = 1.0, 1.03, 0.97, 0.75
+CLASSES_OF = ("cost learned", "cost+syntax learned", "oracle")  # the policies that are shown class by class
+
+
+@dataclass(slots=True)
+class Tally:
+    """Sums over rounds. `missed` counts the tokens that the best recorded draft would have won beyond this one's."""
+
+    seconds: float = 0.0
+    rounds: int = 0
+    committed: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    missed: int = 0
+
+    @property
+    def rejected(self) -> int:
+        """Tokens drafted in vain."""
+        return self.drafted - self.accepted
+
+    def add(self, played: Round, seconds: float) -> None:
+        """Adds a round."""
+        self.seconds += seconds
+        self.rounds += 1
+        self.committed += played.committed
+        self.drafted += played.drafted
+        self.accepted += played.accepted
+        drafts = played.recording.drafts.get(played.position, {})
+        self.missed += max(0, *(max(draft.cuts) - played.accepted for draft in drafts.values()), 0)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {
+            "ms": 1000 * self.seconds,
+            "rounds": self.rounds,
+            "committed": self.committed,
+            "drafted": self.drafted,
+            "accepted": self.accepted,
+            "rejected": self.rejected,
+            "missed": self.missed,
+        }
+
+
+@dataclass(slots=True)
+class Score:
+    """One policy on all recordings. `first` has the first round of each completion, where nothing of its text has been
+    judged yet. `by_context` counts a round in the context class where it began. `token_seconds` divides a round's
+    seconds among the tokens it wrote, each in its own class, so that policies with different rounds can be compared
+    class by class.
+    """
+
+    total: Tally = field(default_factory=Tally)
+    by_prompt: list[Tally] = field(default_factory=list)
+    first: list[Tally] = field(default_factory=list)
+    by_context: dict[str, Tally] = field(default_factory=dict)
+    token_seconds: dict[str, float] = field(default_factory=dict)
+    lengths: Counter[int] = field(default_factory=Counter)
+
+    @property
+    def ms_per_token(self) -> float:
+        """Modelled milliseconds a committed token."""
+        return 1000 * self.total.seconds / self.total.committed
+
+    def column(self, value: Callable[[Tally], float]) -> list[float]:
+        """A value for each prompt."""
+        return [value(tally) for tally in self.by_prompt]
+
+
+def score(steps: Sequence[ReplayedStep], prices: Prices, recordings: Sequence[Recording]) -> Score:
+    """Prices a replay; a step's seconds are divided equally among its rounds."""
+    result = Score(by_prompt=[Tally() for _ in recordings], first=[Tally() for _ in recordings])
+    numbers = {recording.prompt_ids: number for number, recording in enumerate(recordings)}
+    for step in steps:
+        share = prices.step(step) / len(step.rounds)
+        for played in step.rounds:
+            context = class_at(played.recording, played.position)
+            number = numbers[played.recording.prompt_ids]
+            for tally in (result.total, result.by_prompt[number], result.by_context.setdefault(context, Tally())):
+                tally.add(played, share)
+            if played.position == 0:
+                result.first[number].add(played, share)
+            result.lengths[played.drafted] += 1
+            for offset in range(played.committed):
+                written = class_at(played.recording, played.position + offset)
+                seconds = result.token_seconds.get(written, 0.0)
+                result.token_seconds[written] = seconds + share / played.committed
+    return result
+
+
+def class_at(recording: Recording, position: int) -> str:
+    """The context class at a position; after the last possible draft, the last known one."""
+    return recording.contexts.get(position) or recording.contexts[max(p for p in recording.contexts if p <= position)]
+
+
+def tokens_by_class(recordings: Sequence[Recording]) -> Mapping[str, int]:
+    """How many tokens each class has."""
+    return Counter(class_at(recording, n) for recording in recordings for n in range(len(recording.ids)))
+
+
+def speed(own: Score, other: Score) -> Interval | None:
+    """How many times as fast as another policy, on the same texts."""
+    return ratio_interval(other.column(lambda tally: tally.seconds), own.column(lambda tally: tally.seconds))
+
+
+def accepted(own: Score, other: Score) -> Interval | None:
+    """Accepted tokens over another policy's."""
+    return ratio_interval(own.column(lambda tally: tally.accepted), other.column(lambda tally: tally.accepted))
+
+
+def rejected(own: Score, other: Score) -> Interval | None:
+    """Rejected tokens over another policy's."""
+    return ratio_interval(own.column(lambda tally: tally.rejected), other.column(lambda tally: tally.rejected))
+
+
+def first_rounds(own: Score, other: Score) -> Interval:
+    """Tokens a second in the first rounds of completions, over another policy's."""
+
+    def ratio(pairs: Sequence[tuple[Tally, Tally]]) -> float:
+        return _rate([own for own, _ in pairs]) / _rate([other for _, other in pairs])
+
+    pairs = list(zip(own.first, other.first, strict=True))
+    return Interval(ratio(pairs), *bootstrap(pairs, ratio))
+
+
+def _rate(tallies: Sequence[Tally]) -> float:
+    return sum(tally.committed for tally in tallies) / sum(tally.seconds for tally in tallies)
+
+
+def best_of(scores: Scores, kind: str) -> str:
+    """The cheapest fixed length: `fixed:N`, or `lookup:N` without a drafter. It is chosen on the very prompts that it
+    is judged by, which favours it.
+    """
+    return min((name for name in scores if name.startswith(f"{kind}:")), key=lambda name: scores[name].ms_per_token)
+
+
+def summarize(scores: Scores, tokens: Mapping[str, int]) -> dict[str, Any]:
+    """All figures of one cost table and batch size."""
+    fixed, lookup = best_of(scores, "fixed"), best_of(scores, "lookup")
+    pairs = {
+        f"cost+syntax {kind} / {other}": (f"cost+syntax {kind}", other)
+        for kind in ("fresh", "learned")
+        for other in (f"cost {kind}", fixed, lookup)
+    }
+    return {
+        "best_fixed": fixed,
+        "best_lookup": lookup,
+        "policies": {name: _line(found, scores["off"], scores[fixed]) for name, found in scores.items()},
+        "speed": {name: _values(speed(scores[a], scores[b])) for name, (a, b) in pairs.items()},
+        "first_rounds": {name: first_rounds(scores[a], scores[b]).as_dict() for name, (a, b) in pairs.items()},
+        "accepted": {name: _values(accepted(scores[a], scores[b])) for name, (a, b) in pairs.items()},
+        "rejected": {name: _values(rejected(scores[a], scores[b])) for name, (a, b) in pairs.items()},
+        "by_class": {name: _classes(scores[name], scores["oracle"], tokens) for name in (fixed, lookup, *CLASSES_OF)},
+    }
+
+
+def verdicts(summary: Mapping[str, Any]) -> dict[str, bool]:
+    """What the modelled figures should show, and whether they do."""
+    found: dict[str, bool] = {}
+    for kind in ("fresh", "learned"):
+        name, fixed = f"cost+syntax {kind}", summary["best_fixed"]
+        against_cost, against_fixed = f"{name} / cost {kind}", f"{name} / {fixed}"
+        claims = {
+            f"at least the cost rule alone (lower bound ≥ {LEAST_OVER_COST:.2f})": _at_least(
+                summary["speed"][against_cost], "low", LEAST_OVER_COST
+            ),
+            f"faster than the best fixed length (lower bound ≥ {LEAST_OVER_FIXED:.2f})": _at_least(
+                summary["speed"][against_fixed], "low", LEAST_OVER_FIXED
+            ),
+            f"accepted ≥ {LEAST_ACCEPTED:.0%} of the best fixed length's": _at_least(
+                summary["accepted"][against_fixed], "ratio", LEAST_ACCEPTED
+            ),
+            f"at least {1 - MOST_REJECTED:.0%} fewer rejected": not _at_least(
+                summary["rejected"][against_fixed], "ratio", MOST_REJECTED + 1e-9
+            ),
+        }
+        found |= {f"{name}: {claim}": holds for claim, holds in claims.items()}
+    return found
+
+
+def _at_least(interval: Mapping[str, float] | None, bound: str, least: float) -> bool:
+    """Whether a bound of a ratio is large enough; always true where there was nothing to compare."""
+    return interval is None or interval[bound] >= least
+
+
+def mismatches(tables: Mapping[str, Any]) -> list[str]:
+    """Where a timed text differs from plain decoding's. An enlarged target decides near-ties its own way, so its texts
+    are not compared with the recorded ones.
+    """
+    found = []
+    for shape, section in tables.items():
+        measured = section.get("measured", {"differing": (), "prompts": 0, "texts_as_recorded": 0})
+        found += [f"{where}, {shape}" for where in measured["differing"]]
+        if shape == "own" and measured["texts_as_recorded"] < measured["prompts"]:
+            others = measured["prompts"] - measured["texts_as_recorded"]
+            found.append(f"off, {others} of {measured['prompts']} texts are not as recorded")
+    return found
+
+
+def class_lines(summary: Mapping[str, Any], name: str, count: int = 3) -> list[str]:
+    """The classes that waste drafts, draft too little, or are farthest from the oracle."""
+    classes = summary["by_class"][name]
+    wasteful = sorted(classes, key=lambda c: -classes[c]["rejected"])[:count]
+    timid = sorted(classes, key=lambda c: -classes[c]["missed"])[:count]
+    far = sorted(classes, key=lambda c: -classes[c]["share_of_excess"])[:count]
+    return [
+        "wastes most in " + ", ".join(f"{c} ({classes[c]['rejected']} rejected)" for c in wasteful),
+        "drafts too little in " + ", ".join(f"{c} ({classes[c]['missed']} missed)" for c in timid),
+        "farthest from the oracle in " + ", ".join(f"{c} ({classes[c]['share_of_excess']:.0%})" for c in far),
+    ]
+
+
+def _line(found: Score, off: Score, fixed: Score) -> dict[str, Any]:
+    total = found.total
+    return {
+        "ms_per_token": found.ms_per_token,
+        "times_off": _values(speed(found, off)),
+        "times_best_fixed": _values(speed(found, fixed)),
+        "rounds": total.rounds,
+        "drafted": total.drafted,
+        "accepted": total.accepted,
+        "rejected": total.rejected,
+        "missed": total.missed,
+        "lengths": [found.lengths[length] for length in range(LONGEST + 1)],
+    }
+
+
+def _classes(found: Score, oracle: Score, tokens: Mapping[str, int]) -> dict[str, dict[str, Any]]:
+    excess = max(1e-12, found.total.seconds - oracle.total.seconds)
+    result = {}
+    for context, count in sorted(tokens.items(), key=lambda item: -item[1]):
+        seconds, best = found.token_seconds.get(context, 0.0), oracle.token_seconds.get(context, 0.0)
+        tally = found.by_context.get(context, Tally())
+        result[context] = {
+            "tokens": count,
+            "ms_per_token": 1000 * seconds / count,
+            "times_oracle": seconds / best if best else 1.0,
+            "share_of_excess": (seconds - best) / excess,
+            "rounds": tally.rounds,
+            "drafted": tally.drafted,
+            "accepted": tally.accepted,
+            "rejected": tally.rejected,
+            "missed": tally.missed,
+        }
+    return result
+
+
+def _values(interval: Interval | None) -> dict[str, float] | None:
+    return None if interval is None else interval.as_dict()

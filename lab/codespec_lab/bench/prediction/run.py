@@ -1,0 +1,162 @@
+"""`codespec bench prediction`: a file is written again with five small edits by a target that is forced to that text,
+with speculation off and on in turn: with the old file as prediction, with another file, without any.
+
+One text at once, and prompts are not counted: the time is that of the steps behind the first. The prompt does not hold
+the old file, so lookups find nothing of it. Every text has a scope of its own, so that no pass finds what another one
+wrote.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from itertools import count
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from codespec.config import EngineConfig
+from codespec.engine.engine import Engine
+from codespec.engine.load import build_engine
+from codespec.text.align import retokenize, tail_window
+from codespec.types import CompletionRequest, Stats
+from codespec_lab.bench.daemon import machine_facts, version_facts
+from codespec_lab.bench.prediction.forced import ForcedRule, choices_of
+from codespec_lab.bench.prediction.texts import Rewrite, find_rewrites
+
+OFF, RIGHT, USELESS, NONE = "off", "old file", "another file", "no prediction"
+CELLS = (RIGHT, USELESS, NONE)
+LEAST_FASTER, LEAST_USELESS = 5.0, 0.97
+SPARE = 8  # tokens of the context that stay free
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictionBench:
+    """The settings: so many files of `lines` lines each, all passes `repeats` times."""
+
+    config: EngineConfig
+    held_out: Path | None = None
+    limit: int = 4
+    lines: int = 200
+    repeats: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One text, written once: ids, seconds and tokens behind the first step, and its statistics."""
+
+    ids: tuple[int, ...]
+    seconds: float
+    tokens: int
+    stats: Stats
+
+    @property
+    def token_seconds(self) -> float:
+        """Seconds of a token."""
+        return self.seconds / max(1, self.tokens)
+
+
+def run_prediction_bench(bench: PredictionBench, tell: Callable[[str], None] = print) -> dict[str, Any]:
+    """All figures as plain JSON values. `tell` gets each phase."""
+    load = os.getloadavg()[0]
+    tell("loading …")
+    engine = build_engine(replace(bench.config, max_batch=1, learn=False))
+    writer = Writer(engine)
+    rewrites, note = find_rewrites(bench.held_out, bench.limit, bench.lines, writer.fits)
+    for cell in (OFF, *CELLS):
+        writer.write(rewrites[0], cell, tokens=100)  # the first passes of a process are slow
+    passes: dict[str, list[tuple[str, Pass]]] = {cell: [] for cell in (OFF, *CELLS)}
+    for repeat in range(bench.repeats):
+        for rewrite in rewrites:
+            tell(f"{rewrite.name}, {repeat + 1} of {bench.repeats} …")
+            for cell in (OFF, *(CELLS if repeat % 2 else CELLS[::-1])):
+                passes[cell].append((rewrite.name, writer.write(rewrite, cell)))
+    return {
+        "date": date.today().isoformat(),
+        "machine": machine_facts(load),
+        "versions": version_facts(),
+        "note": note,
+        "notes": list(engine.notes),
+        "settings": {
+            **{name: getattr(bench.config, name) for name in ("dtype", "drafter_dtype", "policy", "proposers")},
+            "target": engine.target.spec.name,
+            "mode": engine.mode,
+            "files": [rewrite.name for rewrite in rewrites],
+            "lines": bench.lines,
+            "repeats": bench.repeats,
+        },
+        "off": {"tokens": [p.tokens for _, p in passes[OFF]], "token_ms": _token_ms(passes[OFF])},
+        "cells": {cell: _cell(passes[OFF], passes[cell]) for cell in CELLS},
+        "mismatches": mismatches(passes),
+    }
+
+
+class Writer:
+    """Writes files again on one engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._scopes = count()
+
+    def fits(self, rewrite: Rewrite) -> bool:
+        """Whether prompt and text fit the context, and the tokenizer spells the text byte by byte."""
+        tokenizer, ids = self.engine.target.tokenizer, self._ids(rewrite)
+        spelled = b"".join(tokenizer.token_bytes[number] for number in ids)
+        needed = len(tokenizer.encode(rewrite.prompt)) + len(ids) + SPARE
+        return spelled == rewrite.new.encode() and needed <= self.engine.context
+
+    def write(self, rewrite: Rewrite, cell: str, tokens: int = 0) -> Pass:
+        """One pass; `tokens` of the text, or all of it."""
+        ids, target = self._ids(rewrite), self.engine.target
+        self.engine.judge_by(ForcedRule(choices_of(ids, target.token_bytes, min(target.tokenizer.model_eos_ids))))
+        request = CompletionRequest(
+            prefix=rewrite.prompt,
+            prediction={RIGHT: rewrite.old, USELESS: rewrite.other}.get(cell, ""),
+            max_tokens=tokens or len(ids),
+            speculate=cell != OFF,
+            scope=f"pass {next(self._scopes)}",
+        )
+        (sequence,) = self.engine.submit(request)
+        seconds, first = 0.0, 0
+        while not sequence.finish_reason:
+            before, began = sequence.num_generated, time.perf_counter()
+            self.engine.step()
+            if before:
+                seconds += time.perf_counter() - began
+            else:
+                first = sequence.num_generated
+        written = tuple(sequence.ids[len(sequence.prompt_ids) :])
+        return Pass(written, seconds, len(written) - first, sequence.stats)
+
+    def _ids(self, rewrite: Rewrite) -> list[int]:
+        """The text in the target's tokens, behind the prompt."""
+        return retokenize(self.engine.target.tokenizer, tail_window(rewrite.prompt.encode()), rewrite.new.encode())
+
+
+def mismatches(passes: Mapping[str, Sequence[tuple[str, Pass]]]) -> list[str]:
+    """Where a file was written in two ways."""
+    first = {name: each.ids for name, each in reversed(passes[OFF])}
+    return [f"{name}, {cell}" for cell, all_ in passes.items() for name, each in all_ if each.ids != first[name]]
+
+
+def _cell(off: Sequence[tuple[str, Pass]], on: Sequence[tuple[str, Pass]]) -> dict[str, Any]:
+    """How many times as fast as off, pass by pass, and what became of the drafts by source."""
+    pairs = zip(off, on, strict=True)
+    ratios = [plain.token_seconds / drafted.token_seconds for (_, plain), (_, drafted) in pairs]
+    total = Stats()
+    for _, each in on:
+        total.add(each.stats)
+    return {
+        "faster": {"ratio": median(ratios), "low": min(ratios), "high": max(ratios)},
+        "ratios": ratios,
+        "token_ms": _token_ms(on),
+        "tokens_a_round": total.committed / max(1, total.rounds),
+        "by_source": total.as_dict()["by_source"],
+    }
+
+
+def _token_ms(passes: Sequence[tuple[str, Pass]]) -> float:
+    return 1000 * median(each.token_seconds for _, each in passes)

@@ -1,0 +1,165 @@
+"""The gaps of `codespec bench quality`: three kinds in HumanEval's solutions, two in held-out code.
+
+A hash of the seed, the kind and the name chooses them, so nobody picks them and every target gets the same ones. Knows
+texts; knows no model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from codespec.errors import ConfigError
+from codespec.types import Shape, Snippet
+from codespec_lab.corpus.gaps import MAX_BLOCKS, MAX_LINES, Gap, block_gaps, line_gaps, spread, task_gaps
+from codespec_lab.corpus.held_out import HeldOut, Task
+from codespec_lab.corpus.infilling import MAX_TOKENS
+
+HUMANEVAL = "humaneval"  # the row of its kinds; the rows of held-out code are languages
+SINGLE, MULTI, SPAN = "single-line", "multi-line", "random-span"
+LINE, BLOCK = "line", "block"
+TASK_KINDS, PROJECT_KINDS = (SINGLE, MULTI, SPAN), (LINE, BLOCK)
+KINDS = (*TASK_KINDS, *PROJECT_KINDS)
+SEED = 11
+MULTI_LINES = range(2, 7)
+LEAST_SPAN = 4  # characters without white space: fewer are right by chance
+MANY_TOKENS = 160  # for several lines of a solution, which may be longer than a block in an editor
+TRIES = 50
+
+Finder = Callable[[Sequence[Task], int], list[Gap]]
+
+
+@dataclass(frozen=True, slots=True)
+class GapSite:
+    """A gap, its kind and its row in the report. `snippets` are definitions of other files that go into the prompt."""
+
+    kind: str
+    row: str
+    gap: Gap
+    snippets: tuple[Snippet, ...] = ()
+
+    @property
+    def shape(self) -> Shape:
+        """The shape that an editor requests: `line` where one line is missing, `block` where several are."""
+        return "line" if "\n" not in self.gap.answer else "block"
+
+    @property
+    def tokens(self) -> int:
+        """The most tokens that a completion may have."""
+        return MANY_TOKENS if self.kind in TASK_KINDS and self.shape == "block" else MAX_TOKENS[self.shape]
+
+    @property
+    def source(self) -> tuple[str, str]:
+        """The text that the gap was cut from: gaps of one text are not independent samples."""
+        return self.gap.package, self.gap.path
+
+
+def choose_sites(
+    held_out: HeldOut, kinds: Sequence[str], *, seed: int = SEED, each: int = 1, limit: int = 0
+) -> list[GapSite]:
+    """The sites of these kinds: `each` different ones for each HumanEval problem, if it has so many, and those of
+    `codespec train eval` in each language; of the first `limit` problems and at most `limit` a language, unless it is
+    0. ConfigError where the texts hold no site of some kind.
+    """
+    found: list[GapSite] = []
+    for kind in kinds:
+        sites = (
+            _in_tasks(held_out.tasks[: limit or None], kind, seed, each)
+            if kind in TASK_KINDS
+            else _in_projects(held_out, kind, seed, limit)
+        )
+        if not sites:
+            raise ConfigError(f"The texts hold no site of the kind {kind}: name other files, or leave that kind out.")
+        found += sites
+    return found
+
+
+def sample_sites(sites: Sequence[GapSite], count: int, seed: int) -> list[GapSite]:
+    """At most `count` sites of each kind, drawn by the seed and as evenly as possible over its rows; in their order."""
+    chosen: set[int] = set()
+    for kind in dict.fromkeys(site.kind for site in sites):
+        rows: dict[str, list[int]] = {}
+        for number, site in enumerate(sites):
+            if site.kind == kind:
+                rows.setdefault(site.row, []).append(number)
+        dice = random.Random(f"{seed} {kind}")
+        for numbers in rows.values():
+            dice.shuffle(numbers)
+        turns = [number for turn in zip_longest(*rows.values()) for number in turn if number is not None]
+        chosen.update(turns[:count])
+    return [sites[number] for number in sorted(chosen)]
+
+
+def multi_line_gaps(tasks: Sequence[Task], seed: int) -> list[Gap]:
+    """Two to six lines of each solution that has so many; neither the first nor the last of them is empty. The cursor
+    is after the first line's indent, where an editor puts it.
+    """
+    gaps = []
+    for task in tasks:
+        lines = task.solution.split("\n")
+        runs = [
+            (first, first + count)
+            for count in MULTI_LINES
+            for first in range(len(lines) - count + 1)
+            if lines[first].strip() and lines[first + count - 1].strip()
+        ]
+        if runs:
+            first, end = runs[_hash(seed, MULTI, task) % len(runs)]
+            indent = len(lines[first]) - len(lines[first].lstrip())
+            begin = sum(len(line) + 1 for line in lines[:first]) + indent
+            gaps.append(gap_between(task, begin, begin + len("\n".join(lines[first:end])) - indent))
+    return gaps
+
+
+def span_gaps(tasks: Sequence[Task], seed: int) -> list[Gap]:
+    """The text between any two characters of each solution, within words too; without white space at its end, which no
+    completion in an editor has.
+    """
+    gaps = []
+    for task in tasks:
+        size = len(task.solution.rstrip()) + 1
+        spans = (
+            sorted(_hash(seed, f"{SPAN} {end} {attempt}", task) % size for end in ("one end", "the other"))
+            for attempt in range(TRIES)
+        )
+        fits = (span for span in spans if len("".join(task.solution[span[0] : span[1]].split())) >= LEAST_SPAN)
+        span = next(fits, None)
+        if span is not None:
+            begin, end = span
+            gaps.append(gap_between(task, begin, begin + len(task.solution[begin:end].rstrip())))
+    return gaps
+
+
+def gap_between(task: Task, begin: int, end: int) -> Gap:
+    """The text between two characters of a solution."""
+    before = task.prompt + task.solution[:begin]
+    line = before.count("\n") + 1
+    return Gap(HUMANEVAL, task.name, "python", line, before, task.solution[begin:end], task.solution[end:])
+
+
+_FINDERS: dict[str, Finder] = {SINGLE: task_gaps, MULTI: multi_line_gaps, SPAN: span_gaps}
+
+
+def _in_tasks(tasks: Sequence[Task], kind: str, seed: int, each: int) -> list[GapSite]:
+    """A problem's first site is the seed's, further ones are those of the next seeds."""
+    gaps = dict.fromkeys(gap for turn in range(each) for gap in _FINDERS[kind](tasks, seed + turn))
+    return [GapSite(kind, HUMANEVAL, gap) for gap in gaps]
+
+
+def _in_projects(held_out: HeldOut, kind: str, seed: int, limit: int) -> list[GapSite]:
+    total, find = (MAX_LINES, line_gaps(seed)) if kind == LINE else (MAX_BLOCKS, block_gaps(seed))
+    count = math.ceil(total / max(1, len(held_out.rows)))
+    return [
+        GapSite(kind, row, gap)
+        for row, documents in held_out.rows.items()
+        for gap in spread(documents, min(count, limit or count), find)
+    ]
+
+
+def _hash(seed: int, kind: str, task: Task) -> int:
+    name = f"{seed}\0{kind}\0{task.name}"
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big")

@@ -1,0 +1,153 @@
+"""From replies to figures: throughput, waiting times, what speculation gains, what a keystroke costs. Numbers only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from codespec_lab.bench.daemon import PHASES, Pass, Reply
+from codespec_lab.bench.statistics import percentiles, ratio_interval
+
+COUNTED = ("prompt_tokens", "cached_tokens", "rounds", "drafted", "accepted", "committed")
+NOISE = 0.02  # a ratio is no loss if its interval reaches this near to 1
+
+
+@dataclass(slots=True)
+class Cell:
+    """Passes over the same sites at one concurrency, with speculation off and on in turn; `texts` has the first text
+    that was written at each site, at any concurrency.
+    """
+
+    concurrency: int
+    texts: dict[int, str]
+    off: list[tuple[Sequence[int], Pass]] = field(default_factory=list)  # the sites' numbers, and the replies
+    on: list[tuple[Sequence[int], Pass]] = field(default_factory=list)
+
+    def add(self, speculate: bool, sites: Sequence[int], done: Pass) -> None:
+        """Adds one pass."""
+        (self.on if speculate else self.off).append((sites, done))
+        for site, reply in zip(sites, done.replies, strict=True):
+            self.texts.setdefault(site, reply.text)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Both sides and how they compare, as plain JSON values.
+
+        With a fixed number of requests under way, throughput is inversely proportional to a request's mean time
+        (Little's law). So `faster` and its interval compare times, paired by site; `throughput` is measured by the
+        clock.
+        """
+        faster = ratio_interval(_seconds(self.off), _seconds(self.on))
+        assert faster is not None, "a reply took no time"
+        off, on = _side(self.off), _side(self.on)
+        same = [text == self.texts[site] for site, text in self._texts()]
+        return {
+            "concurrency": self.concurrency,
+            "off": off,
+            "on": on,
+            "throughput": on["tokens_per_second"] / off["tokens_per_second"],
+            "faster": faster.as_dict(),
+            "no_loss": faster.high >= 1.0 - NOISE,
+            "texts": len(same),
+            "texts_alike": sum(same),
+        }
+
+    def seconds_on(self) -> list[float]:
+        """The seconds of all requests at each site, with speculation."""
+        return _seconds(self.on)
+
+    def replies(self, speculate: bool) -> list[Reply]:
+        """All replies of one side."""
+        return [reply for _, done in (self.on if speculate else self.off) for reply in done.replies]
+
+    def _texts(self) -> list[tuple[int, str]]:
+        return [
+            (site, reply.text)
+            for sites, done in (*self.off, *self.on)
+            for site, reply in zip(sites, done.replies, strict=True)
+        ]
+
+
+def mismatches(daemons: Mapping[str, Any]) -> list[str]:
+    """Where a site has two texts although its daemon began in exact mode, and whether a daemon left that mode, since it
+    compares texts itself.
+    """
+    found = []
+    for shape, section in daemons.items():
+        if section["daemon"]["mode"] != "exact":
+            continue
+        for cell in section["cells"]:
+            others = cell["texts"] - cell["texts_alike"]
+            where = f"{others} of {cell['texts']} texts, {cell['concurrency']} at once, {shape}"
+            found += [where] if others else []
+        found += [f"the daemon left exact mode, {shape}"] if section["mode_after"] != "exact" else []
+    return found
+
+
+def overhead(replies: Sequence[Reply]) -> dict[str, Any]:
+    """Milliseconds that single clients waited beyond the engine's steps, beyond steps and building the prompt (so for
+    HTTP, scheduling and the work between rounds), and on the wire alone.
+    """
+    return {
+        "requests": len(replies),
+        "rounds": sum(reply.stats["rounds"] for reply in replies) / max(1, len(replies)),
+        "beyond_steps_ms": percentiles([reply.beyond_steps_ms for reply in replies]),
+        "beyond_engine_ms": percentiles([reply.beyond_engine_ms for reply in replies]),
+        "wire_ms": percentiles([reply.wire_ms for reply in replies]),
+    }
+
+
+def keystrokes(sessions: Sequence[Sequence[Reply]]) -> dict[str, Any]:
+    """Typing: how much of the prompts was read when a file was new (cold), and at the later keystrokes (warm)."""
+    cold = [session[0] for session in sessions]
+    warm = [reply for session in sessions for reply in session[1:]]
+    drafting = sum(reply.stats["drafter_prompt_tokens"] > 0 for reply in warm)
+    found = {"documents": len(sessions), "cold": _reading(cold), "warm": _reading(warm), **_reads_less(warm)}
+    return {**found, "drafter_asked": drafting}
+
+
+def _reads_less(warm: Sequence[Reply]) -> dict[str, float]:
+    """How many times less was read at a keystroke than the prompt's length, by target and drafter."""
+    found = {}
+    for name, whole, cached in (
+        ("target_reads_less", "prompt_tokens", "cached_tokens"),
+        ("drafter_reads_less", "drafter_prompt_tokens", "drafter_cached_tokens"),
+    ):
+        held = sum(reply.stats[whole] for reply in warm)
+        read = held - sum(reply.stats[cached] for reply in warm)
+        if held:
+            found[name] = held / max(1, read)
+    return found
+
+
+def _reading(replies: Sequence[Reply]) -> dict[str, Any]:
+    count = max(1, len(replies))
+    return {
+        "requests": len(replies),
+        "prompt_tokens": sum(reply.stats["prompt_tokens"] for reply in replies) / count,
+        "new_tokens": sum(reply.stats["prompt_tokens"] - reply.stats["cached_tokens"] for reply in replies) / count,
+        "prefill_ms": percentiles([reply.stats["prefill_ms"] for reply in replies]),
+        "first_ms": percentiles([reply.first * 1000 for reply in replies if reply.first is not None]),
+    }
+
+
+def _seconds(passes: Sequence[tuple[Sequence[int], Pass]]) -> list[float]:
+    """The seconds of all requests at each site."""
+    sums: dict[int, float] = {}
+    for sites, done in passes:
+        for site, reply in zip(sites, done.replies, strict=True):
+            sums[site] = sums.get(site, 0.0) + reply.total
+    return [sums[site] for site in sorted(sums)]
+
+
+def _side(passes: Sequence[tuple[Sequence[int], Pass]]) -> dict[str, Any]:
+    replies = [reply for _, done in passes for reply in done.replies]
+    counts = {name: sum(reply.stats[name] for reply in replies) for name in COUNTED}
+    return {
+        "requests": len(replies),
+        "tokens_per_second": counts["committed"] / sum(done.seconds for _, done in passes),
+        "first_ms": percentiles([reply.first * 1000 for reply in replies if reply.first is not None]),
+        "total_ms": percentiles([reply.total * 1000 for reply in replies]),
+        **counts,
+        "ms_by_phase": {name: sum(reply.stats[name] for reply in replies) for name in PHASES},
+    }

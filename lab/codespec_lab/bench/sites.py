@@ -1,0 +1,222 @@
+"""Sites: where the benchmarks complete text. They come from a prompts file, from held-out projects, from the standard
+library or, for `make demo`, from the project's own tests. A rule chooses them, so nobody picks them.
+
+Knows files; knows no model.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import sysconfig
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from codespec_grammars import find_language
+
+from codespec.errors import ConfigError
+from codespec.pair.held_out import HELD_OUT_STDLIB
+from codespec.text_file import NotUtf8, decode_text
+from codespec.types import CompletionRequest
+from codespec_lab.corpus.documents import Document
+from codespec_lab.corpus.gaps import Finder, Gap, block_gaps, line_gaps, spread
+from codespec_lab.corpus.held_out import HeldOut, read_held_out
+
+HELD_OUT = Path(".train/held_out.jsonl.gz")
+CHECKOUT = Path(__file__).resolve().parents[3]
+PROMPTS, PROJECTS = "prompts", "projects"  # kinds of sites: of a prompts file, of held-out code
+KINDS = (PROMPTS, PROJECTS)
+SITES_PER_FILE = 3  # so that a policy that starts afresh in each file has something to learn from
+MIN_LINES, PREFIX_LINES = 60, 40  # of a module of the standard library, of the text taken from it
+NEAR_CHARS = 800  # of the text before a cursor
+DEMO_SEED = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A cursor in a file: the text before it, the text after it if any, and where it was found. `line` is 0 where it is
+    not known; `project` and `path` say what a policy may learn from what.
+    """
+
+    prefix: str
+    suffix: str = ""
+    path: str = ""
+    language: str = ""
+    project: str = ""
+    kind: str = ""
+    line: int = 0
+
+    @property
+    def name(self) -> str:
+        """As editors and compilers write it."""
+        return f"{self.path}:{self.line}" if self.line else self.path
+
+    @property
+    def near(self) -> str:
+        """The end of the text before the cursor, from the start of a line on: NEAR_CHARS at most."""
+        border = self.prefix.find("\n", max(0, len(self.prefix) - NEAR_CHARS))
+        return self.prefix[border + 1 :] if len(self.prefix) > NEAR_CHARS else self.prefix
+
+    def request(self, tokens: int, **settings: Any) -> CompletionRequest:
+        """A request for `tokens` target tokens here; greedy unless the settings say otherwise."""
+        return CompletionRequest(prefix=self.prefix, suffix=self.suffix, path=self.path, max_tokens=tokens, **settings)
+
+
+@dataclass(frozen=True, slots=True)
+class TypingSite:
+    """A file in which the characters from `begin` to `end` are typed."""
+
+    name: str
+    language: str
+    text: str
+    begin: int
+    end: int
+
+    @property
+    def uri(self) -> str:
+        """The document's URI in an editor."""
+        return f"file:///typed/{quote(self.name)}"
+
+    @property
+    def typed(self) -> str:
+        """The text that is typed."""
+        return self.text[self.begin : self.end]
+
+    def after(self, count: int) -> str:
+        """The whole file once `count` characters are typed."""
+        return self.text[: self.begin + count] + self.text[self.end :]
+
+
+def read_prompts(file: Path) -> list[Site]:
+    """One JSON object a line with `prompt` and perhaps `suffix` and `path`; .gz is unpacked. ConfigError names the
+    line.
+    """
+    try:
+        with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as opened:
+            lines = decode_text(opened.read()).split("\n")  # no other character ends a line of JSON
+    except NotUtf8 as error:
+        raise ConfigError(f"The prompts file {file} is not UTF-8 text ({error}): save it as UTF-8.") from error
+    except (OSError, EOFError) as error:
+        raise ConfigError(f"The prompts file {file} can't be read ({error}): check the path.") from error
+    return [_parse(file, number, line) for number, line in enumerate(lines, 1) if line.strip()]
+
+
+def prompt_sites(file: Path, limit: int | None = None) -> list[Site]:
+    """`limit` prompts of a file (all without it), evenly spread, each a project of its own. ConfigError if there is no
+    prompt, or with the line that is none.
+    """
+    prompts = read_prompts(file)
+    if not prompts:
+        raise ConfigError(f"The prompts file {file} is empty: give one JSON object a line.")
+    return [prompts[number] for number in spread_numbers(len(prompts), limit or len(prompts))]
+
+
+def held_out_sites(file: Path | None, limit: int, seed: int = 0) -> tuple[list[Site], str]:
+    """`limit` sites a language by the rule of `codespec train eval`, and a note for the report; another seed gives
+    other sites. They have no suffix. TrainingError for a file that can't be read.
+    """
+    held_out = read_held_out_code(file)
+    sites = [
+        Site(gap.prefix, path=gap.path, language=gap.language, project=gap.package, kind=PROJECTS)
+        for documents in held_out.rows.values()
+        for gap in _held_out_gaps(documents, limit, seed)
+    ]
+    if not sites:
+        raise ConfigError("The held-out code holds no place to complete: name another file by --held-out.")
+    return sites, held_out.note
+
+
+def stdlib_sites(count: int) -> list[Site]:
+    """`count` sites, evenly spread over the standard library's held-out modules in alphabetical order.
+
+    The rule: in each module of at least MIN_LINES lines, the first line of code from the middle on; the cursor is
+    halfway through it. The prefix is the PREFIX_LINES lines before, the suffix as many after.
+    """
+    root = Path(sysconfig.get_paths()["stdlib"])
+    files = sorted(file for name in HELD_OUT_STDLIB for file in (root / name).rglob("*.py") if "test" not in file.parts)
+    sites = [site for file in files if (site := _stdlib_site(root, file)) is not None]
+    if not sites:
+        raise ConfigError("This Python has no standard library source to take prompts from: pass --prompts FILE.")
+    step = max(1, len(sites) // count)
+    return sites[::step][:count]
+
+
+def demo_sites(count: int, checkout: Path = CHECKOUT) -> tuple[list[Site], str]:
+    """`count` sites that no model has seen, and in a few words where they are from. ConfigError where there is no
+    source code at all.
+
+    In a checkout they are in the project's own tests: the files sorted by path, evenly spaced, in each a block or a
+    line that a hash of its name chooses. An installed package has no tests and takes the standard library.
+    """
+    gaps = _test_gaps(checkout, count)
+    if len(gaps) == count:
+        return [Site(gap.prefix, gap.suffix, gap.path, line=gap.line) for gap in gaps], "the project's own tests"
+    library = "held-out parts of the standard library, since the project's tests are not here"
+    return stdlib_sites(count), library
+
+
+def read_held_out_code(file: Path | None, prompts: Path | None = None) -> HeldOut:
+    """The held-out code in `file`, or where `codespec train corpus` leaves it; without either the standard library's
+    held-out parts. With `prompts` HumanEval's problems too.
+    """
+    return read_held_out(file or HELD_OUT, named=file is not None, prompts=prompts)
+
+
+def spread_numbers(total: int, count: int) -> list[int]:
+    """`count` of the numbers below `total`, evenly spread."""
+    step = max(1.0, total / max(1, count))
+    return [int(number * step) for number in range(min(count, total))]
+
+
+def _parse(file: Path, number: int, line: str) -> Site:
+    try:
+        item = json.loads(line)
+        path = item.get("path", "")
+        language, project = find_language("", path) or "unknown", f"prompt {number}"
+        return Site(item["prompt"], item.get("suffix", ""), path, language, project, PROMPTS)
+    except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{file}, line {number}: not a JSON object with `prompt`: mend that line.") from error
+
+
+def _held_out_gaps(documents: Sequence[Document], limit: int, seed: int) -> list[Gap]:
+    find = line_gaps(seed)
+    fit = [document for document in documents if find(document, 0) is not None]
+    chosen = [fit[number] for number in spread_numbers(len(fit), math.ceil(limit / SITES_PER_FILE))]
+    return sorted(spread(chosen, limit, find), key=lambda gap: (gap.package, gap.path, gap.line))
+
+
+def _stdlib_site(root: Path, file: Path) -> Site | None:
+    lines = file.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+    if len(lines) < MIN_LINES:
+        return None
+    for number in range(len(lines) // 2, len(lines)):
+        body = lines[number].strip()
+        if len(body) >= 8 and not body.startswith(("#", '"', "'")):
+            column = len(lines[number]) - len(lines[number].lstrip()) + len(body) // 2
+            before = "".join(lines[max(0, number - PREFIX_LINES) : number]) + lines[number][:column]
+            after = lines[number][column:] + "".join(lines[number + 1 : number + 1 + PREFIX_LINES])
+            return Site(before, after, str(file.relative_to(root)))
+    return None
+
+
+def _test_gaps(checkout: Path, count: int) -> list[Gap]:
+    """Gaps in a checkout's tests; among installed packages a folder `tests` may be anybody's."""
+    tests = checkout / "tests"
+    if not ((checkout / "pyproject.toml").is_file() and (tests / "conftest.py").is_file()):
+        return []
+    files = sorted(path for path in tests.rglob("*.py") if path.is_file())
+    documents = [
+        Document("tests", file.relative_to(checkout).as_posix(), "python", file.read_text("utf-8", "replace"))
+        for file in files
+    ]
+    return spread(documents, count, _block_or_line(DEMO_SEED))
+
+
+def _block_or_line(seed: int) -> Finder[Gap]:
+    """Finds the first lines of a block, or a line in a file that has no short block."""
+    blocks, lines = block_gaps(seed), line_gaps(seed)
+    return lambda document, turn: blocks(document, turn) or lines(document, turn)

@@ -1,0 +1,115 @@
+"""An engine's steps: the work in each, what it costs by a fixed cost table, and a policy that is watched. The same
+recorded steps can be priced by several tables.
+
+Knows steps and tables; knows no policy's rule.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import json
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+from codespec.engine.pricing import table_of
+from codespec.errors import ConfigError
+from codespec.models.timing import Shape, measure
+from codespec.sequence import Candidates, Cap, Sequence, Verdict
+from codespec.speculation.cost_model import CostTable
+from codespec.speculation.policy import DraftLengthPolicy
+from codespec_lab.bench.pair import Pair
+
+SWEEP_SECONDS = 6.0
+ALL_SECONDS = 30.0  # of sweeps: a machine that others share is now fast, now slow
+
+
+@dataclass(slots=True)
+class Step:
+    """The work in a step: the target's rows, sequences and their mean length, the drafter's forwards as (rows,
+    sequences), and the drafts that were retokenized. Reading a prompt counts for the drafter, but not for the target,
+    which reads it under every policy.
+    """
+
+    rows: int = 0
+    batch: int = 0
+    context: float = 0.0
+    forwards: list[tuple[int, int]] = field(default_factory=list)
+    drafts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """Seconds of steps by a cost table."""
+
+    table: CostTable
+
+    def verify(self, rows: int, batch: int, context: float) -> float:
+        """A target forward and the round around it."""
+        return self.table.target.seconds(rows, batch, context)
+
+    def draft(self, forwards: collections.abc.Sequence[tuple[int, int]], context: float) -> float:
+        """A drafter's forwards, as (rows, sequences)."""
+        return sum(
+            cost.seconds(rows, batch, context) for cost in self.table.drafters.values() for rows, batch in forwards
+        )
+
+    def step(self, step: Step) -> float:
+        """A whole step."""
+        return (
+            self.verify(step.rows, step.batch, step.context)
+            + self.draft(step.forwards, step.context)
+            + self.table.spelling(step.drafts)
+        )
+
+
+class WatchedPolicy:
+    """Another policy's decisions, passed on unchanged; subclasses note its rounds."""
+
+    def __init__(self, policy: DraftLengthPolicy) -> None:
+        self.name, self.follows_syntax, self.costs = policy.name, policy.follows_syntax, policy.costs
+        self.policy = policy
+
+    def caps(self, sequences: collections.abc.Sequence[Sequence]) -> list[Cap]:
+        """The policy's caps."""
+        return self.policy.caps(sequences)
+
+    def trim(self, sequences: collections.abc.Sequence[Sequence], candidates: list[Candidates]) -> list[Candidates]:
+        """The policy's trimmed candidates."""
+        return self.policy.trim(sequences, candidates)
+
+    def observe(self, sequence: Sequence, candidates: Candidates, verdict: Verdict) -> None:
+        """The policy learns."""
+        self.policy.observe(sequence, candidates, verdict)
+
+    def timed(self, drafting: float, verifying: float) -> None:
+        """Nothing: recorded steps are priced by a table, and how long repeating them took says nothing."""
+
+    def close(self) -> None:
+        """Keeps nothing."""
+
+
+def read_costs(file: Path, shape: str) -> CostTable:
+    """The table that an earlier run of `codespec bench policy` stored. ConfigError where there is none."""
+    try:
+        return CostTable.from_dict(json.loads(file.read_text(encoding="utf-8"))["tables"][shape]["costs"])
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise ConfigError(
+            f"{file} holds no costs of the shape {shape} ({error}): name a file of `codespec bench policy --json`."
+        ) from error
+
+
+def measure_costs(pair: Pair, seconds: float | None = None) -> CostTable:
+    """A cost table from many more forwards than an engine's start has time for: medians over `seconds` (ALL_SECONDS
+    without) of sweeps, one at least.
+    """
+    models = [pair.target, *pair.drafters.values()]
+    found: list[dict[Shape, list[float]]] = [{} for _ in models]
+    end = time.perf_counter() + (ALL_SECONDS if seconds is None else seconds)
+    while not found[0] or time.perf_counter() < end:
+        for times, visited in zip(found, measure(models, SWEEP_SECONDS), strict=True):
+            for shape, taken in visited.items():
+                times.setdefault(shape, []).append(taken)
+    medians = [{shape: median(several) for shape, several in times.items()} for times in found]
+    return table_of(pair.target, pair.drafters, medians)

@@ -1,0 +1,166 @@
+"""An editor's half of the Language Server Protocol, as far as typing needs it, and the real language server as a
+process.
+
+Knows JSON-RPC and the messages; knows neither a daemon nor when a typist does what.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from codespec.config import PREFIX
+from codespec.errors import ConfigError
+from codespec_lab.bench.sites import TypingSite
+
+AUTOMATIC = 2  # the trigger kind of VS Code's requests during typing
+END_SECONDS = 10.0
+MOST_LINE = 1 << 20
+
+
+class Editor:
+    """One editor with one language server, and at most one open document. `on_more` is called with the URI and version
+    of a document whose answer has grown.
+    """
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdin is not None and process.stdout is not None
+        self._process, self._in, self._out = process, process.stdin, process.stdout
+        self._numbers = 0
+        self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._listening = asyncio.get_running_loop().create_task(self._listen())
+        self.on_more: Callable[[str, int], None] = lambda uri, version: None
+
+    async def start(self) -> None:
+        """The handshake of VS Code."""
+        inline = {"textDocument": {"inlineCompletion": {"dynamicRegistration": True}}}
+        await self.request("initialize", {"processId": os.getpid(), "rootUri": None, "capabilities": inline})
+        self.notify("initialized", {})
+
+    def configure(self, **settings: Any) -> None:
+        """Changes some of the server's settings."""
+        self.notify("workspace/didChangeConfiguration", {"settings": {"codespec": settings}})
+
+    def open(self, site: TypingSite, text: str) -> None:
+        """Opens a document with this text, as its first version."""
+        item = {"uri": site.uri, "languageId": site.language, "version": 1, "text": text}
+        self.notify("textDocument/didOpen", {"textDocument": item})
+
+    def close(self, site: TypingSite) -> None:
+        """Closes a document."""
+        self.notify("textDocument/didClose", {"textDocument": {"uri": site.uri}})
+
+    def insert(self, site: TypingSite, version: int, position: Mapping[str, int], text: str) -> None:
+        """Inserts text at a position; the document then has that version."""
+        change = {"range": {"start": position, "end": position}, "text": text}
+        document = {"uri": site.uri, "version": version}
+        self.notify("textDocument/didChange", {"textDocument": document, "contentChanges": [change]})
+
+    def complete(self, site: TypingSite, position: Mapping[str, int]) -> tuple[int, asyncio.Future[dict[str, Any]]]:
+        """Requests inline completions; returns the request's number and its future reply."""
+        params = {"textDocument": {"uri": site.uri}, "position": position, "context": {"triggerKind": AUTOMATIC}}
+        return self._begin("textDocument/inlineCompletion", params)
+
+    def cancel(self, number: int) -> None:
+        """Cancels a request."""
+        self.notify("$/cancelRequest", {"id": number})
+
+    def accept(self, item: Mapping[str, Any]) -> None:
+        """Runs the command of an item that was accepted whole."""
+        command = item["command"]
+        self._begin("workspace/executeCommand", {"command": command["command"], "arguments": command["arguments"]})
+
+    async def counters(self) -> dict[str, Any]:
+        """The server's own counters."""
+        status = await self.request("codespec/status", {})
+        counters: dict[str, Any] = status["counters"]
+        return counters
+
+    async def request(self, method: str, params: Any) -> Any:
+        """A request's result. ConfigError where the server has ended or refuses."""
+        reply = await self._begin(method, params)[1]
+        if "error" in reply:
+            raise ConfigError(f"The language server failed on {method}: {reply['error']['message']}")
+        return reply["result"]
+
+    def notify(self, method: str, params: Any) -> None:
+        """Sends a notification."""
+        self._send({"jsonrpc": "2.0", "method": method, "params": params})
+
+    async def leave(self) -> None:
+        """Shuts the server down, by force where that takes too long."""
+        with contextlib.suppress(TimeoutError, ConfigError):
+            async with asyncio.timeout(END_SECONDS):
+                await self.request("shutdown", None)
+                self.notify("exit", None)
+                await self._process.wait()
+        if self._process.returncode is None:
+            self._process.kill()
+            await self._process.wait()
+        self._listening.cancel()
+        await asyncio.gather(self._listening, return_exceptions=True)
+
+    def _begin(self, method: str, params: Any) -> tuple[int, asyncio.Future[dict[str, Any]]]:
+        if self._listening.done():
+            raise ConfigError("The language server has ended: run `codespec lsp` by hand to see why.")
+        self._numbers += 1
+        future = self._waiting[self._numbers] = asyncio.get_running_loop().create_future()
+        self._send({"jsonrpc": "2.0", "id": self._numbers, "method": method, "params": params})
+        return self._numbers, future
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        body = json.dumps(message).encode()
+        self._in.write(f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
+
+    async def _listen(self) -> None:
+        while (message := await _read(self._out)) is not None:
+            if "method" in message:
+                self._take(message)
+            elif (future := self._waiting.pop(message["id"], None)) is not None and not future.done():
+                future.set_result(message)
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_result({"error": {"message": "it has ended."}})
+
+    def _take(self, message: Mapping[str, Any]) -> None:
+        """Handles the server's notifications; answers its requests with null."""
+        params = message.get("params") or {}
+        if "id" in message:
+            self._send({"jsonrpc": "2.0", "id": message["id"], "result": None})
+        elif message["method"] == "codespec/more":
+            self.on_more(params["uri"], params["version"])
+
+
+@asynccontextmanager
+async def language_server(url: str) -> AsyncIterator[Editor]:
+    """An editor with its own language server for the daemon at `url`, until the block ends."""
+    words = [sys.executable, "-P", "-m", "codespec", "lsp", "--stdio", "--no-start", "--daemon", url]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*words, stdin=pipe, stdout=pipe, limit=MOST_LINE, env=environment)
+    editor = Editor(process)
+    try:
+        await editor.start()
+        yield editor
+    finally:
+        await editor.leave()
+
+
+async def _read(stream: asyncio.StreamReader) -> dict[str, Any] | None:
+    """The next message; None at the end."""
+    length = 0
+    try:
+        while (line := await stream.readline()).strip():
+            name, _, value = line.partition(b":")
+            if name.lower() == b"content-length":
+                length = int(value)
+        message: dict[str, Any] = json.loads(await stream.readexactly(length)) if line else {}
+    except asyncio.IncompleteReadError:
+        return None
+    return message or None

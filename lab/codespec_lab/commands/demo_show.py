@@ -1,0 +1,65 @@
+"""What `make demo` shows: completions as an editor would ask for them, with who wrote what.
+
+Knows the engine's public face and the painter.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from codespec.cli.paint import FAINT, RESET, Painter
+from codespec.types import CompletionRequest, DoneEvent, RoundEvent
+
+if TYPE_CHECKING:
+    from codespec.engine.engine import Engine
+    from codespec_lab.bench.sites import Site
+
+ABOVE = 4  # lines
+WIDTH = 78
+MOST_REJECTED = 16  # characters: much of it would hide the text that stays
+
+
+def show(engine: Engine, places: Sequence[Site], tokens: int) -> None:
+    """Each place: a few lines above the cursor, the completion as it comes, the first line below."""
+    painter = Painter(sys.stdout, colour=sys.stdout.isatty())
+    if painter.colour:
+        painter.plain("green: guessed and accepted; red: guessed and rejected; plain: the target's own\n\n")
+    else:
+        painter.plain("[brackets]: guessed and accepted; plain: the target's own\n\n")
+    for place in places:
+        _show_place(engine, place, tokens, painter)
+
+
+def _show_place(engine: Engine, place: Site, tokens: int, painter: Painter) -> None:
+    painter.plain(f"── {place.name} ".ljust(WIDTH, "─") + "\n")
+    _show_file("".join(place.prefix.splitlines(keepends=True)[-ABOVE:]), painter)
+    painter.plain("⟨")
+    for event in engine.stream(_as_editor(place, tokens)):
+        if isinstance(event, RoundEvent):
+            painter.round(_shortened(event, painter.colour))
+        elif isinstance(event, DoneEvent):
+            painter.plain("⟩\n")
+            _show_file(next((f"{line}\n" for line in place.suffix.splitlines() if line.strip()), ""), painter)
+            painter.summary(event.completion)
+    painter.plain("\n")
+
+
+def _show_file(text: str, painter: Painter) -> None:
+    """What stands in the file, fainter than what is written."""
+    painter.plain(f"{FAINT}{text}{RESET}" if painter.colour else text)
+
+
+def _shortened(event: RoundEvent, colour: bool) -> RoundEvent:
+    """With the beginning of what was rejected where it can be told from the text by its colour, else without it."""
+    shown = len(event.accepted_text) + MOST_REJECTED
+    return replace(event, draft=event.draft[:shown] if colour else "")
+
+
+def _as_editor(place: Site, tokens: int) -> CompletionRequest:
+    """Many of the places lie inside a word, where `auto` would not begin."""
+    return CompletionRequest(
+        prefix=place.prefix, suffix=place.suffix, path=place.path, max_tokens=tokens, shape="block", heal=True
+    )

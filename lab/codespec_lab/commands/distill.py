@@ -1,0 +1,64 @@
+"""`codespec distill`: teaches a drafter what its target writes in the user's code. Knows flags and ranges only."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from typing import Any
+
+from codespec.cli.options import require_torch
+from codespec.config import MOST
+from codespec.errors import ConfigError
+
+STOPPED = 3
+MOST_RATE = 0.1
+
+
+def add_parser(commands: Any) -> None:
+    """Adds the command and its flags."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "distill",
+        help="teach a drafter what its target writes in your code",
+        description="Has the target write at places of your code, teaches the drafter, and hands it over in a new "
+        "folder if more of its guesses are accepted on files that were held out. Nothing leaves the machine.",
+    )
+    add = parser.add_argument
+    add("--target", required=True, metavar="T", help="the model that decides: a name, a folder, a .gguf file, a hub id")
+    add("--drafter", required=True, metavar="D|new:SIZE", help="the model to begin from, or a new one: new:1M, new:5M")
+    add("--code", required=True, nargs="+", metavar="DIR", help="folders with the code; an eighth is held out")
+    add("--out", required=True, metavar="DIR", help="a new folder for the drafter; work files go to DIR.work")
+    add("--keep", nargs="+", default=[], metavar="DIR", help="code elsewhere whose acceptance may not fall by 3 %%")
+    add("--minutes", type=float, default=20.0, metavar="N", help="of the whole run (20)")
+    add("--places", type=int, default=0, metavar="N", help="places to write at (as many as the minutes allow)")
+    add("--steps", type=int, default=0, metavar="N", help="steps of training (as many as the minutes allow)")
+    add("--rounds", type=int, default=0, metavar="N", help="times that the drafter learns from its own texts (0)")
+    add("--rate", type=float, default=1e-3, metavar="R", help="the peak learning rate (0.001)")
+    add("--method", choices=("auto", "full", "lora"), default="auto", help="auto: LoRA above 40 M parameters")
+    add("--plain", action="store_true", help="continuations only, for a target that cannot fill in the middle")
+    add("--resume", action="store_true", help="continue a run that was stopped or killed; give the same flags")
+    add("--seed", type=int, default=0, metavar="N")
+    add("--threads", type=int, default=2, metavar="N", help="processor threads (2)")
+    add("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Distills; returns 0 at the end, 3 where a signal stopped it with everything kept."""
+    check_ranges(options)
+    require_torch()
+    from codespec_lab.training.distill.command import run_distill
+
+    return run_distill(options)
+
+
+def check_ranges(options: argparse.Namespace) -> None:
+    """Raises ConfigError for the first number that no run can have."""
+    if not 1 <= options.threads <= MOST["threads"]:
+        raise ConfigError(f"--threads {options.threads} is out of range: choose 1 to {MOST['threads']}.")
+    for name in ("places", "steps", "rounds", "seed"):
+        if getattr(options, name) < 0:
+            raise ConfigError(f"--{name} {getattr(options, name)} is out of range: choose 0 or more.")
+    if not 0 < options.minutes < math.inf:
+        raise ConfigError(f"--minutes {options.minutes} is out of range: it must be above 0.")
+    if not 0 < options.rate <= MOST_RATE:
+        raise ConfigError(f"--rate {options.rate} is out of range: choose above 0, up to {MOST_RATE}.")

@@ -1,0 +1,49 @@
+"""Gaps as completion requests, and whether a completion is the text that was cut out, or repeats itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from codespec.types import Completion, CompletionRequest, Shape
+from codespec_lab.corpus.gaps import Gap
+
+Complete = Callable[[Sequence[CompletionRequest]], Sequence[Completion]]
+MAX_TOKENS: dict[Shape, int] = {"line": 40, "block": 96, "auto": 64}
+BATCH = 8  # requests that the engine runs at once
+LOOP_BYTES, LOOP_TIMES = 20, 3
+
+
+def infill_request(gap: Gap, shape: Shape) -> CompletionRequest:
+    """The request of an editor whose cursor is at the gap, in plain greedy decoding."""
+    return CompletionRequest(
+        prefix=gap.prefix,
+        suffix=gap.suffix,
+        path=gap.path,
+        max_tokens=MAX_TOKENS[shape],
+        shape=shape,
+        heal=True,
+        speculate=False,
+    )
+
+
+def is_exact(written: str, answer: str) -> bool:
+    """Whether a completion is the file's own text, apart from white space at its end."""
+    return written.rstrip() == answer.rstrip()
+
+
+def begins_right(written: str, answer: str) -> bool:
+    """Whether the first line is the file's own, apart from white space at its end."""
+    return is_exact(written.partition("\n")[0], answer.partition("\n")[0])
+
+
+def is_loop(text: bytes) -> bool:
+    """Whether some LOOP_BYTES bytes occur LOOP_TIMES times in the text without overlapping."""
+    found: dict[bytes, tuple[int, int]] = {}  # piece -> times, end of the last one
+    for start in range(len(text) - LOOP_BYTES + 1):
+        piece = text[start : start + LOOP_BYTES]
+        times, end = found.get(piece, (0, 0))
+        if start >= end:
+            if times + 1 == LOOP_TIMES:
+                return True
+            found[piece] = (times + 1, start + LOOP_BYTES)
+    return False

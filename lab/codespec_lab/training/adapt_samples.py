@@ -1,0 +1,125 @@
+"""Fill-in-the-middle rows for a model with a tokenizer of its own.
+
+Cuts are where people edit; the two orders are those of Bavarian et al. 2022. Row `i` depends on the seed and `i` alone,
+so a resumed run sees the same data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from codespec.text.tokenizer import TextTokenizer
+from codespec_lab.corpus.documents import Document
+from codespec_lab.training.cuts import Cut, count_windows, cut_where_edited
+from codespec_lab.training.sentinels import Sentinels
+
+PLAIN_SHARE = 0.08  # of the samples, so that the model does not forget plain text
+PSM_SHARE = 0.2
+END_WEIGHT = 0.5
+PREFIX_WEIGHT = 0.25  # of a prefix after its suffix: it teaches to look at the suffix, in far more tokens than middles
+MAX_MIDDLE = 0.4  # of a sample
+LEAST_ROOM = 64
+SAMPLE_TOKENS = (96, 128, 192, 256)  # mostly the text near a gap decides what fills it, and short samples teach more
+STRIDE = 700
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The rows of a step, each tensor [rows, length]; `weights` says how much each label counts (0: not at all)."""
+
+    ids: Tensor
+    labels: Tensor
+    weights: Tensor
+
+
+@dataclass(slots=True)
+class Sample:
+    """Ids, and how much each counts as a label."""
+
+    ids: list[int]
+    weights: list[float]
+
+
+class AdaptStream:
+    """An endless, seekable stream of rows from a corpus."""
+
+    def __init__(
+        self,
+        documents: Sequence[Document],
+        tokenizer: TextTokenizer,
+        sentinels: Sentinels,
+        *,
+        seed: int,
+        prefix_weight: float = PREFIX_WEIGHT,
+    ) -> None:
+        self._documents = documents
+        self._tokenizer = tokenizer
+        self._sentinels = sentinels
+        self._seed, self._prefix_weight = seed, prefix_weight
+        self._owners, self._starts = count_windows(documents, STRIDE)
+        probe = "\n".join(document.text[:2000] for document in documents[:: max(1, len(documents) // 50)])
+        self._chars_per_token = len(probe) / max(1, len(tokenizer.encode_inside(probe)))
+
+    def batch(self, first: int, rows: int, length: int) -> Batch:
+        """Rows `first` … `first + rows - 1`."""
+        samples = [self.row(index, length + 1) for index in range(first, first + rows)]
+        ids = torch.tensor([sample.ids for sample in samples])
+        weights = torch.tensor([sample.weights for sample in samples])
+        return Batch(ids[:, :-1].contiguous(), ids[:, 1:].contiguous(), weights[:, 1:].contiguous())
+
+    def row(self, index: int, length: int) -> Sample:
+        """`length` ids: samples while there is room, then end tokens that do not count."""
+        rng = np.random.default_rng([self._seed, 4, index])
+        row = Sample([], [])
+        while length - len(row.ids) >= LEAST_ROOM:
+            window = int(rng.integers(len(self._owners)))
+            room = min(length - len(row.ids), int(rng.choice(SAMPLE_TOKENS)))
+            sample = self._sample(window, room, rng)
+            row.ids += sample.ids
+            row.weights += sample.weights
+        missing = length - len(row.ids)
+        return Sample(row.ids + [self._sentinels.end] * missing, row.weights + [0.0] * missing)
+
+    def _sample(self, window: int, room: int, rng: np.random.Generator) -> Sample:
+        text = self._documents[int(self._owners[window])].text
+        start = int(self._starts[window])
+        start = text.rfind("\n", 0, start + 1) + 1
+        excerpt = text[start : start + int(room * self._chars_per_token * 0.95)]
+        if rng.random() < PLAIN_SHARE:
+            ids = self._tokenizer.encode_inside(excerpt)[:room]
+            return Sample(ids, [0.0, *[1.0] * (len(ids) - 1)])
+        cut = cut_where_edited(excerpt, rng)
+        order = "psm" if rng.random() < PSM_SHARE else "spm"
+        return fim_sample(cut, self._tokenizer, self._sentinels, room, order, self._prefix_weight)
+
+
+def fim_sample(
+    cut: Cut, tokenizer: TextTokenizer, sentinels: Sentinels, room: int, order: str, prefix_weight: float = 0.0
+) -> Sample:
+    """A cut as at most `room` ids in `order` ("psm" or "spm").
+
+    The middle and its end count, and a prefix after its suffix by `prefix_weight`. Prefix and suffix lose the ends that
+    are far from the cursor; a middle that is too long is cut and gets no end token.
+    """
+    assert order in ("psm", "spm")
+    longest = max(8, int(room * MAX_MIDDLE))
+    whole = tokenizer.encode_inside(cut.middle)
+    middle, ended = whole[:longest], len(whole) <= longest
+    free = room - 4 - len(middle)
+    prefix, suffix = tokenizer.encode_inside(cut.prefix), tokenizer.encode_inside(cut.suffix)
+    suffix = suffix[: max(free // 3, free - len(prefix))]
+    prefix = prefix[max(0, len(prefix) - (free - len(suffix))) :]
+    if order == "psm":
+        head = [sentinels.prefix, *prefix, sentinels.suffix, *suffix, sentinels.middle]
+    else:
+        head = [sentinels.prefix, sentinels.suffix, *suffix, sentinels.middle, *prefix]
+    end = [sentinels.end] if ended else []
+    counted = len(prefix[1:]) if order == "spm" else 0  # a prefix's first token cannot be predicted
+    weights = [0.0] * (len(head) - counted) + [prefix_weight] * counted
+    weights += [1.0] * len(middle) + [END_WEIGHT] * len(end)
+    return Sample([*head, *middle, *end], weights)

@@ -1,0 +1,125 @@
+"""Places where somebody edits: cuts of documents by seed, spread over languages and classes of syntactic context.
+
+Knows texts and syntax; knows no model.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Hashable, Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from codespec_grammars import ContextTracker, find_language
+
+from codespec.errors import TrainingError
+from codespec.types import CompletionRequest
+from codespec_lab.corpus.documents import Document, write_atomically
+from codespec_lab.training.cuts import cut_where_edited
+
+PREFIX_CHARS, SUFFIX_CHARS = 700, 300  # reading the prompt is most of the cost of a text
+LEAST_CHARS = 400  # of a document
+MAX_TOKENS = 96
+FIM_SHARE = 0.5
+SAMPLED_SHARE = 0.25
+TEMPERATURE = 0.8
+CANDIDATES = 2  # places that are cut for each one that is taken
+
+T = TypeVar("T")
+
+
+class Place(NamedTuple):
+    """A cursor between `prefix` and `suffix` in the file `path`, and what stands there; no suffix: plain text."""
+
+    path: str
+    prefix: str
+    suffix: str
+    middle: str
+
+
+def choose_places(documents: Sequence[Document], count: int, *, seed: int, fill_in: float = FIM_SHARE) -> list[Place]:
+    """`count` places, a share of them to be filled in; rare languages and contexts are not forgotten.
+
+    Raises TrainingError if no document is long enough.
+    """
+    long = [document for document in documents if len(document.text) >= LEAST_CHARS]
+    if not long:
+        raise TrainingError("The corpus has no file long enough to learn from: collect more packages.")
+    rng = np.random.default_rng([seed, 3])
+    by_language = _spread(long, [document.language for document in long], CANDIDATES * count, rng)
+    candidates = [_cut(document, number, seed, fill_in) for number, document in enumerate(by_language)]
+    return deal(candidates, [context_class(place) for place in candidates], count, rng)
+
+
+def context_class(place: Place) -> str:
+    """What syntax says of the cursor, as `codespec_grammars` names it."""
+    tracker = ContextTracker(find_language(path=place.path), place.prefix.encode(), place.suffix.encode())
+    return tracker.context().context.value
+
+
+def request_at(place: Place, number: int, *, seed: int, sampled: float = SAMPLED_SHARE) -> CompletionRequest:
+    """The target's turn at a place: greedy, or sampled by seed and number."""
+    rng = np.random.default_rng([seed, 5, number])
+    return CompletionRequest(
+        prefix=place.prefix,
+        suffix=place.suffix,
+        max_tokens=MAX_TOKENS,
+        temperature=TEMPERATURE if rng.random() < sampled else 0.0,
+        seed=number,
+        path=place.path,
+    )
+
+
+def save_places(path: Path, places: Iterable[Place]) -> None:
+    """Write one JSON list a line, gzipped; equal places give equal bytes. Raises TrainingError."""
+    lines = b"".join(json.dumps(place, ensure_ascii=False).encode() + b"\n" for place in places)
+    write_atomically(path, gzip.compress(lines, mtime=0))
+
+
+def load_places(path: Path) -> list[Place]:
+    """What `save_places` wrote. Raises TrainingError if the file is missing or damaged."""
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") as file:
+            return [Place(*json.loads(line)) for line in file]
+    except (OSError, EOFError, ValueError, TypeError) as error:
+        raise TrainingError(f"The places in {path} cannot be read ({error}): begin without --resume.") from error
+
+
+def _cut(document: Document, number: int, seed: int, fill_in: float) -> Place:
+    """A place where somebody might edit, by seed and number."""
+    rng = np.random.default_rng([seed, 2, number])
+    text = document.text
+    start = int(rng.integers(max(1, len(text) - PREFIX_CHARS)))
+    start = text.rfind("\n", 0, start + 1) + 1
+    cut = cut_where_edited(text[start : start + PREFIX_CHARS + SUFFIX_CHARS], rng)
+    fills_in = rng.random() < fill_in or (not cut.prefix and fill_in > 0)  # not every target can continue nothing
+    prefix = cut.prefix[-PREFIX_CHARS:] or ("" if fills_in else "\n")
+    return Place(document.path, prefix, cut.suffix[:SUFFIX_CHARS] if fills_in else "", cut.middle)
+
+
+def _pools(items: Sequence[T], keys: Sequence[Hashable]) -> list[list[T]]:
+    pools: dict[Hashable, list[T]] = {}
+    for item, key in zip(items, keys, strict=True):
+        pools.setdefault(key, []).append(item)
+    return list(pools.values())
+
+
+def _spread(items: Sequence[T], keys: Sequence[Hashable], count: int, rng: np.random.Generator) -> list[T]:
+    """`count` items, their keys drawn by the square root of how often they occur."""
+    pools = _pools(items, keys)
+    shares = np.sqrt([len(pool) for pool in pools])
+    picked = rng.choice(len(pools), size=count, p=shares / shares.sum())
+    return [pools[pool][int(rng.integers(len(pools[pool])))] for pool in picked]
+
+
+def deal(items: Sequence[T], keys: Sequence[Hashable], count: int, rng: np.random.Generator) -> list[T]:
+    """`count` of the items, none twice, their keys drawn by the square root of how often they occur."""
+    pools = [pool[::-1] for pool in _pools(items, keys)]
+    shares = np.sqrt([len(pool) for pool in pools])
+    dealt = list[T]()
+    while len(dealt) < count and any(pools):
+        left = shares * [bool(pool) for pool in pools]
+        dealt.append(pools[int(rng.choice(len(pools), p=left / left.sum()))].pop())
+    return dealt

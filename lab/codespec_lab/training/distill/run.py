@@ -1,0 +1,273 @@
+"""`codespec distill` from settings to a folder: stage after stage, each kept, so that a killed run goes on.
+
+Knows the order of things and how the minutes are shared out; the parts know how.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from codespec.errors import PairError
+from codespec.model_folders.machine import computes_bfloat16
+from codespec.models.language_model import LanguageModel
+from codespec.models.loader import load_drafter, load_model
+from codespec.progress import StageBar
+from codespec_lab.training.distill.acceptance import LENGTH, Estimate, Measured, measure
+from codespec_lab.training.distill.card import Comparison, licence_of, write_card
+from codespec_lab.training.distill.files import Split, general_code, read_code, split
+from codespec_lab.training.distill.lessons import Kind, Lesson, make_lesson
+from codespec_lab.training.distill.loop import Score, Training
+from codespec_lab.training.distill.places import load_places, request_at
+from codespec_lab.training.distill.settings import Settings, check_out, check_target
+from codespec_lab.training.distill.stages import (
+    PLACES_A_MINUTE,
+    Places,
+    prepare_places,
+    read_texts,
+    to_read,
+    write_texts,
+)
+from codespec_lab.training.distill.student import Student, check_size
+from codespec_lab.training.distill.teacher import Expected, Teacher
+from codespec_lab.training.distill.texts import GROUP, DistillationExample, distillation_engine, write_group
+from codespec_lab.training.distill.vocabularies import AlignedVocabularies
+from codespec_lab.training.distill.work import WorkFolder
+from codespec_lab.training.run import catching_signals
+
+WRITING, READING = 0.45, 0.7  # of the minutes, at which writing and reading end
+SPARE = 10.0  # seconds, beside what the last measurement takes
+OWN = 2 * GROUP  # texts that the drafter writes in a round
+OWN_SHARE = 0.5  # of what a text took until then: the drafter writes faster than the target, which reads as before
+MEASURED_AGAIN = 1.2  # times the first measurement
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended: `folder` is None where the old drafter is better, `found` is None where a signal came."""
+
+    found: Comparison | None
+    folder: Path | None
+    reason: str = ""
+
+
+def distill(settings: Settings, *, resume: bool = False) -> Outcome:
+    """Run to the end, or to a signal.
+
+    Raises TrainingError, ModelError or PairError in one sentence for everything a user can meet.
+    """
+    torch.set_num_threads(settings.threads)
+    check_out(settings)
+    check_size(settings.drafter)
+    code = None if resume else split(read_code([Path(folder) for folder in settings.code]))
+    fills_in = check_target(settings)
+    lora = {"full": False, "lora": True}.get(settings.method)
+    student = Student(settings.drafter, seed=settings.seed, lora=lora, device=settings.device)
+    work = WorkFolder(Path(settings.out), settings.as_dict(), resume=resume)
+    return _Run(settings, work, student).finish(code, fills_in=fills_in)
+
+
+class _Run:
+    """One run, with its target loaded when it is first needed."""
+
+    def __init__(self, settings: Settings, work: WorkFolder, student: Student) -> None:
+        self.settings, self.work, self.student = settings, work, student
+        self.end = 60.0 * settings.minutes
+        self._teacher: Teacher | None = None
+
+    @cached_property
+    def target(self) -> LanguageModel:
+        device = self.settings.device
+        dtype = "bfloat16" if device != "cpu" or computes_bfloat16() else "float32"
+        target = load_model(self.settings.target, device=device, dtype=dtype)
+        if target.spec.parameters <= self.student.parameters:
+            self.work.remove()
+            raise PairError(
+                f"{self.settings.drafter} is as large as {self.settings.target}, so it cannot draft for it: "
+                "choose a smaller --drafter."
+            )
+        return target
+
+    def finish(self, code: Split | None, *, fills_in: bool) -> Outcome:
+        places = self._places(code, fills_in)
+        before, spent = self._before(places)
+        lessons, facts = self._lessons(places)
+        training = self._train(lessons, reserve=MEASURED_AGAIN * spent + SPARE)
+        return self._conclude(training, places, before, facts) if training else Outcome(None, None)
+
+    def _places(self, code: Split | None, fills_in: bool) -> Places:
+        settings = self.settings
+
+        def own() -> Split:
+            found = code or split(read_code([Path(folder) for folder in settings.code]))
+            self.work.decide("files", lambda: [len(found.learned), len(found.held_out)])
+            return found
+
+        def general() -> Split:
+            found = general_code()
+            kept = read_code([Path(folder) for folder in settings.keep]) if settings.keep else found.held_out
+            return Split(found.learned, kept)
+
+        count = settings.places or int(PLACES_A_MINUTE * settings.minutes)
+        return prepare_places(self.work.folder, own, general, count, seed=settings.seed, fills_in=fills_in)
+
+    def _before(self, places: Places) -> tuple[dict[str, list[int]], float]:
+        """Accepted and rounds of the old drafter on both kinds of places, and the seconds that it took."""
+
+        def make() -> dict[str, Any]:
+            old, bar = None if self.student.is_new else self._load(str(self.student.folder)), StageBar("judge")
+            for kind, where in (("here", places.judge_here), ("elsewhere", places.judge_elsewhere)):
+                texts = measure(self.target, old, where, self.settings.threads, bar).texts
+                self.work.save_part(kind, 0, texts)
+            bar.note(f"wrote the texts by which the best weights are chosen, {self.work.seconds:.0f} s of the run used")
+            started = self.work.seconds
+            found = self._measure(old, places)
+            counts = {kind: [measured.accepted, measured.rounds] for kind, measured in found.items()}
+            return {"counts": counts, "seconds": self.work.seconds - started}
+
+        decided = self.work.decide("before", make)
+        return decided["counts"], decided["seconds"]
+
+    def _measure(self, drafter: LanguageModel | None, places: Places) -> dict[str, Measured]:
+        self._teacher = None  # its slots are taken
+        bar, threads, began = StageBar("measure"), self.settings.threads, self.work.seconds
+        found = {
+            "here": measure(self.target, drafter, places.here, threads, bar),
+            "elsewhere": measure(self.target, drafter, places.elsewhere, threads, bar),
+        }
+        rates = ", ".join(f"{one.a_round:.3f} {kind}" for kind, one in found.items())
+        bar.note(f"accepted a round: {rates}; {self.work.seconds - began:.0f} s")
+        return found
+
+    def _load(self, name: str) -> LanguageModel:
+        return load_drafter(name, self.settings.device, "float32")
+
+    @cached_property
+    def _vocabularies(self) -> AlignedVocabularies:
+        return AlignedVocabularies(self.target.tokenizer, self.student.tokenizer)
+
+    def teacher(self) -> Teacher:
+        """The target, ready to read."""
+        if self._teacher is None:
+            self._teacher = Teacher(self.target, self._vocabularies)
+        return self._teacher
+
+    def _lessons(self, places: Places) -> tuple[list[Lesson], dict[str, Any]]:
+        """The lessons, and how many texts of each kind they come from."""
+        work, settings = self.work, self.settings
+        bar = StageBar("write")
+        written = write_texts(
+            lambda: distillation_engine(self.target, settings.threads), places.written, work, bar,
+            seed=settings.seed, until=WRITING * self.end,
+        )  # fmt: skip
+        bar.note(f"{sum(map(len, written))} texts written, {work.seconds:.0f} s of the run used")
+        bar = StageBar("read")
+        found, counts = list[Lesson](), dict[str, Any]()
+        for kind, parts in (("written", written), ("read", to_read(places.read))):
+            taught = read_texts(self.teacher, kind, parts, work, bar, until=READING * self.end)  # type: ignore[arg-type]
+            found += self._to_lessons(kind, taught)  # type: ignore[arg-type]
+            counts[kind] = len(taught)
+            bar.note(f"{len(taught)} texts {kind} and taught, {work.seconds:.0f} s of the run used")
+        own = f" and {OWN} of its own in each of {settings.rounds} rounds" if settings.rounds else ""
+        return found, counts | {"own": own}
+
+    def _to_lessons(self, kind: Kind, taught: Sequence[tuple[DistillationExample, Expected]]) -> list[Lesson]:
+        tokenizer, template = self.student.tokenizer, self.student.template
+        return [make_lesson(tokenizer, template, example, expected, kind) for example, expected in taught]
+
+    def _train(self, lessons: list[Lesson], reserve: float) -> Training | None:
+        """The training at its end; None if a signal came."""
+        work, settings = self.work, self.settings
+        target = self.target.tokenizer
+        here, elsewhere = (Estimate(self.student, target, work.load_part(k, 0) or []) for k in ("here", "elsewhere"))
+        judge: Callable[[], Score] = lambda: Score(here.of(self.student), elsewhere.of(self.student))  # noqa: E731
+        training = Training(self.student, settings.rate, settings.seed, judge)
+        training.learn_from(lessons, 0)
+        training.open(work.checkpoint)
+        own = settings.rounds * OWN * OWN_SHARE * work.seconds / max(1, len(lessons))
+        left = self.end - work.seconds - reserve - own
+        steps = work.decide("steps", lambda: settings.steps or training.fitting_steps(left))
+        bar = StageBar("train")
+        with catching_signals() as interruption:
+            for turn in range(settings.rounds + 1):
+                first, until = (steps * end // (settings.rounds + 1) for end in (turn, turn + 1))
+                if turn and not training.over:
+                    lessons = [*lessons, *self._own_lessons(turn, training)]
+                    training.learn_from(lessons, turn)
+                if not training.run(first, until, steps, work.checkpoint, bar, lambda: interruption.requested):
+                    work.keep_time()
+                    return None
+        bar.note(f"{training.position.step} steps, {work.seconds:.0f} s of the run used")
+        return training
+
+    def _own_lessons(self, turn: int, training: Training) -> list[Lesson]:
+        """What the drafter itself writes now, taught by the target (Agarwal et al. 2024, generalized distillation)."""
+        work, settings = self.work, self.settings
+        part = work.load_part("own", turn)
+        if part is None:
+            places = load_places(work.folder / "places-written.jsonl.gz")[-turn * OWN :][:OWN]
+            folder = work.folder / "own-drafter"
+            training.student.export(folder)
+            engine = distillation_engine(load_model(str(folder), device=settings.device), settings.threads)
+            requests = [request_at(p, n, seed=settings.seed + turn, sampled=0.5) for n, p in enumerate(places)]
+            part = write_group(engine.complete, requests)
+            work.save_part("own", turn, part)
+        texts = part
+        return self._to_lessons("own", list(zip(texts, work.expected("own", turn, self._reading(texts)), strict=True)))
+
+    def _reading(self, texts: list[DistillationExample]) -> Callable[[], list[Expected]]:
+        return lambda: self.teacher().read(texts)
+
+    def _conclude(
+        self, training: Training, places: Places, before: dict[str, list[int]], facts: dict[str, Any]
+    ) -> Outcome:
+        """Measure the best weights, and hand them over if they are better."""
+        work, position = self.work, training.position
+        if not position.best_step:
+            reason = f"no step accepted more than {position.first_here:.3f} a round by estimate"
+            work.remove()
+            return Outcome(None, None, reason)
+        self.student.load_state_dict(training.best)
+        self.student.export(work.student)
+        found = self._measure(self._load(str(work.student)), places)
+        ratios = {kind: accepted / max(1, rounds) for kind, (accepted, rounds) in before.items()}
+        old = {kind: None if self.student.is_new else ratio for kind, ratio in ratios.items()}
+        compared = Comparison(old["here"], found["here"].a_round, old["elsewhere"], found["elsewhere"].a_round)
+        if not compared.reason:
+            write_card(work.student, facts | self._facts(training, places), compared)
+            os.rename(work.student, self.settings.out)
+        work.remove()
+        return Outcome(compared, None if compared.reason else Path(self.settings.out), compared.reason)
+
+    def _facts(self, training: Training, places: Places) -> dict[str, Any]:
+        """What the card says of the run."""
+        settings, student = self.settings, self.student
+        licence, line = licence_of(settings.drafter, student.folder)
+        learned, held = self.work.decide("files", lambda: [0, 0])
+        return {
+            "target": Path(settings.target).name,
+            "drafter": f"random weights ({settings.drafter})" if student.is_new else Path(settings.drafter).name,
+            "licence": licence,
+            "licence_line": line,
+            "length": LENGTH,
+            "here_places": len(places.here),
+            "elsewhere_places": len(places.elsewhere),
+            "elsewhere": "code given with --keep" if settings.keep else "four packages of the standard library",
+            "learned_files": learned,
+            "held_files": held,
+            "method": "LoRA, merged" if student.lora else "all weights",
+            "best_step": training.position.best_step,
+            "steps": self.work.decide("steps", int),
+            "rate": settings.rate,
+            "seed": settings.seed,
+            "dtype": str(self.target.dtype).removeprefix("torch."),
+            "shared": self._vocabularies.shared,
+            "vocabulary": self.target.tokenizer.vocab_size,
+            "command": settings.command,
+        }

@@ -1,0 +1,132 @@
+"""The stages that make lessons: places, the target's texts there, and what it expects in texts that are there.
+
+Each part is kept as soon as it is made; how many there are is decided by numbers or by the clock, once. Knows the
+target and the work folder; knows no training.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from codespec.engine.engine import Engine
+from codespec.progress import StageBar
+from codespec_lab.corpus.documents import Document
+from codespec_lab.training.distill.files import Split
+from codespec_lab.training.distill.lessons import Kind
+from codespec_lab.training.distill.places import FIM_SHARE, Place, choose_places, load_places, request_at, save_places
+from codespec_lab.training.distill.teacher import Expected, Teacher
+from codespec_lab.training.distill.texts import GROUP, DistillationExample, write_group
+from codespec_lab.training.distill.work import WorkFolder
+
+PLACES_A_MINUTE = 60  # no machine that this is meant for writes more
+READ_TIMES = 4  # places that are read for each at which something is written
+REHEARSED = 5  # one place in so many is in general code, so that nothing is forgotten
+HERE, ELSEWHERE = 40, 24  # places to measure at, and as many to choose the best weights by
+PART = 128  # texts that are read in one part
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where to write, to read, to choose the best weights by, and to measure: those that choose do not measure."""
+
+    written: list[Place]
+    read: list[Place]
+    judge_here: list[Place]
+    judge_elsewhere: list[Place]
+    here: list[Place]
+    elsewhere: list[Place]
+
+
+def prepare_places(
+    folder: Path, code: Callable[[], Split], general: Callable[[], Split], count: int, *, seed: int, fills_in: bool
+) -> Places:
+    """All places of a run: kept in the work folder, or chosen now."""
+    names = ("written", "read", "judge-here", "judge-elsewhere", "here", "elsewhere")
+    files = [folder / f"places-{name}.jsonl.gz" for name in names]
+    if not all(file.exists() for file in files):
+        share = FIM_SHARE if fills_in else 0.0
+        own, other = code(), general()
+
+        def choose(documents: Sequence[Document], number: int, turn: int) -> list[Place]:
+            return choose_places(documents, number, seed=seed + 1000 * turn, fill_in=share) if number else []
+
+        def mixed(number: int, turn: int) -> list[Place]:
+            there = choose(other.learned, number // REHEARSED, turn + 1)
+            return _mix(choose(own.learned, number - len(there), turn), there)
+
+        here, elsewhere = choose(own.held_out, 2 * HERE, 4), choose(other.held_out, 2 * ELSEWHERE, 5)
+        found = (
+            mixed(count, 0),
+            mixed(READ_TIMES * count, 2),
+            *(here[::2], elsewhere[::2]),
+            *(here[1::2], elsewhere[1::2]),
+        )
+        for file, places in zip(files, found, strict=True):
+            save_places(file, places)
+    return Places(*(load_places(file) for file in files))
+
+
+def write_texts(
+    writer: Callable[[], Engine], places: Sequence[Place], work: WorkFolder, bar: StageBar, *, seed: int, until: float
+) -> list[list[DistillationExample]]:
+    """What the target writes at the places, in parts: all, or those begun within `until` seconds of the run."""
+    parts, engine = list[list[DistillationExample]](), None
+    for number in range(math.ceil(len(places) / GROUP)):
+        part = work.load_part("written", number)
+        if part is None:
+            if work.is_decided("written") or (number and work.seconds >= until):
+                break
+            engine = engine or writer()
+            first = number * GROUP
+            group = enumerate(places[first : first + GROUP], first)
+            part = write_group(engine.complete, [request_at(place, index, seed=seed) for index, place in group])
+            work.save_part("written", number, part)
+        elif work.is_decided("written") and number >= work.decide("written", int):
+            break
+        parts.append(part)
+        share = max(work.seconds / until, len(parts) * GROUP / len(places))
+        bar.update(share, f"{sum(map(len, parts))} texts  {max(0.0, until - work.seconds) / 60:.1f} min left at most")
+    return parts[: work.decide("written", lambda: len(parts))]
+
+
+def to_read(places: Sequence[Place]) -> list[list[DistillationExample]]:
+    """What people wrote at the places, as texts to be read, in parts."""
+    texts = [DistillationExample(p.path, p.prefix, p.middle, p.suffix, ended=False) for p in places if p.middle]
+    return [texts[start : start + PART] for start in range(0, len(texts), PART)]
+
+
+def read_texts(
+    teacher: Callable[[], Teacher],
+    kind: Kind,
+    parts: Sequence[list[DistillationExample]],
+    work: WorkFolder,
+    bar: StageBar,
+    *,
+    until: float,
+) -> list[tuple[DistillationExample, Expected]]:
+    """What the target expects in each text: all, or of the parts that are begun within `until` seconds of the run."""
+    what, found = f"{kind} taught", list[tuple[DistillationExample, Expected]]()
+    for number, part in enumerate(parts):
+        if work.is_decided(what) and number >= work.decide(what, int):
+            break
+        kept = work.has_expected(kind, number)
+        if not kept and number and work.seconds >= until:
+            break
+        found += zip(part, work.expected(kind, number, lambda part=part: teacher().read(part)), strict=True)  # type: ignore[misc]
+        bar.update((number + 1) / len(parts), f"{len(found)} texts read")
+        done = number + 1
+    work.decide(what, lambda: done if parts else 0)
+    return found
+
+
+def _mix(own: Sequence[Place], other: Sequence[Place]) -> list[Place]:
+    """The places with one of the others behind every few."""
+    mixed, rest = list[Place](), list(other)[::-1]
+    for number, place in enumerate(own, 1):
+        mixed.append(place)
+        if number % (REHEARSED - 1) == 0 and rest:
+            mixed.append(rest.pop())
+    return [*mixed, *rest[::-1]]

@@ -1,0 +1,194 @@
+"""Trains the models that ship: their shapes and recipes, their files, and the order of the runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from codespec.errors import TrainingError
+from codespec.pair.held_out import held_out_files
+from codespec_lab.corpus.documents import CORPUS_NAME, HELD_OUT_NAME, MANIFEST_NAME, Document, read_documents
+from codespec_lab.training.distill.texts import DistillationExample
+from codespec_lab.training.export import export_model, model_card
+from codespec_lab.training.llama import LlamaShape
+from codespec_lab.training.pretrain import PretrainRun, Recipe, held_out_excerpts, pretrain, start_run
+from codespec_lab.training.run import Budget, faster_dtype, load_checkpoint
+from codespec_lab.training.tokenizer_cut import keep_most_used
+from codespec_lab.training.tokenizer_training import (
+    load_tokenizer,
+    sample_texts,
+    save_tokenizer,
+    train_drafter_tokenizer,
+    train_target_tokenizer,
+)
+
+SHAPES = {
+    "target": LlamaShape(vocab_size=6144, hidden_size=256, layers=5, query_heads=4, kv_heads=2, mlp_size=704),
+    "drafter": LlamaShape(vocab_size=3072, hidden_size=128, layers=3, query_heads=2, kv_heads=1, mlp_size=352),
+    "qwen-drafter": LlamaShape(vocab_size=12288, hidden_size=128, layers=3, query_heads=2, kv_heads=1, mlp_size=352),
+}
+STARTER_PAIR = ("drafter", "target")
+# Both models train for a few minutes before either is finished, so there is soon a pair to develop with.
+PREVIEW_MINUTES = {"drafter": 3.0, "target": 5.0}
+TOKENIZER_SAMPLE_CHARS = 30_000_000
+CUT_SAMPLE_CHARS = 16_000_000
+HELD_OUT_EXCERPTS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class WorkFolder:
+    """The files of a training run, below `folder`."""
+
+    folder: Path
+
+    @property
+    def corpus(self) -> Path:
+        """The compressed corpus."""
+        return self.folder / CORPUS_NAME
+
+    @property
+    def held_out(self) -> Path:
+        """The held-out projects."""
+        return self.folder / HELD_OUT_NAME
+
+    @property
+    def manifest(self) -> Path:
+        """What the corpus was made of."""
+        return self.folder / MANIFEST_NAME
+
+    @property
+    def distill_data(self) -> Path:
+        """What the target wrote for the drafter to learn."""
+        return self.folder / "distill_data.jsonl.gz"
+
+    def find_distill_data(self) -> Path:
+        """The distillation data, under its former name if there is no other."""
+        former = self.folder / "lessons.jsonl.gz"
+        return former if former.is_file() and not self.distill_data.exists() else self.distill_data
+
+    def tokenizer(self, name: str) -> Path:
+        """A model's tokenizer folder."""
+        return self.folder / "tokenizers" / name
+
+    def checkpoint(self, name: str) -> Path:
+        """A model's checkpoint."""
+        return self.folder / "checkpoints" / f"{name}.ckpt"
+
+    def preview(self, name: str) -> Path:
+        """A model's preliminary weights."""
+        return self.folder / "preview" / name
+
+    def read_manifest(self) -> dict[str, Any]:
+        """The corpus manifest. Raises TrainingError if it is missing or damaged."""
+        try:
+            manifest: dict[str, Any] = json.loads(self.manifest.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise TrainingError(
+                f"The manifest {self.manifest} is missing or damaged; run `codespec train corpus` again."
+            ) from error
+        return manifest
+
+
+def train_tokenizers(work: WorkFolder) -> None:
+    """Train and save both tokenizers on a sample of the corpus."""
+    texts = sample_texts(read_documents(work.corpus), TOKENIZER_SAMPLE_CHARS)
+    for name, train in (("target", train_target_tokenizer), ("drafter", train_drafter_tokenizer)):
+        shape = SHAPES[name]
+        save_tokenizer(train(texts, shape.vocab_size), work.tokenizer(name), shape.max_positions)
+
+
+def cut_tokenizer(work: WorkFolder, folder: Path) -> None:
+    """Saves the tokenizer of the drafter in Qwen's tokens: those of a model's `folder` that the corpus uses most."""
+    shape = SHAPES["qwen-drafter"]
+    texts = sample_texts(read_documents(work.corpus), CUT_SAMPLE_CHARS)
+    cut = keep_most_used(load_tokenizer(folder), texts, shape.vocab_size)
+    save_tokenizer(cut, work.tokenizer("qwen-drafter"), shape.max_positions)
+
+
+def export_run(run: PretrainRun, tokenizer: Tokenizer, folder: Path, manifest: dict[str, Any]) -> None:
+    """Write a run's current weights and card as a Hugging Face folder."""
+    recipe, state = run.recipe, run.state
+    facts = asdict(recipe) | recipe.shape.to_dict()
+    facts |= {
+        "parameters": sum(p.numel() for p in run.model.parameters()) / 1e6,
+        "tokens": state.tokens / 1e6,
+        "minutes": state.seconds / 60,
+        "distilled": state.distilled,
+        "begun": f"from the weights of {state.start}" if state.start else "from scratch",
+        "long_share": 1 - recipe.long_from,
+        "bits": f"{state.history[-1]['bits_per_byte']:.3f}" if state.history else "unmeasured",
+    }
+    export_model(run.model, tokenizer, folder, model_card(facts, manifest))
+
+
+def make_recipe(name: str, budget: Budget, *, seed: int, device: str, rate: float = 1.0) -> Recipe:
+    """The recipe of "target" or "drafter", with `rate` times its learning rates and the faster number format."""
+    recipe = Recipe(name, SHAPES[name], budget, seed=seed, device=device, dtype=faster_dtype(device))
+    return replace(recipe, matrix_rate=rate * recipe.matrix_rate, other_rate=rate * recipe.other_rate)
+
+
+def train_one(
+    recipe: Recipe,
+    work: WorkFolder,
+    *,
+    documents: list[Document],
+    resume: bool,
+    until: float = 1.0,
+    out: Path | None = None,
+    start: Path | None = None,
+    layers: Path | None = None,
+    distilled: Sequence[DistillationExample] = (),
+) -> bool:
+    """Train one model up to `until` of its budget. Exports a preview at every checkpoint, and to `out` at the end.
+
+    `start` is the folder of a model to begin with, whose tokenizer is used; `layers` that of one whose tokens are
+    others. Returns False if a signal came first.
+    """
+    name = recipe.name
+    tokenizer, manifest = load_tokenizer(start or work.tokenizer(name)), work.read_manifest()
+    run, finished = pretrain(
+        recipe,
+        documents,
+        tokenizer,
+        work.checkpoint(name),
+        resume=resume,
+        start=start,
+        layers=layers,
+        until=until,
+        held_out=held_out_excerpts(held_out_files(), HELD_OUT_EXCERPTS),
+        distilled=distilled,
+        on_checkpoint=lambda run: export_run(run, tokenizer, work.preview(name), manifest),
+    )
+    if finished and out is not None:
+        export_run(run, tokenizer, out / name, manifest)
+    return finished
+
+
+def train_pair(work: WorkFolder, recipes: dict[str, Recipe], out: Path, *, resume: bool) -> bool:
+    """Train both models: first a preview of each, then the drafter to its end, then the target.
+
+    Returns False if a signal stopped it; a later call with `resume` continues.
+    """
+    documents = read_documents(work.corpus)
+    begun = {name: resume and work.checkpoint(name).is_file() for name in recipes}
+    for name in ("drafter", "target"):
+        share = min(1.0, PREVIEW_MINUTES[name] / max(recipes[name].budget.minutes, 1e-9))
+        if not train_one(recipes[name], work, documents=documents, resume=begun[name], until=share):
+            return False
+    (work.folder / "preview" / "READY").touch()
+    return all(
+        train_one(recipes[name], work, documents=documents, resume=True, out=out) for name in ("drafter", "target")
+    )
+
+
+def export_checkpoint(recipe: Recipe, work: WorkFolder, out: Path, start: Path | None = None) -> None:
+    """Write the weights of a model's checkpoint as a Hugging Face folder; `start` is what the run began with."""
+    load_checkpoint(work.checkpoint(recipe.name))  # report a missing checkpoint before a missing tokenizer
+    tokenizer = load_tokenizer(start or work.tokenizer(recipe.name))
+    run = start_run(recipe, tokenizer, work.checkpoint(recipe.name))
+    export_run(run, tokenizer, out / recipe.name, work.read_manifest())

