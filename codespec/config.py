@@ -8,6 +8,7 @@ left out.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import tomllib
@@ -19,8 +20,9 @@ from typing import Any
 from codespec.errors import ConfigError
 from codespec.text_file import NotUtf8, read_text
 
-PACKAGE = Path(__file__).parent
-STARTER = PACKAGE / "starter"
+# The folder of the models that ship. Its package is found without an import; without it, a folder that is not there.
+_FOUND = importlib.util.find_spec("codespec_weights")
+SHIPPED = Path(_FOUND.origin).parent if _FOUND and _FOUND.origin else Path(__file__).parent / "weights"
 PREFIX = "CODESPEC_"
 NO_SETTINGS = ("CODESPEC_PROMPTS", "CODESPEC_SERVE_TOKEN", "CODESPEC_TEST_CALLS")  # variables of ours that others read
 TABLES = ("serve",)  # of a file, for settings that are not the engine's; CODESPEC_SERVE_* are their variables
@@ -99,8 +101,8 @@ class EngineConfig:
     """
 
     model: str = ""
-    target: str = str(STARTER / "target")
-    drafter: str = str(STARTER / "drafter")
+    target: str = str(SHIPPED / "target")
+    drafter: str = str(SHIPPED / "drafter")
     head: str = "none"
     device: str = "cpu"
     drafter_device: str = "same"
@@ -171,7 +173,7 @@ def make_config(values: Mapping[str, Any]) -> EngineConfig:
         if name in found:
             found[name] = _at_home(found[name])
     # The drafters that codespec ships are so small that float32 is as fast as any; in int8 they load sooner.
-    shipped = Path(found.get("drafter", PACKAGE)).is_relative_to(PACKAGE)
+    shipped = Path(found.get("drafter", SHIPPED)).is_relative_to(SHIPPED)
     if "dtype" in found and (found["dtype"] == "int8" or not shipped):
         found.setdefault("drafter_dtype", found["dtype"])
     return EngineConfig(**found)

@@ -185,7 +185,8 @@ def _call(command: Sequence[str], environment: Mapping[str, str], seconds: float
 
 def _environment(given: Mapping[str, str]) -> dict[str, str]:
     """Packages are found in the checkout, installed or not."""
-    folders = [str(ROOT), str(ROOT / "lsp"), str(ROOT / "grammars"), *given.get("PYTHONPATH", "").split(os.pathsep)]
+    own = [str(ROOT / name) for name in ("", "lsp", "grammars", "lab", "weights")]
+    folders = [*own, *given.get("PYTHONPATH", "").split(os.pathsep)]
     return {**given, "PYTHONPATH": os.pathsep.join(folder for folder in folders if folder)}
 
 

@@ -1,5 +1,5 @@
-"""`make dist`: HEAD as packages in dist/: the wheel, the sdist, the VS Code extension with the wheel inside, the Neovim
-plugin as an archive, and their checksums.
+"""`make dist`: HEAD as packages in dist/: the wheels of codespec, its weights and its laboratory, the sdist, the VS Code
+extension with the first two inside, the Neovim plugin as an archive, and their checksums.
 
 What is built is what is committed: HEAD is laid out in a folder of its own, so nothing that merely lies in a checkout
 gets in. Times are the commit's, so the same commit gives the same bytes. Knows git, npm and `pack_server`; publishes
@@ -48,6 +48,7 @@ def make_dist(folder: Path) -> list[Path]:
         checkout = lay_out(Path(place))
         version = one_version(checkout)
         build(checkout, folder, "wheel", "sdist")
+        build(checkout, folder, "wheel", packages=("weights", "lab"))
         extension = checkout / "editors" / "vscode"
         _run(extension, "npm", "ci", "--no-audit", "--no-fund", "--loglevel=error")
         _run(extension, "npm", "run", "--silent", "package")

@@ -1,5 +1,5 @@
-"""`python -m tools.pack_server FOLDER`: the wheel, and the pinned requirements of what it needs, for an editor's
-extension that carries its server along.
+"""`python -m tools.pack_server FOLDER`: the wheels of codespec and of its weights, and the pinned requirements of what
+they need, for an editor's extension that carries its server along.
 
 Knows how wheel and sdist are built: by pinned tools in a throw-away environment. Does not know who installs them.
 """
@@ -24,27 +24,27 @@ class PackError(Exception):
     """One sentence on what stopped the build."""
 
 
-def pack(folder: Path) -> Path:
-    """Fills the folder, where an earlier build may lie; returns the wheel. Raises PackError."""
+def pack(folder: Path) -> list[Path]:
+    """Fills the folder, where an earlier build may lie; returns the wheels. Raises PackError."""
     folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.glob("codespec-*.whl"):
+    for old in folder.glob("codespec*.whl"):
         old.unlink()
-    build(ROOT, folder, "wheel")
+    build(ROOT, folder, "wheel", packages=("", "weights"))
     for name in CARRIED:
         shutil.copy(ROOT / "requirements" / f"{name}.txt", folder / f"requirements-{name}.txt")
-    (wheel,) = folder.glob("codespec-*.whl")
-    return wheel
+    return sorted(folder.glob("codespec*.whl"))
 
 
-def build(checkout: Path, folder: Path, *kinds: str) -> None:
-    """Builds a checkout's `wheel`, `sdist` or both into the folder. Raises PackError."""
+def build(checkout: Path, folder: Path, *kinds: str, packages: Sequence[str] = ("",)) -> None:
+    """Builds `wheel`, `sdist` or both of a checkout's packages, which are folders, into the folder. Raises PackError."""
     with tempfile.TemporaryDirectory(prefix="codespec-build-") as place:
         venv.create(place, with_pip=True)
         python = Path(place) / ("Scripts" if os.name == "nt" else "bin") / "python"
         pip = ("-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-input")
         _run(checkout, python, *pip, *PINNED, "-r", "requirements/build.txt")
         targets = [word for kind in kinds for word in ("-t", kind)]
-        _run(checkout, python, "-m", "hatchling", "build", *targets, "-d", folder.absolute())
+        for package in packages:
+            _run(checkout / package, python, "-m", "hatchling", "build", *targets, "-d", folder.absolute())
 
 
 def _run(folder: Path, *command: str | Path) -> None:
@@ -59,11 +59,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("pack: name one folder: `python -m tools.pack_server FOLDER`.", file=sys.stderr)
         return 1
     try:
-        wheel = pack(Path(words[0]))
+        wheels = pack(Path(words[0]))
     except PackError as error:
         print(error, file=sys.stderr)
         return 1
-    print(f"{wheel.name}: {wheel.stat().st_size / 1e6:.1f} MB")
+    for wheel in wheels:
+        print(f"{wheel.name}: {wheel.stat().st_size / 1e6:.1f} MB")
     return 0
 
 

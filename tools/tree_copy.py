@@ -51,7 +51,7 @@ class Copy:
         place = self.folder / ".venv"
         venv.create(place, symlinks=True)
         (packages,) = (place / "lib").glob("python*/site-packages")
-        own = [str(self.folder / name) for name in ("", "lsp", "grammars", "lab")]
+        own = [str(self.folder / name) for name in ("", "lsp", "grammars", "lab", "weights")]
         others = f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})"
         (packages / "copy.pth").write_text("\n".join([*own, others]) + "\n", encoding="utf-8")
         return place / "bin" / "python"

@@ -112,7 +112,7 @@ class Entry:
     drafter     the recommended one: another entry's name, one of OWN_DRAFTERS (they ship with codespec), or "none"
     dtype       the recommended number format of its weights
     gated       whether its authors ask for a login and a click
-    adapter     what is merged into it when it is loaded, a folder of codespec's own package; "": nothing
+    adapter     what is merged into it when it is loaded, a folder of `codespec_weights`; "": nothing
     file        the one file that it is; None for a folder in the Hugging Face layout
     int8        what int8 costs it, for each range of weights in which that was measured
     """

@@ -15,7 +15,7 @@ from typing import Any
 from codespec.catalogue.disk import written
 from codespec.catalogue.entries import OWN_DRAFTERS, Entry, find_entry, read_catalogue
 from codespec.catalogue.store import find_pulled
-from codespec.config import STARTER, EngineConfig, make_config, read_levels
+from codespec.config import SHIPPED, EngineConfig, make_config, read_levels
 from codespec.errors import ConfigError
 from codespec.model_folders.machine import computes_bfloat16, has_gpu
 from codespec.model_folders.recommend import DEFAULTS, LARGER, SMALLER, recommend, takes_larger
@@ -92,12 +92,12 @@ def named_model(
 def named_pair(name: str) -> NamedPair:
     """The pair that a catalogue name, its hub id or "starter" means. Raises ConfigError for other names."""
     if name == STARTER_NAME:
-        return NamedPair(str(STARTER / "target"), str(STARTER / "drafter"), "")
+        return NamedPair(str(SHIPPED / "target"), str(SHIPPED / "drafter"), "")
     entry = find_entry(name)
     if entry is None:
         raise ConfigError(f"model = {name!r} is not one of {', '.join(known_names())}.")
     own = OWN_DRAFTERS.get(entry.drafter)
-    drafter = str(STARTER / own) if own else entry.drafter
+    drafter = str(SHIPPED / own) if own else entry.drafter
     return NamedPair(entry.name, drafter, entry.dtype)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from codespec.catalogue.entries import find_entry
 from codespec.catalogue.store import find_pulled
-from codespec.config import PACKAGE, STARTER, EngineConfig
+from codespec.config import SHIPPED, EngineConfig
 from codespec.errors import ModelError
 from codespec.model_folders.conversions import (
     ADAPTER_WEIGHTS,
@@ -92,7 +92,7 @@ def _find_float(name: str) -> Path:
         base = base_model_name(folder)
         return merge_adapter(_demand_float(find_base_folder(base)), folder)
     entry = find_entry(name)
-    return merge_adapter(folder, PACKAGE / entry.adapter) if entry and entry.adapter else folder
+    return merge_adapter(folder, SHIPPED / entry.adapter) if entry and entry.adapter else folder
 
 
 def _demand_float(folder: Path) -> Path:
@@ -149,8 +149,11 @@ def find_fetched(name: str) -> Path | None:
 
 
 def _why_missing(name: str, path: Path) -> str:
-    if path.is_relative_to(STARTER):
-        return "The starter pair is not in this installation: reinstall codespec, or give --target and --drafter."
+    if path.is_relative_to(SHIPPED):
+        return (
+            f"The model {path.name} that ships with codespec is not installed: run `pip install ./weights` in "
+            "codespec's checkout, or give --target and --drafter."
+        )
     if find_entry(name) is not None:
         here = f", or write ./{name} for the folder" if path.is_dir() else ""
         return f"{name} has not been pulled: run `codespec models pull {name}`{here}."

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from codespec.catalogue.entries import find_entry
 from codespec.catalogue.store import find_pulled
-from codespec.config import STARTER, EngineConfig
+from codespec.config import SHIPPED, EngineConfig
 from codespec.model_folders.choice import STARTER_NAME, offer
 from codespec.model_folders.find import find_folder
 from codespec.model_folders.identity import identity_of
@@ -103,6 +103,6 @@ def model_names(config: EngineConfig) -> tuple[str, ...]:
 
 def public_name(model: str) -> str:
     """A model's name for clients: a hub id as it is, or a folder's own name, never its path."""
-    if Path(model).is_relative_to(STARTER):
+    if Path(model).is_relative_to(SHIPPED):
         return "codespec-starter-drafter" if Path(model).name == "drafter" else "codespec-starter"
     return Path(model).name if Path(model).is_absolute() or Path(model).exists() else model

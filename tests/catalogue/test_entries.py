@@ -23,7 +23,7 @@ from codespec.catalogue.entries import (
     read_catalogue,
 )
 from codespec.catalogue.store import folder_name
-from codespec.config import PACKAGE, STARTER
+from codespec.config import SHIPPED
 from codespec.model_folders.conversions import base_model_name, is_adapter
 from codespec.text import fim_templates
 
@@ -40,7 +40,7 @@ def test_entry_is_whole(entry: Entry) -> None:
     assert entry.fim == "declared" if entry.adapter else entry.fim in families
     assert entry.drafter in {*OWN_DRAFTERS, "none"} or entry.drafter in read_catalogue()
     if folder := OWN_DRAFTERS.get(entry.drafter):
-        assert (STARTER / folder / "model.safetensors").is_file()
+        assert (SHIPPED / folder / "model.safetensors").is_file()
     assert (entry.drafter == "own-qwen") <= (entry.fim == "qwen")
     if entry.hub:
         assert re.fullmatch(r"[\w.-]+/[\w.-]+", entry.hub.id) and entry.hub.id in entry.card
@@ -96,7 +96,7 @@ def test_drafter_is_small(entry: Entry) -> None:
 
 @pytest.mark.parametrize("entry", [entry for entry in ALL if entry.adapter], ids=lambda entry: entry.name)
 def test_an_adapter_ships_with_its_card_and_its_licence(entry: Entry) -> None:
-    folder = PACKAGE / entry.adapter
+    folder = SHIPPED / entry.adapter
     weights, card = folder / "adapter_model.safetensors", (folder / "README.md").read_text(encoding="utf-8")
     assert weights.stat().st_size <= 20e6 and is_adapter(folder) and base_model_name(folder) == entry.name
     assert f"license: {entry.licence.lower()}" in card and f"base_model: {entry.name}" in card

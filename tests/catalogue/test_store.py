@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codespec.catalogue.store import Pulled, find_pulled, folder_name, models_home, name_of, pulled
-from codespec.config import STARTER
+from codespec.config import SHIPPED
 from codespec.errors import ConfigError
 from codespec.model_folders.choice import default_model, known_names, named_pair
 
@@ -101,9 +101,9 @@ def test_default_is_the_reference_once_it_is_there() -> None:
 
 
 def test_pairs() -> None:
-    assert named_pair("starter").target == str(STARTER / "target")
+    assert named_pair("starter").target == str(SHIPPED / "target")
     reference = named_pair(REFERENCE)
-    assert (reference.target, reference.drafter) == (REFERENCE, str(STARTER / "drafter"))
+    assert (reference.target, reference.drafter) == (REFERENCE, str(SHIPPED / "drafter"))
     large = named_pair("Qwen/Qwen2.5-Coder-32B")
     assert (large.target, large.drafter, large.dtype) == ("qwen2.5-coder-32b", "qwen2.5-coder-1.5b", "bfloat16")
 

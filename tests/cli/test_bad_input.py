@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from codespec.config import STARTER
+from codespec.config import SHIPPED
 from tests.cli.conftest import Command, Models
 
 PLACE = "a.py:1:1"
@@ -142,7 +142,7 @@ def test_training(line: str, words: str, command: Command) -> None:
     ],
 )
 def test_distilling(line: str, words: str, command: Command) -> None:
-    pair = ("--target", str(STARTER / "target"), "--drafter", str(STARTER / "drafter"))
+    pair = ("--target", str(SHIPPED / "target"), "--drafter", str(SHIPPED / "drafter"))
     command("distill", *pair, "--code", ".", "--out", "../new", *line.split()).check_mistake(words)
 
 

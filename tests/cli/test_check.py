@@ -110,9 +110,9 @@ def test_bad_input_is_one_sentence_and_2(
 
 
 def test_a_missing_starter_pair_is_named(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from codespec.config import STARTER
+    from codespec.config import SHIPPED
 
-    assert main(["check", "--target", str(STARTER / "no such part"), "--drafter", "drafter"]) == 2
+    assert main(["check", "--target", str(SHIPPED / "no such part"), "--drafter", "drafter"]) == 2
     assert "The starter pair is not in this installation" in capsys.readouterr().err
 
 

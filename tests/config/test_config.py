@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from codespec import config
 from codespec.cli.options import SETTINGS
-from codespec.config import CHOICES, LEAST, MOST, PACKAGE, POLICIES, EngineConfig, user_file
+from codespec.config import CHOICES, LEAST, MOST, POLICIES, SHIPPED, EngineConfig, user_file
 from codespec.errors import ConfigError
 from codespec.model_folders.choice import resolve
 from codespec.server.settings import ServeConfig, resolve_serve
@@ -193,7 +193,7 @@ def test_devices_that_are_none(device: str) -> None:
     ("settings", "drafters"),
     [
         ({"dtype": "bfloat16", "drafter": "own"}, "bfloat16"),
-        ({"dtype": "bfloat16", "drafter": f"{PACKAGE}-models/own"}, "bfloat16"),  # beside ours, not in it
+        ({"dtype": "bfloat16", "drafter": f"{SHIPPED}-models/own"}, "bfloat16"),  # beside ours, not in it
         ({"dtype": "bfloat16"}, "float32"),  # the starter pair's: so small that it is the fastest
         ({"drafter_dtype": "bfloat16"}, "bfloat16"),
         ({"dtype": "bfloat16", "drafter_dtype": "float32"}, "float32"),

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from codespec.config import STARTER
+from codespec.config import SHIPPED
 from codespec.engine.engine import Engine
 from codespec.errors import ConfigError, ModelError
 from codespec.models.heads.checkpoint import save_head
@@ -194,15 +194,15 @@ def test_several_heads_read_one_target() -> None:
 
 @every_kind
 def test_the_starter_target_with_a_head_of_the_settings(kind: Kind, tmp_path: Path) -> None:
-    starter = load_model(str(STARTER / "target"), exact=False)
+    starter = load_model(str(SHIPPED / "target"), exact=False)
     head = random_head(starter, kind)
     for name, data in save_head(head.config, head.network, head.ids, name="starter").items():
         (tmp_path / name).write_bytes(data)
-    settings = {"target": str(STARTER / "target"), "learn": False, "warmup": 0, "max_batch": 4, "threads": 1}
+    settings = {"target": str(SHIPPED / "target"), "learn": False, "warmup": 0, "max_batch": 4, "threads": 1}
     requests = [replace(request, n=1) for request in varied_requests()]
     plain_ = Engine.load(**settings, drafter=None)
     assert "draft_model" not in plain_.proposer.names
-    assert "draft_model" in Engine.load(**settings, drafter=str(STARTER / "drafter")).proposer.names
+    assert "draft_model" in Engine.load(**settings, drafter=str(SHIPPED / "drafter")).proposer.names
     wanted = texts(run(plain_, requests, together=False, speculate=False))
     for proposers, policy in (("head", "fixed:4"), ("chain", "cost+syntax")):
         engine = Engine.load(**settings, head=str(tmp_path), proposers=proposers, policy=policy)
@@ -210,11 +210,11 @@ def test_the_starter_target_with_a_head_of_the_settings(kind: Kind, tmp_path: Pa
         assert texts(done) == wanted
         if proposers == "head":
             assert total(done).by_source[kind].drafted
-    drafter = str(STARTER / "drafter")
+    drafter = str(SHIPPED / "drafter")
     with pytest.raises(ModelError, match="was trained for another target"):
         Engine.load(**{**settings, "target": drafter}, drafter=None, head=str(tmp_path))
 
 
 def test_the_proposer_head_needs_a_head() -> None:
     with pytest.raises(ConfigError, match="needs a head"):
-        Engine.load(target=str(STARTER / "target"), drafter=None, proposers="head")
+        Engine.load(target=str(SHIPPED / "target"), drafter=None, proposers="head")

@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 import torch
 
-from codespec.config import STARTER
+from codespec.config import SHIPPED
 from codespec.engine.engine import Engine
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_drafter, load_model
@@ -50,8 +50,8 @@ def scripted(target: LanguageModel, batch: int) -> Engine:
 @cache
 def starter(dtype: str) -> tuple[LanguageModel, LanguageModel]:
     """The pair that comes with the package."""
-    target = load_model(str(STARTER / "target"), dtype=dtype, exact=False)
-    return target, load_drafter(str(STARTER / "drafter"), "cpu", dtype)
+    target = load_model(str(SHIPPED / "target"), dtype=dtype, exact=False)
+    return target, load_drafter(str(SHIPPED / "drafter"), "cpu", dtype)
 
 
 def worst_regret(engine: Engine, batch: int) -> float:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from codespec.config import STARTER, EngineConfig
+from codespec.config import SHIPPED, EngineConfig
 from codespec.engine import load, tuning
 from codespec.engine.engine import Engine
 from codespec.engine.tuning import find_threads, largest_batch, longest_draft, tune
@@ -131,5 +131,5 @@ def test_threads_are_measured_only_where_none_are_given(threads: int, monkeypatc
         return 1
 
     monkeypatch.setattr(load, "find_threads", find)
-    engine = Engine.load(target=str(STARTER / "target"), drafter=None, threads=threads, warmup=0, learn=False)
+    engine = Engine.load(target=str(SHIPPED / "target"), drafter=None, threads=threads, warmup=0, learn=False)
     assert measured == ([] if threads else [engine.target])

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from codespec.config import STARTER
+from codespec.config import SHIPPED
 from codespec.models.language_model import LanguageModel
 from codespec.models.loader import load_model
 from codespec.models.rows import Rows
@@ -50,7 +50,7 @@ def milliseconds(model: LanguageModel, ids: list[int]) -> dict[int, float]:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_real_size_has_the_small_ones_function(dtype: str) -> None:
     torch.set_num_threads(1)
-    small, large = (load_model(str(STARTER / "target"), dtype=dtype, shape=shape) for shape in (None, SHAPE))
+    small, large = (load_model(str(SHIPPED / "target"), dtype=dtype, shape=shape) for shape in (None, SHAPE))
     text = next(text for _, file in held_out_files() if len(text := file.read_text(encoding="utf-8")) > 8000)
     ids = small.tokenizer.encode(text)
     wanted, got = logits(small, ids), logits(large, ids)

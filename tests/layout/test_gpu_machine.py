@@ -37,7 +37,7 @@ def bare(tmp_path: Path) -> dict[str, str]:
     """The environment of an interpreter that can't import ABSENT."""
     (tmp_path / "sitecustomize.py").write_text(SITE)
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    folders = (tmp_path, ROOT, ROOT / "lsp", ROOT / "grammars", ROOT / "lab")
+    folders = (tmp_path, ROOT, ROOT / "lsp", ROOT / "grammars", ROOT / "lab", ROOT / "weights")
     return {**kept, "PYTHONPATH": os.pathsep.join(map(str, folders)), "PYTHONDONTWRITEBYTECODE": "1"}
 
 

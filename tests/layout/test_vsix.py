@@ -22,12 +22,18 @@ SOUND = {
     "extension/media/icon.png": b"\x89PNG",
 }
 WHEEL = "extension/server/codespec-0.1.0-py3-none-any.whl"
+WEIGHTS = "extension/server/codespec_weights-0.1.0-py3-none-any.whl"
 
 
 def packed(folder: Path, more: dict[str, bytes], wheel: dict[str, bytes] | None = None) -> Path:
     file = folder / "codespec.vsix"
     with zipfile.ZipFile(file, "w") as archive:
-        for name, data in {**SOUND, WHEEL: inner(wheel or {"codespec/__init__.py": b"x = 1\n"}), **more}.items():
+        for name, data in {
+            **SOUND,
+            WEIGHTS: inner({}),
+            WHEEL: inner(wheel or {"codespec/__init__.py": b"x = 1\n"}),
+            **more,
+        }.items():
             archive.writestr(name, data)
     return file
 

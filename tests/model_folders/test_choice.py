@@ -12,7 +12,7 @@ import pytest
 
 from codespec.catalogue.entries import read_catalogue
 from codespec.catalogue.store import folder_of
-from codespec.config import STARTER, EngineConfig
+from codespec.config import SHIPPED, EngineConfig
 from codespec.errors import ConfigError
 from codespec.model_folders import choice, recommend
 from codespec.model_folders.choice import (
@@ -29,7 +29,7 @@ from codespec.model_folders.step_time import write_step
 
 OWN = EngineConfig()
 TARGET, DRAFTER = OWN.target, OWN.drafter
-QWEN_DRAFTER = str(STARTER / "qwen-drafter")
+QWEN_DRAFTER = str(SHIPPED / "qwen-drafter")
 REFERENCE, LARGE, SMALL = "smollm2-135m", "qwen2.5-coder-7b", "qwen2.5-coder-0.5b"
 BETTER, BEST = "qwen2.5-coder-0.5b-instruct", "qwen2.5-coder-1.5b-instruct"
 Pull = Callable[..., None]

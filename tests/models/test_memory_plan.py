@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codespec.config import STARTER
+from codespec.config import SHIPPED
 from codespec.errors import ModelError
 from codespec.models import loader, memory_plan, transformers_loader
 from codespec.models.cuda.graphs import Progress
@@ -68,7 +68,7 @@ def test_weights_that_do_not_fit_are_not_loaded(shape: Shape | None, monkeypatch
     monkeypatch.setattr(transformers_loader, "free_memory", lambda device: MIB)
     monkeypatch.setattr(transformers_loader, "_network", lambda *_: pytest.fail("weights were read"))
     with pytest.raises(ModelError, match=r"^0\.0 GB .* are needed \(weights of .*: choose a smaller model") as raised:
-        loader.load_model(str(STARTER / "target"), dtype="bfloat16", shape=shape)
+        loader.load_model(str(SHIPPED / "target"), dtype="bfloat16", shape=shape)
     if shape is not None:
         named = float(shape.name.removeprefix("qwen2.5-").removesuffix("b"))  # in 1e9 parameters
         assert float(re.findall(r"and (\S+) GB", str(raised.value))[0]) == pytest.approx(2 * named, rel=0.1)

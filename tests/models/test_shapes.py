@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from codespec.cli.options import SETTINGS
-from codespec.config import CHOICES, STARTER
+from codespec.config import CHOICES, SHIPPED
 from codespec.engine import load
 from codespec.errors import ModelError
 from codespec.model_folders.choice import resolve
@@ -304,7 +304,7 @@ def test_facts_are_of_the_weights_that_were_enlarged(tmp_path: Any) -> None:
 
 
 def test_the_starter_pair_fits_every_shape() -> None:
-    config = load_model(str(STARTER / "target")).network.config
+    config = load_model(str(SHIPPED / "target")).network.config
     for shape in SHAPES.values():
         grown = Sizes.of(config).grown(shape)
         assert (grown.hidden, grown.layers, grown.inner) == (shape.hidden, shape.layers, shape.inner)

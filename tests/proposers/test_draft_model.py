@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import codespec.engine.candidates
-from codespec.config import STARTER
+from codespec.config import SHIPPED
 from codespec.proposers.draft_model import DraftModel, has_tokens_of
 from codespec.sequence import Cap, Draft, Sequence
 from codespec.text.tokenizer import TextTokenizer
@@ -73,8 +73,8 @@ def test_short_tokens_are_not_the_targets_though_it_has_them_all() -> None:
 
 
 def test_the_drafter_that_ships_for_qwen_has_long_tokens() -> None:
-    cut = TextTokenizer.from_folder(STARTER / "qwen-drafter")
-    assert len(set(cut.token_bytes)) > 12_000 and not has_tokens_of(cut, TextTokenizer.from_folder(STARTER / "drafter"))
+    cut = TextTokenizer.from_folder(SHIPPED / "qwen-drafter")
+    assert len(set(cut.token_bytes)) > 12_000 and not has_tokens_of(cut, TextTokenizer.from_folder(SHIPPED / "drafter"))
 
 
 def test_control_tokens_end_a_draft(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from codespec.catalogue.store import Pulled, folder_of
-from codespec.config import STARTER, EngineConfig
+from codespec.config import SHIPPED, EngineConfig
 from codespec.server.loading import Loaded, model_names, public_name
 from tests.server.daemons import serving_load
 from tests.server.fakes import FakeEngine
@@ -48,5 +48,5 @@ def test_who_asks_is_told_them() -> None:
 
 
 def test_a_folder_beside_ours_is_not_ours() -> None:
-    assert public_name(str(STARTER / "target")) == "codespec-starter"
-    assert public_name(f"{STARTER}-of-mine/target") == "target"
+    assert public_name(str(SHIPPED / "target")) == "codespec-starter"
+    assert public_name(f"{SHIPPED}-of-mine/target") == "target"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from codespec.config import STARTER
+from codespec.config import SHIPPED
 from codespec.errors import TokenizerError
 from codespec.models.gguf.tokenizer import FAMILIES
 from codespec.text.trial import KNOWN, try_out
@@ -38,7 +38,7 @@ def test_real_ones_pass() -> None:
 
 def test_the_starter_pair_needs_no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("subprocess.run", lambda *_: pytest.fail("it is tried at each start"))
-    files = list(STARTER.glob("*/tokenizer.json"))
+    files = list(SHIPPED.glob("*/tokenizer.json"))
     assert files, "the pair has moved"
     for file in files:
         try_out(json.loads(file.read_text(encoding="utf-8"))["pre_tokenizer"])

@@ -3,8 +3,8 @@
  * Knows venv and pip; shows nothing.
  */
 
-import { mkdir, open, readFile, rm, writeFile } from "node:fs/promises";
-import { dirname } from "node:path";
+import { mkdir, open, readFile, rm, stat, writeFile } from "node:fs/promises";
+import { dirname, join } from "node:path";
 import { inEnvironment, readyMark } from "./find_server.ts";
 import { run, type Running } from "./run.ts";
 import { named, type Source } from "./source.ts";
@@ -55,7 +55,7 @@ async function fill(plan: Plan, how: Running, windows: boolean): Promise<void> {
   };
   const { source } = plan;
   if (source.kind === "carried") await pinned(python, source, { ...how, onLine });
-  else await pip(python, [source.path], { ...how, onLine });
+  else await pip(python, [source.path, ...(await weightsOf(source.path))], { ...how, onLine });
   plan.step("trying it");
   await must(
     inEnvironment(plan.environment, "codespec", windows),
@@ -65,13 +65,20 @@ async function fill(plan: Plan, how: Running, windows: boolean): Promise<void> {
   );
 }
 
-/** Every package by its hash, none built here; then the wheel, for which no index is asked. */
+/** The package of weights of a checkout: `/a/codespec/weights` of `/a/codespec[engine]`; none of a wheel. */
+async function weightsOf(path: string): Promise<readonly string[]> {
+  const folder = join(path.replace(/\[[^\]]*\]$/, ""), "weights");
+  const found = await stat(join(folder, "pyproject.toml")).catch(() => undefined);
+  return found?.isFile() ? [folder] : [];
+}
+
+/** Every package by its hash, none built here; then the wheels, for which no index is asked. */
 async function pinned(python: string, source: Source & { kind: "carried" }, how: Running): Promise<void> {
   const flags = ["--require-hashes", "--no-deps", "--only-binary", ":all:", "-r"];
   await pip(python, [...flags, source.requirements], how);
   const { lines } = await run(python, CHECK, how);
   if (lines.some((line) => line.startsWith("torch "))) await pip(python, [...flags, source.cuda], how);
-  await pip(python, ["--no-deps", "--no-index", source.wheel], how);
+  await pip(python, ["--no-deps", "--no-index", ...source.wheels], how);
   await must(python, CHECK, how, "What was installed is not complete");
 }
 

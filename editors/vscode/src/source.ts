@@ -7,10 +7,10 @@ import { posix, win32 } from "node:path";
 
 /** Paths for pip. `cuda` is what a torch with CUDA needs besides. */
 export type Source =
-  | { readonly kind: "carried"; readonly wheel: string; readonly requirements: string; readonly cuda: string }
+  | { readonly kind: "carried"; readonly wheels: readonly string[]; readonly requirements: string; readonly cuda: string }
   | { readonly kind: "path"; readonly path: string };
 
-/** The extension's own folder with the wheel and its requirements. */
+/** The extension's own folder with the wheels of codespec and its weights, and their requirements. */
 export interface Carried {
   readonly folder: string;
   readonly names: readonly string[];
@@ -20,6 +20,7 @@ export class SourceError extends Error {}
 
 const REQUIREMENTS = "requirements-engine.txt";
 const CUDA = "requirements-cuda.txt";
+const WHEELS = [/^codespec-[^/\\]+\.whl$/, /^codespec_weights-[^/\\]+\.whl$/];
 
 /** What the setting says. Raises SourceError where that is no path, or where nothing is carried. */
 export function findSource(setting: string, home: string, windows: boolean, carried: Carried): Source {
@@ -31,20 +32,20 @@ export function findSource(setting: string, home: string, windows: boolean, carr
         "(/path/to/codespec[engine]) or a wheel, or empty it to install what the extension carries.",
     );
   if (path) return { kind: "path", path };
-  const wheels = carried.names.filter((name) => /^codespec-[^/\\]+\.whl$/.test(name));
-  const [wheel] = wheels;
-  if (wheel === undefined || wheels.length > 1 || ![REQUIREMENTS, CUDA].every((name) => carried.names.includes(name)))
+  const wheels = WHEELS.flatMap((wheel) => carried.names.filter((name) => wheel.test(name)));
+  const whole = WHEELS.every((wheel, index) => wheel.test(wheels[index] ?? "")) && wheels.length === WHEELS.length;
+  if (!whole || ![REQUIREMENTS, CUDA].every((name) => carried.names.includes(name)))
     throw new SourceError(
       "This build of the extension carries no server: build it with `npm run package`, or name a checkout " +
         "(codespec.installFrom).",
     );
   const at = (name: string): string => join(carried.folder, name);
-  return { kind: "carried", wheel: at(wheel), requirements: at(REQUIREMENTS), cuda: at(CUDA) };
+  return { kind: "carried", wheels: wheels.map(at), requirements: at(REQUIREMENTS), cuda: at(CUDA) };
 }
 
 /** For the log, and for the mark that an environment is complete. */
 export function named(source: Source): string {
-  return source.kind === "path" ? source.path : source.wheel;
+  return source.kind === "path" ? source.path : (source.wheels[0] ?? "");
 }
 
 export function expandHome(path: string, home: string): string {

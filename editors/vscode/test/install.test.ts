@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { chmod, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { chmod, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, test } from "node:test";
@@ -57,7 +57,17 @@ test("what was installed is found from then on", async () => {
   assert.deepEqual(await left(), ["python3", "server"]);
 });
 
-const CARRIED: Source = { kind: "carried", wheel: "/s/c.whl", requirements: "/s/engine.txt", cuda: "/s/cuda.txt" };
+test("a checkout brings its weights along", async () => {
+  const checkout = join(folder, "checkout");
+  await mkdir(join(checkout, "weights"), { recursive: true });
+  await writeFile(join(checkout, "weights", "pyproject.toml"), "");
+  const wanted = await plan('echo "$@" > "$(dirname "$0")/said"');
+  await install({ ...wanted, source: { kind: "path", path: `${checkout}[engine]` } });
+  const said = await readFile(join(folder, "server/bin/said"), "utf8");
+  assert.ok(said.endsWith(` ${checkout}[engine] ${join(checkout, "weights")}\n`), said);
+});
+
+const CARRIED: Source = { kind: "carried", wheels: ["/s/c.whl", "/s/w.whl"], requirements: "/s/engine.txt", cuda: "/s/cuda.txt" };
 const HASHED = "--require-hashes --no-deps --only-binary :all: -r";
 /** What pip was told, without what it is always told. */
 const pipWords = async (): Promise<string[]> =>
@@ -69,7 +79,7 @@ const pipWords = async (): Promise<string[]> =>
 test("what the extension carries is installed by its hashes, and no index is asked for codespec", async () => {
   const wanted = { ...(await plan('echo "$@" >> "$(dirname "$0")/said"')), source: CARRIED };
   await install(wanted);
-  const words = [`install ${HASHED} /s/engine.txt`, "check", "install --no-deps --no-index /s/c.whl", "check"];
+  const words = [`install ${HASHED} /s/engine.txt`, "check", "install --no-deps --no-index /s/c.whl /s/w.whl", "check"];
   assert.deepEqual(await pipWords(), words);
   assert.equal(await readFile(join(folder, "server/codespec-ready"), "utf8"), "/s/c.whl\n");
 });

@@ -2,7 +2,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { expandHome, findSource, named, type Source, SourceError } from "../src/source.ts";
 
-const NAMES = ["codespec-0.1.0-py3-none-any.whl", "requirements-cuda.txt", "requirements-engine.txt"];
+const WHEELS = ["codespec-0.1.0-py3-none-any.whl", "codespec_weights-0.1.0-py3-none-any.whl"];
+const NAMES = [...WHEELS, "requirements-cuda.txt", "requirements-engine.txt"];
 
 function source(setting: string, names: readonly string[] = NAMES, windows = false): Source {
   return findSource(setting, windows ? "C:\\Users\\me" : "/home/me", windows, { folder: "/ext/server", names });
@@ -11,7 +12,7 @@ function source(setting: string, names: readonly string[] = NAMES, windows = fal
 test("empty: what the extension carries", () => {
   assert.deepEqual(source(" "), {
     kind: "carried",
-    wheel: "/ext/server/codespec-0.1.0-py3-none-any.whl",
+    wheels: WHEELS.map((name) => `/ext/server/${name}`),
     requirements: "/ext/server/requirements-engine.txt",
     cuda: "/ext/server/requirements-cuda.txt",
   });
@@ -31,7 +32,8 @@ test("a name, an address, a relative path or a flag is refused", () => {
 });
 
 test("a build that carries nothing, half of it or two wheels says so", () => {
-  for (const names of [[], NAMES.slice(1), NAMES.slice(0, 2), [...NAMES, "codespec-0.2.0-py3-none-any.whl"]])
+  const without = (index: number): string[] => NAMES.filter((_, other) => other !== index);
+  for (const names of [[], ...NAMES.map((_, index) => without(index)), [...NAMES, "codespec-0.2.0-py3-none-any.whl"]])
     assert.throws(() => source("", names), { message: /^This build of the extension carries no server: build it/ });
 });
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from codespec.config import STARTER
+from codespec.config import SHIPPED
 
 MODELS = ("drafter", "target", "qwen-drafter")
 HEADS = ("eagle3", "dflash")
@@ -48,7 +48,7 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
             "--start", type=Path, metavar="FOLDER", help="a model to begin from; its tokenizer is used"
         )
     for action in (one, export, both):
-        action.add_argument("--out", type=Path, default=STARTER, help="where the finished model folders go")
+        action.add_argument("--out", type=Path, default=SHIPPED, help="where the finished model folders go")
         action.add_argument("--seed", type=int, default=0)
     for action in (one, both):
         action.add_argument("--resume", action="store_true", help="continue from the checkpoints")
@@ -84,7 +84,7 @@ def _add_corpus_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_distill_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--target", default=str(STARTER / "target"), metavar="PATH|HUB_ID", help="the model that writes")
+    add("--target", default=str(SHIPPED / "target"), metavar="PATH|HUB_ID", help="the model that writes")
     add("--positions", "--places", type=_count, default=10_000, metavar="N", help="positions of the corpus (10,000)")
     add("--minutes", type=float, default=600.0, help="stop after so many minutes and keep what is written")
     add("--seed", type=int, default=0)
@@ -114,7 +114,7 @@ def _add_adapt_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_head_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--kind", choices=HEADS, required=True, help="one token a step (eagle3) or a block at once (dflash)")
-    add("--target", default=str(STARTER / "target"), metavar="PATH|HUB_ID", help="the model whose tokens it guesses")
+    add("--target", default=str(SHIPPED / "target"), metavar="PATH|HUB_ID", help="the model whose tokens it guesses")
     add("--out", type=Path, required=True, metavar="FOLDER", help="where to write the head; must not be there yet")
     add("--examples", type=Path, metavar="FILE", help="texts that the target wrote (default: the work folder's)")
     add("--read", type=_count, default=0, metavar="N", help="texts of the corpus that the target reads besides (0)")
@@ -136,8 +136,8 @@ def _names(text: str) -> tuple[str, ...]:
 
 def _add_eval_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--target", default=str(STARTER / "target"), metavar="PATH|HUB_ID", help="the model that decides")
-    add("--drafter", default=str(STARTER / "drafter"), metavar="PATH|HUB_ID|none", help="the model that drafts")
+    add("--target", default=str(SHIPPED / "target"), metavar="PATH|HUB_ID", help="the model that decides")
+    add("--drafter", default=str(SHIPPED / "drafter"), metavar="PATH|HUB_ID|none", help="the model that drafts")
     add("--compare", nargs=2, metavar=("TARGET", "DRAFTER"), help="an older pair to compare with, measured first")
     add("--corpus-held", type=Path, metavar="FILE", help="held-out projects (default: the work folder's, if there)")
     add("--prompts", type=Path, metavar="FILE", help="a HumanEval file (.jsonl or .jsonl.gz): one blanked line a task")

@@ -12,7 +12,7 @@ from codespec_lab.bench.divergence import cut_windows, read_texts, weight_bytes
 from codespec_lab.bench.token_divergence import WINDOW
 
 from codespec.catalogue.entries import Rounding
-from codespec.config import STARTER
+from codespec.config import SHIPPED
 from codespec.models.int8.kernels import choose_kernel
 from codespec.text.tokenizer import TextTokenizer
 from tests.cli.conftest import Command, Models, command, models, plain_environment
@@ -51,7 +51,7 @@ def test_int8_says_how_far_its_weights_go(
 
 
 def test_windows_are_spread_and_never_join_texts() -> None:
-    tokenizer = TextTokenizer.from_folder(STARTER / "target")
+    tokenizer = TextTokenizer.from_folder(SHIPPED / "target")
     texts = [f"value_{n} = {n}\n" * 400 for n in range(6)]
     windows = cut_windows(tokenizer, texts, 3 * WINDOW)
     assert len(windows) == 3 and all(len(window) == WINDOW for window in windows)

@@ -18,7 +18,7 @@ from codespec_lab.training.tokenizer_training import SPECIALS
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from codespec.config import STARTER
+from codespec.config import SHIPPED
 from codespec.errors import TrainingError
 from codespec.pair.held_out import held_out_files
 
@@ -76,12 +76,12 @@ def test_all_makes_two_folders_that_transformers_loads(tmp_path: Path) -> None:
 def test_a_drafter_in_another_models_tokens(tmp_path: Path) -> None:
     work, out = ("--work", str(tmp_path / "work")), tmp_path / "out"
     assert run(*work, "all", "--out", str(out), "--threads", "1") == 0
-    assert run(*work, "cut-tokenizer", str(STARTER / "target")) == 0
+    assert run(*work, "cut-tokenizer", str(SHIPPED / "target")) == 0
     begun = ("--layers", str(out / "drafter"), "--out", str(out), "--threads", "1")
     assert run(*work, "pretrain", "qwen-drafter", *begun) == 0
     folder = out / "qwen-drafter"
     tokens = AutoTokenizer.from_pretrained(folder).get_vocab().keys() - {*SPECIALS}
-    assert tokens < AutoTokenizer.from_pretrained(STARTER / "target").get_vocab().keys()
+    assert tokens < AutoTokenizer.from_pretrained(SHIPPED / "target").get_vocab().keys()
     assert "trained from the weights of out/drafter by" in (folder / "README.md").read_text("utf-8")
     theirs, own = (load_file(out / name / "model.safetensors") for name in ("drafter", "qwen-drafter"))
     assert all(torch.allclose(theirs[name].float(), own[name].float(), atol=0.1) for name in own if "embed" not in name)

@@ -21,7 +21,7 @@ from codespec_lab.training.heads.run import HeadRun
 from codespec_lab.training.pair import WorkFolder
 from safetensors.torch import load_file, save_file
 
-from codespec.config import STARTER
+from codespec.config import SHIPPED
 from codespec.errors import ModelError, TrainingError
 from codespec.models.heads.checkpoint import load_head
 from codespec.models.heads.config import KINDS
@@ -59,12 +59,12 @@ def test_a_head_is_written_that_its_target_loads(kind: str, tmp_path: Path, exam
     weights = load_file(folder / "model.safetensors")
     assert not [name for name in weights if "lm_head" in name or "embed" in name], "those are the target's own"
     assert f"for {config['codespec']['target']['name']}" in (folder / "README.md").read_text("utf-8")
-    model = load_model(str(STARTER / "target"), exact=False)
+    model = load_model(str(SHIPPED / "target"), exact=False)
     host = Host.of(model)
     head = load_head(folder, host, dtype=torch.float32, device=torch.device("cpu"))
     assert head.config.kind == kind and len(head.ids) == 512 and bool((head.ids.diff() > 0).all())
     assert torch.equal(head.network.lm_head.weight, host.output_rows(head.ids).float())  # type: ignore[arg-type]
-    other = Host.of(load_model(str(STARTER / "drafter"), exact=False))
+    other = Host.of(load_model(str(SHIPPED / "drafter"), exact=False))
     with pytest.raises(ModelError, match="was trained for another target"):
         load_head(folder, other, dtype=torch.float32, device=torch.device("cpu"))
 
@@ -106,12 +106,12 @@ def test_what_is_held_out_is_of_files_that_are_not_learned_from(tmp_path: Path) 
 def test_what_a_target_said_is_not_taken_for_what_an_adapted_one_says(tmp_path: Path, examples: Path) -> None:
     """Their token vectors and tokenizers are the same, and only one layer's weights are not."""
     adapted = tmp_path / "adapted"
-    shutil.copytree(STARTER / "target", adapted)
+    shutil.copytree(SHIPPED / "target", adapted)
     weights = load_file(adapted / "model.safetensors")
     name = next(name for name in weights if name.endswith("down_proj.weight"))
     save_file({**weights, name: weights[name] + 0.01}, adapted / "model.safetensors", {"format": "pt"})
     texts = read_examples(examples)[:2]
-    for target in (STARTER / "target", adapted, STARTER / "target"):
+    for target in (SHIPPED / "target", adapted, SHIPPED / "target"):
         collect_features(load_model(str(target), exact=False), [1], texts, tmp_path / "features")
     assert len(list((tmp_path / "features").iterdir())) == 2
 

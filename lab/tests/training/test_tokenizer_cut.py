@@ -23,7 +23,7 @@ from codespec_lab.training.tokenizer_training import (
 from codespec_lab.training.transplant import VECTORS, take_layers
 from tokenizers import Tokenizer, models
 
-from codespec.config import STARTER
+from codespec.config import SHIPPED
 from codespec.errors import TrainingError
 
 TEXTS = [f"def area_{n}(width, height):\n    return width * height + {n}\n" for n in range(40)] + ["rare: zygote\n"]
@@ -73,7 +73,7 @@ def test_no_bpe() -> None:
 
 def test_a_model_takes_the_layers_of_one_with_other_tokens(whole: Tokenizer) -> None:
     cut = keep_most_used(whole, TEXTS, 320)
-    folder = STARTER / "drafter"
+    folder = SHIPPED / "drafter"
     shape = replace(SHAPES["drafter"], vocab_size=320)
     model, donor = TinyLlama(shape), TinyLlama(SHAPES["drafter"])
     load_weights(donor, folder)

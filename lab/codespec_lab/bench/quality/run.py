@@ -12,7 +12,7 @@ from pathlib import Path, PurePath
 from typing import Any, Literal
 
 from codespec import __version__
-from codespec.config import STARTER, EngineConfig
+from codespec.config import SHIPPED, EngineConfig
 from codespec.engine.engine import Engine
 from codespec.engine.load import build_engine
 from codespec.errors import ConfigError
@@ -146,7 +146,7 @@ def labels(names: Sequence[str]) -> list[str]:
     """Short names: the last part of each path or id, with as many parts before it as tell the names
     apart; `starter`.
     """
-    parts = [("starter",) if name == str(STARTER / "target") else PurePath(name).parts for name in names]
+    parts = [("starter",) if name == str(SHIPPED / "target") else PurePath(name).parts for name in names]
     length = next((n for n in range(1, max(map(len, parts))) if len({part[-n:] for part in parts}) == len(parts)), 0)
     return ["/".join(part[-length:]) for part in parts]
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, LlamaConfig
 from transformers.utils import logging as transformers_logging
 
-from codespec.config import STARTER
+from codespec.config import SHIPPED
 from codespec.errors import ModelError, TrainingError
 from codespec.model_folders.find import find_folder
 from codespec.models.reference import quiet
@@ -47,7 +47,7 @@ class Student:
 
     def __init__(self, name: str, *, seed: int, lora: bool | None = None, device: str = "cpu") -> None:
         self.name, self.is_new = name, name.startswith(NEW)
-        self.folder = STARTER / "drafter" if self.is_new else find_folder(name, "float32")
+        self.folder = SHIPPED / "drafter" if self.is_new else find_folder(name, "float32")
         self.tokenizer = TextTokenizer.from_folder(self.folder)
         found = find_template(self.tokenizer)
         self.template = None if isinstance(found, FimMissing) else found

@@ -17,7 +17,7 @@ from codespec_lab.corpus import infilling
 from codespec_lab.corpus.documents import Document, write_documents
 from codespec_lab.corpus.gaps import Gap
 
-from codespec.config import STARTER, EngineConfig
+from codespec.config import SHIPPED, EngineConfig
 from codespec.models.processor import processor
 from tests.cli.conftest import Command, Models, command, models, plain_environment
 
@@ -231,4 +231,4 @@ def test_each_target_is_looked_for_in_its_own_formats(monkeypatch: pytest.Monkey
 def test_labels_tell_targets_apart() -> None:
     assert labels(["a/b", "c/d"]) == ["b", "d"]
     assert labels(["/x/a/target", "/x/b/target", "hub/c"]) == ["a/target", "b/target", "hub/c"]
-    assert labels([str(STARTER / "target"), "/x/target"]) == ["starter", "target"]
+    assert labels([str(SHIPPED / "target"), "/x/target"]) == ["starter", "target"]

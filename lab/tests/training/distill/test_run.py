@@ -22,7 +22,7 @@ from codespec_lab.training.distill.student import Student
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from codespec.config import STARTER
+from codespec.config import SHIPPED
 from codespec.engine.engine import Engine
 from codespec.errors import CodespecError, ModelError, PairError, TrainingError
 from codespec.pair.held_out import held_out_files
@@ -74,7 +74,7 @@ def make_small(patch: pytest.MonkeyPatch) -> None:
 def spoiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The starter drafter with noise in its weights, so that a few steps make it better."""
     folder = tmp_path_factory.mktemp("pair") / "spoiled"
-    shutil.copytree(STARTER / "drafter", folder)
+    shutil.copytree(SHIPPED / "drafter", folder)
     generator = torch.Generator().manual_seed(0)
     weights = load_file(folder / "model.safetensors")
     for name, value in weights.items():
@@ -85,9 +85,9 @@ def spoiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def settings(code: Path, out: Path, drafter: Path = STARTER / "drafter", **change: object) -> Settings:
+def settings(code: Path, out: Path, drafter: Path = SHIPPED / "drafter", **change: object) -> Settings:
     one = Settings(
-        target=str(STARTER / "target"),
+        target=str(SHIPPED / "target"),
         drafter=str(drafter),
         code=(str(code),),
         out=str(out),
@@ -117,14 +117,14 @@ def distilled(code: Path, spoiled: Path, tmp_path_factory: pytest.TempPathFactor
 def test_the_result_drafts_and_has_its_card(distilled: Path) -> None:
     AutoModelForCausalLM.from_pretrained(distilled)
     assert AutoTokenizer.from_pretrained(distilled).vocab_size
-    engine = Engine.load(target=str(STARTER / "target"), drafter=str(distilled), policy="fixed:4", warmup=0)
+    engine = Engine.load(target=str(SHIPPED / "target"), drafter=str(distilled), policy="fixed:4", warmup=0)
     (done,) = engine.complete([CompletionRequest(prefix="import os\n\ndef read(path):\n    ", max_tokens=24)])
     assert done.stats.drafted > 0
     text = (distilled / "README.md").read_text(encoding="utf-8")
     assert "| held-out files of the code (3 places) |" in text and "8 learned from" not in text
     assert "license:" in text and "--places 10" in text and "seed 0" in text and "text loss and forward KL" in text
     assert not distilled.with_name("drafter.work").exists()
-    starter, new = ((f / "model.safetensors").read_bytes() for f in (STARTER / "drafter", distilled))
+    starter, new = ((f / "model.safetensors").read_bytes() for f in (SHIPPED / "drafter", distilled))
     assert len(starter) == pytest.approx(len(new), rel=0.01) and starter != new
 
 
@@ -169,17 +169,17 @@ def test_lora_and_a_round_of_its_own_texts(
 
 @pytest.mark.parametrize("lora", [False, True])
 def test_an_export_is_the_whole_drafter_as_it_was_trained(lora: bool, tmp_path: Path) -> None:
-    student = Student(str(STARTER / "drafter"), seed=0, lora=lora)
+    student = Student(str(SHIPPED / "drafter"), seed=0, lora=lora)
     torch.manual_seed(1)
     with torch.no_grad():
         for value in student.trained.values():
             value += 0.01 * torch.randn_like(value)
     student.export(tmp_path / "new")
-    assert {*contents(tmp_path / "new")} == {*contents(STARTER / "drafter")} - {"README.md"}, "and no adapter"
+    assert {*contents(tmp_path / "new")} == {*contents(SHIPPED / "drafter")} - {"README.md"}, "and no adapter"
     found = AutoModelForCausalLM.from_pretrained(tmp_path / "new", dtype=torch.float32)
     tokens = torch.arange(40)[None] + 300
     with torch.no_grad():
-        wanted, before = student.logits(tokens), Student(str(STARTER / "drafter"), seed=0).logits(tokens)
+        wanted, before = student.logits(tokens), Student(str(SHIPPED / "drafter"), seed=0).logits(tokens)
         assert (found(tokens).logits - wanted).abs().max() < 0.2 < (before - wanted).abs().max(), "bfloat16 rounds"
     assert len(student.trained) == (2 * 7 * 3 if lora else 29)
 
@@ -197,7 +197,7 @@ def test_no_better_drafter_keeps_the_old_one(
 
     monkeypatch.setattr(card, "LEAST_GAIN", 9.0)
     flags = ["--places", "10", "--steps", "4", "--threads", "1", "--minutes", "100"]
-    pair = ["--target", str(STARTER / "target"), "--drafter", str(STARTER / "drafter")]
+    pair = ["--target", str(SHIPPED / "target"), "--drafter", str(SHIPPED / "drafter")]
     assert main(["distill", *pair, "--code", str(code), "--out", str(tmp_path / "new"), *flags]) == 0
     assert "Keep the old one: " in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []
@@ -239,7 +239,7 @@ def write(folder: Path, *names: str) -> Path:
         ({"out": "{code}/new"}, TrainingError, r"lies inside the code of .*: choose an --out beside it"),
         ({"out": "{code}"}, TrainingError, r"exists already, and nothing is overwritten: choose another --out"),
         ({"drafter": "new:7M"}, ModelError, r"new:7M is no drafter: a new one has the size 1M or 5M"),
-        ({"drafter": str(STARTER / "target")}, PairError, r"as large as .*: choose a smaller --drafter"),
+        ({"drafter": str(SHIPPED / "target")}, PairError, r"as large as .*: choose a smaller --drafter"),
         ({"drafter": "{empty}"}, CodespecError, r"holds no tokenizer.json: give a complete"),
         ({"target": "{missing}"}, ModelError, r"There is no model folder"),
     ],
@@ -265,7 +265,7 @@ def test_what_cannot_run_says_so_in_one_sentence(
 def test_a_target_without_fill_in_the_middle_asks_for_plain(code: Path, tmp_path: Path) -> None:
     target = tmp_path / "target"
     target.mkdir()
-    for file in (STARTER / "target").iterdir():
+    for file in (SHIPPED / "target").iterdir():
         text = file.read_bytes()
         (target / file.name).write_bytes(
             text.replace(b"<|fim_", b"<|gap_") if file.name.startswith("tokenizer") else text
