@@ -1,5 +1,5 @@
-"""`make dist`: HEAD as packages in dist/: the wheels of codespec, its weights and its laboratory, the sdist, the VS Code
-extension with the first two inside, the Neovim plugin as an archive, and their checksums.
+"""`make dist`: HEAD as packages in dist/: the wheels of codespec, its weights and its laboratory, the sdist, the
+VS Code extension with the first two inside, the Neovim plugin as an archive, and their checksums.
 
 What is built is what is committed: HEAD is laid out in a folder of its own, so nothing that merely lies in a checkout
 gets in. Times are the commit's, so the same commit gives the same bytes. Knows git, npm and `pack_server`; publishes

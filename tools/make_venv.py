@@ -115,7 +115,7 @@ def build(venv: Venv) -> None:
         print(f"set-up: downloading {size}", flush=True)
     venv.install(torch)
     venv.install("-q", pinned("hatchling", venv.constraints))
-    venv.install("-q", "--no-build-isolation", "-e", f".[{EXTRAS}]", "-e", "./weights", "-e", "./lab")
+    venv.install("-q", "--no-build-isolation", "-e", "./weights", "-e", "./lab", "-e", f".[{EXTRAS}]")
     venv.can_import("torch", "transformers", "tokenizers", "codespec", "codespec_lab", "codespec_weights")
     venv.finish()
     print("set-up: .venv is ready", flush=True)

@@ -36,7 +36,7 @@ def pack(folder: Path) -> list[Path]:
 
 
 def build(checkout: Path, folder: Path, *kinds: str, packages: Sequence[str] = ("",)) -> None:
-    """Builds `wheel`, `sdist` or both of a checkout's packages, which are folders, into the folder. Raises PackError."""
+    """Builds `wheel`, `sdist` or both of a checkout's packages (folders in it) into the folder. Raises PackError."""
     with tempfile.TemporaryDirectory(prefix="codespec-build-") as place:
         venv.create(place, with_pip=True)
         python = Path(place) / ("Scripts" if os.name == "nt" else "bin") / "python"

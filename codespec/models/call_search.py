@@ -32,7 +32,7 @@ from codespec.models.span_groups import Group, Span
 TILES = (16, 32, 64, 128)  # rows of a product's call, where not every number will do
 MOST_LEAST = 8  # rows up to which every product may be padded instead
 # A multiple of query rows, and the most of a call: by what few rows cost. Torch's attention takes query rows by 32, 64
-# or 256, and one to three that are left over go through other products on some machines (bench/LOG.md, 2026-11-24).
+# or 256, and one to three that are left over go through other products on some machines (lab/LOG.md, 2026-11-24).
 QUERIES = (
     *((unit, 0) for unit in (2, 4, 8, 16, 32)),
     *((unit, 32) for unit in (4, 8, 16)),

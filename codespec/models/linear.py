@@ -4,7 +4,7 @@
 the packed one (the op that Inductor's freezing emits) does not, and was measured 1.5-1.8 x faster. Where a processor
 has no packed product for a dtype, the plain one is called in the same shape, so that `exact` holds there too. A step
 reads every weight once, and with pages of 4 KB the processor looks up the address of each page anew, in a virtual
-machine twice over: matrices of a 0.5B model were read 4-10 % faster from pages of 2 MB (bench/LOG.md).
+machine twice over: matrices of a 0.5B model were read 4-10 % faster from pages of 2 MB (lab/LOG.md).
 """
 
 from __future__ import annotations

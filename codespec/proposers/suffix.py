@@ -17,7 +17,7 @@ from codespec.proposers.file_index import KeptFiles
 from codespec.sequence import Cap, Draft, Sequence
 from codespec.types import Owner
 
-# Bytes: three are right in a quarter of cases, eight in six of ten (bench/LOG.md).
+# Bytes: three are right in a quarter of cases, eight in six of ten (lab/LOG.md).
 MIN_MATCH = 3
 MAX_MATCH = 96
 RECENT = 16

@@ -16,7 +16,7 @@ from codespec.sequence import Candidates, Cap, Sequence, Verdict
 from codespec.speculation.contexts import follow
 from codespec.speculation.cost_model import CostTable
 
-LIKELY = 0.4  # confidence of a lookup: eight bytes match, and its first token is right in six of ten (bench/LOG.md)
+LIKELY = 0.4  # confidence of a lookup: eight bytes match, and its first token is right in six of ten (lab/LOG.md)
 WARM_UP = 100
 MARKED, ELSEWHERE = 10, 3  # ds4-80: in comments and behind TRIGGERS; it says nothing of the rest
 TRIGGERS = b"-=*"

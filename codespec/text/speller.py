@@ -16,7 +16,7 @@ from codespec.text.token_bytes import single_byte_ids
 from codespec.text.tokenizer_json import TokenizerFacts
 
 _NOT_UTF8 = "[\udc80-\udcff]+"  # how `surrogateescape` shows bytes that are no UTF-8
-_FEW = 8  # short texts are encoded sooner than the encoder's other threads have woken (bench/LOG.md)
+_FEW = 8  # short texts are encoded sooner than the encoder's other threads have woken (lab/LOG.md)
 _SHORT = 256  # characters
 
 

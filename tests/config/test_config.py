@@ -11,6 +11,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
+import codespec_weights
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -316,5 +317,5 @@ def test_the_object_is_frozen() -> None:
 
 
 def test_the_starter_pair_is_the_default() -> None:
-    assert config.EngineConfig().target == str(Path(config.__file__).parent / "starter" / "target")
-    assert config.EngineConfig().drafter == str(Path(config.__file__).parent / "starter" / "drafter")
+    assert config.EngineConfig().target == str(Path(codespec_weights.__file__).parent / "target")
+    assert config.EngineConfig().drafter == str(Path(codespec_weights.__file__).parent / "drafter")

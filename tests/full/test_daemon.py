@@ -36,7 +36,7 @@ def resident_bytes() -> int:
 
 def compile_kernels(served: Served) -> None:
     """Computes every number of rows once with every matrix. oneDNN keeps a kernel for each pair, 0.2 to 0.6 MB, and the
-    last of them would come by chance after thousands of requests (bench/LOG.md).
+    last of them would come by chance after thousands of requests (lab/LOG.md).
     """
     assert served.engine_thread.loaded is not None
     engine = served.engine_thread.loaded.engine

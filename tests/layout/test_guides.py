@@ -12,7 +12,7 @@ from codespec.catalogue.entries import OWN_DRAFTERS, read_advice, read_catalogue
 from codespec.cli.models_table import overview
 
 ROOT = Path(__file__).resolve().parents[2]
-LINKED = re.compile(r"\[([^\]]+)\]\(\.\./((?:tests|editors)/[^)#]+)\)")
+LINKED = re.compile(r"\[([^\]]+)\]\(\.\./((?:tests|lab/tests|editors)/[^)#]+)\)")
 STATES = ("yes", "no", "partly")
 
 

@@ -48,7 +48,7 @@ def test_first_set_up_runs_every_step_and_is_ready(steps: FakeSteps, capsys: pyt
     assert steps.done[:2] == ["building .venv", "installing torch==2.13.0"]
     assert steps.done[-2:] == [
         "installing .[engine,parallel,dev,all-grammars]",
-        "importing torch, transformers, tokenizers, codespec",
+        "importing torch, transformers, tokenizers, codespec, codespec_lab, codespec_weights",
     ]
     assert steps.venv.ready.read_text().strip() == str(steps.venv.root)
     assert not steps.venv.unfinished.exists()

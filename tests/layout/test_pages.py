@@ -151,7 +151,7 @@ def test_modules_that_the_pages_name_are_there() -> None:
 
 def test_pages_that_the_code_names_are_there() -> None:
     missing = []
-    for source in tracked("codespec/*.py", "lsp/*.py", "grammars/*.py", "tools/*.py", "tests/*.py"):
+    for source in tracked("codespec/*.py", "lsp/*.py", "grammars/*.py", "lab/*.py", "tools/*.py", "tests/*.py"):
         if name_of(source) in OUTSIDE or source == Path(__file__).resolve():
             continue
         for page in PAGE.findall(source.read_text(encoding="utf-8")):

@@ -4,7 +4,7 @@ A matrix that reads the residual stream is multiplied by the gains of the norm b
 one that writes to the stream, by its inverse. The values of each head are rotated too, and so are the columns of o_proj
 that read them. The columns of down_proj are mixed like its input rows. Then each matrix is rounded, with one scale for
 each output. Nothing is calibrated: on Qwen2.5-Coder-0.5B rotations brought KL(float32 ‖ int8) from 0.0078 to 0.0036
-nat and mixing to 0.0014, and scales from calibrated activations made it worse (bench/LOG.md, 2026-11-25). Knows the
+nat and mixing to 0.0014, and scales from calibrated activations made it worse (lab/LOG.md, 2026-11-25). Knows the
 names of weights; reads and writes no files.
 """
 

@@ -2,5 +2,5 @@
 module for each `codespec bench` command.
 
 A scenario's `run` turns settings into figures as plain JSON values, by way of its `summary`; its `report` turns figures
-into lines and charts. LOG.md keeps what was measured when, failures too.
+into lines and charts. lab/LOG.md keeps what was measured when, failures too.
 """
