@@ -14,7 +14,6 @@ from typing import Any
 
 CATALOGUE = Path(__file__).parent / "catalogue.toml"
 OWN_DRAFTERS = {"own": "drafter", "own-qwen": "qwen-drafter"}  # of `Entry.drafter`: folders beside the starter pair
-NO_DRAFTER = "none"  # the same
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
 ROOM = 500_000_000  # bytes beside the weights: Python, torch, keys and values of a few documents
 

@@ -55,11 +55,6 @@ class Metrics:
     tallies: Counter[Key] = field(default_factory=Counter)
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
-    @property
-    def busy_s(self) -> float:
-        """Seconds spent in steps."""
-        return self.draft_s + self.retokenize_s + self.prefill_s + self.verify_s + self.rest_s
-
     def count_step(self, record: RoundRecord) -> None:
         """Adds one step."""
         with self.lock:

@@ -22,7 +22,6 @@ MIN_MATCH = 3
 MAX_MATCH = 96
 RECENT = 16
 ROUND = 512  # bytes at least where a text goes round, so that a run of spaces ends alike under every cap
-SPACE = b" \t"
 
 
 class SuffixProposer(Proposer):

@@ -16,7 +16,6 @@ from itertools import accumulate
 from codespec.text.tokenizer import TextTokenizer
 
 _REJOIN = 8  # kept tokens that may be spelled anew, so that the joint is the tokenizer's own
-_BLOCK = 4096
 
 
 def retokenize(tokenizer: TextTokenizer, window: bytes, draft: bytes) -> list[int]:
@@ -101,17 +100,6 @@ def resync(tokenizer: TextTokenizer, ids: Sequence[int], ends: Sequence[int], te
     return Resync(kept, spelled[bounds.index(joint) :], bounds[-1])
 
 
-def common_prefix_length(a: bytes, b: bytes, start: int = 0) -> int:
-    """How many leading bytes two texts share; the first `start` are known to be equal."""
-    end = min(len(a), len(b))
-    while start < end:
-        stop = min(start + _BLOCK, end)
-        if a[start:stop] != b[start:stop]:
-            return start + _first_difference(a[start:stop], b[start:stop])
-        start = stop
-    return end
-
-
 def complete_utf8_length(data: bytes) -> int:
     """How many leading bytes do not end inside a character; what can never become one counts as complete."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -160,11 +148,3 @@ def _character_start(text: bytes, offset: int) -> int:
     while offset and offset < len(text) and text[offset] & 0xC0 == 0x80:
         offset -= 1
     return offset
-
-
-def _first_difference(a: bytes, b: bytes) -> int:
-    low, high = 0, len(a)  # a[:low] == b[:low]; they differ before high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if a[low:middle] == b[low:middle] else (low, middle)
-    return low

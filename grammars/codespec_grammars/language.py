@@ -70,7 +70,6 @@ class Language:
     label_words: tuple[str, ...] = ("case", "default", "public", "private", "protected")
     item: str = "[A-Za-z_@]"  # regular expression: what a line of the outermost code begins with
     anchors: tuple[str, ...] = ()  # the same, of lines that are hardly ever inside a string or comment, best first
-    trigger_characters: str = ""
     window_opening: str = ""  # what a window must begin with that does not begin the file
     indented_opening: str = ""  # the same where the window begins with an indented line
     placeholder: str = "CSPEC"

@@ -111,9 +111,6 @@ def test_a_batch_pays_a_round_together() -> None:
 def test_prompts_are_told_from_writing() -> None:
     _, metrics = complete((3,))
     assert metrics.prefilled == len(PREFIX) and metrics.prefill_s > 0 and metrics.verify_s > 0
-    assert metrics.busy_s == pytest.approx(
-        metrics.draft_s + metrics.retokenize_s + metrics.prefill_s + metrics.verify_s + metrics.rest_s
-    )
 
 
 def test_waiting_for_a_slot_is_part_of_the_whole() -> None:

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from codespec.text.align import (
     byte_ends,
-    common_prefix_length,
     complete_utf8_length,
     resync,
     retokenize,
@@ -167,15 +166,6 @@ def test_resync_looks_only_at_what_changed() -> None:
     spoiled = b"#" * 100 + text[100:]  # a difference before `known` is not looked for
     step = resync(tokenizer, ids, ends, spoiled + b"x = 1\n", known=len(text) - 20)
     assert step.kept > len(ids) - 12 and len(step.new_ids) < 20
-
-
-@settings(max_examples=200, deadline=None)
-@given(a=st.binary(max_size=40), b=st.binary(max_size=40), shared=st.integers(0, 10_000))
-def test_common_prefix_length(a: bytes, b: bytes, shared: int) -> None:
-    head = bytes(shared % 251 for _ in range(shared))
-    naive = next((n for n, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
-    assert common_prefix_length(head + a, head + b) == shared + naive
-    assert common_prefix_length(head + a, head + b, start=shared) == shared + naive
 
 
 @settings(max_examples=200, deadline=None)

@@ -17,7 +17,6 @@ from codespec.text.control_tokens import read_json
 
 Kind = Literal["eagle3", "dflash"]
 WEIGHTS = "model.safetensors"  # the file of them
-KINDS: tuple[Kind, ...] = ("eagle3", "dflash")
 ARCHITECTURES: dict[str, Kind] = {
     "LlamaForCausalLMEagle3": "eagle3",
     "Eagle3LlamaForCausalLM": "eagle3",

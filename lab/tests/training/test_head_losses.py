@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 import torch
 from codespec_lab.training.heads.features import Lesson
 from codespec_lab.training.heads.losses import Vocabulary, accepted_runs, dflash_guesses, eagle3_guesses, guess_loss
 
-from codespec.models.heads.config import KINDS, Kind
+from codespec.models.heads.config import Kind
 from codespec.models.heads.dflash import DFlash
 from codespec.models.heads.drafting import DFlashRunner, Eagle3Runner, make_runner
 from codespec.models.heads.eagle3 import Eagle3
@@ -97,7 +98,7 @@ def test_a_block_in_a_lesson_is_the_drafted_one(target: LanguageModel) -> None:
             torch.testing.assert_close(found, logits[place], atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", get_args(Kind))
 def test_the_loss_is_the_cross_entropy_of_the_known_chances(kind: Kind, target: LanguageModel) -> None:
     vocabulary = vocabulary_of(target, kind)
     head = random_head(target, kind)

@@ -9,6 +9,7 @@ import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import torch
@@ -24,7 +25,7 @@ from safetensors.torch import load_file, save_file
 from codespec.config import SHIPPED
 from codespec.errors import ModelError, TrainingError
 from codespec.models.heads.checkpoint import load_head
-from codespec.models.heads.config import KINDS
+from codespec.models.heads.config import Kind
 from codespec.models.heads.host import Host
 from codespec.models.loader import load_model
 from lab.tests.training.test_command import run
@@ -50,7 +51,7 @@ def train(tmp_path: Path, examples: Path, kind: str, *more: str, out: str = "hea
     return run("--work", str(tmp_path / "work"), "head", *given)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", get_args(Kind))
 def test_a_head_is_written_that_its_target_loads(kind: str, tmp_path: Path, examples: Path) -> None:
     assert train(tmp_path, examples, kind, "--steps", "3") == 0
     folder = tmp_path / "head"
@@ -69,7 +70,7 @@ def test_a_head_is_written_that_its_target_loads(kind: str, tmp_path: Path, exam
         load_head(folder, other, dtype=torch.float32, device=torch.device("cpu"))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", get_args(Kind))
 def test_a_resumed_run_repeats_the_whole_one(kind: str, tmp_path: Path, examples: Path) -> None:
     assert train(tmp_path, examples, kind, "--steps", "2", out="whole") == 0
     with pytest.raises(TrainingError, match="is there already"):
