@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from codespec.cli.options import add_pair_options
+from codespec.cli.parser import Parser
 from codespec.errors import ConfigError, PairError
 
 if TYPE_CHECKING:
@@ -26,13 +27,13 @@ SIZES = ((1e9, "B"), (1e6, "M"), (1e3, "k"))
 
 def add_parser(commands: Any) -> None:
     """Adds the command and its flags."""
-    parser: argparse.ArgumentParser = commands.add_parser(
+    parser: Parser = commands.add_parser(
         "check",
         help="tell whether two models work together",
         description="Compares a target and a drafter and measures what their tokenizers cost on your own files.",
         allow_abbrev=False,
     )
-    add_pair_options(parser)
+    add_pair_options(parser, parser)
     parser.add_argument(
         "--files", type=Path, nargs="+", metavar="FILE", help="text to measure on (default: source files here)"
     )

@@ -51,7 +51,7 @@ def add_parser(commands: Any) -> None:
         help="colour accepted, rejected and the target's own text; say why each draft was so long",
     )
     printed.add_argument("--json", action="store_true", help="print one JSON object at the end")
-    add_engine_options(parser)
+    add_engine_options(parser, leave_out=("speculate",))  # which is --no-speculation here
     parser.set_defaults(run=run)
 
 

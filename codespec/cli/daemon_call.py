@@ -169,7 +169,7 @@ def add_address_options(parser: argparse.ArgumentParser, *, config: bool = True)
 
 def find_address(options: argparse.Namespace) -> Address:
     """The daemon's address by --url, or by the settings it was started with. Raises ConfigError."""
-    from codespec.server.settings import resolve_serve
+    from codespec.serve_config import resolve_serve
     from codespec.token_file import read_token
 
     config = resolve_serve({"token_file": getattr(options, "token_file", None)}, options.config)

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from codespec.cli.parser import Parser
-from codespec.config import CHOICES, EngineConfig, read_caps
+from codespec.config import EngineConfig
+from codespec.declared import declared
 from codespec.errors import ConfigError, install_mend
+from codespec.levels import read_caps
 
 if TYPE_CHECKING:
     from codespec.engine.engine import Engine
     from codespec.model_folders.choice import Choice
 
-SETTINGS = (
-    "model", "target", "drafter", "head", "device", "drafter_device", "dtype", "drafter_dtype", "mode", "proposers",
-    "policy", "caps", "learn", "draft_tokens", "min_confidence", "warmup", "context", "first_answer_ms", "graph_rows",
-    "threads", "tensor_parallel", "target_shape",
-)  # fmt: skip
+SETTINGS = tuple(declared(EngineConfig))
 
 
 def count(text: str) -> int:
@@ -30,69 +28,49 @@ def count(text: str) -> int:
     return 0 if text == "auto" else int(text)
 
 
-def add_engine_options(parser: Parser, *, shape_flags: tuple[str, ...] = ("--target-shape",)) -> None:
-    """The settings of an engine; defaults come from the configuration. `--help` shows those that people change often,
-    `--help-all` the rest.
+def add_engine_options(parser: Parser, *, aliases: Mapping[str, str] = {}, leave_out: Sequence[str] = ()) -> None:
+    """The settings of an engine, but for those left out; `aliases` has second names of their flags. Defaults come from
+    the configuration.
     """
     group = parser.add_argument_group("models and speculation (also CODESPEC_* variables and --config)")
-    add_pair_options(group)
-    group.add_argument("--device", help="auto, cpu or cuda (default cpu)")
-    group.add_argument("--dtype", choices=CHOICES["dtype"], help="number format (default float32, or the model's)")
-    group.add_argument("--mode", choices=CHOICES["mode"], help="exact: bit for bit; fast: up to near-ties")
-    rare = partial(parser.add_rare, group)
-    rare("--drafter-device", help="the drafter's device (default same: the target's)")
-    rare(
-        "--drafter-dtype",
-        choices=CHOICES["drafter_dtype"],
-        help="the drafter's (default: the target's; float32 for the starter pair's)",
-    )
-    rare("--head", metavar="FOLDER", help="an EAGLE-3 or DFlash head that was trained for the target (default none)")
-    rare("--proposers", choices=CHOICES["proposers"], help="who guesses (default chain: suffix, head, drafter)")
-    rare(
-        "--policy",
-        metavar="NAME",
-        help="how the draft length is set: cost+syntax (default), cost, or to compare fixed[:N], confidence[:P], "
-        "plus2minus1, ds4-80",
-    )
-    rare("--caps", metavar="CLASS=N,…", help="longest drafts by context: comment=10,python.docstring=0")
-    rare("--no-learn", dest="learn", action="store_false", default=None, help="do not keep what is learned of the pair")
-    rare("--draft-tokens", type=int, metavar="N", help="the longest draft in target tokens (default 32)")
-    rare("--min-confidence", type=float, metavar="P", help="where the drafter stops (default 0.4)")
-    rare("--warmup", type=int, metavar="N", help="tokens of context before drafting (default 0)")
-    rare("--context", type=int, metavar="N", help="target tokens of prompt and completion together")
-    rare(
-        "--first-answer-ms",
-        type=int,
-        metavar="N",
-        help="an editor's prompts are as long as can be read and answered in this time (default 800; 0: any length)",
-    )
-    rare("--graph-rows", type=int, metavar="N", help="rows of the largest graph on a GPU (default 128)")
-    rare("--threads", type=count, metavar="N|auto", help="CPU threads (default auto: measured at start)")
-    rare("--tensor-parallel", type=int, metavar="N", help="GPUs that hold the target together")
-    rare(
-        *shape_flags,
-        dest="target_shape",
-        choices=CHOICES["target_shape"],
-        help="pad the target to a real model's cost (benchmarks)",
-    )
+    add_config_option(group)
+    for name in SETTINGS:
+        if name in leave_out:
+            parser.set_defaults(**{name: None})
+        else:
+            add_flag(parser, group, EngineConfig, name, *((aliases[name],) if name in aliases else ()))
 
 
-def add_pair_options(group: argparse._ActionsContainer) -> None:
+def add_pair_options(parser: Parser, group: argparse._ActionsContainer) -> None:
     """--config, --model, --target and --drafter."""
-    group.add_argument(
-        "--config", type=Path, metavar="FILE", help="a TOML file of settings (default: your own config.toml)"
-    )
-    group.add_argument(
-        "--model",
-        metavar="NAME",
-        help="target and drafter together: a name of `codespec models list`, or starter",
-    )
-    group.add_argument(
-        "--target",
-        metavar="PATH|HUB_ID",
-        help="decides: a folder, a .gguf file, a pulled name or a hub id",
-    )
-    group.add_argument("--drafter", metavar="PATH|HUB_ID|none", help="guesses")
+    add_config_option(group)
+    for name in ("model", "target", "drafter"):
+        add_flag(parser, group, EngineConfig, name)
+
+
+def add_config_option(group: argparse._ActionsContainer) -> None:
+    """--config."""
+    words = "a TOML file of settings (default: your own config.toml)"
+    group.add_argument("--config", type=Path, metavar="FILE", help=words)
+
+
+def add_flag(parser: Parser, group: argparse._ActionsContainer, schema: type, name: str, *aliases: str) -> None:
+    """The flag of one setting, as its declaration describes it; None where it is not given. `--help` shows it if it is
+    common, `--help-all` always.
+    """
+    facts, kind = declared(schema)[name], type(getattr(schema(), name))
+    words: dict[str, Any] = {"help": facts.help, "default": None}
+    if kind is bool:
+        words["action"] = argparse.BooleanOptionalAction
+    elif facts.choices:
+        words["choices"] = facts.choices
+    else:
+        words |= {"metavar": facts.metavar, "type": count if facts.automatic else {dict: read_caps}.get(kind, kind)}
+    flags = (f"--{name.replace('_', '-')}", *aliases)
+    if facts.common:
+        group.add_argument(*flags, **words)
+    else:
+        parser.add_rare(group, *flags, **words)
 
 
 def load_engine(config: EngineConfig) -> Engine:
@@ -119,8 +97,6 @@ def choose_config(options: argparse.Namespace, **overrides: Any) -> Choice:
     from codespec.model_folders.choice import choose  # with tokenizers and more, which `--help` does not need
 
     flags = {name: getattr(options, name) for name in SETTINGS}
-    if flags["caps"] is not None:
-        flags["caps"] = read_caps(flags["caps"])
     return choose({**flags, **overrides}, options.config)
 
 

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from functools import partial
 from typing import Any
 
-from codespec.cli.options import add_engine_options, choose_config, count, require_aiohttp, require_torch
+from codespec.cli.options import add_engine_options, add_flag, choose_config, require_aiohttp, require_torch
 from codespec.cli.parser import Parser
-
-SERVE_SETTINGS = (
-    "host", "port", "socket", "token_file", "queue", "drain_seconds", "prefetch", "audit_every", "access_log",
-    "log_kb",
-)  # fmt: skip
+from codespec.declared import declared
+from codespec.serve_config import ServeConfig, resolve_serve
 
 
 def add_parser(commands: Any) -> None:
@@ -25,43 +21,21 @@ def add_parser(commands: Any) -> None:
         description="Serves completions over HTTP in many clients' dialects; docs/clients.md lists the endpoints.",
     )
     group = parser.add_argument_group("where and for whom (also CODESPEC_SERVE_* variables and [serve] in --config)")
-    group.add_argument("--host", help="an address of this machine (default 127.0.0.1); others need a token")
-    group.add_argument("--port", type=int, metavar="N", help="default 8765; 0 takes a free one")
-    group.add_argument(
-        "--socket", metavar="PATH", help="a Unix socket as well (default auto: in your state folder; none)"
-    )
-    group.add_argument("--token-file", metavar="FILE", help="every request must bring the token in this file")
-    rare = partial(parser.add_rare, group)
-    rare("--queue", type=int, metavar="N", help="requests that may wait (default 64); more get 429")
-    rare("--drain-seconds", type=int, metavar="N", help="for open requests at the end (default 30)")
-    rare(
-        "--prefetch",
-        action=argparse.BooleanOptionalAction,
-        help="go on behind each text as if it were accepted, while idle (default yes)",
-    )
-    rare(
-        "--audit-every",
-        type=int,
-        metavar="N",
-        help="in exact mode, decode one completion in N again without drafts, while idle (default 200; 0: none)",
-    )
-    rare("--access-log", action="store_true", default=None, help="a line for each request, without text")
-    rare("--log-kb", type=int, metavar="N", help="drop the older lines of a larger log file (0: never)")
+    for name in declared(ServeConfig):
+        add_flag(parser, group, ServeConfig, name)
     add_engine_options(parser)
-    parser.add_rare(group, "--max-batch", type=count, metavar="N|auto", help="requests that run at once (default auto)")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Serves until a signal comes; returns 0."""
     _measure_once(options)
-    config = choose_config(options, max_batch=options.max_batch).config
+    config = choose_config(options).config
     require_aiohttp()
     from codespec.server.lifecycle import serve
     from codespec.server.loading import loader
-    from codespec.server.settings import resolve_serve
 
-    flags = {name: getattr(options, name) for name in SERVE_SETTINGS}
+    flags = {name: getattr(options, name) for name in declared(ServeConfig)}
     notes: list[str] = []
     settings = resolve_serve(flags, options.config, notes=notes)
     for note in notes:

@@ -15,8 +15,9 @@ from typing import Any
 from codespec.catalogue.disk import written
 from codespec.catalogue.entries import OWN_DRAFTERS, Entry, find_entry, read_catalogue
 from codespec.catalogue.store import find_pulled
-from codespec.config import SHIPPED, EngineConfig, make_config, read_levels
+from codespec.config import SHIPPED, EngineConfig, make_config
 from codespec.errors import ConfigError
+from codespec.levels import read_levels
 from codespec.model_folders.machine import computes_bfloat16, has_gpu
 from codespec.model_folders.recommend import DEFAULTS, LARGER, SMALLER, recommend, takes_larger
 from codespec.model_folders.step_time import read_step

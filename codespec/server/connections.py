@@ -25,8 +25,8 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from codespec.errors import CodespecError, ConfigError, ServeError
+from codespec.serve_config import ServeConfig
 from codespec.server.logs import log
-from codespec.server.settings import ServeConfig
 from codespec.server.unix_socket import claimed
 from codespec.server.wire import route_of
 from codespec.user_folders import own_folder, socket_of

@@ -19,6 +19,7 @@ from aiohttp import web
 from codespec_grammars.workers import start_fork_server
 
 from codespec.proof import Keys
+from codespec.serve_config import ServeConfig, check_bind
 from codespec.server.app import build_app
 from codespec.server.connections import CONNECTIONS, listen
 from codespec.server.daemon import Daemon, stopping
@@ -26,7 +27,6 @@ from codespec.server.engine_thread import EngineThread
 from codespec.server.loading import Loaded, Progress
 from codespec.server.logs import safe_output, start_logging
 from codespec.server.security import proof_keys
-from codespec.server.settings import ServeConfig, check_bind
 from codespec.token_file import read_token
 
 STOP_SECONDS = 5.0  # for the engine's thread, after the last request

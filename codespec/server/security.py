@@ -16,7 +16,7 @@ from aiohttp.typedefs import Handler, Middleware
 
 from codespec import proof
 from codespec.errors import ConfigError, RequestError
-from codespec.server.settings import is_loopback
+from codespec.serve_config import is_loopback
 from codespec.server.wire import Refused, read_fields, route_of
 
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})

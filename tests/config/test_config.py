@@ -17,21 +17,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codespec import config
-from codespec.cli.options import SETTINGS
-from codespec.config import CHOICES, LEAST, MOST, POLICIES, SHIPPED, EngineConfig, user_file
+from codespec.config import POLICIES, SHIPPED, EngineConfig
+from codespec.declared import declared
 from codespec.errors import ConfigError
+from codespec.levels import user_file
 from codespec.model_folders.choice import resolve
-from codespec.server.settings import ServeConfig, resolve_serve
+from codespec.serve_config import ServeConfig, resolve_serve
 
 DEFAULTS = asdict(EngineConfig())
 NAMES = list(DEFAULTS)
+FACTS = declared(EngineConfig)
+LEAST = {name: facts.least for name, facts in FACTS.items() if isinstance(facts.least, int)}
+MOST = {name: facts.most for name, facts in FACTS.items() if isinstance(facts.most, int)}
 WORD = st.text("abcxyz019-_./", min_size=1).filter(lambda name: not name.startswith("~"))
 
 
 def good_value(name: str) -> st.SearchStrategy[Any]:
     """What a setting may be."""
-    if name in CHOICES:
-        return st.sampled_from(CHOICES[name])
+    if FACTS[name].choices:
+        return st.sampled_from(FACTS[name].choices)
     if name == "policy":
         return st.sampled_from([*POLICIES, "fixed:3", "confidence:0.25"])
     if name == "caps":
@@ -180,7 +184,7 @@ def test_most(name: str) -> None:
 
 @pytest.mark.parametrize("value", [-0.1, 1.1, math.nan, math.inf])
 def test_confidence_is_a_probability(value: float) -> None:
-    with pytest.raises(ConfigError, match="choose 0 to 1"):
+    with pytest.raises(ConfigError, match=r"^min_confidence = .* it must be at (least 0|most 1)"):
         resolve({"min_confidence": value}, environment={})
 
 
@@ -292,21 +296,12 @@ def test_a_file_where_the_folder_should_be_is_no_own_file(own_file: Path) -> Non
     assert user_file() is None
 
 
-def test_every_setting_is_documented_once_and_none_else() -> None:
-    lines = (EngineConfig.__doc__ or "").splitlines()
-    documented = [match.group(1) for line in lines if (match := re.fullmatch(r"    (\w+) {2,}\S.*", line))]
-    assert documented == NAMES
-
-
-def test_every_choice_is_documented() -> None:
-    for name, choices in CHOICES.items():
-        for choice in choices:
-            assert choice in (EngineConfig.__doc__ or ""), (name, choice)
-
-
-def test_the_limits_name_settings() -> None:
-    assert {*CHOICES, *LEAST, *MOST} <= set(NAMES)
-    assert set(SETTINGS) <= set(NAMES)
+def test_every_setting_says_what_it_is_and_its_default_is_allowed() -> None:
+    for schema in (EngineConfig, ServeConfig):
+        assert [item.name for item in fields(schema)] == list(declared(schema))
+        for name, facts in declared(schema).items():
+            assert facts.help, name
+            assert not facts.choices or getattr(schema(), name) in facts.choices
 
 
 def test_the_object_is_frozen() -> None:

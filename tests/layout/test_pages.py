@@ -15,9 +15,8 @@ import pytest
 from codespec_lsp.settings import Settings
 
 from codespec.cli.complete import parse_place, split_at
-from codespec.config import EngineConfig
-from codespec.server.settings import ServeConfig
 from codespec.text.shape import why_not
+from tools import settings_page
 from tools.readme_commands import commands
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -156,7 +155,7 @@ def test_pages_that_the_code_names_are_there() -> None:
             continue
         for page in PAGE.findall(source.read_text(encoding="utf-8")):
             if page not in OUTSIDE and not any(
-                (place / page).is_file() for place in (ROOT, ROOT / "codespec", source.parent)
+                (place / page).is_file() for place in (ROOT, ROOT / "codespec", ROOT / "docs", source.parent)
             ):
                 missing.append((name_of(source), page))
     assert not missing
@@ -186,18 +185,19 @@ def camel(name: str) -> str:
     return first + "".join(part.title() for part in rest)
 
 
-@pytest.mark.parametrize(
-    ("schema", "page"),
-    [(EngineConfig, "docs/settings.md"), (ServeConfig, "docs/settings.md"), (Settings, "docs/editors.md")],
-)
-def test_every_setting_stands_on_its_page_with_its_default(schema: type, page: str) -> None:
-    listed = rows(page)
-    in_words = ("model", "target", "drafter", "caps") if schema is EngineConfig else ()
-    for item in fields(schema):
-        name = camel(item.name) if schema is Settings else item.name
+def test_every_setting_of_editors_stands_on_its_page_with_its_default() -> None:
+    listed = rows("docs/editors.md")
+    for item in fields(Settings):
+        name = camel(item.name)
         assert name in listed, f"{name} is in no table"
         default = item.default if item.default_factory is MISSING else item.default_factory()
-        assert name in in_words or listed[name] in spelled(default), name
+        assert listed[name] in spelled(default), name
+
+
+def test_the_page_of_settings_is_written_from_their_declarations() -> None:
+    text = settings_page.PAGE.read_text(encoding="utf-8")
+    assert settings_page.rewritten(text) == text, "run python -m tools.settings_page"
+    assert len(settings_page.TABLE.findall(text)) == len(settings_page.SCHEMAS)
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/models.md", "docs/settings.md"])

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from codespec.serve_config import ServeConfig
 from codespec.server.app import build_app
 from codespec.server.connections import listen
 from codespec.server.daemon import Daemon
@@ -19,7 +20,6 @@ from codespec.server.engine_thread import EngineThread
 from codespec.server.lifecycle import drain, make_runner
 from codespec.server.loading import Loaded, Progress
 from codespec.server.security import proof_keys
-from codespec.server.settings import ServeConfig
 
 SECONDS = 120  # shared cores are slow by chance
 

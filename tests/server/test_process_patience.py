@@ -26,7 +26,7 @@ WAIT = 40.0  # for what comes after a second
 LOUD = """
 from codespec.server import lifecycle, wire
 from codespec.server.loading import Loaded
-from codespec.server.settings import ServeConfig
+from codespec.serve_config import ServeConfig
 from codespec.types import TextEvent
 from tests.server.fakes import FakeEngine
 

@@ -10,7 +10,7 @@ import pytest
 
 from codespec.errors import ConfigError
 from codespec.secret_files import is_secret
-from codespec.server.settings import check_bind, is_loopback
+from codespec.serve_config import check_bind, is_loopback
 from codespec.token_file import read_token
 from tests.cli.processes import TOKEN
 from tests.server.daemons import serving

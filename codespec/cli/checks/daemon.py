@@ -16,7 +16,7 @@ from codespec.cli.checks.finding import Finding, State, failed, from_error, warn
 from codespec.cli.checks.machine import why_not_writable
 from codespec.cli.daemon_call import Address, Found, message_of, why_taken
 from codespec.errors import CodespecError, ConfigError
-from codespec.server.settings import ServeConfig, check_bind, is_loopback
+from codespec.serve_config import ServeConfig, check_bind, is_loopback
 from codespec.token_file import read_token
 
 OTHER_PORT = "stop it, or choose another port (`codespec serve --port`, then --url here; or port in [serve] for both)"

@@ -14,11 +14,12 @@ from codespec.cli.checks import arithmetic, daemon, int8, machine, models, probe
 from codespec.cli.checks.finding import Finding, from_error, well
 from codespec.cli.daemon_call import Address, Found, address_of
 from codespec.cli.options import choose_config
-from codespec.config import EngineConfig, user_file
+from codespec.config import EngineConfig
 from codespec.errors import ConfigError
+from codespec.levels import user_file
 from codespec.model_folders.choice import Choice, offer_note
 from codespec.pair.facts import ModelFacts
-from codespec.server.settings import ServeConfig, resolve_serve
+from codespec.serve_config import ServeConfig, resolve_serve
 from codespec.token_file import read_token
 
 

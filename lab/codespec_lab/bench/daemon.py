@@ -23,8 +23,9 @@ from typing import Any
 
 import aiohttp
 
-from codespec.config import PREFIX, EngineConfig
+from codespec.config import EngineConfig
 from codespec.errors import ConfigError
+from codespec.levels import PREFIX
 from codespec.models.processor import processor
 from codespec.token_file import TOKEN_VARIABLE
 

@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from codespec.cli.options import require_torch
-from codespec.config import MOST
+from codespec.config import MOST_THREADS
 from codespec.errors import ConfigError
 
 STOPPED = 3
@@ -53,8 +53,8 @@ def run(options: argparse.Namespace) -> int:
 
 def check_ranges(options: argparse.Namespace) -> None:
     """Raises ConfigError for the first number that no run can have."""
-    if not 1 <= options.threads <= MOST["threads"]:
-        raise ConfigError(f"--threads {options.threads} is out of range: choose 1 to {MOST['threads']}.")
+    if not 1 <= options.threads <= MOST_THREADS:
+        raise ConfigError(f"--threads {options.threads} is out of range: choose 1 to {MOST_THREADS}.")
     for name in ("places", "steps", "rounds", "seed"):
         if getattr(options, name) < 0:
             raise ConfigError(f"--{name} {getattr(options, name)} is out of range: choose 0 or more.")

@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from codespec.cli.options import require_torch
-from codespec.config import MOST
+from codespec.config import MOST_THREADS
 from codespec.errors import ConfigError
 from codespec_lab.training.arguments import add_train_arguments
 
@@ -33,8 +33,8 @@ def run(options: argparse.Namespace) -> int:
 def check_ranges(options: argparse.Namespace) -> None:
     """Raises ConfigError for the first number that no run can have."""
     given = vars(options)
-    if not 1 <= given.get("threads", 1) <= MOST["threads"]:
-        raise ConfigError(f"--threads {given['threads']} is out of range: choose 1 to {MOST['threads']}.")
+    if not 1 <= given.get("threads", 1) <= MOST_THREADS:
+        raise ConfigError(f"--threads {given['threads']} is out of range: choose 1 to {MOST_THREADS}.")
     if given.get("steps", 0) < 0:
         raise ConfigError(f"--steps {given['steps']} is out of range: choose 1 or more, or 0 for a budget in minutes.")
     for name in MINUTES:

@@ -15,8 +15,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from codespec.config import PREFIX
 from codespec.errors import ConfigError
+from codespec.levels import PREFIX
 from codespec_lab.bench.sites import TypingSite
 
 AUTOMATIC = 2  # the trigger kind of VS Code's requests during typing

@@ -9,10 +9,9 @@ from typing import Any
 from codespec.cli.options import SETTINGS, add_pair_options, engine_config, require_torch
 from codespec.cli.options import count as threads
 from codespec.cli.parser import Parser
-from codespec.config import CHOICES
+from codespec.config import DTYPES, MODES
 from codespec_lab.commands.benches.flags import count, finish
 
-DTYPES = CHOICES["drafter_dtype"]
 DESCRIPTION = "how far a number format moves a target's predictions on held-out code: KL divergence, first choice, loss"
 
 
@@ -36,9 +35,9 @@ def add(benches: Any) -> None:
     )
     option("--json", type=Path, metavar="OUT", help="write all figures to this file")
     group = parser.add_argument_group("the model (also CODESPEC_* variables and --config)")
-    add_pair_options(group)
+    add_pair_options(parser, group)
     group.add_argument("--device", help="auto, cpu or cuda (default cpu)")
-    group.add_argument("--mode", choices=CHOICES["mode"], help="how products are computed: exact (default) or fast")
+    group.add_argument("--mode", choices=MODES, help="how products are computed: exact (default) or fast")
     group.add_argument("--threads", type=threads, metavar="N", help="CPU threads (default: as many as torch uses)")
     parser.set_defaults(run=run, plot=None, summary=None)
 

@@ -49,7 +49,7 @@ def bench_parser(benches: Any, name: str, text: str, run: Callable[[argparse.Nam
     parser.add_argument("--summary", type=Path, metavar="OUT", help="the same without single passes, four digits each")
     parser.add_argument("--plot", type=Path, metavar="OUT.svg", help="draw the main figures")
     add_engine_options(
-        parser, shape_flags=("--shape", "--target-shape")
+        parser, aliases={"target_shape": "--shape"}
     )  # there is no completion shape here to confuse it with
     parser.set_defaults(run=run)
     return parser

@@ -10,7 +10,7 @@ from typing import Any
 
 from codespec.cli.options import add_engine_options, engine_config, require_torch
 from codespec.cli.parser import Parser
-from codespec.config import CHOICES
+from codespec.config import DTYPES
 from codespec_lab.commands.benches.flags import count, count_or_zero, finish
 
 KINDS = ("single-line", "multi-line", "random-span", "line", "block")
@@ -82,9 +82,9 @@ def kinds(text: str) -> tuple[str, ...]:
 
 def formats(text: str) -> tuple[str, ...]:
     """Comma-separated number formats, for argparse."""
-    unknown = [name for name in text.split(",") if name not in CHOICES["drafter_dtype"]]
+    unknown = [name for name in text.split(",") if name not in DTYPES]
     if unknown:
-        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is not one of {', '.join(CHOICES['drafter_dtype'])}")
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is not one of {', '.join(DTYPES)}")
     return tuple(text.split(","))
 
 

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from codespec.cli.serve import SERVE_SETTINGS
 from codespec.config import EngineConfig
 from codespec.errors import ConfigError
 from codespec.model_folders.choice import resolve
+from codespec.serve_config import ServeConfig, resolve_serve
 from codespec.server.loading import public_name
-from codespec.server.settings import ServeConfig, resolve_serve
 
 
 @pytest.fixture
@@ -33,18 +32,14 @@ def test_one_file_and_one_environment_serve_both(file: Path) -> None:
     assert resolve_serve({}, file, environment) == ServeConfig(port=4, queue=2, host="::1")
 
 
-def test_every_setting_has_its_flag() -> None:
-    assert set(SERVE_SETTINGS) == set(ServeConfig.__dataclass_fields__)
-
-
 @pytest.mark.parametrize(
     ("flags", "environment", "words"),
     [
-        ({"port": 65536}, {}, "port = 65536 is out of range"),
-        ({"port": -1}, {}, "port = -1 is out of range"),
+        ({"port": 65536}, {}, "port = 65536 is too large: it must be at most 65535"),
+        ({"port": -1}, {}, "port = -1 is too small: it must be at least 0"),
         ({"queue": -1}, {}, "queue"),
-        ({"audit_every": -1}, {}, "audit_every = -1 is out of range"),
-        ({}, {"CODESPEC_SERVE_AUDIT_EVERY": "1000001"}, "audit_every = 1000001 is out of range"),
+        ({"audit_every": -1}, {}, "audit_every = -1 is too small"),
+        ({}, {"CODESPEC_SERVE_AUDIT_EVERY": "1000001"}, "audit_every = 1000001 is too large"),
         ({"host": ""}, {}, "host is empty"),
         ({}, {"CODESPEC_SERVE_PORT": "many"}, "CODESPEC_SERVE_PORT = 'many': it must be a whole number"),
         ({}, {"CODESPEC_SERVE_PROT": "1"}, "Unknown setting CODESPEC_SERVE_PROT"),

@@ -1,0 +1,178 @@
+"""Where settings come from: defaults < TOML file < environment < flags.
+
+Knows names and types by the fields of a dataclass. Unknown keys are errors, never ignored; those that only earlier
+versions had are noted and left out.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping, MutableSequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from codespec.declared import declared
+from codespec.errors import ConfigError
+from codespec.text_file import NotUtf8, read_text
+
+PREFIX = "CODESPEC_"
+NO_SETTINGS = ("CODESPEC_PROMPTS", "CODESPEC_SERVE_TOKEN", "CODESPEC_TEST_CALLS")  # variables of ours that others read
+TABLES = ("serve",)  # of a file, for settings that are not the engine's; CODESPEC_SERVE_* are their variables
+REMOVED = {"serve": ("memory_mb", "gather_places")}  # by table: settings of earlier versions, without effect now
+SPELLED_TRUE, SPELLED_FALSE = ("1", "true", "yes"), ("0", "false", "no")
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """What one source sets. `place` names the source in sentences."""
+
+    place: str
+    values: dict[str, Any]
+
+
+def read_settings(
+    schema: type,
+    flags: Mapping[str, Any],
+    file: Path | None,
+    environment: Mapping[str, str] | None,
+    table: str = "",
+    notes: MutableSequence[str] | None = None,
+) -> dict[str, Any]:
+    """What is set of the fields of `schema`, all with defaults, at any level; `notes` say what has no effect."""
+    merged: dict[str, Any] = {}
+    for level in read_levels(schema, flags, file, environment, table, notes):
+        merged.update(level.values)
+    return merged
+
+
+def read_levels(
+    schema: type,
+    flags: Mapping[str, Any],
+    file: Path | None,
+    environment: Mapping[str, str] | None,
+    table: str = "",
+    notes: MutableSequence[str] | None = None,
+) -> tuple[Level, Level, Level]:
+    """What is set of the fields of `schema`: in a file's [table] (its top for ""), by CODESPEC_* variables
+    (CODESPEC_TABLE_*), by flags that are not None. Without a file, the user's own is read where there is one.
+    """
+    given = os.environ if environment is None else environment
+    found, told = file or user_file(), [] if notes is None else notes
+    set_by_flags = {key: _typed(schema, key, value, key) for key, value in flags.items() if value is not None}
+    return (
+        Level(str(found), _from_file(schema, found, table, told) if found else {}),
+        Level("the environment", _from_environment(schema, given, table, told)),
+        Level("the command line", set_by_flags),
+    )
+
+
+def user_file() -> Path | None:
+    """The configuration file that is read where none is named; None where there is none. One that is there but can't be
+    read is told of when it is read.
+    """
+    from codespec.user_folders import config_folder
+
+    file = config_folder() / "config.toml"
+    try:
+        file.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError:
+        return file
+    return file
+
+
+def _from_file(schema: type, file: Path, table: str, notes: MutableSequence[str]) -> dict[str, Any]:
+    try:
+        values = tomllib.loads(read_text(file))
+    except OSError as error:
+        raise ConfigError(f"The configuration file {file} can't be read ({error.strerror}): check its path.") from error
+    except NotUtf8 as error:
+        raise ConfigError(f"The configuration file {file} is not UTF-8 text ({error}): save it as UTF-8.") from error
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ConfigError(f"The configuration file {file} is not valid TOML ({error}): mend that line.") from error
+    own = values.get(table, {}) if table else {key: value for key, value in values.items() if key not in TABLES}
+    if not isinstance(own, dict):
+        raise ConfigError(f"{table} in {file} must be a table: write [{table}] and its settings below.")
+    labels = _without_removed({key: f"{key} in {file}" for key in own}, table, notes)
+    return {key: _typed(schema, key, own[key], label) for key, label in labels.items()}
+
+
+def _from_environment(
+    schema: type, environment: Mapping[str, str], table: str, notes: MutableSequence[str]
+) -> dict[str, Any]:
+    prefix, others = PREFIX + (f"{table.upper()}_" if table else ""), [PREFIX + name.upper() + "_" for name in TABLES]
+    found = {
+        name[len(prefix) :].lower(): name
+        for name in environment
+        if name.startswith(prefix) and name not in NO_SETTINGS and (table or not name.startswith(tuple(others)))
+    }
+    names = _without_removed(found, table, notes)
+    read = {key: _read_text(schema, key, environment[name], name) for key, name in names.items()}
+    return {key: _typed(schema, key, read[key], name) for key, name in names.items()}
+
+
+def _without_removed(labels: Mapping[str, str], table: str, notes: MutableSequence[str]) -> dict[str, str]:
+    """Labels by key, without the settings that only earlier versions had: `notes` name those."""
+    removed = REMOVED.get(table, ())
+    notes.extend(f"{label} has no effect any more: remove it" for key, label in labels.items() if key in removed)
+    return {key: label for key, label in labels.items() if key not in removed}
+
+
+def _typed(schema: type, key: str, value: Any, label: str) -> Any:
+    """A value of the setting's own type: nothing is converted but whole numbers to numbers."""
+    kind = _kind(schema, key, label)
+    if value == "auto" and declared(schema)[key].automatic:
+        return 0
+    if kind is dict and isinstance(value, dict):
+        return _flat(value)
+    if kind is float and type(value) is int and abs(value) < 2**53:
+        return float(value)
+    if type(value) is not kind:
+        raise ConfigError(f"{label} = {value!r}: it must be {_article(kind)}.")
+    return value
+
+
+def _read_text(schema: type, key: str, text: str, label: str) -> Any:
+    """What a variable's text spells in the setting's own type; the text itself where it spells none."""
+    kind = _kind(schema, key, label)
+    if kind is bool:
+        spelled = text.lower()
+        return spelled in SPELLED_TRUE if spelled in (*SPELLED_TRUE, *SPELLED_FALSE) else text
+    if kind is dict:
+        return read_caps(text)
+    try:
+        return kind(text)
+    except ValueError:
+        return text
+
+
+def _kind(schema: type, key: str, label: str) -> type:
+    """The type of a setting, which is its default's; ConfigError if there is no such setting."""
+    known = [item.name for item in fields(schema)]
+    if key not in known:
+        raise ConfigError(f"Unknown setting {label}: known are {', '.join(known)}.")
+    return type(getattr(schema(), key))
+
+
+def _article(kind: type) -> str:
+    return {int: "a whole number", float: "a number", bool: "true or false", str: "text", dict: "a table"}[kind]
+
+
+def read_caps(text: str) -> dict[str, int]:
+    """Caps as text: comment=10,python.docstring=0. Raises ConfigError for what does not read so."""
+    pairs = [item.strip().partition("=") for item in text.split(",") if item.strip()]
+    if any(not re.fullmatch(r"\d{1,3}", number.strip()) for _, _, number in pairs):
+        raise ConfigError(f"caps = {text!r}: write class=tokens, for example comment=10,python.docstring=0.")
+    return {name.strip(): int(number) for name, _, number in pairs}
+
+
+def _flat(table: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """TOML's nested tables as one, with dotted names."""
+    found: dict[str, Any] = {}
+    for name, value in table.items():
+        found.update(_flat(value, f"{above}{name}.") if isinstance(value, dict) else {above + name: value})
+    return found

@@ -1,0 +1,129 @@
+"""The daemon's own settings, resolved like the engine's: defaults < [serve] in a TOML file < CODESPEC_SERVE_* < flags.
+
+Knows names, ranges and who can reach an address; opens no socket.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping, MutableSequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from codespec.declared import check_values, setting
+from codespec.errors import ConfigError
+from codespec.levels import read_settings
+from codespec.token_file import TOKEN_VARIABLE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeConfig:
+    """Where the daemon listens, and for whom. Raises ConfigError for a value that can't be used."""
+
+    host: str = setting(
+        "127.0.0.1",
+        "an address of this machine (default 127.0.0.1); others need a token",
+        page="an address of this machine; one that others reach needs a token",
+        common=True,
+    )
+    port: int = setting(
+        8765,
+        "default 8765; 0 takes a free one",
+        page="0 takes a free one, which the first line printed names",
+        metavar="N",
+        least=0,
+        most=65535,
+        common=True,
+    )
+    socket: str = setting(
+        "auto",
+        "a Unix socket as well (default auto: in your state folder; none)",
+        page="a Unix socket beside the port; `auto`: `daemon-PORT.sock` in the state folder, by which editors know "
+        "whose daemon it is; `none`, or a path",
+        metavar="PATH",
+        common=True,
+    )
+    token_file: str = setting(
+        "",
+        "every request must bring the token in this file",
+        page="every request must bring the token in this file; `CODESPEC_SERVE_TOKEN` holds one too",
+        shown="none",
+        metavar="FILE",
+        common=True,
+    )
+    queue: int = setting(
+        64,
+        "requests that may wait (default 64); more get 429",
+        page="requests that may wait; more get 429",
+        metavar="N",
+        least=0,
+        most=10_000,
+    )
+    drain_seconds: int = setting(
+        30,
+        "for open requests at the end (default 30)",
+        page="how long a stopping daemon lets open requests finish",
+        metavar="N",
+        least=0,
+        most=3600,
+    )
+    prefetch: bool = setting(
+        True,
+        "go on behind each text as if it were accepted, while idle (default yes)",
+        page="compute what follows a completion as if it were accepted, while nobody waits",
+    )
+    audit_every: int = setting(
+        200,
+        "in exact mode, decode one completion in N again without drafts, while idle (default 200; 0: none)",
+        page="in `exact` mode, one completion in so many is decoded again without drafts, while nobody waits, and must "
+        "come out the same; 0: none",
+        metavar="N",
+        least=0,
+        most=1_000_000,
+    )
+    access_log: bool = setting(
+        False,
+        "a line for each request, without text (default no)",
+        page="a line for each request: method, route, status and time, no text",
+    )
+    log_kb: int = setting(
+        0,
+        "drop the older lines of a larger log file (0: never)",
+        page="kB of a file behind stdout or stderr before its older half is dropped",
+        metavar="N",
+        least=0,
+        most=1_000_000,
+    )
+
+    def __post_init__(self) -> None:
+        check_values(self)
+        if not self.host:
+            raise ConfigError("host is empty: give an address of this machine, for example 127.0.0.1.")
+
+
+def resolve_serve(
+    flags: Mapping[str, Any],
+    file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    notes: MutableSequence[str] | None = None,
+) -> ServeConfig:
+    """The settings of the daemon; `notes` name those of earlier versions, which have no effect. Raises ConfigError
+    naming the first key or variable that can't be used."""
+    return ServeConfig(**read_settings(ServeConfig, flags, file, environment, "serve", notes))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def check_bind(host: str, token: str) -> None:
+    """Raises ConfigError if other machines could reach a daemon that asks for no token."""
+    if not token and not is_loopback(host):
+        raise ConfigError(f"Other machines can reach {host}: give --token-file or {TOKEN_VARIABLE}, or bind 127.0.0.1.")

@@ -1,0 +1,43 @@
+"""Every setting has a flag, which comes from its declaration."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+
+from codespec.cli.main import build_parser
+from codespec.config import EngineConfig
+from codespec.declared import declared
+from codespec.serve_config import ServeConfig
+
+SETTINGS = [(schema, name) for schema in (EngineConfig, ServeConfig) for name in declared(schema)]
+
+
+def other_value(schema: type, name: str) -> tuple[list[str], Any]:
+    """A flag that changes a setting, and the value it has then."""
+    default, facts, flag = asdict(schema())[name], declared(schema)[name], f"--{name.replace('_', '-')}"
+    if isinstance(default, bool):
+        return [flag.replace("--", "--no-") if default else flag], not default
+    if isinstance(default, dict):
+        return [flag, "comment=10,python.docstring=0"], {"comment": 10, "python.docstring": 0}
+    if facts.choices:
+        return [flag, facts.choices[-1]], facts.choices[-1]
+    if isinstance(default, str):
+        return [flag, "other"], "other"
+    value = type(default)(facts.most if facts.most is not None else 99)
+    return [flag, str(value)], value
+
+
+@pytest.mark.parametrize(("schema", "name"), SETTINGS, ids=lambda value: getattr(value, "__name__", value))
+def test_a_flag_sets_it(schema: type, name: str) -> None:
+    words, value = other_value(schema, name)
+    assert getattr(build_parser().parse_args(["serve", *words]), name) == value
+    assert getattr(build_parser().parse_args(["serve"]), name) is None
+
+
+@pytest.mark.parametrize("name", [name for name, facts in declared(EngineConfig).items() if facts.automatic])
+def test_auto_is_zero(name: str) -> None:
+    options = build_parser().parse_args(["serve", f"--{name.replace('_', '-')}", "auto"])
+    assert getattr(options, name) == 0

@@ -1,0 +1,53 @@
+"""`python -m tools.settings_page`: writes the tables of docs/settings.md anew from the settings' own declarations.
+
+Knows the marks in the page, `<!-- settings: NAME -->` and `<!-- end -->`; the text around them is people's.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any
+
+from codespec.config import EngineConfig
+from codespec.declared import declared
+from codespec.serve_config import ServeConfig
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
+SCHEMAS: dict[str, type] = {"engine": EngineConfig, "serve": ServeConfig}
+TABLE = re.compile(r"(<!-- settings: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def table(schema: type) -> str:
+    """The settings of a dataclass as a Markdown table: name, default, meaning."""
+    lines = ["| setting | default | |", "|---|---|---|"]
+    defaults = {item.name: item.default for item in fields(schema)}
+    for name, facts in declared(schema).items():
+        lines.append(f"| `{name}` | {facts.shown or spelled(defaults[name])} | {facts.page or facts.help} |")
+    return "\n".join(lines) + "\n"
+
+
+def spelled(default: Any) -> str:
+    """A default as a TOML file spells it."""
+    if default is MISSING or default == "":
+        return "none"
+    if isinstance(default, bool):
+        return f"`{str(default).lower()}`"
+    return f"`{default}`" if isinstance(default, str) else str(default)
+
+
+def rewritten(page: str) -> str:
+    """The page with its tables as the declarations have them."""
+    return TABLE.sub(lambda match: match[1] + table(SCHEMAS[match[2]]) + match[3], page)
+
+
+def main() -> int:
+    """Writes the page; returns 0."""
+    PAGE.write_text(rewritten(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
