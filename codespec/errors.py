@@ -59,9 +59,12 @@ class MismatchError(CodespecError):
 
 
 class ServeError(CodespecError):
-    """A request that the daemon cannot take now, or lost. `status` is HTTP's, `retry_after` is seconds (0: never)."""
+    """A request that the daemon cannot take now, or lost. `status` is HTTP's, `retry_after` is seconds (0: never),
+    `state` the daemon's where that is the reason: starting, stopping or failed.
+    """
 
-    def __init__(self, message: str, status: int = 503, retry_after: int = 0) -> None:
+    def __init__(self, message: str, status: int = 503, retry_after: int = 0, state: str = "") -> None:
         super().__init__(message)
         self.status = status
         self.retry_after = retry_after
+        self.state = state

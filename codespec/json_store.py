@@ -59,6 +59,23 @@ def _clip(text: str) -> str:
     return " ".join(text.split())[:160]
 
 
+class Unkept(str):
+    """A note that something can't be kept on disk: the user must make room, or mend a folder's rights."""
+
+
+def keep(file: Path, content: Mapping[str, Any], what: str, then: str, notes: MutableSequence[str]) -> bool:
+    """Writes the file and returns True. Where it can't be written, `notes` say `what` can't be kept and what happens
+    `then` ("": nothing that the user notices).
+    """
+    try:
+        write(file, content)
+    except OSError as error:
+        clause = f"{what} can't be kept in {file.parent} ({error.strerror})"
+        notes.append(Unkept(f"{clause}: {then}" if then else clause))
+        return False
+    return True
+
+
 def write(file: Path, content: Mapping[str, Any]) -> None:
     """Replaces the file in one step; readers see the old one or the new one. Raises OSError."""
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -14,6 +14,7 @@ Mode = Literal["exact", "fast"]
 Rule = Literal["match", "rejection"]
 PREDICTION = "prediction"  # the source of drafts that are a client's own guess
 MOST_PREDICTION = 1 << 18  # characters of it
+MOST_SIDE = 64 * 1024  # characters that the daemon takes on each side of a cursor; editors send so many bytes at most
 
 
 @dataclass(frozen=True, slots=True)

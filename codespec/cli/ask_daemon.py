@@ -18,10 +18,19 @@ from codespec.cli.daemon_call import Address, Found, find_address
 from codespec.config import EngineConfig
 from codespec.errors import CodespecError, ConfigError, RequestError, ServeError
 from codespec.model_folders.identity import find_difference, identity_of
-from codespec.types import Completion, CompletionRequest, Counts, DoneEvent, Event, RoundEvent, Stats, TextEvent
+from codespec.types import (
+    MOST_SIDE,
+    Completion,
+    CompletionRequest,
+    Counts,
+    DoneEvent,
+    Event,
+    RoundEvent,
+    Stats,
+    TextEvent,
+)
 
 SECONDS = 600.0  # between two events: a long prompt may have to be read first
-MAX_SIDE = 64 * 1024  # characters on each side of the cursor that the daemon takes
 REFUSALS = {
     "locked": "asks for a token (CODESPEC_SERVE_TOKEN)",
     "stranger": "can't prove that it is yours",
@@ -78,8 +87,8 @@ def _why_not(found: Found, config: EngineConfig, request: CompletionRequest, *, 
         return f"it is codespec {found.version}, this is {__version__}"
     if found.state != "ready":
         return f"it is {found.state}"
-    if max(len(request.prefix), len(request.suffix)) > MAX_SIDE:
-        return f"it takes {MAX_SIDE:,} characters on each side of the cursor"
+    if max(len(request.prefix), len(request.suffix)) > MOST_SIDE:
+        return f"it takes {MOST_SIDE:,} characters on each side of the cursor"
     daemon = found.daemon
     if request.max_tokens > daemon["context"] // 2:
         return f"it writes at most {daemon['context'] // 2} tokens"

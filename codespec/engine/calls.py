@@ -84,12 +84,8 @@ def _find(model: LanguageModel, file: Path, chunk: int, notes: MutableSequence[s
         if found.calls is FAST:
             return found
     if not found.variance:
-        try:
-            json_store.write(file, {"calls": found.calls.as_dict(), "tried": found.tried})
-        except OSError as error:
-            notes.append(
-                f"the shape of calls can't be kept in {file.parent} ({error.strerror}): each start finds it again"
-            )
+        content = {"calls": found.calls.as_dict(), "tried": found.tried}
+        json_store.keep(file, content, "the shape of calls", "each start finds it again", notes)
     return found
 
 

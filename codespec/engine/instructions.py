@@ -45,11 +45,7 @@ def look_lower(config: EngineConfig, notes: MutableSequence[str]) -> None:
     if os.environ.get(VARIABLE) or _read(config) is not None:
         return
     found = next((instructions for instructions in _lower() if holds(config, instructions)), NONE)
-    file = _file(config)
-    try:
-        json_store.write(file, {"instructions": found})
-    except OSError as error:
-        notes.append(f"what was found of lower instructions can't be kept in {file.parent} ({error.strerror})")
+    json_store.keep(_file(config), {"instructions": found}, "what was found of lower instructions", "", notes)
     if found != NONE:
         notes.append(f"the next start takes {VARIABLE}={found}, where exact mode holds")
 

@@ -66,10 +66,7 @@ def table_file(
 
 def keep_table(file: Path, notes: MutableSequence[str], table: CostTable) -> None:
     """Keeps a table for the next start; that it can't is noted."""
-    try:
-        json_store.write(file, table.as_dict())
-    except OSError as error:
-        notes.append(f"the cost table can't be kept in {file.parent} ({error.strerror}): each start measures it again")
+    json_store.keep(file, table.as_dict(), "the cost table", "each start measures it again", notes)
 
 
 def measure_table(

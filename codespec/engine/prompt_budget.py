@@ -104,11 +104,7 @@ def _read(model: LanguageModel, notes: MutableSequence[str]) -> Reading | None:
 
 
 def _keep(model: LanguageModel, reading: Reading, notes: MutableSequence[str]) -> Reading:
-    file = _file(model)
-    try:
-        json_store.write(file, asdict(reading))
-    except OSError as error:
-        notes.append(f"the time of reading can't be kept in {file.parent} ({error.strerror}): it is measured each time")
+    json_store.keep(_file(model), asdict(reading), "the time of reading", "it is measured each time", notes)
     return reading
 
 

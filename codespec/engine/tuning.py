@@ -113,10 +113,7 @@ def _kept_threads(model: LanguageModel, notes: MutableSequence[str]) -> int:
     if kept_threads is not None and 1 <= kept_threads <= most:
         return kept_threads
     threads = choose_threads(model, most)
-    try:
-        json_store.write(file, {"threads": threads})
-    except OSError as error:
-        notes.append(f"the number of threads can't be kept in {file.parent} ({error.strerror})")
+    json_store.keep(file, {"threads": threads}, "the number of threads", "", notes)
     return threads
 
 

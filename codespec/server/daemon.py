@@ -14,6 +14,7 @@ from dataclasses import replace
 from aiohttp import web
 
 from codespec.errors import ServeError
+from codespec.json_store import Unkept
 from codespec.server.engine_thread import EngineThread
 from codespec.server.handles import Failed, RequestHandle
 from codespec.server.loading import Loaded
@@ -21,7 +22,6 @@ from codespec.server.logs import Output
 from codespec.server.metrics import RequestMetrics
 
 RETRY_SECONDS = 1  # what a client waits before it tries again
-UNKEPT = "can't be kept in"  # as the engine's notes have it
 
 
 class Daemon:
@@ -51,7 +51,7 @@ class Daemon:
         """What can't be written, in one sentence; "" if all can."""
         loaded = self.engine_thread.loaded
         notes = loaded.engine.notes if loaded is not None else []
-        unkept = (f"{note[:1].upper()}{note[1:]}; make room there." for note in notes if UNKEPT in note)
+        unkept = (f"{note[:1].upper()}{note[1:]}; make room there." for note in notes if isinstance(note, Unkept))
         return self.output.warning or next(unkept, "")
 
     @property
@@ -71,10 +71,10 @@ class Daemon:
         if self.stopping:
             raise stopping()
         if thread.error is not None:
-            raise ServeError(str(thread.error), 503)
+            raise ServeError(str(thread.error), 503, state="failed")
         if thread.loaded is None or thread.state != "ready":
             sentence = f"The daemon is starting ({thread.progress.phase}, {thread.progress.seconds:.0f} s so far)"
-            raise ServeError(f"{sentence}: ask again in a moment.", 503, RETRY_SECONDS)
+            raise ServeError(f"{sentence}: ask again in a moment.", 503, RETRY_SECONDS, "starting")
         return thread.loaded
 
     def ready(self) -> Loaded:
@@ -113,7 +113,7 @@ class Daemon:
 
 def stopping() -> ServeError:
     """The error for a request to a daemon that is about to end."""
-    return ServeError("The daemon is stopping: ask again when it is back.", 503, 5)
+    return ServeError("The daemon is stopping: ask again when it is back.", 503, 5, "stopping")
 
 
 DAEMON: web.AppKey[Daemon] = web.AppKey("daemon", Daemon)

@@ -258,10 +258,14 @@ def status_of(error: CodespecError) -> int:
 
 
 def error_body(error: CodespecError) -> dict[str, Any]:
-    """The error in a shape that the clients of every dialect read: its `message`, and the field at fault."""
+    """The error in a shape that the clients of every dialect read: its `message`, and the field at fault; also the
+    daemon's `state` where that is the reason.
+    """
     status, field = status_of(error), error.field if isinstance(error, RequestError) else ""
     kind = KINDS.get(status, "invalid_request_error" if status < 500 else "server_error")
-    return {"error": {"code": status, "message": str(error), "type": kind, "param": field or None, "field": field}}
+    body = {"code": status, "message": str(error), "type": kind, "param": field or None, "field": field}
+    state = {"state": error.state} if isinstance(error, ServeError) and error.state else {}
+    return {"error": body | state}
 
 
 def error_reply(error: CodespecError, body: Any = None) -> web.Response:

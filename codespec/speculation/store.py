@@ -7,6 +7,7 @@ A corrupt file is said once and begun afresh; a folder that can't be written is 
 from __future__ import annotations
 
 from collections.abc import MutableSequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,15 +33,10 @@ class Learned:
         """Keeps it; after a failure, which is said, no more is tried."""
         if self._failed:
             return
-        try:
+        with suppress(OSError):  # why nothing can be written is noted below
             make_state_folder()
-            json_store.write(self.file, model.as_dict())
-        except OSError as error:
-            self._failed = True
-            self._notes.append(
-                f"what was learned can't be kept in {self.file.parent} ({error.strerror}): "
-                "make it writable, or set learn = false"
-            )
+        then = "make it writable, or set learn = false"
+        self._failed = not json_store.keep(self.file, model.as_dict(), "what was learned", then, self._notes)
 
 
 def learned_folder() -> Path:

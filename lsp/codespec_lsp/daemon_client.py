@@ -27,10 +27,12 @@ class Health:
     """How the daemon is, and what it reported. `ready`, `starting`, `silent` (somebody listens, but does not answer in
     time), `absent` (nobody listens), or `foreign` (not the user's own daemon, or one that can't serve). Where it is
     ready: its version, its models' names, the name in its setting `model`, a better model that it offers, all names
-    that mean the model it has, and what it can't write, in one sentence."""
+    that mean the model it has, and what it can't write, in one sentence. Where it is foreign, `error` is a whole
+    sentence if there is one."""
 
     state: Literal["ready", "starting", "silent", "absent", "foreign"]
     message: str = ""
+    error: str = ""
     version: str = ""
     target: str = ""
     drafter: str = ""
@@ -120,12 +122,12 @@ class DaemonClient:
         except Absent:
             return Health("absent")
         except DaemonError as error:
-            return Health("foreign", str(error))
+            return Health("foreign", str(error), error=str(error))
         except aiohttp.ClientError as error:
             if isinstance(error, aiohttp.ClientConnectionError):  # refused, or cut: a daemon that is killed does that
                 return Health("absent")
             return Health("foreign", f"no answer ({type(error).__name__})")
-        return _read_health(reply.status, report)
+        return read_health(reply.status, report)
 
     async def close(self) -> None:
         """Ends all connections."""
@@ -159,13 +161,14 @@ async def _read_events(reply: aiohttp.ClientResponse) -> AsyncIterator[tuple[str
 async def _refusal(reply: aiohttp.ClientResponse) -> DaemonError:
     """The error that a status other than 200 means."""
     report = _as_object(await reply.content.read(MOST_LINE))
-    message = _message(report) or f"The daemon answered {reply.status}."
+    message = _of_error(report, "message") or f"The daemon answered {reply.status}."
     wait = reply.headers.get("Retry-After", "")
     again = float(wait) if wait.isdigit() and reply.status in (429, 503) else None
-    return DaemonError(message, again, _field(report) if reply.status == 400 else "")
+    return DaemonError(message, again, _of_error(report, "field") if reply.status == 400 else "")
 
 
-def _read_health(status: int, report: dict[str, Any]) -> Health:
+def read_health(status: int, report: dict[str, Any]) -> Health:
+    """What a reply of /health says of who answered."""
     if status == 200 and report.get("status") == "ok":
         texts = {name: str(report.get(name, "")) for name in ("version", "target", "drafter", "model", "warning")}
         offer, names = report.get("offer"), report.get("names")
@@ -175,20 +178,16 @@ def _read_health(status: int, report: dict[str, Any]) -> Health:
             offer=offer if isinstance(offer, dict) else None,
             names=tuple(str(name) for name in names) if isinstance(names, list) else (),
         )
-    message = _message(report)
-    if status == 503 and message:
-        return Health("starting" if "starting" in message or "stopping" in message else "foreign", message)
-    return Health("foreign", message or f"status {status}")
+    message, state = (_of_error(report, name) for name in ("message", "state"))
+    if status == 503 and state in ("starting", "stopping"):
+        return Health("starting", message)
+    return Health("foreign", message or f"status {status}", error=message if status == 503 else "")
 
 
-def _message(report: dict[str, Any]) -> str:
+def _of_error(report: dict[str, Any], name: str) -> str:
+    """A text of a reported error; "" where there is none."""
     error = report.get("error")
-    return str(error.get("message", "")) if isinstance(error, dict) else ""
-
-
-def _field(report: dict[str, Any]) -> str:
-    error = report.get("error")
-    return str(error.get("field", "")) if isinstance(error, dict) else ""
+    return str(error.get(name, "")) if isinstance(error, dict) else ""
 
 
 def _as_object(data: bytes) -> dict[str, Any]:

@@ -111,8 +111,8 @@ class Starter:
     def _answers(self, health: Health, *, patient: bool = True) -> bool:
         """Whether there is a daemon. One that is starting may be too busy to answer: who is `patient` waits for it."""
         if health.state == "foreign" or (health.state == "silent" and not patient):
-            if health.message.endswith("."):  # a sentence of its own
-                raise DaemonError(health.message)
+            if health.error:
+                raise DaemonError(health.error)
             raise DaemonError(
                 f"What answers at {self._client.url} can't serve ({health.message}): mend it, or set codespec.url."
             )

@@ -92,7 +92,7 @@ class ConfiguredDaemon:
         try:
             return await self._client()[0].health()
         except DaemonError as error:
-            return Health("foreign", str(error))
+            return Health("foreign", str(error), error=str(error))
 
     def forgive(self) -> None:
         """The user asks for another try."""

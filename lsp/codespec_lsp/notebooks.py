@@ -10,13 +10,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from codespec.types import MOST_SIDE
 from codespec_lsp.buffer import Buffer
 from codespec_lsp.documents import Document, Documents
 from codespec_lsp.uris import notebook_of
 
 TEXT = "markdown"  # the language of text cells
 WITH_MAGICS = "python"  # the language whose cells may hold magics
-MOST_ABOVE = 64 * 1024  # characters: as much as is sent before a cursor, or somewhat more
 _OTHER_LANGUAGE = re.compile(r"\s*%%(?!(?:capture|prun|time|timeit)\b)")  # at a cell's start; these hold Python
 _MAGIC = re.compile(r"^[ \t]*[%!].*\n?", re.MULTILINE)
 
@@ -86,7 +86,7 @@ class Notebooks:
             cell = documents.get(uri)
             if cell is not None and not cell.lost and cell.language_id == document.language_id:
                 pieces.append(code_of(cell))
-                if sum(map(len, pieces)) > MOST_ABOVE:
+                if sum(map(len, pieces)) > MOST_SIDE:
                     break
         return "".join(reversed(pieces))
 

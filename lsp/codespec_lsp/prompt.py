@@ -12,12 +12,12 @@ from typing import Any
 
 from codespec_grammars import Cursor
 
+from codespec.types import MOST_SIDE
 from codespec_lsp.buffer import Buffer, Position
 from codespec_lsp.documents import Document
 from codespec_lsp.imports import import_rows
 from codespec_lsp.syntax import DocumentSyntax
 
-MOST_BYTES = 64 * 1024  # on each side of the cursor
 MOST_LANGUAGE, MOST_PATH = 64, 4096  # characters
 MOST_VERSION = 2**31 - 1  # of a document, as the protocol has it
 STEPS = 4  # the prefix's start moves by a quarter
@@ -103,9 +103,9 @@ def clean(text: str) -> str:
 
 
 def _within(window: Callable[[int], str]) -> str:
-    """A window of at most MOST_BYTES. If characters take more bytes it is halved, so that typing does not move it."""
-    most = MOST_BYTES
-    while len((text := clean(window(most))).encode()) > MOST_BYTES:
+    """A window of at most MOST_SIDE bytes. If it has more, it is halved, so that typing does not move it."""
+    most = MOST_SIDE
+    while len((text := clean(window(most))).encode()) > MOST_SIDE:
         most //= 2
     return text
 

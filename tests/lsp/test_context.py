@@ -10,12 +10,13 @@ from pathlib import Path
 from codespec_grammars import Context, Cursor
 from codespec_lsp.buffer import Buffer, Edit, Position
 from codespec_lsp.completions import stable_prefix
-from codespec_lsp.prompt import MOST_BYTES, build_prompt
+from codespec_lsp.prompt import build_prompt
 from codespec_lsp.syntax import MOST_TREES, CursorFinder, DocumentTree, Trees
 from codespec_lsp.syntax_tree import Change, SyntaxTree
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from codespec.types import MOST_SIDE
 from tests.lsp.conversation import insertion, run
 from tests.lsp.fake_daemon import talking
 
@@ -146,7 +147,7 @@ def test_windows_hold_64_kib_and_no_lone_surrogates() -> None:
         row = len(buffer.lines) // 2
         prompt = build_prompt("u", buffer, Position(row, 2))
         for side in (prompt.prefix, prompt.suffix):
-            assert MOST_BYTES // 4 < len(side.encode()) <= MOST_BYTES
+            assert MOST_SIDE // 4 < len(side.encode()) <= MOST_SIDE
         assert prompt.offset + len(prompt.prefix) == buffer.offset(Position(row, 2))
         assert prompt.prefix.startswith(piece[0])
 

@@ -6,7 +6,8 @@ import asyncio
 import socket
 import struct
 
-from codespec_lsp.daemon_client import DaemonClient
+import pytest
+from codespec_lsp.daemon_client import DaemonClient, read_health
 
 AT_ONCE = struct.pack("ii", 1, 0)  # closing resets the connection, as the end of a killed process does
 
@@ -29,3 +30,22 @@ def test_a_connection_that_is_cut_is_nobody() -> None:
                 await client.close()
 
     assert asyncio.run(look()) == "absent"
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "state", "sentence"),
+    [
+        (503, {"message": "It loads: wait.", "state": "starting"}, "starting", ""),
+        (503, {"message": "It ends: wait.", "state": "stopping"}, "starting", ""),
+        (503, {"message": "x is broken: mend it.", "state": "failed"}, "foreign", "x is broken: mend it."),
+        (503, {"message": "Somebody else is starting."}, "foreign", "Somebody else is starting."),
+        (404, {"message": "starting"}, "foreign", ""),
+        (500, {}, "foreign", ""),
+    ],
+)
+def test_its_state_is_read_from_a_field_and_never_from_a_sentence(
+    status: int, error: dict[str, str], state: str, sentence: str
+) -> None:
+    found = read_health(status, {"error": error})
+    assert (found.state, found.error) == (state, sentence)
+    assert found.message == error.get("message", f"status {status}")

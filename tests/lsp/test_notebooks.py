@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 from codespec_lsp.buffer import Buffer
-from codespec_lsp.prompt import MOST_BYTES, build_prompt
+from codespec_lsp.prompt import build_prompt
 from codespec_lsp.uris import notebook_of
 from hypothesis import given
 from hypothesis import strategies as st
 
+from codespec.types import MOST_SIDE
 from tests.lsp.conversation import Editor, insertion, run
 from tests.lsp.fake_daemon import FakeDaemon, daemon, talking
 from tests.lsp.test_process import PATIENT, on_pipes, started
@@ -229,7 +230,7 @@ def test_the_start_of_what_is_sent_moves_in_steps(above: list[str], typed: str) 
     for count in range(len(typed) + 1):
         buffer.replace_all(typed[:count])
         prompt = build_prompt("file:///a", buffer, buffer.position(len(buffer.lines), 0), above=text)
-        assert (text + typed[:count])[prompt.offset :] == prompt.prefix and len(prompt.prefix.encode()) <= MOST_BYTES
+        assert (text + typed[:count])[prompt.offset :] == prompt.prefix and len(prompt.prefix.encode()) <= MOST_SIDE
         assert prompt.own_prefix == typed[:count] and prompt.own_offset == 0
         assert prompt.offset == 0 or text[prompt.offset - 1] == "\n"
         starts.add(prompt.offset)

@@ -81,6 +81,7 @@ def test_it_listens_before_it_is_ready() -> None:
         for reply in (served.ask("GET", "/health"), served.post(PATH, body("x")), served.ask("GET", "/v1/health")):
             assert reply.status == 503 and int(reply.headers["Retry-After"]) >= 1
             assert "starting (loading the models" in reply.json["error"]["message"]
+            assert reply.json["error"]["state"] == "starting"
         load.go.set()
         assert wait_for(lambda: served.ask("GET", "/health").status == 200)
         assert served.post(PATH, body("x")).status == 200

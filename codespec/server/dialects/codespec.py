@@ -21,6 +21,7 @@ from codespec.server.scopes import SCOPES
 from codespec.server.wire import MOST_COUNT, Fields, event_stream, read_fields, reply, sse
 from codespec.types import (
     MOST_PREDICTION,
+    MOST_SIDE,
     CompletionRequest,
     DoneEvent,
     Event,
@@ -32,7 +33,6 @@ from codespec.types import (
 )
 
 MOST_OPEN = 1024  # brackets
-MOST_SIDE = 64 * 1024  # characters on each side of the cursor
 FIELDS = (
     *("document", "version", "language", "path", "prefix", "prefix_offset", "suffix", "snippets", "cursor", "trigger"),
     *("n", "max_tokens", "deadline_ms", "shape", "temperature", "top_p", "seed", "stop", "speculate", "warm_up"),

@@ -20,7 +20,7 @@ from typing import Any
 from codespec.config import EngineConfig
 from codespec.errors import ConfigError
 from codespec.progress import ProgressBar
-from codespec.server.dialects.codespec import MOST_SIDE
+from codespec.types import MOST_SIDE
 from codespec_lab.bench.daemon import Client, Reply, connect, machine_facts, own_daemon, version_facts
 from codespec_lab.bench.serve.peers import Load, PeerPasses, ServePeers, serve_peers
 from codespec_lab.bench.serve.summary import Cell, keystrokes, overhead
