@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -66,3 +67,10 @@ def test_vs_code_installs_what_it_carries_unless_told_otherwise() -> None:
 )
 def test_the_rule_itself(command: str, caught: bool) -> None:
     assert bool(by_name(command)) == caught
+
+
+@pytest.mark.parametrize("package", ["lab", "weights"])
+def test_no_package_of_ours_is_needed_by_name(package: str) -> None:
+    """pip would ask an index for the name, and install what somebody else has there."""
+    project = tomllib.loads((ROOT / package / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert not [needed for needed in project.get("dependencies", []) if needed.startswith("codespec")]
