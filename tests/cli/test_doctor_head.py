@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from codespec.models.heads.checkpoint import save_head
-from codespec.models.heads.config import KINDS, WEIGHTS, Kind
+from codespec.models.heads.config import WEIGHTS, Kind
 from codespec.models.loader import load_model
 from tests.cli.conftest import Command, Models, write_model
 from tests.cli.doctors import lines_of
@@ -24,7 +25,7 @@ def write_head(folder: Path, models: Models, kind: Kind) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", get_args(Kind))
 def test_a_head_that_fits_is_told_of(command: Command, models: Models, tmp_path: Path, kind: Kind) -> None:
     head = write_head(tmp_path / "head", models, kind)
     found = lines_of(command("doctor", "--no-probe", "--target", models.target, "--drafter", "none", "--head", head))

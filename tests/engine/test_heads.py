@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ from codespec.config import SHIPPED
 from codespec.engine.engine import Engine
 from codespec.errors import ConfigError, ModelError
 from codespec.models.heads.checkpoint import save_head
-from codespec.models.heads.config import KINDS, Kind
+from codespec.models.heads.config import Kind
 from codespec.models.heads.drafting import HeadRunner, make_runner
 from codespec.models.loader import load_model
 from codespec.models.rows import Rows
@@ -32,7 +32,7 @@ TARGETS = (
     ("gpt2", "gpt2", "float32"),
 )
 every_target = pytest.mark.parametrize("architecture,tokenizer,dtype", TARGETS)
-every_kind = pytest.mark.parametrize("kind", KINDS)
+every_kind = pytest.mark.parametrize("kind", get_args(Kind))
 
 
 @cache
@@ -187,7 +187,7 @@ def test_several_heads_read_one_target() -> None:
     one.tap((0, 1))
     assert one.taps is not None and sorted(one.taps.layers) == [0, 1]
     wanted = texts(plain("llama", "gpt2", "float32"))
-    for kind in KINDS:
+    for kind in get_args(Kind):
         engine = engine_with_head(kind, "llama", "gpt2", "float32")
         assert texts(run(engine, varied_requests())) == wanted
 

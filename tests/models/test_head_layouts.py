@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm, Qwen3RotaryEm
 
 from codespec.errors import ModelError
 from codespec.models.heads.checkpoint import LoadedHead, load_head, save_head
-from codespec.models.heads.config import KINDS, Kind, parse_config, spread_layers, usual_layers
+from codespec.models.heads.config import Kind, parse_config, spread_layers, usual_layers
 from codespec.models.heads.drafting import DFlashRunner, Eagle3Runner, make_runner
 from codespec.models.heads.host import Host
 from codespec.models.language_model import LanguageModel
@@ -208,7 +208,7 @@ def test_a_public_dflash_head_computes_what_its_repository_says(target: Language
     torch.testing.assert_close(found, wanted, atol=2e-3, rtol=1e-3)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", get_args(Kind))
 def test_what_is_written_is_read_again(kind: Kind, target: LanguageModel, tmp_path: Path) -> None:
     head = random_head(target, kind)
     for name, data in save_head(head.config, head.network, head.ids, name="toy").items():
