@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from codespec.cli.options import SETTINGS
-from codespec.config import CHOICES, SHIPPED
+from codespec.config import SHAPES as CHOSEN
+from codespec.config import SHIPPED
 from codespec.engine import load
 from codespec.errors import ModelError
 from codespec.model_folders.choice import resolve
@@ -278,7 +279,7 @@ def test_filters_do_not_see_the_padding(enlarged: LanguageModel) -> None:
 
 
 def test_the_setting_names_the_shapes() -> None:
-    assert CHOICES["target_shape"] == ("own", *SHAPES)
+    assert ("own", *SHAPES) == CHOSEN
     assert resolve({}, environment={}).target_shape == "own" and "target_shape" in SETTINGS
 
 
