@@ -113,7 +113,7 @@ def test_a_missing_starter_pair_is_named(here: Path, capsys: pytest.CaptureFixtu
     from codespec.config import SHIPPED
 
     assert main(["check", "--target", str(SHIPPED / "no such part"), "--drafter", "drafter"]) == 2
-    assert "The starter pair is not in this installation" in capsys.readouterr().err
+    assert "that ships with codespec is not installed: run `pip install ./weights`" in capsys.readouterr().err
 
 
 def test_local_folders_need_no_torch(here: Path) -> None:

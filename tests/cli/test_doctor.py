@@ -118,7 +118,9 @@ def test_settings_that_cannot_be_read(look: Look, tmp_path: Path, monkeypatch: p
     file = tmp_path / "codespec.toml"
     file.write_text("dtyp = 3\n[serve]\nport = 99999\n")
     found = look("--config", file)
-    assert "Unknown setting dtyp" in found["settings"] and found["serve"].startswith("failed: port = 99999 is out of")
+    assert "Unknown setting dtyp" in found["settings"] and found["serve"].startswith(
+        "failed: port = 99999 is too large"
+    )
     assert found["cache"].startswith("ok") and "port" not in found
     assert "http://HOST:PORT" in look("--url", "x")["serve"]
     file.write_text("[serve]\ngather_places = true\n")

@@ -30,7 +30,14 @@ def test_status_names_the_daemon_and_its_models() -> None:
         async with talking() as (client, fake):
             status = await client.status()
             url = f"http://127.0.0.1:{fake.port}"
-            daemon = {"url": url, "page": f"{url}/", "state": "ready", "message": "", "version": __version__}
+            daemon = {
+                "url": url,
+                "page": f"{url}/",
+                "state": "ready",
+                "message": "",
+                "error": "",
+                "version": __version__,
+            }
             models = {"target": "big", "drafter": "small", "model": "", "offer": None, "names": [], "warning": ""}
             assert status["daemon"] == {**daemon, **models}
             assert status["last"] is None and status["counters"]["lastMs"] is None

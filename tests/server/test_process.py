@@ -153,7 +153,7 @@ def test_a_port_in_use_is_one_sentence() -> None:
     ("words", "sentence"),
     [
         (["--host", "0.0.0.0"], "--token-file"),
-        (["--port", "99999"], "port = 99999 is out of range"),
+        (["--port", "99999"], "port = 99999 is too large: it must be at most 65535"),
         (["--token-file", "none"], "can't be read"),
         (["--host", "192.0.2.1", "--token-file", "token"], "can't listen on"),
         (["--socket", "token", "--port", "0"], "no socket"),

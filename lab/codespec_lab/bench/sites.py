@@ -206,7 +206,7 @@ def _stdlib_site(root: Path, file: Path) -> Site | None:
 def _test_gaps(checkout: Path, count: int) -> list[Gap]:
     """Gaps in a checkout's tests; among installed packages a folder `tests` may be anybody's."""
     tests = checkout / "tests"
-    if not ((checkout / "pyproject.toml").is_file() and (tests / "conftest.py").is_file()):
+    if not ((checkout / "pyproject.toml").is_file() and (checkout / "conftest.py").is_file()):
         return []
     files = sorted(path for path in tests.rglob("*.py") if path.is_file())
     documents = [

@@ -96,7 +96,7 @@ def test_where_no_tests_are_the_standard_library_serves(tmp_path: Path) -> None:
 
 def test_a_folder_tests_beside_installed_packages_is_not_taken(tmp_path: Path) -> None:
     (tmp_path / "tests").mkdir()
-    (tmp_path / "tests" / "conftest.py").write_text("")
+    (tmp_path / "conftest.py").write_text("")
     (tmp_path / "tests" / "test_sums.py").write_text(FILE)
     assert demo_sites(1, tmp_path)[1] != "the project's own tests"
     (tmp_path / "pyproject.toml").write_text("")

@@ -33,8 +33,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
         found[name] = device
         return tiny_model("llama", toy_tokenizer("gpt2"), steps="device")
 
-    for module in ("bench.pair", "models.loader"):  # the second is where drafters are loaded
-        monkeypatch.setattr(f"codespec.{module}.load_model", load)
+    for module in ("codespec_lab.bench.pair", "codespec.models.loader"):  # the second is where drafters are loaded
+        monkeypatch.setattr(f"{module}.load_model", load)
     return found
 
 
