@@ -32,10 +32,11 @@ def shop(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is looked again for every question, and decisions are made anew."""
+    """Every request looks for imported files and decides on its document again, however busy the machine is."""
     assert LOOK_AGAIN <= DECIDE_AGAIN
     monkeypatch.setattr(imported_files, "LOOK_AGAIN", 0.0)
     monkeypatch.setattr("codespec_lsp.exclusions.DECIDE_AGAIN", 0.0)
+    monkeypatch.setattr("codespec_lsp.exclusions.PATIENCE", 30.0)  # on a busy machine a thread may start late
 
 
 class Writer:
