@@ -61,7 +61,7 @@ class EngineConfig:
         "none",
         "an EAGLE-3 or DFlash head that was trained for the target (default none)",
         page="the folder of an EAGLE-3 or DFlash head that was trained for the target "
-        "([speculation.md](speculation.md#who-guesses))",
+        "([speculation.md](speculation.md#proposers))",
         metavar="FOLDER",
     )
     device: str = setting(
