@@ -47,7 +47,7 @@ gpu: check-python ## the tests and tables that need a GPU, with PYTHON as it is 
 	@$(PYTHON) -m tools.gpu $(ARGS)
 
 mutants: $(READY) ## plant faults one by one and list those that no test notices (hours): make mutants [ARGS="--sample 10"]
-	@$(BIN)/python -m tools.mutants --json docs/mutants.json $(ARGS)
+	@$(BIN)/python -m tools.mutants --json docs/checks/mutants.json $(ARGS)
 
 dist: check-python ## HEAD as packages in dist/: wheel, sdist, VS Code extension, Neovim plugin (needs npm); the same bytes each time
 	@$(PYTHON) -m tools.make_dist

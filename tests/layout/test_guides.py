@@ -12,7 +12,7 @@ from codespec.catalogue.entries import OWN_DRAFTERS, read_advice, read_catalogue
 from codespec.cli.models_table import overview
 
 ROOT = Path(__file__).resolve().parents[2]
-LINKED = re.compile(r"\[([^\]]+)\]\(\.\./((?:tests|lab/tests|editors)/[^)#]+)\)")
+LINKED = re.compile(r"\[([^\]]+)\]\(\.\./\.\./((?:tests|lab/tests|editors)/[^)#]+)\)")
 STATES = ("yes", "no", "partly")
 
 
@@ -67,13 +67,13 @@ def test_the_page_of_models_has_what_int8_costs() -> None:
 
 def expectations() -> list[list[str]]:
     """Expectation, who sets it, whether codespec meets it, and what shows it."""
-    return [row for row in table("docs/expectations.md", 4) if row[2].partition(":")[0] in STATES]
+    return [row for row in table("docs/checks/expectations.md", 4) if row[2].partition(":")[0] in STATES]
 
 
 def test_the_last_line_counts_right() -> None:
     answers = [row[2].partition(":")[0] for row in expectations()]
     counts = [answers.count(state) for state in ("yes", "partly", "no")]
-    page = (ROOT / "docs/expectations.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/checks/expectations.md").read_text(encoding="utf-8")
     assert [int(each) for each in re.findall(r"\d+", page.splitlines()[-1])] == counts
 
 

@@ -20,7 +20,7 @@ from tools import settings_page
 from tools.readme_commands import commands
 
 ROOT = Path(__file__).resolve().parents[2]
-MOST_WORDS = 900  # of the README: it is the door, not the house
+MOST_WORDS = 800  # of the README: it is the door, not the house
 LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^()\s]+)\)")
 FENCE = re.compile(r"^ *(`{3,})[^`]*$")
 HEADING = re.compile(r"^#{1,6} (.+?)#*$")
