@@ -1,7 +1,7 @@
-"""codespec's public surface: completing code with a drafter and a target.
+"""Public API of codespec: complete code with a drafter and a target.
 
-Knows where each public name lives and loads it late: `import codespec` loads neither torch nor transformers,
-so that an editor's machine and `codespec --help` pay nothing for the engine. Does not know what a name does.
+Public names are imported on first use. `import codespec` loads neither torch nor transformers, which keeps editors and
+`codespec --help` fast.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _ERRORS = {"CodespecError", "ConfigError", "ModelError", "PairError", "RequestEr
 
 
 def _home(name: str) -> str:
-    """The module that holds a public name."""
+    """Return the name of the module that defines a public name."""
     if name == "Engine":
         return "codespec.engine.engine"
     return "codespec.errors" if name in _ERRORS else "codespec.types"
@@ -66,7 +66,7 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'codespec' has no attribute {name!r}")
     value = getattr(import_module(_home(name)), name)
-    globals()[name] = value  # the next use is an ordinary attribute
+    globals()[name] = value  # later accesses skip __getattr__
     return value
 
 

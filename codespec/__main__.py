@@ -1,4 +1,4 @@
-"""`python -m codespec`: the command line."""
+"""Run the command line: `python -m codespec`."""
 
 import sys
 

@@ -1,8 +1,7 @@
-"""JSON that somebody else wrote, in a file or over the network: how deep it nests and how many values it holds is known
-before a parser makes anything of it.
+"""Parse untrusted JSON, from a file or the network, with limits on nesting depth and number of values.
 
-Knows JSON's brackets and quotes; does not know what the values are for. A parser that follows brackets by recursion
-ends at some depth that depends on the interpreter and on its caller, and what walks the values afterwards ends earlier.
+The limits are checked before parsing. A recursive parser fails at a depth that depends on the interpreter and the call
+stack, and code that walks the values afterwards fails at a smaller depth.
 """
 
 from __future__ import annotations
@@ -15,22 +14,23 @@ from typing import Any, NoReturn
 
 from codespec.regular_file import read_regular
 
-MOST_DEPTH = 64  # brackets within one another: no message, model or state needs a quarter of it
-MOST_VALUES = 1 << 23  # of a file: a vocabulary of half a million tokens with its merges has three million
-MOST_BYTES = 128 << 20  # of a file: the largest vocabularies take 40 MiB
-BLOCK = 1 << 20  # bytes that are looked at together
+MOST_DEPTH = 64  # nested brackets; messages, models and state files need less than a quarter of it
+MOST_VALUES = 1 << 23  # per file; a vocabulary of 500,000 tokens with its merges has three million
+MOST_BYTES = 128 << 20  # per file; the largest vocabularies take 40 MiB
+BLOCK = 1 << 20  # bytes scanned at a time
 _SEPARATORS = (b",", b"[", b"{")
 _STEPS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 _NO_BRACKET = bytes(byte for byte in range(256) if byte not in _STEPS)
 
 
 class TooLarge(ValueError):
-    """It nests deeper, or holds more values, than anything that is read here needs to."""
+    """Raised if JSON exceeds the limit on nesting depth or number of values."""
 
 
 def parse_json(data: bytes | bytearray, most_values: int = MOST_VALUES, *, finite: bool = False) -> Any:
-    """The value that UTF-8 text spells; `finite` refuses NaN and Infinity, which are no JSON. Raises TooLarge, and
-    ValueError for what is no JSON.
+    """Parse UTF-8 JSON. With `finite`, reject NaN and Infinity.
+
+    Raises TooLarge if a limit is exceeded and ValueError if the data is not valid JSON.
     """
     _demand_bounds(data, most_values)
     refuse: Callable[[str], Any] | None = _refuse_constant if finite else None
@@ -38,13 +38,15 @@ def parse_json(data: bytes | bytearray, most_values: int = MOST_VALUES, *, finit
 
 
 def read_json_file(file: Path, *, finite: bool = False) -> Any:
-    """The same of a regular file. Raises OSError too."""
+    """Parse a regular file with `parse_json`. Also raises OSError."""
     return parse_json(read_regular(file, MOST_BYTES), finite=finite)
 
 
 def _demand_bounds(data: bytes | bytearray, most_values: int) -> None:
-    """Each value but the outermost stands behind a comma or an opening bracket. Source text has many of its own, so
-    what is inside quotes is left out where they seem to be too many.
+    """Raise TooLarge if the data nests too deeply or holds too many values.
+
+    Every value except the outermost follows a comma or an opening bracket, so these are counted. Strings (source text)
+    contain many of both, so if the raw count is too high, it is repeated outside quotes.
     """
     opened = data.count(b"[") + data.count(b"{")
     if opened <= MOST_DEPTH and opened + data.count(b",") <= most_values:
@@ -62,9 +64,12 @@ def _demand_bounds(data: bytes | bytearray, most_values: int) -> None:
 
 
 def _outside_quotes(data: bytes | bytearray) -> Iterator[bytes]:
-    """What stands between the texts, a block at a time: the pieces of a whole file would take many times its size."""
+    """Yield the bytes outside strings, one block at a time.
+
+    Splitting the whole file at once would take many times its size in memory.
+    """
     if b"\\" in data:
-        data = data.replace(b"\\\\", b"").replace(b'\\"', b"")  # every quote that is left opens a text or ends it
+        data = data.replace(b"\\\\", b"").replace(b'\\"', b"")  # every remaining quote delimits a string
     inside = 0
     for start in range(0, len(data), BLOCK):
         pieces = data[start : start + BLOCK].split(b'"')

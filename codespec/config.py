@@ -1,7 +1,7 @@
-"""Every setting of the engine in one frozen object.
+"""Engine settings as one frozen dataclass.
 
-Knows names, types and ranges; imports neither torch nor transformers, and does not know which target and drafter a
-model's name means.
+Defines names, types and ranges. Imports neither torch nor transformers, and does not resolve model names to a target
+and drafter.
 """
 
 from __future__ import annotations
@@ -17,19 +17,20 @@ from typing import Any
 from codespec.declared import check_values, setting
 from codespec.errors import ConfigError
 
-# The folder of the models that ship. Its package is found without an import; without it, a folder that is not there.
+# Folder of the bundled models. find_spec locates their package without importing it. If the package is not installed,
+# the path does not exist.
 _FOUND = importlib.util.find_spec("codespec_weights")
 SHIPPED = Path(_FOUND.origin).parent if _FOUND and _FOUND.origin else Path(__file__).parent / "weights"
 DTYPES = ("float32", "bfloat16", "float16", "int8")
 MODES = ("exact", "fast")
 SHAPES = ("own", "qwen2.5-0.5b", "qwen2.5-1.5b", "qwen2.5-7b", "qwen2.5-32b")
 POLICIES = ("cost+syntax", "cost", "fixed", "confidence", "plus2minus1", "ds4-80")
-MOST_THREADS = 256  # torch falls over when it cannot start its threads
+MOST_THREADS = 256  # torch crashes if it cannot start its threads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
-    """Settings of one engine. Raises ConfigError for a value that can't be used."""
+    """Settings of one engine. Raises ConfigError for an invalid value."""
 
     model: str = setting(
         "",
@@ -175,7 +176,7 @@ class EngineConfig:
         page="requests that run at once: 8, or 16 where that makes tokens clearly cheaper",
         metavar="N|auto",
         least=0,
-        most=256,  # a slot takes memory at once
+        most=256,  # each slot's memory is allocated up front
         automatic=True,
         shown="`auto`",
     )
@@ -241,22 +242,22 @@ class EngineConfig:
 
     @property
     def asks_drafter(self) -> bool:
-        """Whether the drafter, if there is one, is among the proposers."""
+        """Whether the configured proposers include the drafter."""
         return self.proposers in ("chain", "draft_model")
 
     @property
     def asks_head(self) -> bool:
-        """Whether a head is set and among the proposers."""
+        """Whether a head is configured and the proposers include it."""
         return self.head != "none" and self.proposers in ("chain", "head")
 
 
 def make_config(values: Mapping[str, Any]) -> EngineConfig:
-    """The configuration with these settings. Raises ConfigError for one that can't be used."""
+    """Build an EngineConfig from these settings. Raises ConfigError for an invalid value."""
     found = dict(values)
     for name in ("target", "drafter"):
         if name in found:
             found[name] = _at_home(found[name])
-    # The drafters that codespec ships are so small that float32 is as fast as any; in int8 they load sooner.
+    # The bundled drafters are so small that no dtype is faster than float32, but int8 loads sooner.
     shipped = Path(found.get("drafter", SHIPPED)).is_relative_to(SHIPPED)
     if "dtype" in found and (found["dtype"] == "int8" or not shipped):
         found.setdefault("drafter_dtype", found["dtype"])
@@ -264,7 +265,10 @@ def make_config(values: Mapping[str, Any]) -> EngineConfig:
 
 
 def split_policy(policy: str) -> tuple[str, float | None]:
-    """A policy's name and its own number, if it has one: `fixed:3`. Raises ConfigError for what is neither."""
+    """Split a policy such as `fixed:3` into its name and its number, or None without a number.
+
+    Raises ConfigError for an unknown policy or an invalid number.
+    """
     name, colon, text = policy.partition(":")
     if name not in POLICIES:
         raise ConfigError(f"policy = {policy!r} is not one of {', '.join(POLICIES)}.")
@@ -293,7 +297,7 @@ def _check_caps(caps: Mapping[str, Any]) -> None:
 
 
 def _at_home(name: str) -> str:
-    """A leading ~ opened, which shells leave alone behind `=` and in files."""
+    """Expand a leading ~, which shells leave unexpanded after `=` and in files."""
     opened = os.path.expanduser(name)
     if opened.startswith("~"):
         raise ConfigError(f"{name} begins with a home folder that is not known: give the whole path.")

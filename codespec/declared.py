@@ -1,6 +1,6 @@
-"""How a setting is declared: once, as a dataclass field that carries its range, its flag's help and its page's text.
+"""Declare a setting once, as a dataclass field that carries its range, flag help and documentation text.
 
-From these facts come the checks of values, the flags of every command (`cli.flags`) and the tables of docs/settings.md
+These declarations drive the value checks, the flags of every command (`cli.flags`) and the tables of docs/settings.md
 (`python -m tools.settings_page`).
 """
 
@@ -16,15 +16,15 @@ _KEY = "setting"
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What is known of a setting beside its name, type and default.
+    """Metadata of a setting, apart from its name, type and default.
 
     help       its line in `--help`
-    page       its cell in docs/settings.md, in Markdown ("": `help`)
-    shown      its default as the page writes it, in Markdown ("": the value itself)
-    metavar    what stands for its value in `--help`
-    choices    the only values; (): any
-    least      the smallest number, `most` the largest; None: no bound
-    automatic  whether 0, also spelled `auto`, leaves the value to what is measured
+    page       its cell in docs/settings.md, in Markdown ("": use `help`)
+    shown      its default in docs/settings.md, in Markdown ("": the value itself)
+    metavar    placeholder for its value in `--help`
+    choices    the allowed values; (): any
+    least      the smallest allowed number, `most` the largest; None: no bound
+    automatic  whether 0, also spelled `auto`, means that the value is measured
     common     whether `--help` shows the flag, not only `--help-all`
     """
 
@@ -40,7 +40,7 @@ class Setting:
 
 
 def setting(default: Any, help: str, **facts: Any) -> Any:
-    """A dataclass field with these facts; a function makes its default anew for each object."""
+    """Return a dataclass field with this metadata. A callable default is used as the field's `default_factory`."""
     metadata = {_KEY: Setting(help, **facts)}
     if callable(default):
         return field(default_factory=default, metadata=metadata)
@@ -48,19 +48,19 @@ def setting(default: Any, help: str, **facts: Any) -> Any:
 
 
 def declared(schema: type) -> dict[str, Setting]:
-    """The settings of a dataclass by name, in its order."""
+    """Return the settings of a dataclass by name, in field order."""
     return {item.name: item.metadata[_KEY] for item in fields(schema)}
 
 
 def check_values(settings: Any) -> None:
-    """Raises ConfigError for the first value outside its setting's choices or range."""
+    """Raise ConfigError for the first value outside its setting's choices or range."""
     for name, facts in declared(type(settings)).items():
         value = getattr(settings, name)
         if facts.choices and value not in facts.choices:
             raise ConfigError(f"{name} = {value!r} is not one of {', '.join(facts.choices)}.")
         if facts.automatic and value == 0:
             continue
-        if facts.least is not None and not value >= facts.least:  # NaN is refused, too
+        if facts.least is not None and not value >= facts.least:  # written so that NaN fails
             raise ConfigError(f"{name} = {value} is too small: it must be at least {facts.least}.")
         if facts.most is not None and not value <= facts.most:
             raise ConfigError(f"{name} = {value} is too large: it must be at most {facts.most}.")

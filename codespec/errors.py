@@ -1,37 +1,39 @@
-"""Every error a user can meet; knows the sentences' shape (what is wrong, and the mend), not where they are shown.
+"""Exceptions whose messages are shown to the user: one sentence with the problem and its fix.
 
 CodespecError
-├── ConfigError       an option or a configuration key that cannot be used
-├── RequestError      a request that cannot be served; `field` names the part at fault
+├── ConfigError       an invalid option or configuration key
+├── RequestError      a request that cannot be served; `field` names the invalid field
 ├── ModelError        a model folder that is missing, broken or not supported
-│   └── TokenizerError    a tokenizer whose text does not survive bytes → ids → bytes
+│   └── TokenizerError    a tokenizer that does not round-trip bytes → ids → bytes
 ├── PairError         a target and a drafter that cannot work together
-├── TrainingError     a corpus, a checkpoint or a disk that stops a training run
-├── MismatchError     a text that differs from plain decoding where `exact` mode rules it out: codespec's fault
-└── ServeError        a daemon that cannot take a request now, or lost one; `status` is HTTP's
+├── TrainingError     a corpus, checkpoint or disk problem that stops a training run
+├── MismatchError     output that differs from plain decoding in `exact` mode: a bug in codespec
+└── ServeError        a request that the daemon cannot take now, or lost; `status` is the HTTP status
 """
 
 from __future__ import annotations
 
 
 def install_mend(extras: str = "engine", flags: str = "") -> str:
-    """How a missing package is mended, for the end of a sentence. Never by codespec's name: it is not on the package
-    index, and whoever registers it there would run code on the machine of everybody who follows the sentence.
+    """Return the installation command for a missing package, as the end of a sentence.
+
+    It never installs `codespec` by name. The name is not registered on the package index, so whoever registers it could
+    run code on the machine of every user who follows the advice.
     """
-    what = f'".[{extras}]"' if extras else "."  # quoted: in zsh brackets are a pattern
+    what = f'".[{extras}]"' if extras else "."  # quoted, because zsh expands brackets
     return f"run `{' '.join(['pip install', *flags.split(), what])}` in codespec's checkout"
 
 
 class CodespecError(Exception):
-    """Base of all errors that carry one sentence for the user; the command line exits 2 on it, on MismatchError 1."""
+    """Base of all errors with a one-sentence message for the user. Exit status 2, or 1 for MismatchError."""
 
 
 class ConfigError(CodespecError):
-    """An option or a configuration key that cannot be used."""
+    """An invalid option or configuration key."""
 
 
 class RequestError(CodespecError):
-    """A request that cannot be served. `field` is the request's field at fault."""
+    """A request that cannot be served. `field` is the name of the invalid field."""
 
     def __init__(self, message: str, field: str = "") -> None:
         super().__init__(message)
@@ -43,7 +45,7 @@ class ModelError(CodespecError):
 
 
 class TokenizerError(ModelError):
-    """A tokenizer whose text does not survive bytes → ids → bytes."""
+    """A tokenizer that does not round-trip bytes → ids → bytes."""
 
 
 class PairError(CodespecError):
@@ -51,16 +53,18 @@ class PairError(CodespecError):
 
 
 class TrainingError(CodespecError):
-    """A corpus, a checkpoint or a disk that stops a training run."""
+    """A corpus, checkpoint or disk problem that stops a training run."""
 
 
 class MismatchError(CodespecError):
-    """A text that differs from plain decoding where `exact` mode rules it out: codespec's fault, not the user's."""
+    """Output that differs from plain decoding in `exact` mode. This is a bug in codespec, not a user error."""
 
 
 class ServeError(CodespecError):
-    """A request that the daemon cannot take now, or lost. `status` is HTTP's, `retry_after` is seconds (0: never),
-    `state` the daemon's where that is the reason: starting, stopping or failed.
+    """A request that the daemon cannot take now, or lost.
+
+    `status` is the HTTP status and `retry_after` is in seconds (0: do not retry). `state` is the daemon's state if that
+    is the reason: starting, stopping or failed.
     """
 
     def __init__(self, message: str, status: int = 503, retry_after: int = 0, state: str = "") -> None:

@@ -1,7 +1,7 @@
-"""Which files the ignore files of a repository leave out, as git itself reads them, and codespec's own beside them: one
-rule for the language server and for what a drafter learns from.
+"""Decide which files a repository's .gitignore files exclude, with git's rules, plus .codespecignore files.
 
-Reads ignore files within bounds, and remembers them until they change; knows neither editors nor models.
+The language server and the drafter's training data use the same rules. Ignore files are read within size limits and
+cached until they change.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from codespec.regular_file import Unreadable, read_regular
 from codespec.text_file import NotUtf8, without_mark
 
 IGNORE_FILES = (".gitignore", ".codespecignore")
-MOST_IGNORE_BYTES = 256 << 10  # of the ignore files that concern one file
-MOST_FOLDERS = 100  # above one file
-MOST_KEPT_BYTES = 4 * MOST_IGNORE_BYTES  # of ignore files that are remembered
-MOST_DECIDED = 256  # files
-# Of a name that no file can have, or none has, there is no ignore file either.
+MOST_IGNORE_BYTES = 256 << 10  # total size of the ignore files that apply to one file
+MOST_FOLDERS = 100  # parent folders of one file
+MOST_KEPT_BYTES = 4 * MOST_IGNORE_BYTES  # total size of the cached ignore files
+MOST_DECIDED = 256  # cached decisions, one per file
+# errno values that mean there is no ignore file: it does not exist, or its name is invalid.
 NOT_THERE = {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EINVAL}
 
 
 @dataclass(frozen=True, slots=True)
 class IgnoreFile:
-    """An ignore file as it was read; `seen` is its state in the file system, which differs after each change."""
+    """A parsed ignore file. `seen` identifies its state on disk and differs after every change."""
 
     name: str
     folder: Path
@@ -38,7 +38,7 @@ class IgnoreFile:
 
 
 class IgnoreFiles:
-    """Which ignore file excludes a file. Ignore files are read once, and files decided once, until one changes."""
+    """Find the ignore file that excludes a file. Caches parsed ignore files and decisions until a file changes."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -46,13 +46,15 @@ class IgnoreFiles:
         self._decided: dict[Path, tuple[tuple[tuple[Path, str, tuple[int, ...]], ...], str]] = {}
 
     def reason(self, file: Path, roots: Collection[Path]) -> str:
-        """Why a file is left out, in one sentence; "" where it is not. `roots` are the folders that are open: ignore
-        files count up to the folder of the repository, else of the workspace, else the file's own.
+        """Return why a file is excluded, as one sentence, or "" if it is not.
+
+        `roots` are the open workspace folders. Ignore files apply up to the repository's folder, else the workspace
+        folder, else the file's own folder.
         """
         return self.reason_below(repository_of(file, roots) or file.parent, file)
 
     def reason_below(self, top: Path, file: Path) -> str:
-        """The same by the ignore files in a folder and below it."""
+        """Like `reason`, but with the ignore files in `top` and its subfolders."""
         folders = [parent for parent in file.parents if parent.is_relative_to(top)]
         if len(folders) > MOST_FOLDERS:
             return f"{file.name} lies in more than {MOST_FOLDERS} folders, so it is not completed."
@@ -75,7 +77,7 @@ class IgnoreFiles:
         return known[1]
 
     def _find(self, path: Path, most: int) -> list[IgnoreFile]:
-        """The ignore file of a path, if there is one. Raises OSError where there is one that can't be read."""
+        """Return the ignore file at a path as a list of at most one. Raises OSError if it can't be read."""
         try:
             status = path.stat()
         except ValueError:
@@ -99,15 +101,15 @@ class IgnoreFiles:
 
 
 def _lines(data: bytes) -> list[bytes]:
-    """Patterns are bytes, as names are. Raises Unreadable."""
+    """Split an ignore file into patterns (bytes, like file names). Raises Unreadable if it is not UTF-8."""
     try:
         return without_mark(data).split(b"\n")
-    except NotUtf8 as error:  # as PowerShell writes files: no pattern in it would name anything
+    except NotUtf8 as error:  # PowerShell writes UTF-16, in which no pattern would match
         raise Unreadable(str(error)) from error
 
 
 def repository_of(file: Path, roots: Collection[Path]) -> Path | None:
-    """The folder of the repository, else of the workspace; None for neither. Looks at the file system."""
+    """Return the folder of the file's repository, else of its workspace, else None. Reads the file system."""
     repository = next((parent for parent in file.parents if os.path.exists(parent / ".git")), None)
     if repository is not None:
         return repository
@@ -116,8 +118,10 @@ def repository_of(file: Path, roots: Collection[Path]) -> Path | None:
 
 
 def _named_by(found: Sequence[IgnoreFile], file: Path, folders: Sequence[Path]) -> str:
-    """The ignore file that names a file, or a folder above it; "" for none. The outermost goes first: what is in an
-    ignored folder can't be included again."""
+    """Return the name of the ignore file that excludes a file or a parent folder, or "".
+
+    Checks the outermost folder first, because files in an excluded folder can't be included again.
+    """
     for path in [*reversed(folders[:-1]), file]:
         for name in reversed(IGNORE_FILES):
             if _ignores([each for each in found if each.name == name], path, is_folder=path != file):
@@ -126,7 +130,7 @@ def _named_by(found: Sequence[IgnoreFile], file: Path, folders: Sequence[Path]) 
 
 
 def _ignores(files: Iterable[IgnoreFile], path: Path, is_folder: bool) -> bool:
-    """Whether a path is ignored by the nearest of the files that name it."""
+    """Return whether a path is ignored, by the nearest ignore file with a matching pattern."""
     for each in files:
         if each.folder in path.parents:
             found = each.patterns.match(path.relative_to(each.folder).as_posix(), is_folder)

@@ -1,7 +1,7 @@
-"""Patterns of .gitignore files, matched against paths. The pattern language is one of bytes; no file is read here.
+"""Match .gitignore patterns against paths, as bytes. Reads no files.
 
-Matching takes time in proportion to pattern × path at most, whatever both are: what stands behind a `*` (or a `**`) is
-put as far to the left as it fits, and never tried elsewhere again.
+Matching takes at most O(pattern × path) time. Each piece after a `*` (or `**`) is matched at the leftmost position that
+fits and is never moved, so there is no backtracking.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-# What stands between two stars of a name: bytes, or for each byte a mask of those that it may be.
+# The part of a name between two stars: literal bytes, or a 256-bit mask of the allowed values for each byte.
 Run = bytes | tuple[int, ...]
 Name = tuple[Run, ...]
 Sized = TypeVar("Sized", bound=Sequence[object])
@@ -41,30 +41,33 @@ MASKS = {name: sum(1 << ord(character) for character in set(held)) for name, hel
 
 
 class NoPattern(Exception):
-    """It can match nothing."""
+    """Raised for a pattern that can't match anything."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """One line, over a path relative to the file's folder: groups of names, any number of others between two groups."""
+    """One pattern, relative to the ignore file's folder.
+
+    It consists of groups of names; any number of other path components may lie between two groups.
+    """
 
     groups: tuple[tuple[Name, ...], ...]
     negated: bool
     folders_only: bool
 
     def match(self, path: Sequence[bytes]) -> bool:
-        """Whether it names the path that has these parts."""
+        """Return whether the pattern matches a path, given as its components."""
         return _match(self.groups, path, _names_fit)
 
 
 class Patterns:
-    """The lines of one file."""
+    """The patterns of one ignore file."""
 
     def __init__(self, lines: Iterable[bytes]) -> None:
         self._patterns = [pattern for line in lines if (pattern := parse_line(line)) is not None]
 
     def match(self, path: str, is_folder: bool) -> Pattern | None:
-        """The last line that says something about a path, which has / between its parts; None where none does."""
+        """Return the last pattern that matches a `/`-separated path, or None."""
         parts = os.fsencode(path).split(b"/")
         for pattern in reversed(self._patterns):
             if (is_folder or not pattern.folders_only) and pattern.match(parts):
@@ -73,7 +76,7 @@ class Patterns:
 
 
 def parse_line(line: bytes) -> Pattern | None:
-    """The pattern of a line; None for comments, blank lines and what can match nothing."""
+    """Parse a line. Return None for comments, blank lines and patterns that can't match anything."""
     text = _without_trailing_spaces(line.removesuffix(b"\r"))
     if text.startswith(b"#"):
         return None
@@ -97,8 +100,10 @@ def parse_line(line: bytes) -> Pattern | None:
 
 
 def _match(pieces: Sequence[Sized], text: Text, fits: Callable[[Sized, Text, int], bool]) -> bool:
-    """Whether the pieces stand in the text one after the other, the first at its start and the last at its end, with
-    anything between them."""
+    """Return whether the pieces occur in the text in order, with anything between them.
+
+    The first piece must be at the start of the text and the last at its end.
+    """
     first, last = pieces[0], pieces[-1]
     at, end = len(first), len(text) - len(last)
     if len(pieces) == 1:
@@ -123,7 +128,7 @@ def _run_fits(run: Run, text: bytes, at: int) -> bool:
 
 
 def _read_path(text: bytes) -> list[Name | None]:
-    """The names of a pattern with a / in it; None where any number of names may stand."""
+    """Parse a pattern with a / into names. None stands for any number of path components (`**`)."""
     names: list[Name | None] = []
     for part in _split(text):
         if len(part) > 1 and not part.strip(b"*"):
@@ -131,12 +136,12 @@ def _read_path(text: bytes) -> list[Name | None]:
         else:
             names.append(_read_name(part))
     if names[-1] is None:
-        names.append(ANY_NAME)  # what a folder holds, not the folder
+        names.append(ANY_NAME)  # matches the folder's contents, not the folder
     return names
 
 
 def _split(text: bytes) -> list[bytes]:
-    """The parts between the / that stand in no [class]; a backslash before a / says nothing."""
+    """Split at each / outside a [class]. A backslash before a / has no effect."""
     parts, start, index = [], 0, 0
     while index < len(text):
         if text[index] == OPEN:
@@ -151,7 +156,7 @@ def _split(text: bytes) -> list[bytes]:
 
 
 def _read_name(text: bytes) -> Name:
-    """A name with its stars, which stand for nothing but what is in one name."""
+    """Parse a name and its stars. A star does not match across `/`."""
     if not _SPECIAL.search(text):
         first, *others = text.split(b"*")
         return (first, *filter(None, others[:-1]), *others[-1:])
@@ -176,14 +181,17 @@ def _read_name(text: bytes) -> Name:
 
 
 def _plain(run: list[int]) -> Run:
-    """As bytes where each can be only one."""
+    """Return the run as bytes if each mask allows exactly one byte, else as masks."""
     if any(mask & (mask - 1) or not mask for mask in run):
         return tuple(run)
     return bytes(mask.bit_length() - 1 for mask in run)
 
 
 def _read_class(text: bytes, index: int) -> tuple[int, int]:
-    """The mask of a [class] that begins before `index`, and where it ends. Raises NoPattern for one without an end."""
+    """Return the mask of a [class] whose bracket is before `index`, and the index after it.
+
+    Raises NoPattern if the class is not closed.
+    """
     negated = text[index : index + 1] in (b"!", b"^")
     index += negated
     mask, before, first = 0, -1, True
@@ -201,7 +209,7 @@ def _read_class(text: bytes, index: int) -> tuple[int, int]:
             byte = text[index]
             if byte == BACKSLASH:
                 byte, index = _escaped(text, index + 1), index + 1
-            mask |= max(0, (2 << byte) - (1 << before))  # backwards it holds nothing
+            mask |= max(0, (2 << byte) - (1 << before))  # a reversed range is empty
             before = -1
         else:
             if byte == BACKSLASH:
@@ -213,7 +221,10 @@ def _read_class(text: bytes, index: int) -> tuple[int, int]:
 
 
 def _class_name(text: bytes, index: int) -> tuple[bytes | None, int]:
-    """The name in [:name:] and where that ends; None where this is none. Raises NoPattern for an unknown one."""
+    """Return the name in [:name:] and the index after it, or None if there is no such class here.
+
+    Raises NoPattern for an unknown name.
+    """
     end = text.find(b"]", index + 2)
     if end < 0:
         raise NoPattern
@@ -226,14 +237,14 @@ def _class_name(text: bytes, index: int) -> tuple[bytes | None, int]:
 
 
 def _escaped(text: bytes, index: int) -> int:
-    """The byte behind a backslash, which stands for itself."""
+    """Return the byte after a backslash, which is literal. Raises NoPattern at the end of the pattern."""
     if index >= len(text):
         raise NoPattern
     return text[index]
 
 
 def _without_trailing_spaces(text: bytes) -> bytes:
-    """Spaces at the end say nothing unless a backslash stands before them."""
+    """Strip trailing spaces, except one that a backslash escapes."""
     stripped = text.rstrip(b" ")
     escaped = len(stripped) - len(stripped.rstrip(b"\\"))
     return stripped + b" " if escaped % 2 and len(stripped) < len(text) else stripped

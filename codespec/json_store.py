@@ -1,6 +1,4 @@
-"""Small JSON files in the user's own folders, written whole or not at all, and set aside where they are corrupt. Knows
-folders; knows nothing of contents.
-"""
+"""Small JSON files in the user's folders. Writes are atomic, and corrupt files are renamed."""
 
 from __future__ import annotations
 
@@ -15,17 +13,18 @@ from codespec.bounded_json import read_json_file
 from codespec.regular_file import Unreadable
 
 FORMAT = 1
-CORRUPT = ".corrupt"  # behind the name of a file that was set aside
-_UNFIT = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)  # what reading foreign values raises
+CORRUPT = ".corrupt"  # suffix of a renamed corrupt file
+_UNFIT = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)  # conversion errors
 Result = TypeVar("Result")
 
 
 def load(
     file: Path, convert: Callable[[Mapping[str, Any]], Result], what: str, then: str, notes: MutableSequence[str]
 ) -> Result | None:
-    """What `convert` makes of what `write` wrote; None where there is no file, or none that can be used. `notes` say
-    `what` was not read and what happens `then`; a file that is corrupt or of another format is set aside, so that it
-    is said once and nothing is lost.
+    """Read a file written by `write` and pass its content to `convert`. Return None if it is missing or unusable.
+
+    `notes` receives a message that `what` can't be read, with `then` as the consequence. A file that is corrupt or has
+    another format is renamed, so that the message appears once and no data is lost.
     """
     try:
         return convert(_content(read_json_file(file, finite=True)))
@@ -46,7 +45,7 @@ def _content(values: Any) -> Mapping[str, Any]:
 
 
 def _set_aside(file: Path) -> str:
-    """Gives the file another name; a clause that says which, "" where the folder does not let it."""
+    """Rename the file. Return a clause with the new name, or "" if the rename failed."""
     aside = file.with_name(file.name + CORRUPT)
     try:
         os.replace(file, aside)
@@ -60,12 +59,14 @@ def _clip(text: str) -> str:
 
 
 class Unkept(str):
-    """A note that something can't be kept on disk: the user must make room, or mend a folder's rights."""
+    """A note that data can't be saved to disk. The user must free space or fix a folder's permissions."""
 
 
 def keep(file: Path, content: Mapping[str, Any], what: str, then: str, notes: MutableSequence[str]) -> bool:
-    """Writes the file and returns True. Where it can't be written, `notes` say `what` can't be kept and what happens
-    `then` ("": nothing that the user notices).
+    """Write the file and return True on success.
+
+    If it can't be written, return False and add a note that `what` can't be kept, with `then` as the consequence ("":
+    no visible effect).
     """
     try:
         write(file, content)
@@ -77,7 +78,7 @@ def keep(file: Path, content: Mapping[str, Any], what: str, then: str, notes: Mu
 
 
 def write(file: Path, content: Mapping[str, Any]) -> None:
-    """Replaces the file in one step; readers see the old one or the new one. Raises OSError."""
+    """Replace the file atomically: readers see either the old or the new content. Raises OSError."""
     file.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=file.parent, prefix=file.stem, suffix=".part")
     try:

@@ -1,7 +1,7 @@
-"""Where settings come from: defaults < TOML file < environment < flags.
+"""Resolve settings by precedence: defaults < TOML file < environment < flags.
 
-Knows names and types by the fields of a dataclass. Unknown keys are errors, never ignored; those that only earlier
-versions had are noted and left out.
+Names and types come from the fields of a dataclass. Unknown keys are errors, never ignored. Keys that only earlier
+versions had are reported in a note and skipped.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from codespec.errors import ConfigError
 from codespec.text_file import NotUtf8, read_text
 
 PREFIX = "CODESPEC_"
-NO_SETTINGS = ("CODESPEC_PROMPTS", "CODESPEC_SERVE_TOKEN", "CODESPEC_TEST_CALLS")  # variables of ours that others read
-TABLES = ("serve",)  # of a file, for settings that are not the engine's; CODESPEC_SERVE_* are their variables
-REMOVED = {"serve": ("memory_mb", "gather_places")}  # by table: settings of earlier versions, without effect now
+NO_SETTINGS = ("CODESPEC_PROMPTS", "CODESPEC_SERVE_TOKEN", "CODESPEC_TEST_CALLS")  # not settings
+TABLES = ("serve",)  # file tables with settings outside the engine; their variables are CODESPEC_SERVE_*
+REMOVED = {"serve": ("memory_mb", "gather_places")}  # settings of earlier versions by table; they have no effect
 SPELLED_TRUE, SPELLED_FALSE = ("1", "true", "yes"), ("0", "false", "no")
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """What one source sets. `place` names the source in sentences."""
+    """Values set by one source. `place` names the source in messages."""
 
     place: str
     values: dict[str, Any]
@@ -41,7 +41,10 @@ def read_settings(
     table: str = "",
     notes: MutableSequence[str] | None = None,
 ) -> dict[str, Any]:
-    """What is set of the fields of `schema`, all with defaults, at any level; `notes` say what has no effect."""
+    """Return the values set at any level for the fields of `schema`, which must all have defaults.
+
+    `notes` receives messages about settings without effect.
+    """
     merged: dict[str, Any] = {}
     for level in read_levels(schema, flags, file, environment, table, notes):
         merged.update(level.values)
@@ -56,8 +59,10 @@ def read_levels(
     table: str = "",
     notes: MutableSequence[str] | None = None,
 ) -> tuple[Level, Level, Level]:
-    """What is set of the fields of `schema`: in a file's [table] (its top for ""), by CODESPEC_* variables
-    (CODESPEC_TABLE_*), by flags that are not None. Without a file, the user's own is read where there is one.
+    """Return the values set at each level for the fields of `schema`.
+
+    The levels are the file's [table] (the top level for ""), CODESPEC_* variables (CODESPEC_TABLE_*) and flags that are
+    not None. If `file` is None, the user's own file is read if it exists.
     """
     given = os.environ if environment is None else environment
     found, told = file or user_file(), [] if notes is None else notes
@@ -70,8 +75,9 @@ def read_levels(
 
 
 def user_file() -> Path | None:
-    """The configuration file that is read where none is named; None where there is none. One that is there but can't be
-    read is told of when it is read.
+    """Return the user's configuration file, or None if it does not exist.
+
+    A file that exists but can't be read is returned, so the error is reported when it is read.
     """
     from codespec.user_folders import config_folder
 
@@ -116,14 +122,14 @@ def _from_environment(
 
 
 def _without_removed(labels: Mapping[str, str], table: str, notes: MutableSequence[str]) -> dict[str, str]:
-    """Labels by key, without the settings that only earlier versions had: `notes` name those."""
+    """Return the labels by key without settings that only earlier versions had. `notes` lists those."""
     removed = REMOVED.get(table, ())
     notes.extend(f"{label} has no effect any more: remove it" for key, label in labels.items() if key in removed)
     return {key: label for key, label in labels.items() if key not in removed}
 
 
 def _typed(schema: type, key: str, value: Any, label: str) -> Any:
-    """A value of the setting's own type: nothing is converted but whole numbers to numbers."""
+    """Return a value with the setting's type. Converts only whole numbers to floats; raises ConfigError otherwise."""
     kind = _kind(schema, key, label)
     if value == "auto" and declared(schema)[key].automatic:
         return 0
@@ -137,7 +143,7 @@ def _typed(schema: type, key: str, value: Any, label: str) -> Any:
 
 
 def _read_text(schema: type, key: str, text: str, label: str) -> Any:
-    """What a variable's text spells in the setting's own type; the text itself where it spells none."""
+    """Convert a variable's text to the setting's type. Return the text itself if it can't be converted."""
     kind = _kind(schema, key, label)
     if kind is bool:
         spelled = text.lower()
@@ -151,7 +157,7 @@ def _read_text(schema: type, key: str, text: str, label: str) -> Any:
 
 
 def _kind(schema: type, key: str, label: str) -> type:
-    """The type of a setting, which is its default's; ConfigError if there is no such setting."""
+    """Return a setting's type, taken from its default. Raises ConfigError for an unknown setting."""
     known = [item.name for item in fields(schema)]
     if key not in known:
         raise ConfigError(f"Unknown setting {label}: known are {', '.join(known)}.")
@@ -163,7 +169,7 @@ def _article(kind: type) -> str:
 
 
 def read_caps(text: str) -> dict[str, int]:
-    """Caps as text: comment=10,python.docstring=0. Raises ConfigError for what does not read so."""
+    """Parse caps such as comment=10,python.docstring=0. Raises ConfigError for invalid text."""
     pairs = [item.strip().partition("=") for item in text.split(",") if item.strip()]
     if any(not re.fullmatch(r"\d{1,3}", number.strip()) for _, _, number in pairs):
         raise ConfigError(f"caps = {text!r}: write class=tokens, for example comment=10,python.docstring=0.")
@@ -171,7 +177,7 @@ def read_caps(text: str) -> dict[str, int]:
 
 
 def _flat(table: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """TOML's nested tables as one, with dotted names."""
+    """Flatten nested TOML tables into one with dotted names."""
     found: dict[str, Any] = {}
     for name, value in table.items():
         found.update(_flat(value, f"{above}{name}.") if isinstance(value, dict) else {above + name: value})

@@ -1,4 +1,4 @@
-"""Progress of a long run on stderr: a live bar on a terminal, a line now and then in a log."""
+"""Show the progress of a long run on stderr: a live bar on a terminal, an occasional line in a log."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ SMOOTHING = 0.98
 
 
 class _Line:
-    """One line that is overwritten on a terminal and repeated in a log, not too often."""
+    """A status line that a terminal overwrites and a log repeats, at a limited rate."""
 
     def __init__(self, name: str, stream: TextIO | None) -> None:
         self.name = name
         self._stream = stream or sys.stderr
         self._live = self._stream.isatty()
         self._shown = 0.0
-        self._open = False  # the cursor of a terminal is behind the bar
+        self._open = False  # the terminal's cursor is at the end of the bar
 
     def is_due(self, now: float) -> bool:
-        """Whether the line was last shown long enough ago; if so, `now` is the last time."""
+        """Return whether enough time has passed since the last update. If so, record `now` as the last update."""
         if now - self._shown < (LIVE_SECONDS if self._live else LOG_SECONDS):
             return False
         self._shown = now
@@ -37,13 +37,13 @@ class _Line:
         self._open = self._live and not ended
 
     def note(self, text: str) -> None:
-        """Print a line of its own."""
+        """Print a separate line."""
         self._stream.write(("\n" if self._live else "") + f"{self.name}: {text}\n")
         self._stream.flush()
         self._open = False
 
     def close(self) -> None:
-        """End the line of a bar on a terminal, if it has not ended."""
+        """Finish an unfinished bar on a terminal with a line break."""
         if self._open:
             self._stream.write("\n")
             self._stream.flush()
@@ -51,14 +51,17 @@ class _Line:
 
 
 class TrainingBar:
-    """Loss, tokens per second and time left of a training run."""
+    """Show the loss, tokens per second and remaining time of a training run."""
 
     def __init__(self, name: str, stream: TextIO | None = None) -> None:
         self._line = _Line(name, stream)
         self._loss, self._rate = 0.0, 0.0
 
     def update(self, *, step: int, progress: float, loss: float, tokens: int, seconds: float, used: float) -> None:
-        """Add one step: its loss in nats, tokens and seconds; `used` is the working time of the run so far."""
+        """Add one step: its loss in nats, its tokens and its seconds.
+
+        `used` is the working time of the run so far.
+        """
         self._loss, self._rate = _smooth(self._loss, loss), _smooth(self._rate, tokens / max(seconds, 1e-9))
         if self._line.is_due(time.monotonic()) or progress >= 1.0:
             left = used * (1 - progress) / progress if progress > 0 else 0.0
@@ -66,12 +69,12 @@ class TrainingBar:
             self._line.show(progress, details)
 
     def note(self, text: str) -> None:
-        """Print a line of its own."""
+        """Print a separate line."""
         self._line.note(text)
 
 
 class ProgressBar:
-    """How many of `total` equal steps are done, and the time left."""
+    """Show how many of `total` equal steps are done, and the remaining time."""
 
     def __init__(self, name: str, total: int, stream: TextIO | None = None) -> None:
         self._line = _Line(name, stream)
@@ -90,22 +93,22 @@ class ProgressBar:
 
 
 class StageBar:
-    """One stage of a run after the other, each with details of its own; `share` is that of the stage."""
+    """Show the consecutive stages of a run, each with its own details. `share` is the stage's progress."""
 
     def __init__(self, name: str, stream: TextIO | None = None) -> None:
         self._line = _Line(name, stream)
 
     def update(self, share: float, details: str, *, ended: bool = False) -> None:
-        """Show the stage's share and details, if the last time is long enough ago or it has ended."""
+        """Show the stage's progress and details, if an update is due or the stage has ended."""
         if self._line.is_due(time.monotonic()) or ended:
             self._line.show(min(1.0, share), details, ended=ended)
 
     def close(self) -> None:
-        """End a stage that did not get to its end."""
+        """Finish the line of a stage that stopped early."""
         self._line.close()
 
     def note(self, text: str) -> None:
-        """Print a line of its own."""
+        """Print a separate line."""
         self._line.note(text)
 
 

@@ -1,10 +1,11 @@
-"""How a daemon proves that it is the user's own before anything is sent to it: the client sends 32 random bytes, and
-only a daemon that has the user's secret, or the token, can answer.
+"""Let a daemon prove that it belongs to the user before a client sends it anything.
 
-An answer holds for one address, the one that the client connected to: an impostor that relays the challenge to the real
-daemon gets an answer for that daemon's address, which is of no use at its own. So a daemon behind a translated address
-(a container's published port, a tunnel to another port) can't prove itself. The secret is random, and each guess at a
-token costs an scrypt, so answers may be given to anybody. Knows keys and addresses; knows no HTTP.
+The client sends a challenge of 32 random bytes. Only a daemon with the user's secret, or the token, can answer it.
+
+A proof is bound to the address that the client connected to. An impostor that relays the challenge to the real daemon
+gets a proof for that daemon's address, which fails at the impostor's own. As a consequence, a daemon behind a
+translated address (a container's published port, a tunnel to another port) can't prove itself. Proofs may be given to
+any client: the secret is random, and each guess at a token costs one scrypt computation.
 """
 
 from __future__ import annotations
@@ -28,44 +29,47 @@ _LABEL = b"codespec daemon's proof 1"
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """What answers are keyed by; None for what there is not."""
+    """HMAC keys; None if unset."""
 
     secret: bytes | None = field(default=None, repr=False)
     token: bytes | None = field(default=None, repr=False)
 
 
 def own_keys(token: str) -> Keys:
-    """Of this user, and of a token ("": none). Raises ConfigError where the secret can't be used."""
+    """Return the keys for the user's secret and a token ("": none). Raises ConfigError if the secret can't be used."""
     return Keys(read_secret(), stretched(token))
 
 
 @lru_cache(maxsize=4)
 def stretched(token: str) -> bytes | None:
-    """A key that takes long to make from a guess; None for no token."""
+    """Derive a key from a token with scrypt, so that guessing is slow. Return None without a token."""
     return hashlib.scrypt(token.encode(), salt=_LABEL, n=1 << 14, r=8, p=1, dklen=32) if token else None
 
 
 def new_nonce() -> bytes:
-    """What a daemon is asked with, once."""
+    """Return a random challenge, to be used once."""
     return secrets.token_bytes(NONCE_BYTES)
 
 
 def answer(keys: Keys, nonce: bytes, at: str) -> dict[str, str | None]:
-    """What the daemon says to a question that came to one of its addresses."""
+    """Return the daemon's answer to a challenge received at its address `at`."""
     return {"at": at, "by_secret": _proof(keys.secret, nonce, at), "by_token": _proof(keys.token, nonce, at)}
 
 
 def is_proven(said: Mapping[str, Any], keys: Keys, nonce: bytes, peer: object) -> bool:
-    """Whether an answer shows that the other end of a connection to `peer`, a socket's address, is the user's own."""
+    """Return whether an answer proves that the peer of a connection is the user's own daemon.
+
+    `peer` is the socket's address.
+    """
     at = address_of(peer)
     return bool(at) and any(_fits(said.get(name), key, nonce, at) for name, key in _named(keys))
 
 
 def address_of(name: object) -> str:
-    """An IP address and port as one text, spelled alike at both ends; "" for a Unix socket."""
+    """Format an IP address and port identically at both ends. Return "" for a Unix socket."""
     if not isinstance(name, tuple):
         return ""
-    address = ipaddress.ip_address(name[0].partition("%")[0])  # each end has its own names for links
+    address = ipaddress.ip_address(name[0].partition("%")[0])  # the zone id differs between the two ends
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return f"{mapped or address}:{name[1]}"
 

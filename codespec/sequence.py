@@ -1,7 +1,6 @@
-"""One text being written: the single mutable object that travels through a round, and the frozen values it is given.
+"""The state of one sequence being generated, and the immutable values that a round passes to it.
 
-It lies below proposers, verifier and engine because all of them read it. Knows target ids, bytes and lengths; does not
-know models and tokenizers.
+Lives below the proposers, the verifier and the engine because all of them read it. Depends on no model or tokenizer.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Cap:
-    """How far a proposer may guess: in target tokens after retokenization, and down to which confidence of a unit.
+    """Limit on a draft: its length in target tokens after retokenization, and the confidence at which to stop.
 
-    `by_source` holds caps of single proposers, by name, where those differ.
+    `by_source` holds the caps of individual proposers by name, if they differ.
     """
 
     tokens: int
@@ -35,23 +34,27 @@ class Cap:
     by_source: Mapping[str, Cap] = field(default_factory=dict)
 
     def of(self, source: str) -> Cap:
-        """The cap of one proposer, never longer than this one."""
+        """Return the cap of one proposer, never longer than this one."""
         own = self.by_source.get(source)
         if own is None:
             return self
         return own if own.tokens <= self.tokens else replace(own, tokens=self.tokens)
 
     def goes_on(self, confidences: collections.abc.Sequence[float]) -> bool:
-        """Whether units of these confidences (at least one) are worth having and going on from."""
+        """Return whether the last unit's confidence reaches the minimum, so that it is kept and drafting continues.
+
+        `confidences` must not be empty.
+        """
         return confidences[-1] >= self.min_confidence
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A guess as text. `ends[i]` is the byte behind unit i, `confidences[i]` the proposer's probability for it.
+    """A draft as text. `ends[i]` is the byte offset after unit i, `confidences[i]` the proposer's probability for it.
 
-    `ids` are target ids where drafter and target share a vocabulary; then nothing is retokenized. `probabilities` are
-    the probabilities [vocabulary] that each of them was drawn from; without, the draft is just what it is.
+    `ids` holds target ids if the drafter and the target share a vocabulary; the draft is then not retokenized.
+    `probabilities` holds, for each id, the distribution [vocabulary] that it was sampled from. It is empty if the draft
+    was not sampled.
     """
 
     text: bytes = b""
@@ -64,11 +67,11 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """A draft in the target's own tokens, ready to be verified; `reason` says why it is as long as it is.
+    """A draft in target tokens, ready for verification. `reason` says what set its length.
 
-    `confidences` are the proposer's, one an id; `units` is how many units of its own it drafted for them; `left_out`
-    are the ids behind, which a policy trimmed: the first of them is judged for nothing by the target's next choice.
-    `probabilities` are the draft's, one an id or none.
+    `confidences` come from the proposer, one per id. `units` is the number of the proposer's own units in the draft.
+    `left_out` are the ids that a policy trimmed from the end. The target's next token shows for free whether the first
+    of them was right. `probabilities` holds the draft's distributions, one per id, or is empty.
     """
 
     ids: tuple[int, ...] = ()
@@ -82,8 +85,10 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the target said of a sequence's candidates: how many it agrees with, and what to commit (those and one
-    more), each with its log-probability where that was asked for.
+    """The target's decision on one sequence's candidates.
+
+    `accepted` counts the ids it agrees with; `committed` holds those and one more. `logprobs` holds a log-probability
+    for each committed token if the request wants them.
     """
 
     accepted: int
@@ -93,12 +98,12 @@ class Verdict:
 
 @dataclass(slots=True)
 class Outlook:
-    """What is expected of one sequence's next tokens. The context is followed where a policy asks for it.
+    """Expectations about one sequence's next tokens. The syntax context is tracked only if a policy uses it.
 
-    `context` is a class of `codespec_grammars` at the tip, `read` the bytes of `known` that the tracker has, `seconds`
-    what following took in this step. By proposer: `log_odds`, how much more often than expected its drafts were right
-    lately, and `read_by`, the length of `ids` when it last guessed. `lost` are the plain rounds that drafts took, less
-    the tokens that were right (`speculation.budget`).
+    `context` is the `codespec_grammars` class at the end of the text, `read` the number of bytes of `known` that the
+    tracker has consumed, and `seconds` the tracking time in this step. Two fields are keyed by proposer. `log_odds` is
+    how much more often than expected its recent drafts were right. `read_by` is the length of `ids` at its last draft.
+    `lost` is the number of plain rounds that drafting cost, minus the tokens that were right (`speculation.budget`).
     """
 
     context: str = "unknown"
@@ -113,11 +118,12 @@ class Outlook:
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """A request (one choice of it) under way.
+    """A request in progress, or one choice of it.
 
-    `ids` are the target's, prompt first. `generated` are the bytes since the prompt's last token; they begin with
-    `held`, the bytes that healing gave back. `context` is the text before them (prefix without the held bytes), and
-    `continues` says whether the target's own tokens run on from it (they do not in prefix-suffix-middle order).
+    `ids` are target ids and start with the prompt. `generated` are the bytes after the prompt's last token. They begin
+    with `held`, the bytes that token healing removed from the prompt. `context` is the text before them (the prefix
+    without the held bytes). `continues` is whether the target's tokens continue that text directly; in
+    prefix-suffix-middle order they do not.
     """
 
     request: CompletionRequest
@@ -128,21 +134,21 @@ class Sequence:
     continues: bool
     eos_ids: frozenset[int]
     stops: StopFinder
-    ending: Ending | None = None  # finds the end of a completion that has a shape
-    listening: bool = False  # someone reads `events`
-    audit: bool = False  # written before, and now again to be compared: nothing learns from it or counts it
+    ending: Ending | None = None  # finds the end of a completion with a shape
+    listening: bool = False  # whether a caller reads `events`
+    audit: bool = False  # decoded a second time for comparison; excluded from learning and metrics
     outlook: Outlook = field(default_factory=Outlook)
     slot: int = -1
-    had_slot: bool = False  # has been in one, perhaps before a pause
-    feed: int = 0  # how many pending ids the target sees in this step
-    room: int = 0  # how many target tokens may be drafted in this step
-    cached: int = 0  # how many of `ids` have keys and values in the target's slot
+    had_slot: bool = False  # whether it has ever had a slot, for example before a pause
+    feed: int = 0  # pending ids that the target processes in this step
+    room: int = 0  # target tokens that may be drafted in this step
+    cached: int = 0  # length of the prefix of `ids` in the target's KV cache slot
     ids: list[int] = field(default_factory=list)
-    logprobs: list[TokenLogprob] = field(default_factory=list)  # of the committed ids, where the request asks
+    logprobs: list[TokenLogprob] = field(default_factory=list)  # of the committed ids, if requested
     generated: bytearray = field(default_factory=bytearray)
-    silent: int = 0  # committed tokens without bytes since the last one with
+    silent: int = 0  # committed tokens without bytes since the last one with bytes
     last_size: int = 0  # bytes of the last committed token
-    cut: int | None = None  # where the text ends, in bytes of `generated`; None while it grows
+    cut: int | None = None  # end of the text, in bytes of `generated`; None while it grows
     finish_reason: FinishReason | None = None
     deadline: float | None = None  # seconds on the engine's clock
     started: float = 0.0
@@ -164,22 +170,25 @@ class Sequence:
 
     @property
     def num_pending(self) -> int:
-        """Ids that the target has not seen yet; 1 while decoding, more while prefilling."""
+        """Ids that the target has not processed yet: 1 while decoding, more during prefill."""
         return len(self.ids) - self.cached
 
     @property
     def only_reads(self) -> bool:
-        """Whether it is a warm-up: its prompt goes into the caches, and nothing is written."""
+        """Whether this is a warm-up: its prompt is prefilled, and nothing is generated."""
         return self.request.max_tokens == 0
 
     @property
     def num_wanted(self) -> int:
-        """Pending ids that the target is to see; of a warm-up not the last, whose row only matters to who writes."""
+        """Pending ids that the target must process.
+
+        A warm-up request skips the last one: its logits are only needed for decoding.
+        """
         return self.num_pending - self.only_reads
 
     @property
     def length_limit(self) -> int:
-        """Target tokens it may grow to, prompt included."""
+        """Maximum length in target tokens, prompt included."""
         return len(self.prompt_ids) + self.request.max_tokens
 
     @property
@@ -189,21 +198,21 @@ class Sequence:
 
     @property
     def held_left(self) -> bytes:
-        """Held bytes that the next tokens must still spell."""
+        """Held bytes that the next tokens must still reproduce."""
         return self.held[len(self.generated) :]
 
     @property
     def known(self) -> bytes:
-        """The bytes after `context` that are certain: what was generated, or the held bytes while those are longer."""
+        """The bytes after `context` that are certain: the generated bytes, or the held bytes if those are longer."""
         return bytes(self.generated) if len(self.generated) >= len(self.held) else self.held
 
     def window(self, size: int) -> bytes:
-        """About the last `size` bytes that the target's next token follows, for retokenization."""
+        """Return about the last `size` bytes before the next target token, for retokenization."""
         tail = bytes(self.generated[-2 * size :])
         if len(tail) < 2 * size and self.continues:
             tail = self.context[len(tail) - 2 * size :] + tail
         return tail_window(tail, size)
 
     def bytes_per_token(self) -> float:
-        """Running ratio of bytes to target tokens in what was generated; 3 until there is enough to tell."""
+        """Return the average bytes per generated target token, or 3.0 below 8 tokens."""
         return len(self.generated) / self.num_generated if self.num_generated >= 8 and self.generated else 3.0

@@ -1,6 +1,6 @@
 """The daemon's own settings, resolved like the engine's: defaults < [serve] in a TOML file < CODESPEC_SERVE_* < flags.
 
-Knows names, ranges and who can reach an address; opens no socket.
+Defines names and ranges and checks which addresses other machines can reach. Opens no socket.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from codespec.token_file import TOKEN_VARIABLE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeConfig:
-    """Where the daemon listens, and for whom. Raises ConfigError for a value that can't be used."""
+    """Settings of the daemon. Raises ConfigError for an invalid value."""
 
     host: str = setting(
         "127.0.0.1",
@@ -108,13 +108,15 @@ def resolve_serve(
     environment: Mapping[str, str] | None = None,
     notes: MutableSequence[str] | None = None,
 ) -> ServeConfig:
-    """The settings of the daemon; `notes` name those of earlier versions, which have no effect. Raises ConfigError
-    naming the first key or variable that can't be used."""
+    """Return the daemon's settings. `notes` lists settings of earlier versions, which have no effect.
+
+    Raises ConfigError for the first key or variable that can't be used.
+    """
     return ServeConfig(**read_settings(ServeConfig, flags, file, environment, "serve", notes))
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address."""
+    """Return whether only this machine can reach an address."""
     if host == "localhost":
         return True
     try:
@@ -124,6 +126,6 @@ def is_loopback(host: str) -> bool:
 
 
 def check_bind(host: str, token: str) -> None:
-    """Raises ConfigError if other machines could reach a daemon that asks for no token."""
+    """Raise ConfigError if other machines could reach a daemon that requires no token."""
     if not token and not is_loopback(host):
         raise ConfigError(f"Other machines can reach {host}: give --token-file or {TOKEN_VARIABLE}, or bind 127.0.0.1.")

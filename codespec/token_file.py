@@ -1,6 +1,4 @@
-"""The token that the daemon asks for: where it is kept, and what makes one. Knows a file and a variable; knows no
-requests.
-"""
+"""Read the daemon's token from its file or from CODESPEC_SERVE_TOKEN, and check its strength."""
 
 from __future__ import annotations
 
@@ -14,11 +12,14 @@ from codespec.text_file import NotUtf8, decode_text
 
 TOKEN_VARIABLE = "CODESPEC_SERVE_TOKEN"
 LEAST_TOKEN = 16  # characters
-MOST_BYTES = 4096  # of its file
+MOST_BYTES = 4096  # maximum size of the token file
 
 
 def read_token(file: str, environment: Mapping[str, str] | None = None) -> str:
-    """The token from its file or from CODESPEC_SERVE_TOKEN; "" for none. Raises ConfigError for one too easy."""
+    """Return the token from its file, else from CODESPEC_SERVE_TOKEN, else "".
+
+    Raises ConfigError if the file can't be read or the token is too easy to guess.
+    """
     token, where = (os.environ if environment is None else environment).get(TOKEN_VARIABLE, ""), TOKEN_VARIABLE
     if file:
         where = file
@@ -26,7 +27,7 @@ def read_token(file: str, environment: Mapping[str, str] | None = None) -> str:
             token = decode_text(read_regular(Path(file).expanduser(), MOST_BYTES)).strip()
         except NotUtf8 as error:
             raise ConfigError(f"The token file {file} is not UTF-8 text ({error}): save it as UTF-8.") from error
-        except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: ~ names no home
+        except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: ~ can't be expanded
             why = str(error) if isinstance(error, Unreadable) else type(error).__name__
             raise ConfigError(f"The token file {file} can't be read ({why}): check it.") from error
     if (token or file) and (len(token) < LEAST_TOKEN or not token.isascii() or not token.isprintable()):

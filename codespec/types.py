@@ -1,4 +1,4 @@
-"""The values that cross the house's doors: requests in, completions and events out. Knows no model and no tokenizer."""
+"""Public types: requests, completions, events and statistics. Depends on no model or tokenizer."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ FinishReason = Literal["stop", "length", "deadline", "cancelled"]
 Shape = Literal["raw", "auto", "line", "block"]
 Mode = Literal["exact", "fast"]
 Rule = Literal["match", "rejection"]
-PREDICTION = "prediction"  # the source of drafts that are a client's own guess
-MOST_PREDICTION = 1 << 18  # characters of it
-MOST_SIDE = 64 * 1024  # characters that the daemon takes on each side of a cursor; editors send so many bytes at most
+PREDICTION = "prediction"  # source name of drafts from the client's prediction
+MOST_PREDICTION = 1 << 18  # characters in a prediction
+MOST_SIDE = 64 * 1024  # characters the daemon accepts on each side of a cursor; editors send at most this many bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Snippet:
-    """A piece of another file, put before the prompt."""
+    """A piece of another file, placed before the prompt."""
 
     path: str
     text: str
 
 
 class Owner(NamedTuple):
-    """Whose text it is: who asks, and for which document ("": they do not say)."""
+    """Owner of a text: the client's scope and the document ("": unspecified)."""
 
     scope: str = ""
     document: str = ""
@@ -34,25 +34,27 @@ class Owner(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionRequest:
-    """What to complete and how. Text is `str`; sizes are target tokens; times are milliseconds.
+    """A completion request. Text is `str`, sizes are in target tokens, and times are in milliseconds.
 
-    `shape="raw"` gives the target's tokens only (what Hugging Face `generate` gives); `line`/`block`/`auto` cut it
-    where an editor would. `heal` backs a prompt that ends inside a token up to the last stable boundary.
-    `language` is an editor's language id; without it the path says the language.
-    `cursor` is what an editor's language server knows of the syntax at the cursor; without it the text alone says that.
-    `prediction` is text that the answer will probably repeat (the old state of a file that is rewritten, a template): a
-    draft like any other, so it changes when tokens come and never which.
-    `speculate=None` takes the engine's setting. `n` asks for that many alternatives of one prompt.
-    `document` names what is edited: its prompts stay alike from one to the next, so the text may depend on those before
-    (see `text.layout`); `prefix` begins at its character `prefix_offset`. `max_tokens=0` only reads the prompt, so that
-    the next one like it is quick.
-    `prompt_ids` is a prompt already in the target's tokens, control tokens included (raw only); `prefix` is then only
-    what drafters read of it. `logprobs` asks for the target's log-probability of each committed token and of that many
-    of the likeliest beside it; None asks for none, and costs nothing.
-    `rule` says how a sampled draft is judged. Under "match" the seed alone decides the text. Under "rejection" the text
-    depends on what was drafted, its distribution does not; a drafter must share the target's vocabulary.
-    `scope` says who asks. What the engine keeps of a text serves requests of the same scope only, because cached
-    tokens, drafts and times would tell another client what the text was.
+    - `shape`: "raw" returns the target's tokens only, like Hugging Face `generate`; "line", "block" and "auto" end the
+      text at the boundary that an editor would use.
+    - `heal`: if the prompt ends inside a token, back up to the last stable boundary.
+    - `language`: the editor's language id. If empty, it is derived from `path`.
+    - `cursor`: syntax information about the cursor from a language server. If None, it is derived from the text.
+    - `prediction`: text that the completion will probably repeat, such as the old version of a file being rewritten or
+      a template. It is used as a draft, so it changes when tokens arrive, never which tokens.
+    - `speculate`: None uses the engine's setting.
+    - `n`: number of alternatives for the prompt.
+    - `document`: the document being edited. Its successive prompts share a layout, so the text may depend on earlier
+      prompts (see `text.layout`). `prefix` begins at character `prefix_offset` of the document.
+    - `max_tokens`: 0 only prefills the prompt, so that the next similar request is fast.
+    - `prompt_ids`: a prompt in target tokens, control tokens included (raw only). Drafters then read `prefix` instead.
+    - `logprobs`: return the target's log-probability of each committed token, and of this many of the most likely
+      tokens at its position. None disables them at no cost.
+    - `rule`: how sampled drafts are verified. With "match" the seed alone determines the text. With "rejection" the
+      text depends on the drafts but its distribution does not, and a drafter must share the target's vocabulary.
+    - `scope`: the client. The engine reuses cached data only for requests with the same scope, because cached tokens,
+      drafts and timings would reveal the text to other clients.
     """
 
     prefix: str
@@ -84,13 +86,13 @@ class CompletionRequest:
 
     @property
     def owner(self) -> Owner:
-        """Whose text it is."""
+        """The owner of the text."""
         return Owner(self.scope, self.document)
 
 
 @dataclass(slots=True)
 class Counts:
-    """Draft tokens of one proposer in one context, in target tokens; the bonus token is in neither number."""
+    """Draft tokens of one proposer or context, in target tokens. Both counts exclude the bonus token."""
 
     drafted: int = 0
     accepted: int = 0
@@ -98,15 +100,16 @@ class Counts:
 
 @dataclass(slots=True)
 class Stats:
-    """What one completion (or a sum of them) cost. Drafted and accepted exclude the bonus
-    token, committed includes it, rounds include those without a draft. Times are milliseconds of wall clock; a
-    batched step's time is counted in full for each request in it. `total_ms`, `first_piece_ms` and `queue_ms` (up to
-    its slot in the cache) begin when the request arrived. Cached tokens are those of a prompt that were computed
-    before; the drafter's are its own, and 0 where it was not asked.
+    """Cost of one completion, or of a sum of them. Times are wall-clock milliseconds.
 
-    `decode_ms` are the steps in which it was written and nobody's prompt was read; `plain_ms` is what plain decoding
-    would have taken for the same tokens by the engine's cost table (0 where there is none), so `plain_ms / decode_ms`
-    says how many times as fast as plain it was.
+    `drafted` and `accepted` exclude the bonus token; `committed` includes it. `rounds` includes rounds without a draft.
+    Every request in a batched step counts the full time of the step. `total_ms`, `first_piece_ms` and `queue_ms` (until
+    the request gets a cache slot) start at the request's arrival. `cached_tokens` are prompt tokens that were already
+    cached. The drafter's counts are in its own tokens, and 0 if it was not used.
+
+    `decode_ms` is the time of the steps that generated this text and prefilled no prompt. `plain_ms` is the time that
+    plain decoding would have taken for the same tokens according to the engine's cost table (0 without one), so
+    `plain_ms / decode_ms` is the speedup over plain decoding.
     """
 
     prompt_tokens: int = 0
@@ -131,14 +134,17 @@ class Stats:
     decode_ms: float = 0.0
     plain_ms: float = 0.0
     queue_ms: float = 0.0
-    admit_ms: float = 0.0  # of `queue_ms`: checking the request, its place in the syntax, building the prompt
+    admit_ms: float = 0.0  # part of `queue_ms`: check the request, find its syntax context, build the prompt
     first_piece_ms: float = 0.0
     total_ms: float = 0.0
-    ended: str = ""  # why the text ends where it does, where a shape or a filter ended it
+    ended: str = ""  # why a shape or a filter ended the text; "" if neither did
     notes: list[str] = field(default_factory=list)
 
     def count_round(self, source: str, drafted: int, accepted: int, context: str = "unknown") -> None:
-        """Adds one verified round; `source` is "" where nothing was drafted, `context` the class at the text's tip."""
+        """Add one verified round.
+
+        `source` is "" without a draft; `context` is the class at the end of the text.
+        """
         self.rounds += 1
         self.drafted += drafted
         self.accepted += accepted
@@ -155,7 +161,7 @@ class Stats:
             self.rounds_none += 1
 
     def add(self, other: Stats) -> None:
-        """Adds another request's numbers to this sum; notes are kept once each."""
+        """Add another request's numbers to this sum. Each distinct note is kept once."""
         for item in fields(self):
             value = getattr(other, item.name)
             if isinstance(value, (int, float)):
@@ -168,14 +174,16 @@ class Stats:
         self.notes.extend(note for note in other.notes if note not in self.notes)
 
     def as_dict(self) -> Mapping[str, Any]:
-        """The same as plain JSON values."""
+        """Return the statistics as plain JSON values."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
-    """The target's own log-probability (before penalty, temperature and filters) of the committed token `id`, the
-    `place`-th of its completion; `top` are the likeliest (id, log-probability) there, the best first.
+    """The target's log-probability of a committed token, before penalty, temperature and filters.
+
+    `place` is the token's index in the completion. `top` holds the most likely (id, log-probability) pairs at this
+    position, best first.
     """
 
     place: int
@@ -186,8 +194,9 @@ class TokenLogprob:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """One finished text. `token_ids` are the target's, from the first one generated; `alternatives` holds choices
-    1…n-1; `logprobs` one for each of `token_ids`, where the request asked for them.
+    """A finished completion. `token_ids` are the target's, starting with the first generated token.
+
+    `alternatives` holds choices 1…n-1. `logprobs` has one entry per token id if requested.
     """
 
     text: str
@@ -201,7 +210,7 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class TextEvent:
-    """A piece of text that no later round takes back."""
+    """A piece of final text, which later rounds do not change."""
 
     choice: int
     text: str
@@ -209,11 +218,11 @@ class TextEvent:
 
 @dataclass(frozen=True, slots=True)
 class RoundEvent:
-    """One verify: what was drafted (`draft`, text), how much of it the target agreed with, what it wrote after.
+    """One verify: the draft as text (`draft`), the accepted part, and the target's own token after it.
 
-    `accepted_text` is the agreed part, `target_text` the correction or bonus; lengths are target tokens. `logprobs` are
-    the committed tokens', where the request asked for them. `context` is the class of syntax at the tip, before the
-    round; `length` is how much was guessed, before a policy trimmed it to `drafted`.
+    `accepted_text` is the accepted part and `target_text` the correction or bonus. Lengths are in target tokens.
+    `logprobs` covers the committed tokens, if requested. `context` is the syntax class at the end of the text before
+    the round. `length` is the draft length before a policy trimmed it to `drafted`.
     """
 
     choice: int

@@ -1,7 +1,7 @@
-"""The user's folders, by each system's conventions, and the two things in the state folder by which a daemon is known
-to be the user's own: a secret that only this user can read, and the socket that a daemon of this user's made.
+"""Locate the user's folders by each system's conventions, and manage the secret and the socket in the state folder.
 
-Owners and modes are not checked on Windows, where a folder's rights are no mode.
+The secret and the socket show that a daemon belongs to the user: only this user can read the secret, and a daemon of
+this user created the socket. Owners and modes are not checked on Windows, where permissions are not mode bits.
 """
 
 from __future__ import annotations
@@ -24,32 +24,33 @@ _OTHERS_WRITE, _OTHERS = stat.S_IWGRP | stat.S_IWOTH, stat.S_IRWXG | stat.S_IRWX
 
 
 def state_folder() -> Path:
-    """Where what was learned, daemons' logs and the secret are kept; on Linux $XDG_STATE_HOME/codespec."""
+    """Return the folder for learned state, daemon logs and the secret; on Linux $XDG_STATE_HOME/codespec."""
     if named := _named_by("XDG_STATE_HOME"):
         return named
     return _usual("state")
 
 
 def cache_folder() -> Path:
-    """Where what can be made or measured again is kept; on Linux $XDG_CACHE_HOME/codespec."""
+    """Return the folder for reproducible data and measurements; on Linux $XDG_CACHE_HOME/codespec."""
     if named := _named_by("XDG_CACHE_HOME"):
         return named
     return _usual("cache")
 
 
 def data_folder() -> Path:
-    """Where pulled models are kept; on Linux $XDG_DATA_HOME/codespec."""
+    """Return the folder for pulled models; on Linux $XDG_DATA_HOME/codespec."""
     return _usual("data")
 
 
 def config_folder() -> Path:
-    """Where the user's configuration file is; on Linux $XDG_CONFIG_HOME/codespec."""
+    """Return the folder of the user's configuration file; on Linux $XDG_CONFIG_HOME/codespec."""
     return _usual("config")
 
 
 def _usual(kind: str) -> Path:
-    """The user's folder of a kind by the system's conventions. A Linux machine needs no package for it: a borrowed GPU
-    machine may lack platformdirs.
+    """Return the user's folder of a kind by the system's conventions.
+
+    Linux is handled without platformdirs, which a borrowed GPU machine may lack.
     """
     if sys.platform == "linux":
         named = os.environ.get(f"XDG_{kind.upper()}_HOME", "")
@@ -60,14 +61,16 @@ def _usual(kind: str) -> Path:
 
 
 def _named_by(variable: str) -> Path | None:
-    """The folder that a variable names. It holds on every system, and a relative path too: the conventions
-    ignore a relative one and, on Windows, the variable."""
+    """Return the codespec folder inside the folder that a variable names, or None if it is unset.
+
+    Unlike the conventions, this accepts relative paths and applies on Windows too.
+    """
     named = os.environ.get(variable)
     return Path(named) / NAME if named else None
 
 
 def make_state_folder() -> Path:
-    """The state folder, made for this user alone where it is missing. Raises OSError."""
+    """Create the state folder with mode 0700 if it is missing, and return it. Raises OSError."""
     folder = state_folder()
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -78,7 +81,7 @@ def make_state_folder() -> Path:
 
 
 def own_folder() -> Path:
-    """The state folder, where nobody else can change what is in it. Raises ConfigError."""
+    """Create and check the state folder. Raises ConfigError if that fails or other users can write to it."""
     folder = state_folder()
     try:
         make_state_folder()
@@ -90,7 +93,7 @@ def own_folder() -> Path:
 
 
 def check_folder() -> None:
-    """Raises ConfigError where others can change what is in the state folder, OSError where there is none."""
+    """Raise ConfigError if other users can change the state folder, OSError if it does not exist."""
     folder = state_folder()
     found = folder.stat()
     if not _is_ours(found):
@@ -100,12 +103,12 @@ def check_folder() -> None:
 
 
 def read_secret() -> bytes:
-    """The user's secret, made by whoever asks for it first. Raises ConfigError where others may know it."""
+    """Return the user's secret, creating it on first use. Raises ConfigError if other users may know it."""
     file = own_folder() / "secret"
     try:
         if not os.path.lexists(file):
             _make_secret(file)
-        found = file.lstat()  # a link is everybody's
+        found = file.lstat()  # lstat: a link's mode allows everyone, so links are rejected
         if not _is_ours(found) or _allows(found, _OTHERS):
             raise ConfigError(f"Other users may know the secret in {file}: remove it, and restart the daemon.")
         secret = read_regular(file, SECRET_BYTES)
@@ -118,8 +121,8 @@ def read_secret() -> bytes:
 
 
 def _make_secret(file: Path) -> None:
-    """Whole or not at all, and never in place of one that another process made meanwhile."""
-    handle, name = tempfile.mkstemp(dir=file.parent, prefix=file.name, suffix=".part")  # for this user alone
+    """Create the secret atomically. Never replaces one that another process created meanwhile."""
+    handle, name = tempfile.mkstemp(dir=file.parent, prefix=file.name, suffix=".part")  # mkstemp uses mode 0600
     try:
         with os.fdopen(handle, "wb") as out:
             out.write(secrets.token_bytes(SECRET_BYTES))
@@ -130,12 +133,12 @@ def _make_secret(file: Path) -> None:
 
 
 def socket_of(port: int) -> Path:
-    """The socket of the daemon that listens on this port too."""
+    """Return the socket path of the daemon that listens on this port."""
     return state_folder() / f"daemon-{port}.sock"
 
 
 def is_own_socket(path: Path) -> bool:
-    """Whether it is a socket that this user made, and that nobody else can have put there."""
+    """Return whether the path is a socket that this user created and no other user can have placed."""
     try:
         check_folder()
         found = path.lstat()

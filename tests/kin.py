@@ -1,6 +1,6 @@
-"""Drafters that often agree with their target: the target's own weights, disturbed a little.
+"""Drafters that often agree with their target: the target's own weights plus a little noise.
 
-Knows two ways to be near: the same vocabulary, or the same bytes under other ids. Knows no engine.
+A `sibling` shares the target's vocabulary; a `cousin` spells the same bytes with other ids.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from tests.toy_tokenizers import toy_backend, toy_tokenizer
 def sibling(
     architecture: str, kind: str, dtype: str = "float32", noise: float = 0.02, padding: int = 0, twin: int = 0
 ) -> LanguageModel:
-    """Shares the vocabulary of `model(architecture, kind)`; more `noise`, less agreement."""
+    """Return a drafter that shares the vocabulary of `model(architecture, kind)`; more `noise`, less agreement."""
     tokenizer = toy_tokenizer(kind)
     return wrapped(network_for(architecture, tokenizer, noise=noise, padding=padding), tokenizer, "sibling", dtype)
 
 
 @cache
 def cousin(architecture: str, dtype: str = "float32", noise: float = 0.02, twin: int = 0) -> LanguageModel:
-    """Spells the same bytes as `model(architecture, "bytes")`, one each, under other ids: only bytes can cross."""
+    """Return a drafter with the bytes of `model(architecture, "bytes")` under other ids: only text can be exchanged."""
     tokenizer = turned_bytes()
     network = network_for(architecture, toy_tokenizer("bytes"), noise=noise)
     theirs = {spelled: number for number, spelled in enumerate(toy_tokenizer("bytes").token_bytes) if spelled}
@@ -41,7 +41,7 @@ def cousin(architecture: str, dtype: str = "float32", noise: float = 0.02, twin:
 
 @cache
 def turned_bytes() -> TextTokenizer:
-    """The one-byte vocabulary with its ids in another order; control tokens keep theirs."""
+    """Return the one-byte vocabulary with permuted ids; control tokens keep theirs."""
     document = json.loads(toy_backend("bytes").to_str())
     control = {token["content"] for token in document["added_tokens"]}
     names = [name for name in document["model"]["vocab"] if name not in control]

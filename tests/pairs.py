@@ -1,7 +1,4 @@
-"""Engines from tiny random models and toy tokenizers, the requests they are tried with, and proposers with a script.
-
-Knows how engines are put together and what a plain run answered; checks nothing itself.
-"""
+"""Engines built from tiny random models and toy tokenizers, requests for them, and scripted proposers."""
 
 from __future__ import annotations
 
@@ -53,9 +50,9 @@ JUNK = (
 def model(
     architecture: str, kind: str, dtype: str = "float32", seed: int = 0, exact: bool = True, twin: int = 0
 ) -> LanguageModel:
-    """A tiny model with the toy tokenizer of a kind, made once; equal weights and another cache for every `twin`.
+    """Return a cached tiny model with the toy tokenizer of a kind; each `twin` has equal weights and its own KV cache.
 
-    Two engines must not use one at the same time.
+    Two engines must not use the same one at the same time.
     """
     torch.set_num_threads(1)
     return wrapped(
@@ -72,7 +69,7 @@ def network_for(
     noise: float = 0.0,
     **change: Any,
 ) -> Any:
-    """A float32 network that says ASCII more often than not; `padding` ids have no token; `noise` disturbs it."""
+    """Return a float32 network that prefers ASCII; `padding` adds ids without a token; `noise` perturbs the weights."""
     network = tiny_network(architecture, vocab_size=tokenizer.vocab_size + padding, seed=seed, **change)
     head = network.get_output_embeddings().weight
     for number, spelled in enumerate(tokenizer.token_bytes):
@@ -87,7 +84,7 @@ def network_for(
 def wrapped(
     network: Any, tokenizer: TextTokenizer, name: str, dtype: str = "float32", exact: bool = True
 ) -> LanguageModel:
-    """The network behind the seam, in a dtype."""
+    """Wrap the network as a LanguageModel of the given dtype."""
     kind = getattr(torch, dtype)
     return wrap(network.to(kind), tokenizer, name, device=torch.device("cpu"), dtype=kind, exact=exact)
 
@@ -100,14 +97,15 @@ def build(
     head: LoadedHead | None = None,
     **settings: object,
 ) -> Engine:
-    """An engine with fresh caches and no warm-up; a given proposer takes the place of the configured one. The target
-    of a head is tapped for it.
+    """Build an engine with fresh caches and no warm-up; `proposer` replaces the configured one.
+
+    If there is a `head`, the target is tapped for it.
     """
     if head is not None:
         target.tap(head.config.layers)
     defaults = {"context": CONTEXT, "warmup": 0, "policy": "fixed", "draft_tokens": CAP, "proposers": "draft_model"}
     exact, check = target.exact, _as_it_is if target in CHECKED else choose_calls
-    with mock.patch("codespec.engine.load.choose_calls", check):  # the start-up check, once a model
+    with mock.patch("codespec.engine.load.choose_calls", check):  # run the start-up check once per model
         engine = assemble(target, drafter, EngineConfig(**{**defaults, **settings}), head=head)
     assert target.exact == exact, engine.notes
     CHECKED.add(target)
@@ -117,7 +115,7 @@ def build(
 
 
 def drafters(engine: Engine) -> list[DraftModel]:
-    """The language models among an engine's proposers."""
+    """Return the language models among an engine's proposers."""
     parts = engine.proposer.proposers if isinstance(engine.proposer, ChainProposer) else (engine.proposer,)
     return [part for part in parts if isinstance(part, DraftModel)]
 
@@ -127,13 +125,13 @@ def _as_it_is(model: LanguageModel, *_: object) -> Finding:
 
 
 def prompts(count: int = 8) -> list[str]:
-    """Pieces of real code between about 30 and 450 characters, one behind the other."""
+    """Return consecutive pieces of real code, between about 30 and 450 characters."""
     text = "".join(text[4000:12000] for text in held_out_texts())
     return [text[900 * n : 900 * n + 30 + (n * 170) % 430] for n in range(count)]
 
 
 def varied_requests(**change: object) -> list[CompletionRequest]:
-    """Eight requests that differ in everything: lengths, greedy and sampled, filters, penalties, alternatives."""
+    """Return eight requests that differ in length, temperature, filters, penalties and alternatives."""
     settings: list[dict[str, object]] = [
         {},
         {"temperature": 0.8},
@@ -154,19 +152,19 @@ def varied_requests(**change: object) -> list[CompletionRequest]:
 def run(
     engine: Engine, requests: Several[CompletionRequest], *, together: bool = True, **change: object
 ) -> list[Completion]:
-    """All completions, alternatives behind the first; `together` in one batch, else one after another."""
+    """Return all completions, each followed by its alternatives; `together` in one batch, else one at a time."""
     asked = [replace(request, **change) for request in requests]
     done = engine.complete(asked) if together else [engine.complete([request])[0] for request in asked]
     return [choice for first in done for choice in (first, *first.alternatives)]
 
 
 def texts(done: Several[Completion]) -> list[tuple[tuple[int, ...], str, str]]:
-    """What must not change with speculation: ids, text and why it ended."""
+    """Return the fields that speculation must not change: ids, text and finish reason."""
     return [(choice.token_ids, choice.text, choice.finish_reason) for choice in done]
 
 
 def total(done: Several[Completion]) -> Stats:
-    """The sum of all statistics."""
+    """Return the sum of all statistics."""
     stats = Stats()
     for choice in done:
         stats.add(choice.stats)
@@ -174,7 +172,7 @@ def total(done: Several[Completion]) -> Stats:
 
 
 class Scripted(Proposer):
-    """A proposer that says what `draft` says. Notes every draft in `said`."""
+    """A proposer that returns `draft`'s result and records every draft's text in `said`."""
 
     name = "scripted"
 
@@ -183,28 +181,29 @@ class Scripted(Proposer):
         self.released: list[Sequence] = []
 
     def propose(self, sequences: Several[Sequence], caps: Several[Cap]) -> list[Draft]:
-        """A draft for each sequence with a cap."""
+        """Return a draft for each sequence with a cap."""
         drafts = [self.draft(s, cap) if cap.tokens else NOTHING for s, cap in zip(sequences, caps, strict=True)]
         self.said += [draft.text for draft in drafts if draft.text]
         return drafts
 
     def draft(self, sequence: Sequence, cap: Cap) -> Draft:
-        """Nothing, here."""
+        """Return an empty draft."""
         return NOTHING
 
     def release(self, sequence: Sequence) -> None:
-        """Notes who is over."""
+        """Record the released sequence."""
         self.released.append(sequence)
 
 
 class Silent(Scripted):
-    """Never has anything to say."""
+    """Never drafts anything."""
 
 
 class Oracle(Scripted):
-    """Knows the answers (from a plain run of the same requests) and drafts exactly the next tokens of the cap.
+    """Drafts exactly the next tokens of the answers, taken from a plain run of the same requests.
 
-    As text, so that only what the target's tokenizer spells in the same way is accepted; or, with `as_ids`, as ids.
+    It drafts text, of which only tokens that the target's tokenizer spells the same way are accepted, or ids with
+    `as_ids`.
     """
 
     def __init__(
@@ -224,29 +223,29 @@ class Oracle(Scripted):
                 self.answers[_key(request), choice] = next(waiting).token_ids
 
     def draft(self, sequence: Sequence, cap: Cap) -> Draft:
-        """The next `cap` tokens of the answer."""
+        """Return the next `cap` tokens of the answer."""
         return self.spell(self.ahead(sequence, cap))
 
     def ahead(self, sequence: Sequence, cap: Cap) -> tuple[int, ...]:
-        """Ids of the answer behind what was generated."""
+        """Return the answer's ids after those generated so far."""
         done = sequence.num_generated
         return self.answers[_key(sequence.request), sequence.choice][done : done + cap.tokens]
 
     def spell(self, ids: Several[int]) -> Draft:
-        """A draft of these ids."""
+        """Return a draft of these ids."""
         text = b"".join(self.target.token_bytes[token] for token in ids)
         return Draft(text, self.name, (len(text),), (1.0,), tuple(ids) if self.as_ids else None)
 
 
 class Mixed(Oracle):
-    """The oracle's draft with one token replaced at a random place, or none: full, partial and empty agreement."""
+    """The oracle's draft with at most one token replaced at random: full, partial or no agreement."""
 
     def __init__(self, *given: object, seed: int = 0, **named: object) -> None:
         super().__init__(*given, **named)  # type: ignore[arg-type]
         self.random = random.Random(seed)
 
     def draft(self, sequence: Sequence, cap: Cap) -> Draft:
-        """Right, wrong from somewhere on, or shorter than asked."""
+        """Return a draft that is right, wrong from some token on, or shorter than the cap."""
         ids = list(self.ahead(sequence, Cap(self.random.randint(1, cap.tokens))))
         if ids and self.random.random() < 0.6:
             ids[self.random.randrange(len(ids))] = self.random.randrange(len(self.target.tokenizer.token_bytes))
@@ -254,21 +253,21 @@ class Mixed(Oracle):
 
 
 class Garbage(Scripted):
-    """Random text: words, markers, broken characters."""
+    """Drafts random text: words, markers, invalid UTF-8."""
 
     def __init__(self, seed: int = 0) -> None:
         super().__init__()
         self.random = random.Random(seed)
 
     def draft(self, sequence: Sequence, cap: Cap) -> Draft:
-        """A few random pieces."""
+        """Return a few random pieces."""
         pieces = "".join(self.random.choices(JUNK, k=cap.tokens)).encode()
         text = pieces + self.random.randbytes(self.random.randint(0, 3))
         return Draft(text, self.name, (len(text),), (0.5,))
 
 
 class Troupe(Scripted):
-    """Several scripts; one of them plays in each round, by chance."""
+    """Drafts with a randomly chosen script in each round."""
 
     def __init__(self, *players: Scripted, seed: int = 0) -> None:
         super().__init__()
@@ -276,7 +275,7 @@ class Troupe(Scripted):
         self.random = random.Random(seed)
 
     def draft(self, sequence: Sequence, cap: Cap) -> Draft:
-        """What the player of this round says."""
+        """Return the draft of this round's script."""
         player = self.random.choice(self.players)
         return replace(player.draft(sequence, cap), source=type(player).__name__)
 

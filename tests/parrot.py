@@ -1,7 +1,7 @@
-"""A target that says what it is told: logits from a text instead of weights, behind the language model's face.
+"""A fake target that continues a fixed text: a LanguageModel whose logits come from the text instead of weights.
 
-Knows one text by heart. Its cache is the list of ids it was fed, slot by slot and position by position, so what it says
-depends on what the engine really cached. Where its context is no beginning of the text it says something of its own.
+Its cache is the list of ids fed to each slot, by position, so its output depends on what the engine really cached. If
+the cached context is not a beginning of the text, the next token is a hash of the context.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ CONTEXT = 1024
 
 
 class Slots:
-    """The ids of each slot; forks copy them."""
+    """The ids of each slot; a fork copies them."""
 
     def __init__(self, count: int) -> None:
         self.ids: list[list[int]] = [[] for _ in range(count)]
 
     def fork(self, source: int, target: int, length: int) -> None:
-        """As the real cache does."""
+        """Copy the first `length` ids of `source`, like the real cache."""
         self.ids[target] = self.ids[source][:length]
 
 
 class Parrot(LanguageModel):
-    """Goes on with `text` wherever its context is a beginning of it; ends it with the tokenizer's end of text."""
+    """Continues `text` if the context is a beginning of it, and ends it with the tokenizer's end-of-text token."""
 
     def __init__(self, tokenizer: TextTokenizer, text: str, slots: int = 8) -> None:
         self.tokenizer = tokenizer
@@ -54,15 +54,15 @@ class Parrot(LanguageModel):
         self.forwards = 0
 
     def admit(self, slot: int, length: int, cached: int = 0) -> None:
-        """Keeps the shared beginning."""
+        """Keep the cached prefix."""
         del self.cache.ids[slot][cached:]
 
     def rollback(self, slot: int, length: int) -> None:
-        """Sets a length."""
+        """Truncate the slot to `length`."""
         del self.cache.ids[slot][length:]
 
     def forward(self, batch: Sequence[Rows], cached: bool = True) -> Tensor:
-        """One row of near-certain logits for each kept position."""
+        """Return one row of near-certain logits for each kept position."""
         self.forwards += 1
         rows = []
         for part in batch:
@@ -75,7 +75,7 @@ class Parrot(LanguageModel):
         return logits
 
     def says(self, ids: Sequence[int]) -> int:
-        """The next id."""
+        """Return the next id."""
         said = b"".join(self.token_bytes[number] for number in ids)
         if not self.text.startswith(said):
             digest = hashlib.blake2b(repr(list(ids)).encode(), digest_size=4).digest()
@@ -86,7 +86,7 @@ class Parrot(LanguageModel):
 
 
 class Prompter(Scripted):
-    """Knows the parrot's text and whispers it, in pieces of `sizes` tokens in turn."""
+    """Drafts the parrot's text in pieces whose sizes cycle through `sizes`."""
 
     def __init__(self, parrot: Parrot, sizes: Sequence[int] = (5,)) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class Prompter(Scripted):
         self.sizes = sizes
 
     def draft(self, sequence: Text, cap: Cap) -> Draft:
-        """The ids the parrot will say, as ids."""
+        """Return the parrot's next ids, as ids."""
         ids, said = list(sequence.ids), []
         for _ in range(min(cap.tokens, self.sizes[sequence.stats.rounds % len(self.sizes)])):
             said.append(self.parrot.says(ids + said))
@@ -103,5 +103,5 @@ class Prompter(Scripted):
 
 
 def parrot_engine(parrot: Parrot, proposer: Proposer | None = None, *, max_batch: int = 4, cap: int = 8) -> Engine:
-    """An engine around a parrot, without warm-up."""
+    """Return an engine around a parrot, without warm-up."""
     return Engine(parrot, proposer, FixedLength(cap), context=CONTEXT, max_batch=max_batch, warmup=0)

@@ -1,6 +1,4 @@
-"""Heads with random weights for tiny targets: small draft vocabularies, sizes unlike the target's own. Knows how a head
-is put together; checks nothing itself.
-"""
+"""Heads with random weights for tiny targets, with small draft vocabularies and sizes unlike the target's own."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ BLOCK = 5
 
 
 def random_config(target: LanguageModel, kind: Kind, *, draft_vocab: int = 0) -> HeadConfig:
-    """Two heads of 32 and a feed-forward of 96 beside the target's width; it reads the first and the last layer."""
+    """Return a config with four heads of 32 and an MLP of 96, reading the target's first and last layer."""
     host = Host.of(target)
     return HeadConfig(
         kind=kind,
@@ -38,7 +36,7 @@ def random_config(target: LanguageModel, kind: Kind, *, draft_vocab: int = 0) ->
 
 @torch.no_grad()
 def random_head(target: LanguageModel, kind: Kind, seed: int = 0, *, draft_vocab: int = 0) -> LoadedHead:
-    """Such a head, as if it had been loaded. Its weights are large, so that rows differ."""
+    """Return a random head as if it had been loaded. Its weights are large, so that rows differ."""
     host, config = Host.of(target), random_config(target, kind, draft_vocab=draft_vocab)
     network: Head = (Eagle3 if kind == "eagle3" else DFlash)(config, seed=seed)
     generator = torch.Generator().manual_seed(seed)

@@ -1,5 +1,5 @@
-"""What plain decoding would regret of a text that was written in fast mode: how far each choice lies below the best one
-for the same prefix. Knows logits and the keyed noise; knows no engine.
+"""Regret of fast mode against plain decoding: how far each chosen token's score lies below the best for the same
+prefix.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from codespec.text.fim import build_prompt
 from codespec.types import CompletionRequest
 from codespec.verify.noise import Hashes, gumbel, row_key, token_hashes
 
-TIE = 0.2  # nat: nearer choices than this are a near-tie; more is a fault
+TIE = 0.2  # nats: a smaller gap is a near-tie, a larger one an error
 
 
 def in_ids(target: LanguageModel, requests: Iterable[CompletionRequest], context: int) -> list[CompletionRequest]:
-    """The same requests with their prompts in ids, so that nobody cuts them otherwise."""
+    """Return the requests with their prompts as ids, so that no engine truncates them differently."""
     found = []
     for request in requests:
         prompt = build_prompt(target.tokenizer, None, prefix=request.prefix, budget=context - request.max_tokens)
@@ -30,9 +30,10 @@ def in_ids(target: LanguageModel, requests: Iterable[CompletionRequest], context
 
 
 def regret(target: LanguageModel, request: CompletionRequest, chosen: Sequence[int], graph_rows: int = 0) -> float:
-    """The most that a choice lies below the best one, in nats, one token a step; takes the target's slots. Without
-    filters and penalties: greedy by logits, whose differences are those of log-probabilities; else by logits over the
-    temperature plus the request's own noise.
+    """Return the largest gap between a chosen token's score and the best one, in nats, decoding one token per step.
+
+    Greedy requests are scored by logits, whose differences equal those of log-probabilities; others by logits over the
+    temperature plus the request's own noise. Assumes no filters or penalties. Reallocates the target's slots.
     """
     ids = request.prompt_ids
     length = len(ids) + len(chosen) + 1
@@ -50,7 +51,7 @@ def regret(target: LanguageModel, request: CompletionRequest, chosen: Sequence[i
 
 
 def _scores(target: LanguageModel, row: Tensor, request: CompletionRequest, offset: int, silent: int) -> Tensor:
-    """What the plain choice is the largest of [vocabulary]."""
+    """Return the scores [vocabulary] whose argmax is the plain choice."""
     logits = row.cpu().double()
     if request.temperature == 0.0:
         return logits

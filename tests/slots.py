@@ -1,4 +1,4 @@
-"""What a cache really holds, against a fresh prefill of the same ids. Knows keys and values; knows no text."""
+"""Compare a slot's KV cache with a fresh prefill of the same ids."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from codespec.models.rows import Rows
 
 
 def gap_to_prefill(model: LanguageModel, slot: int, ids: Sequence[int], twin: LanguageModel, limit: int) -> float:
-    """The largest difference between a slot's keys and values and those of a prefill of `ids` in a twin model.
+    """Return the largest difference between a slot's keys and values and those of a prefill of `ids` in a twin model.
 
-    0.0 means equal bit for bit; otherwise relative to the largest value of its layer. `limit` is the length the
-    sequence may grow to, on which a rotary may depend.
+    0.0 means equal bit for bit; otherwise the value is relative to the largest value of its layer. `limit` is the
+    length the sequence may grow to, which some rotary embeddings depend on.
     """
     assert model.cache is not None
     twin.allocate(1, max(limit, len(ids), 1))

@@ -1,9 +1,9 @@
-"""Tiny random models of many architectures, made in memory. Knows configurations; knows no text and no engine.
+"""Tiny random models of many architectures, created in memory.
 
-Two layers, 128 wide, heads not tied to the embeddings, each architecture with its own traits small enough to show
-within a hundred tokens (windows of 16, soft caps, sinks, a rotary that changes at 64). The output head is scaled so
-that the median gap between a row's first and second choice is GAP, so that near-ties do not hide differences and
-decoding does not repeat one token.
+Two layers, 128 wide, untied embeddings. Each architecture's own features are small enough to take effect within a
+hundred tokens (windows of 16, soft caps, sinks, a rotary that changes at 64). The output head is scaled so that the
+median gap between a row's first and second choice is GAP, so that near-ties do not hide differences and decoding does
+not repeat one token.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ GAP = 0.4
 LENGTH = 1024  # positions
 WINDOW = 16
 LONGROPE_LIMIT = 64
-MIXTURES = ("gpt_oss", "mixtral")  # experts are no linear layers: their products are not packed
-SPREAD = 4.0  # times the usual initial weights: rows must differ
+MIXTURES = ("gpt_oss", "mixtral")  # experts are not linear layers, so their products are not packed
+SPREAD = 4.0  # factor on the initial weights, so that rows differ
 _PROBE = 48
 _CALLS: dict[object, CallShape] = {}
 
@@ -92,7 +92,7 @@ _CONFIGS = {"Gemma3": "TextConfig"}
 
 
 def tiny_config(architecture: str, *, vocab_size: int = 512, **change: Any) -> Any:
-    """The configuration of one of ARCHITECTURES; no token of its own ends or pads a text."""
+    """Return the configuration of one of ARCHITECTURES, without end-of-text token."""
     name, values = ARCHITECTURES[architecture]()
     kind = getattr(transformers, name + _CONFIGS.get(name, "Config"))
     tokens = dict(bos_token_id=None, eos_token_id=None, pad_token_id=0)
@@ -108,14 +108,14 @@ def tiny_network(
     attention: str = "codespec",
     **change: Any,
 ) -> Any:
-    """A random transformers model; the same weights for the same seed, whatever the dtype and the attention."""
+    """Return a random transformers model; a seed gives the same weights for every dtype and attention."""
     register()
     name = ARCHITECTURES[architecture]()[0]
     kind = getattr(transformers, name + _HEADS.get(name, "ForCausalLM"))
     torch.manual_seed(seed)
     with _quiet():
         config = tiny_config(architecture, vocab_size=vocab_size, **change)
-        # The attention's name is kept on the configuration object, so each network gets its own.
+        # The configuration object stores the attention's name, so each network gets its own copy.
         plain = kind._from_config(copy.deepcopy(config), attn_implementation="eager", dtype=torch.float32).eval()
         scale_weights(plain)
         if attention == "eager" and dtype == torch.float32:
@@ -136,8 +136,9 @@ def tiny_model(
     steps: Steps | None = None,
     **change: Any,
 ) -> LanguageModel:
-    """Such a network behind the seam; as many ids as the tokenizer has unless `vocab_size` says otherwise. An exact one
-    has the shape of call that holds on this processor.
+    """Return a tiny network as a LanguageModel, with `vocab_size` ids or those of the tokenizer.
+
+    An exact model gets the call shape that is exact on this processor.
     """
     size = vocab_size or (tokenizer.vocab_size if tokenizer else 512)
     network = tiny_network(architecture, vocab_size=size, seed=seed, dtype=dtype, **change)
@@ -147,7 +148,7 @@ def tiny_model(
 
 
 def shaped(model: LanguageModel) -> LanguageModel:
-    """The model with the shape of call that holds here, found once for models of the same sizes."""
+    """Set the call shape that is exact on this processor, searched once per set of sizes, and return the model."""
     if model.exact:
         kinds = frozenset(layer.kind for layer in tiled_linears(model.network))
         key = kinds, model.heads, model.dtype, model.spec.packed, model.steps, torch.get_num_threads()
@@ -161,9 +162,9 @@ def shaped(model: LanguageModel) -> LanguageModel:
 
 @torch.no_grad()
 def scale_weights(network: Any) -> None:
-    """Spreads a plain network's weights and scales its head to GAP, in place.
+    """Spread a plain network's weights and scale its head to GAP, in place.
 
-    Biases, norms and sinks start as constants; they get noise, so that a dropped one shows.
+    Biases, norms and sinks start as constants; they get noise, so that a dropped one is noticed.
     """
     for weight in network.parameters():
         if weight.dim() > 1:
@@ -171,20 +172,20 @@ def scale_weights(network: Any) -> None:
         else:
             weight.add_(0.1 * torch.randn_like(weight))
     head: nn.Linear = network.get_output_embeddings()
-    for _ in range(3):  # soft caps bend the scale
+    for _ in range(3):  # soft caps make the scale nonlinear
         head.weight.mul_(GAP / median_gap(network))
 
 
 @torch.no_grad()
 def median_gap(network: Any) -> float:
-    """The median gap between first and second choice over a probe text."""
+    """Return the median gap between first and second choice over a probe text."""
     ids = [(31 * place + 7) % min(network.config.vocab_size, 900) for place in range(_PROBE)]
     best = network(torch.tensor([ids])).logits[0].float().topk(2, dim=1).values
     return float((best[:, 0] - best[:, 1]).median())
 
 
 def sample_ids(count: int, seed: int = 0, vocab_size: int = 512) -> list[int]:
-    """Random ids."""
+    """Return random ids."""
     generator = torch.Generator().manual_seed(seed)
     ids: list[int] = torch.randint(vocab_size, (count,), generator=generator).tolist()
     return ids
@@ -192,7 +193,7 @@ def sample_ids(count: int, seed: int = 0, vocab_size: int = 512) -> list[int]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """transformers has opinions on tiny configurations."""
+    """Suppress transformers' warnings about tiny configurations."""
     level = transformers.utils.logging.get_verbosity()
     transformers.utils.logging.set_verbosity_error()
     try:

@@ -1,7 +1,7 @@
-"""Small tokenizers of every supported kind, trained in memory on the standard library's text.
+"""Small tokenizers of every supported kind, trained in memory on standard-library source.
 
-Knows how each kind is declared in a tokenizer.json. Knows no model. Each is trained once a session; all carry
-`<|endoftext|>` and the FIM markers of codespec's own pair.
+Each is declared as in its family's tokenizer.json and trained once per session. All have `<|endoftext|>` and the FIM
+markers of codespec's own pair.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ _LLAMA3_SPLIT = (
 
 
 def sample_texts() -> list[str]:
-    """The texts the toy tokenizers are trained on."""
+    """Return the training texts of the toy tokenizers."""
     return [_source_of(name) for name in _TRAINED_ON]
 
 
 def held_out_texts() -> list[str]:
-    """Source text none of them has seen."""
+    """Return source text that is not in the training texts."""
     return [_source_of(name) for name in _HELD_OUT]
 
 
 @cache
 def toy_tokenizer(kind: str) -> TextTokenizer:
-    """The text tokenizer of one of `KINDS`; its `<|endoftext|>` ends generation."""
+    """Return the text tokenizer of one of `KINDS`; its `<|endoftext|>` ends generation."""
     backend = toy_backend(kind)
     return TextTokenizer.from_backend(backend, eos_ids=frozenset({backend.get_vocab()["<|endoftext|>"]}))
 
 
 @cache
 def toy_backend(kind: str) -> Tokenizer:
-    """The `tokenizers` object of one of `KINDS` or `REFUSED`."""
+    """Return the `tokenizers` object of one of `KINDS` or `REFUSED`."""
     return (KINDS | REFUSED)[kind]()
 
 
@@ -100,7 +100,7 @@ def _llama3() -> Tokenizer:
 
 
 def _qwen() -> Tokenizer:
-    """NFC, and markers that are declared as ordinary added tokens."""
+    """NFC, and markers declared as ordinary added tokens."""
     backend = _byte_level(1800, split=_LLAMA3_SPLIT, seed_added=False)
     backend.normalizer = normalizers.NFC()
     backend.add_tokens([AddedToken(name, special=False, normalized=False) for name in MARKERS])
@@ -108,19 +108,19 @@ def _qwen() -> Tokenizer:
 
 
 def _neox() -> Tokenizer:
-    """Runs of spaces as added tokens, which are text."""
+    """Runs of spaces as added tokens that are plain text."""
     backend = _byte_level(1300, trim=True)
     backend.add_tokens([AddedToken(" " * width, special=False, normalized=True) for width in range(24, 1, -1)])
     return backend
 
 
 def _bytes() -> Tokenizer:
-    """One id a byte."""
+    """One id per byte."""
     return _byte_level(256 + len(MARKERS))
 
 
 def _with_pieces(document: dict[str, Any], pieces: list[str]) -> dict[str, Any]:
-    """The document with control and byte pieces before the trained ones, as SentencePiece lays them out."""
+    """Put control and byte pieces before the trained ones, as in SentencePiece."""
     model = document["model"]
     names = pieces + [name for name in model["vocab"] if name not in pieces]
     model["vocab"] = {name: place for place, name in enumerate(names)}
@@ -158,7 +158,7 @@ def _sp_decoder() -> Any:
 
 
 def _llama2() -> Tokenizer:
-    """A dummy prefix by normalizer: a space before every text, also before one that starts with a space."""
+    """Dummy prefix from the normalizer: a space before every text, even one that starts with a space."""
     steps = [normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")]
     return _sentencepiece(
         normalizer=normalizers.Sequence(steps),
@@ -176,12 +176,12 @@ def _metaspace(scheme: str, *, split: bool) -> Tokenizer:
 
 
 def _unigram() -> Tokenizer:
-    """Pieces and frequencies of a BPE vocabulary: the wheel's own Unigram trainer gives another one at every call."""
+    """Unigram from the pieces and frequencies of a BPE vocabulary, because the Unigram trainer is not deterministic."""
     source = _metaspace("always", split=True)
     counts = Counter(token for text in source.encode_batch(list(sample_texts())) for token in text.tokens)
     learned = [name for name in sorted(source.get_vocab()) if name not in {*_PIECES, *MARKERS}]
     total = sum(counts.values())
-    # The sine breaks ties, of which small counts would make many.
+    # The sine breaks ties, which small counts would make frequent.
     scores = [(name, math.log((counts[name] + 0.5) / total) + 1e-4 * math.sin(i)) for i, name in enumerate(learned)]
     backend = Tokenizer(models.Unigram([(name, 0.0) for name in _PIECES] + scores, 0, byte_fallback=True))
     backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")

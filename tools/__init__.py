@@ -1,4 +1,4 @@
-"""What the Makefile runs: building `.venv`, and trying the README's commands. Never shipped.
+"""Development tools for the Makefile: building `.venv`, running the README's commands. Never shipped.
 
-Knows the checkout and the standard library only: it runs before anything is installed.
+Uses the checkout and the standard library only, because it runs before any package is installed.
 """

@@ -1,7 +1,7 @@
-"""`python -m tools.check_vsix FILE`: opens a packed extension and says what must not be in it: a secret, a path of the
-machine that built it, a file that nobody asked for, more than a gallery takes.
+"""`python -m tools.check_vsix FILE`: report content that must not be in a packed extension.
 
-Knows zip files and what secrets look like; looks into the wheel that the extension carries as well.
+Reports secrets, paths of the build machine, unexpected files, and more bytes than a gallery accepts. Also checks
+the wheel inside the extension.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ SECRETS = {
     "an address with a password": re.compile(rb"\bhttps?://[^\s/:@\"'`]+:[^\s/@\"'`{}<]+@[\w.-]+\.\w"),
 }
 HOMES = re.compile(rb"(?<![\w.~])(/(?:home|Users)/[a-z][\w.-]*/|/root/|[A-Z]:\\\\?Users\\)")
-# Where a page or a test shows a path that is nobody's.
+# Example paths in pages and tests.
 NOBODYS = re.compile(rb"/(?:home|Users)/(?:me|you|user|name|someone)/")
 
 
 def faults_of(vsix: Path, built_in: Sequence[Path] = ()) -> list[str]:
-    """One sentence for each thing that must not be there; `built_in` are folders of the machine that built it."""
+    """Return one sentence for each fault; `built_in` are folders of the machine that built the extension."""
     faults = []
     size = vsix.stat().st_size
     if size > MOST_BYTES:
@@ -51,7 +51,7 @@ def faults_of(vsix: Path, built_in: Sequence[Path] = ()) -> list[str]:
 
 
 def _files(data: bytes, within: str = "") -> Iterator[tuple[str, bytes]]:
-    """Every file, those of a wheel inside as well: `wheel!name`."""
+    """Yield every file, including those inside a wheel as `wheel!name`."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         for entry in archive.infolist():
             if entry.is_dir():
@@ -68,7 +68,7 @@ def _paths(data: bytes, here: Sequence[bytes]) -> set[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0 where nothing is wrong, 1 with a line for each fault."""
+    """Return exit code 0 if there is no fault, else 1 after printing a line for each."""
     words = sys.argv[1:] if arguments is None else arguments
     if len(words) != 1:
         print("vsix: name one packed extension: `python -m tools.check_vsix FILE`.", file=sys.stderr)

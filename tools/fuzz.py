@@ -1,7 +1,6 @@
-"""The fuzzers for as long as one wishes: `python -m tools.fuzz --minutes 60 http|rpc|folders`.
+"""Run the fuzzers for any length of time: `python -m tools.fuzz --minutes 60 http|rpc|folders`.
 
-Knows where they are; what they try stands in tests/full. A finding prints the bytes that reproduce it, and the seed
-with which the same run can be had again.
+The fuzzers are in tests/full. A finding prints the bytes that reproduce it, and the seed that repeats the run.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ NAMES = ("http", "rpc", "folders")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one of them, or all; 0 if nothing was found."""
+    """Run the named fuzzers, or all; return 0 if none found a fault."""
     parser = argparse.ArgumentParser(prog="python -m tools.fuzz", description="Tries random input on real processes.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which: {', '.join(NAMES)} (default all)")
     parser.add_argument("--minutes", type=float, default=60.0, metavar="N", help="for each (default 60)")

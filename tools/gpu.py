@@ -30,23 +30,25 @@ from codespec.models.processor import processor
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "gpu"
-LIMIT = 570  # seconds of a part
-RESERVE = 10  # seconds that are left for the results of the last part
-LEAST = 60  # seconds without which a part is not begun
-COMMIT = "GPU_COMMIT"  # names the commit where the checkout is a copy without .git
-TAIL = 4000  # characters kept of what a failed part printed
+LIMIT = 570  # maximum seconds of a part
+RESERVE = 10  # seconds reserved for the results of the last part
+LEAST = 60  # minimum seconds left to start a part
+COMMIT = "GPU_COMMIT"  # environment variable with the commit of a copy without .git
+TAIL = 4000  # characters kept of a failed part's output
 WAYS = {"exact": ("--mode", "exact"), "fast": ("--mode", "fast"), "eager": ("--mode", "fast", "--graph-rows", "0")}
 TESTS = ("-m", "pytest", "-q", "tests/gpu", "--confcutdir", "tests/gpu")
 TUNE = ("-m", "tools.tune_kernels")
 FILES = ("--json", "{json}", "--plot", "{plot}")
-STARTER = ("--model", "starter")  # whatever has been pulled here
+STARTER = ("--model", "starter")  # regardless of the pulled models
 SHAPES = ("qwen2.5-1.5b", "qwen2.5-7b", "qwen2.5-32b")
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One command after `python`; `{json}` and `{plot}` in it are files of its own, `{minutes}` is what it has.
-    `small`: what a rehearsal on a CPU adds. It is not begun with less than `least` seconds, and ended after `most`.
+    """One command after `python`; `{json}` and `{plot}` are its output files, `{minutes}` is its time.
+
+    `small` are additional arguments for a rehearsal on a CPU. A part is not started with less than `least` seconds
+    left, and is killed after `most` seconds.
     """
 
     name: str
@@ -58,7 +60,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The seconds of a whole run, by a clock."""
+    """Time budget of a whole run, in seconds."""
 
     seconds: float
     now: Callable[[], float] = time.monotonic
@@ -69,12 +71,12 @@ class Budget:
 
     @property
     def left(self) -> float:
-        """What parts may take: RESERVE less than there is."""
+        """Seconds left for parts, without RESERVE."""
         return self.seconds - RESERVE - (self.now() - self.began)
 
 
 def parts() -> list[Part]:
-    """In the order in which they are run: what decides the most in the least time comes first."""
+    """Return all parts in the order in which to run them: the most decisive results per time first."""
     return [
         Part("tests", (*TESTS, "--junitxml", "{json}"), most=5 * LEAST),
         _step("qwen2.5-7b", "exact"),
@@ -95,7 +97,7 @@ def parts() -> list[Part]:
 
 
 def _step(shape: str, way: str) -> Part:
-    """What a step costs, from one row to 128."""
+    """Return the part that measures the cost of a step, from one row to 128."""
     grid = ("--widths", "1,2,4,8,16,32", "--batches", "1,2,4", "--grid", "--sweeps", "5")
     small = ("--shape", "qwen2.5-0.5b", "--widths", "1,4", "--batches", "1", "--contexts", "64", "--sweeps", "1")
     words = ("-m", "codespec_lab", "bench", "step", *STARTER, "--shape", shape, "--dtypes", "bfloat16")
@@ -103,7 +105,7 @@ def _step(shape: str, way: str) -> Part:
 
 
 def _decode(shape: str, together: str, sampling: str) -> Part:
-    """The headline: everybody's tokens a second, with the starter target at a large model's cost."""
+    """Return the headline part: total tokens per second, with the starter target at a large model's cost."""
     flags = ("--concurrency", together, "--sampling", sampling, "--minutes", "{minutes}")
     small = ("--shape", "qwen2.5-0.5b", "--limit", "1", "--tokens", "4", "--concurrency", "1", "--repeats", "1")
     words = ("-m", "codespec_lab", "bench", "decode", *STARTER, "--shape", shape, *flags)
@@ -118,14 +120,14 @@ def _size(shape: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """Runs parts with this Python on one device, results in one folder."""
+    """Runner of parts with this Python on one device, with all results in one folder."""
 
     device: str
     folder: Path
     rehearsal: bool = False
 
     def run(self, part: Part, seconds: float = LIMIT) -> bool:
-        """Runs a part, which is ended after so many seconds, and writes what it found; whether it is whole."""
+        """Run a part for at most `seconds`, write its result, and return whether it is complete."""
         figures, plot = (self.folder / f".{part.name}.raw", self.folder / f"{part.name}.svg")
         arguments = self.words(part, seconds)
         command = [text.replace("{json}", str(figures)).replace("{plot}", str(plot)) for text in arguments]
@@ -149,8 +151,9 @@ class Runner:
         return whole
 
     def words(self, part: Part, seconds: float = LIMIT) -> list[str]:
-        """The arguments of `python`, the files still unnamed. A part that ends itself, a minute early, keeps what it
-        has found.
+        """Return the arguments of `python`, with the file names still to be filled in.
+
+        A part that stops itself, a minute early, keeps its findings.
         """
         minutes = str(max(1, int(seconds // 60) - 1))
         words = [*part.arguments, *(part.small if self.rehearsal else ())]
@@ -158,21 +161,21 @@ class Runner:
         return [*words, "--device", self.device] if "codespec_lab" in words else words
 
     def result(self, part: Part) -> Path:
-        """Where a part's result stands."""
+        """Return the path of a part's result."""
         return self.folder / f"{part.name}.json"
 
     def was_tried(self, part: Part) -> bool:
-        """Whether an earlier run left a result, whole or not."""
+        """Return whether an earlier run left a result, complete or not."""
         return self.result(part).is_file()
 
     def is_done(self, part: Part) -> bool:
-        """Whether an earlier run found all of it."""
+        """Return whether an earlier run completed the part."""
         file = self.result(part)
         return file.is_file() and bool(json.loads(file.read_text(encoding="utf-8")).get("whole"))
 
 
 def _call(command: Sequence[str], environment: Mapping[str, str], seconds: float) -> tuple[int, str]:
-    """A command's exit code and the end of what it said; 124 where it was ended, with all its processes."""
+    """Return a command's exit code and the end of its output; 124 if it and its child processes were killed."""
     streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     with subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True, **streams) as process:
         try:
@@ -184,14 +187,14 @@ def _call(command: Sequence[str], environment: Mapping[str, str], seconds: float
 
 
 def _environment(given: Mapping[str, str]) -> dict[str, str]:
-    """Packages are found in the checkout, installed or not."""
+    """Return the environment with the checkout's packages on the path, installed or not."""
     own = [str(ROOT / name) for name in ("", "lsp", "grammars", "lab", "weights")]
     folders = [*own, *given.get("PYTHONPATH", "").split(os.pathsep)]
     return {**given, "PYTHONPATH": os.pathsep.join(folder for folder in folders if folder)}
 
 
 def _read(file: Path) -> Any:
-    """Figures as JSON; of a test run's report the counts; None where there are none."""
+    """Return figures from JSON, or the counts of a test report; None if there is no file."""
     if not file.is_file():
         return None
     text = file.read_text(encoding="utf-8")
@@ -204,7 +207,7 @@ def _read(file: Path) -> Any:
 
 
 def facts(device: str) -> dict[str, str]:
-    """Commit, date, device and processor of a result."""
+    """Return commit, date, device and processor of a result."""
     return {
         "commit": os.environ.get(COMMIT) or _head() or "unknown",
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
@@ -214,7 +217,7 @@ def facts(device: str) -> dict[str, str]:
 
 
 def _head() -> str:
-    """The checkout's commit; "" where it is none."""
+    """Return the checkout's commit, or "" if it is not a git checkout."""
     if shutil.which("git") is None:
         return ""
     found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
@@ -222,13 +225,13 @@ def _head() -> str:
 
 
 def _gpu() -> str:
-    """The GPU's name; "" where torch finds none."""
+    """Return the GPU's name, or "" if torch finds none."""
     probe = "import torch; print(torch.cuda.get_device_name() if torch.cuda.is_available() else '')"
     return subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True).stdout.strip()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs what is not done yet. The exit status is 1 where something failed."""
+    """Run the parts that are not done yet. The exit status is 1 if one failed."""
     parser = argparse.ArgumentParser(prog="make gpu", description=__doc__)
     parser.add_argument("--list", action="store_true", help="say what is done and what is not")
     parser.add_argument("--only", default="", metavar="NAME,…", help="these parts, done or not")
@@ -255,12 +258,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     runner.folder.mkdir(parents=True, exist_ok=True)
     wanted = [part for part in parts() if part.name in named or not (named or runner.is_done(part))]
-    # What failed, or was ended, comes after what was never tried: it must not take every run's time.
+    # Parts that failed or were killed come after untried ones, so that they do not use up every run's time.
     return run_all(runner, sorted(wanted, key=runner.was_tried), budget, options.tar)
 
 
 def take_along(earlier: Path, folder: Path) -> None:
-    """Copies earlier results that are not in the folder, so that what is done is not done again."""
+    """Copy earlier results that are missing in the folder, so that those parts are not run again."""
     for file in earlier.glob("*.json") if folder != earlier else ():
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / file.name).exists():
@@ -268,7 +271,7 @@ def take_along(earlier: Path, folder: Path) -> None:
 
 
 def run_all(runner: Runner, wanted: Sequence[Part], budget: Budget, tar: Path | None = None) -> int:
-    """Runs parts while there is time. The exit status is 1 where one failed."""
+    """Run parts while there is time. The exit status is 1 if one failed."""
     failed = 0
     for part in wanted:
         if budget.left < part.least:
@@ -281,7 +284,7 @@ def run_all(runner: Runner, wanted: Sequence[Part], budget: Budget, tar: Path | 
 
 
 def pack(folder: Path, tar: Path) -> None:
-    """All results of a folder in one file, whole or as it was before."""
+    """Write all results of a folder to one archive, atomically."""
     tar.parent.mkdir(parents=True, exist_ok=True)
     part = tar.with_name(f".{tar.name}.part")
     with tarfile.open(part, "w:gz") as out:

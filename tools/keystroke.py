@@ -1,8 +1,7 @@
-"""`python -m tools.keystroke`: how many modules one keystroke passes, in the language server and in the daemon.
+"""`python -m tools.keystroke`: count the modules on the path of one keystroke, in language server and daemon.
 
-A module counts if one of its functions runs between an edit and its answer, for one key in a warm document that no
-cached completion fits. Both processes run for real, under `sys.setprofile`; a signal starts and ends the count. Knows
-processes and the messages of one keystroke; does not know what the modules do.
+A module counts if one of its functions runs between an edit and its answer, for one key in a warm document with no
+matching cached completion. Both real processes run under `sys.setprofile`; signals start and end the count.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = {"codespec": ROOT / "codespec", "codespec_lsp": ROOT / "lsp", "codespec_grammars": ROOT / "grammars"}
 TEXT = ROOT / "docs" / "example.py"
 URI = TEXT.as_uri()
-LINE, COLUMN, TYPED = 30, 14, " sx"  # behind `return`, where nothing goes on with the last key
+LINE, COLUMN, TYPED = 30, 14, " sx"  # after `return`, where no cached completion matches the last key
 SECONDS = 120.0
 
 
 def trace(out: str) -> None:
-    """Runs codespec under a profile: SIGUSR2 starts to count modules, SIGUSR1 writes them to a file."""
+    """Run codespec under a profile: SIGUSR2 starts counting modules, SIGUSR1 writes them to a file."""
     seen: set[str] = set()
     counting = [False]
 
@@ -53,14 +52,14 @@ def trace(out: str) -> None:
 
 
 def start(folder: Path, name: str, *words: str, pipe: int | None = None) -> subprocess.Popen[bytes]:
-    """A process under the profile, with folders of its own."""
+    """Start a process under the profile, with its own folders."""
     command = [sys.executable, "-m", "tools.keystroke", str(folder / f"{name}.json"), name, *words]
     environment = {**os.environ, "XDG_STATE_HOME": str(folder), "CODESPEC_MODEL": "starter", "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(command, cwd=ROOT, env=environment, stdin=pipe, stdout=pipe)
 
 
 class Editor:
-    """A client that types into one document; whatever else the server sends is read over."""
+    """Client that types into one document and ignores all other messages of the server."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdin and process.stdout
@@ -69,14 +68,14 @@ class Editor:
         self.version = 1
 
     def send(self, method: str, params: Any, number: int | None = None) -> None:
-        """A notification, or a request with a number."""
+        """Send a notification, or a request if `number` is given."""
         message = {"jsonrpc": "2.0", "method": method, "params": params, **({"id": number} if number else {})}
         body = json.dumps(message).encode()
         self._in.write(b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
         self._in.flush()
 
     def ask(self, method: str, params: Any) -> Any:
-        """A request's result."""
+        """Send a request and return its result."""
         self._number += 1
         self.send(method, params, self._number)
         while True:
@@ -85,7 +84,7 @@ class Editor:
                 return reply["result"]
 
     def type(self, line: int, column: int, key: str) -> Any:
-        """One key, and what is shown for it."""
+        """Type one key and return the shown completions."""
         self.version += 1
         place = {"line": line, "character": column}
         change = {"range": {"start": place, "end": place}, "text": key}
@@ -105,14 +104,14 @@ class Editor:
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """Return a free port."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])
 
 
 def wait_until_ready(url: str) -> None:
-    """Returns when the daemon has loaded its models."""
+    """Return after the daemon has loaded its models."""
     end = time.monotonic() + SECONDS
     while time.monotonic() < end:
         try:
@@ -125,7 +124,7 @@ def wait_until_ready(url: str) -> None:
 
 
 def count(folder: Path) -> dict[str, list[str]]:
-    """The files in which a function ran, by process."""
+    """Return the files in which a function ran, by process."""
     url = f"http://127.0.0.1:{(port := free_port())}"
     daemon = start(folder, "serve", "--port", str(port), "--no-learn", "--no-prefetch", "--audit-every", "0")
     server = start(folder, "lsp", pipe=subprocess.PIPE)
@@ -141,7 +140,7 @@ def count(folder: Path) -> dict[str, list[str]]:
         for number, key in enumerate(TYPED[:-1]):
             editor.type(LINE, COLUMN + number, key)
         both = {"lsp": server, "serve": daemon}
-        time.sleep(2)  # what goes on behind an answer is over
+        time.sleep(2)  # wait for work after the answer to finish
         _signal_all(both, signal.SIGUSR2)
         shown = editor.type(LINE, COLUMN + len(TYPED) - 1, TYPED[-1])
         _signal_all(both, signal.SIGUSR1)
@@ -155,11 +154,11 @@ def count(folder: Path) -> dict[str, list[str]]:
 def _signal_all(processes: dict[str, subprocess.Popen[bytes]], number: signal.Signals) -> None:
     for process in processes.values():
         process.send_signal(number)
-    time.sleep(1)  # a signal is handled between two instructions of the main thread
+    time.sleep(1)  # signals are handled between two bytecode instructions of the main thread
 
 
 def room_of(file: str) -> str:
-    """The part of codespec that a file belongs to; "" for others' files."""
+    """Return the part of codespec that a file belongs to, or "" for other files."""
     for name, folder in PACKAGES.items():
         if Path(file).is_relative_to(folder):
             parts = Path(file).relative_to(folder).parts
@@ -168,7 +167,7 @@ def room_of(file: str) -> str:
 
 
 def main() -> int:
-    """Counts and prints a line for each process and each part of it."""
+    """Count the modules and print a line for each process, with its parts."""
     if len(sys.argv) > 1:
         trace(sys.argv.pop(1))
     with tempfile.TemporaryDirectory(prefix="codespec-keystroke-") as folder:

@@ -1,9 +1,8 @@
-"""Writes requirements/*.txt: every package that codespec needs, its version and the hashes of all its wheels, so that
-`pip install --require-hashes` takes nothing else, whatever an index answers.
+"""Write requirements/*.txt: every package that codespec needs, with its version and the hashes of all its wheels.
 
-Knows uv, which it puts into a throw-away environment, and constraints.txt, which alone decides on versions. Does not
-know where packages come from: no address is written. PyTorch's CPU build is a file of its own that the package index
-does not hold: its hash is added where pip, as it is set up here, would choose it.
+With `pip install --require-hashes`, an index cannot substitute anything else. uv, in a throw-away environment,
+resolves the packages; constraints.txt alone decides the versions. No index address is written. PyTorch's CPU build
+is a separate file, absent from the package index: its hash is added if pip, as configured here, would choose it.
 """
 
 from __future__ import annotations
@@ -31,19 +30,19 @@ ABOUT = {
     "cuda": "What a torch with CUDA needs besides engine.txt.",
     "build": "What builds the wheel.",
 }
-_BROWSER = "sys_platform == 'emscripten'"  # a Python that none of this runs on
+_BROWSER = "sys_platform == 'emscripten'"  # a Python platform that codespec does not support
 _CUDA = re.compile(r"(?:nvidia|cuda)-.*|triton")
 _PIN = re.compile(r"(?P<name>[\w.-]+)==(?P<version>[^\s;]+)(?:\s*;\s*(?P<marker>[^\\]+?))?\s*\\?")
 _HASH = re.compile(r"\s+--hash=sha256:([0-9a-f]{64})\s*\\?")
 
 
 class LockError(Exception):
-    """One sentence on what stopped the lock."""
+    """Raised with one sentence if the lock cannot be made."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """One package as a requirements file holds it."""
+    """One pinned package of a requirements file."""
 
     name: str
     version: str
@@ -56,12 +55,12 @@ class Pin:
 
 
 def canonical(name: str) -> str:
-    """A package's name as the index compares it."""
+    """Return a package's name as the index compares it."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def read_pins(text: str) -> list[Pin]:
-    """The pins of a requirements file; ValueError at a line that is neither a pin, a hash nor a comment."""
+    """Return the pins of a requirements file. Raises ValueError for any other kind of line except comments."""
     found: list[Pin] = []
     for line in text.splitlines():
         if not line.strip() or line.startswith("#"):
@@ -77,12 +76,12 @@ def read_pins(text: str) -> list[Pin]:
 
 
 def file_text(kind: str, pins: list[Pin]) -> str:
-    """A whole requirements file."""
+    """Return the text of a requirements file."""
     return HEADER.format(about=ABOUT[kind]) + "".join(f"{pin}\n" for pin in pins)
 
 
 def with_hash(pins: list[Pin], name: str, added: str) -> list[Pin]:
-    """The same pins, one of them with a hash more."""
+    """Return the same pins, with one more hash for one of them."""
     return [
         Pin(pin.name, pin.version, pin.marker, (*pin.hashes, added))
         if pin.name == name and added not in pin.hashes
@@ -92,7 +91,7 @@ def with_hash(pins: list[Pin], name: str, added: str) -> list[Pin]:
 
 
 class Tools:
-    """An environment with uv and pip, for one run."""
+    """Environment with uv and pip, for one run."""
 
     def __init__(self, folder: Path) -> None:
         venv.create(folder, with_pip=True)
@@ -101,7 +100,7 @@ class Tools:
         self._run(["-m", "pip", "install", "-q", "--disable-pip-version-check", UV])
 
     def compile(self, source: str, *extras: str, given: str = "") -> list[Pin]:
-        """All that `source` needs, on every platform, by uv."""
+        """Return everything that `source` needs on every platform, resolved by uv."""
         wanted = [word for extra in extras for word in ("--extra", extra)]
         how = ["--universal", "--python-version", LEAST_PYTHON, "--only-binary", ":all:", "--generate-hashes"]
         plain = ["--no-header", "--no-annotate", "--no-progress", "--quiet", "--no-config"]
@@ -110,7 +109,7 @@ class Tools:
         return [pin for pin in found if _BROWSER not in pin.marker]
 
     def cpu_torch(self, version: str) -> str | None:
-        """The hash of PyTorch's CPU build, where pip would take that."""
+        """Return the hash of PyTorch's CPU build, or None if pip would not choose that build."""
         words = ["-m", "pip", "install", "-q", "--dry-run", "--ignore-installed", "--no-deps", "--report", "-"]
         report = json.loads(self._run([*words, f"torch=={version}"]))
         (torch,) = report["install"]
@@ -128,7 +127,7 @@ class Tools:
 
 
 def lock(tools: Tools) -> dict[str, list[Pin]]:
-    """The pins of every file."""
+    """Return the pins of every file."""
     engine = tools.compile("pyproject.toml", "engine")
     (torch,) = [pin for pin in engine if pin.name == "torch"]
     cpu = tools.cpu_torch(torch.version)
@@ -143,7 +142,7 @@ def lock(tools: Tools) -> dict[str, list[Pin]]:
 
 
 def main() -> int:
-    """Exit code 0 when all files are written, 1 when none is."""
+    """Return exit code 0 if all files are written, 1 if none is."""
     with tempfile.TemporaryDirectory(prefix="codespec-lock-") as folder:
         try:
             found = lock(Tools(Path(folder)))

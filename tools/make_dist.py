@@ -1,9 +1,9 @@
-"""`make dist`: HEAD as packages in dist/: the wheels of codespec, its weights and its laboratory, the sdist, the
-VS Code extension with the first two inside, the Neovim plugin as an archive, and their checksums.
+"""`make dist`: build HEAD as packages in dist/.
 
-What is built is what is committed: HEAD is laid out in a folder of its own, so nothing that merely lies in a checkout
-gets in. Times are the commit's, so the same commit gives the same bytes. Knows git, npm and `pack_server`; publishes
-nothing (docs/releasing.md says what goes where).
+These are the wheels of codespec, its weights and its laboratory, the sdist, the VS Code extension with the first
+two inside, the Neovim plugin as an archive, and their checksums. The build uses a separate export of HEAD, so
+uncommitted files cannot get in. Times are the commit's, so the same commit gives the same bytes. Publishes nothing
+(see docs/releasing.md).
 """
 
 from __future__ import annotations
@@ -26,22 +26,23 @@ from tools.pack_server import PackError, build
 
 ROOT = Path(__file__).resolve().parent.parent
 SUMS = "SHA256SUMS"
-PLUGIN = "codespec.nvim"  # the folder that its archive unpacks to
+PLUGIN = "codespec.nvim"  # top folder of its archive
 VERSION = re.compile(r'^__version__ = "([^"]+)"$', re.MULTILINE)
 
 
 class DistError(Exception):
-    """One sentence on what stopped the build."""
+    """Raised with one sentence if the build fails."""
 
 
 def make_dist(folder: Path) -> list[Path]:
-    """Builds everything of HEAD into the folder, which is emptied first; returns the files. Raises DistError and
-    PackError.
+    """Build all packages of HEAD into the folder, which is emptied first, and return the files.
+
+    Raises DistError and PackError.
     """
     if shutil.which("npm") is None:
         raise DistError("dist: there is no npm, which the extension is built with: install node 20 or newer.")
     epoch = _said("git", "log", "-1", "--format=%ct")
-    os.environ |= {"SOURCE_DATE_EPOCH": epoch, "TZ": "UTC"}  # hatchling and vsce date what they pack by these
+    os.environ |= {"SOURCE_DATE_EPOCH": epoch, "TZ": "UTC"}  # hatchling and vsce take file times from these
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     with tempfile.TemporaryDirectory(prefix="codespec-dist-") as place:
@@ -64,7 +65,7 @@ def make_dist(folder: Path) -> list[Path]:
 
 
 def lay_out(place: Path) -> Path:
-    """HEAD's files in a new folder below `place`."""
+    """Export HEAD's files to a new folder below `place`."""
     checkout = place / "codespec"
     checkout.mkdir()
     listing = subprocess.run(["git", "archive", "--format=tar", "HEAD"], cwd=ROOT, check=False, capture_output=True)
@@ -76,7 +77,7 @@ def lay_out(place: Path) -> Path:
 
 
 def one_version(checkout: Path) -> str:
-    """The version that codespec/__init__.py names and the extension repeats. Raises DistError where they differ."""
+    """Return the version of codespec/__init__.py. Raises DistError if the extension's differs."""
     found = VERSION.search((checkout / "codespec" / "__init__.py").read_text(encoding="utf-8"))
     version = found[1] if found else ""
     manifest = json.loads((checkout / "editors" / "vscode" / "package.json").read_text(encoding="utf-8"))
@@ -88,7 +89,7 @@ def one_version(checkout: Path) -> str:
 
 
 def archive(plugin: Path, licence: Path, epoch: int) -> bytes:
-    """A folder as a tar.gz of one top folder, in the order of names, with nobody's user and one time."""
+    """Return a folder as a tar.gz with one top folder, sorted by name, without a user name and with one time."""
     packed = io.BytesIO()
     with (
         gzip.GzipFile(fileobj=packed, mode="wb", mtime=epoch, filename="") as squeezed,
@@ -117,7 +118,7 @@ def _run(folder: Path, *command: str) -> None:
 
 
 def main() -> int:
-    """Exit code 0 when everything is in dist/, 1 with one sentence when not."""
+    """Return exit code 0 if everything is in dist/, else 1 after printing one sentence."""
     try:
         files = make_dist(ROOT / "dist")
     except (DistError, PackError) as error:

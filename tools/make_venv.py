@@ -1,8 +1,7 @@
-"""Builds `.venv` for the Makefile: pinned packages, torch first with its size told, codespec editable.
+"""Build `.venv` for the Makefile: pinned packages, torch first after announcing its size, codespec editable.
 
-Knows how far a set-up got: `.venv/.codespec-unfinished` lies there from the first to the last step, so that
-an interrupted set-up is begun afresh; `.venv/.codespec-ready` names the folder it was made for and is written
-last. Does not know what is run inside.
+`.venv/.codespec-unfinished` exists from the first to the last step, so that an interrupted set-up starts afresh.
+`.venv/.codespec-ready` contains the path of the checkout and is written last.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ MISSING = (
 
 
 class SetupError(Exception):
-    """One sentence on what stopped the set-up."""
+    """Raised with one sentence if the set-up fails."""
 
 
 class Venv:
-    """The virtual environment of one checkout."""
+    """Virtual environment of one checkout."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -39,7 +38,7 @@ class Venv:
         self.constraints = root / "constraints.txt"
 
     def begin(self) -> None:
-        """Marks the set-up as under way, in a working venv: the one that is there, or a new one."""
+        """Mark the set-up as under way, in the existing venv if it works, else in a new one."""
         if self._usable():
             self._rehearse()
         elif self.path.exists():
@@ -52,16 +51,16 @@ class Venv:
             self._run([sys.executable, "-m", "venv", self.path], "building .venv")
 
     def finish(self) -> None:
-        """Marks the venv as ready. The order matters: stopped in between, it counts as not ready."""
+        """Mark the venv as ready. The order matters: if interrupted in between, it counts as not ready."""
         self.unfinished.unlink()
         self.ready.write_text(f"{self.root}\n")
 
     def install(self, *what: str | Path) -> None:
-        """pip with our pins; its own progress and messages are shown."""
+        """Run pip with our pins, showing its progress and messages."""
         self._run([*self._pip, "-c", self.constraints, *what], f"installing {what[-1]}")
 
     def _rehearse(self) -> None:
-        """Fails while a working venv is still whole, where a pinned version cannot be had."""
+        """Fail early, before changing a working venv, if a pinned version is not available."""
         self._run([*self._pip, "-qq", "--dry-run", "-r", self.constraints], "finding the pinned packages")
 
     @property
@@ -69,11 +68,11 @@ class Venv:
         return [self.python, "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
 
     def can_import(self, *modules: str) -> None:
-        """Fails where an installed package does not load on this machine."""
+        """Fail if an installed package does not load on this machine."""
         self._run([self.python, "-c", "import " + ", ".join(modules)], f"importing {', '.join(modules)}")
 
     def _usable(self) -> bool:
-        """Whether the venv can be completed in place: not half done, of this folder, Python and pip run."""
+        """Return whether the venv can be completed in place: finished, of this folder, with working Python and pip."""
         if self.unfinished.exists() or not self.python.exists():
             return False
         if self.ready.exists() and self.ready.read_text().strip() != str(self.root):
@@ -90,14 +89,14 @@ class Venv:
 
 
 def check_python() -> None:
-    """Raises where this Python cannot build a venv."""
+    """Raise SetupError if this Python cannot build a venv."""
     for module in ("venv", "ensurepip"):
         if importlib.util.find_spec(module) is None:
             raise SetupError(MISSING.format(module))
 
 
 def pinned(package: str, constraints: Path) -> str:
-    """The package's own line of the constraints file, such as `torch==2.13.0`."""
+    """Return the package's line of the constraints file, such as `torch==2.13.0`."""
     for line in constraints.read_text().splitlines():
         if line.startswith(f"{package}=="):
             return line.strip()
@@ -105,7 +104,7 @@ def pinned(package: str, constraints: Path) -> str:
 
 
 def build(venv: Venv) -> None:
-    """The whole set-up, in the order that a user should see it."""
+    """Run the whole set-up, in the order in which a user should see it."""
     check_python()
     print("set-up: building .venv (once; a minute or two and the download)", flush=True)
     venv.begin()
@@ -122,7 +121,7 @@ def build(venv: Venv) -> None:
 
 
 def main() -> int:
-    """Exit code 0 when ready, 1 with one sentence when not, 130 when interrupted."""
+    """Return exit code 0 if ready, 1 after printing one sentence if not, 130 if interrupted."""
     try:
         build(Venv(ROOT))
     except SetupError as error:

@@ -1,8 +1,8 @@
-"""Where suggestions appear, and of which shape: `python -m tools.manners` scores hand-judged places in code.
+"""Score when and in which shape suggestions appear, at hand-judged places in code: `python -m tools.manners`.
 
-Each place goes through the language server's own session; the daemon is one that ends texts as the real one does, and
-its target writes what the place says and then goes on for ten lines. So no model is needed. Knows the places' format
-and the session; knows no wire. Held-out places are counted by themselves, and their mistakes are never shown.
+Each place goes through the language server's own session. A fake daemon ends texts as the real one does; its target
+writes the text of the place and then ten more lines, so no model is needed. Held-out places are counted separately,
+and their mistakes are never shown.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from codespec.text.ending import Ending
 
 FOLDER = Path(__file__).resolve().parents[1] / "tests" / "lsp" / "manners" / "places"
 SHAPES = ("nothing", "line", "block")
-MOST_LINES = 12  # a block of more is a wall of text
+MOST_LINES = 12  # a longer block is a wall of text
 SUFFIXES = {"javascript": "js", "typescript": "ts", "python": "py", "rust": "rs", "ruby": "rb", "c_sharp": "cs"}
 IDS = {"bash": "shellscript", "c_sharp": "csharp"}
 NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
-GOES_ON = {  # a line that a target might write next, by language
+GOES_ON = {  # a plausible next line of a target, by language
     **dict.fromkeys(("python", "ruby", "lua", "go", "html"), "go_on_{}(first)"),
     **dict.fromkeys(("bash",), "go-on-{} first"),
     **dict.fromkeys(("json",), '"go_on_{}": 1,'),
@@ -41,8 +41,10 @@ _HEAD = re.compile(r"#### (held-out )?(\w+) (nothing|line|block): (.+)")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A cursor between `before` and `after`, and what a programmer says belongs there: `kept` of what the target
-    writes, and none of `dropped`."""
+    """A cursor between `before` and `after`, with a programmer's verdict on what belongs there.
+
+    The target writes `kept` and `dropped`; a programmer keeps `kept`.
+    """
 
     language: str
     subject: str
@@ -59,7 +61,7 @@ class Place:
 
     @property
     def said(self) -> str:
-        """What the target writes: the place's text, and then it goes on for ten lines."""
+        """Output of the target: the place's text, followed by ten more lines."""
         line = self.before.rpartition("\n")[2]
         indent = "" if self.shape == "block" else line[: len(line) - len(line.lstrip())]
         form = GOES_ON.get(self.language, "go_on_{}(first);")
@@ -68,34 +70,34 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What was suggested at a place."""
+    """The suggestion at a place."""
 
     place: Place
     shown: str
 
     @property
     def lines(self) -> int:
-        """How many lines show something."""
+        """Number of non-blank lines."""
         return sum(bool(line.strip()) for line in self.shown.split("\n"))
 
     @property
     def shape(self) -> str:
-        """Nothing, a line or a block."""
+        """The shape: nothing, line or block."""
         return "nothing" if not self.shown.strip() else "block" if "\n" in self.shown.strip() else "line"
 
     @property
     def shape_is_right(self) -> bool:
-        """Whether it has the shape that a programmer wants, and no wall of text."""
+        """Whether it has the shape that a programmer wants, and at most MOST_LINES lines."""
         return self.shape == self.place.shape and self.lines <= MOST_LINES
 
     @property
     def text_is_right(self) -> bool:
-        """Whether it is to the letter what a programmer keeps."""
+        """Whether it is exactly the text that a programmer keeps."""
         return self.shown == self.place.kept
 
 
 def read_places(folder: Path = FOLDER) -> list[Place]:
-    """All places, by language."""
+    """Return all places, by language."""
     return [place for path in sorted(folder.glob("*.txt")) for place in _places(path)]
 
 
@@ -113,14 +115,14 @@ def _places(path: Path) -> Iterable[Place]:
 
 
 class ForcedDaemon:
-    """Answers every request with one text, ended as the daemon ends texts."""
+    """Fake daemon that answers every request with one text, ended as the daemon ends texts."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.requests: list[Mapping[str, Any]] = []
 
     async def events(self, body: Mapping[str, Any]) -> AsyncIterator[tuple[str, dict[str, Any]]]:
-        """The text, byte by byte until it ends, in one event."""
+        """Yield the text up to its end, in one event."""
         self.requests.append(body)
         language = {id_: name for name, id_ in IDS.items()}.get(body["language"], body["language"])
         prefix, suffix = body["prefix"], body["suffix"]
@@ -134,18 +136,18 @@ class ForcedDaemon:
         yield "done", {"choice": 0, "finish_reason": "stop", "stats": {}}
 
     async def health(self) -> Health:
-        """It is well."""
+        """Raise NotImplementedError: the session never calls this."""
         raise NotImplementedError("nobody asks a forced daemon how it is")
 
     async def send_files(self, body: Mapping[str, Any]) -> None:
-        """It copies from nothing."""
+        """Do nothing: the fake daemon copies from no files."""
 
     async def ensure(self) -> None:
-        """It is always there."""
+        """Do nothing: the fake daemon always runs."""
 
 
 def new_session(daemon: ForcedDaemon) -> Session:
-    """A client's session in front of a forced daemon."""
+    """Return a client's session in front of a forced daemon."""
 
     streamer = Streamer(daemon, daemon, lambda state, message: None)
     status = StatusLine(lambda params: None, lambda message: None)
@@ -154,7 +156,7 @@ def new_session(daemon: ForcedDaemon) -> Session:
 
 
 async def suggest(place: Place) -> Judged:
-    """What the language server shows at a place."""
+    """Return the language server's suggestion at a place."""
     session = new_session(ForcedDaemon(place.said))
     uri = f"file:///places/place.{SUFFIXES.get(place.language, place.language)}"
     language = IDS.get(place.language, place.language)
@@ -167,7 +169,7 @@ async def suggest(place: Place) -> Judged:
 
 
 def judge(places: Sequence[Place]) -> list[Judged]:
-    """All places, one after the other."""
+    """Return the suggestions at all places, one after the other."""
 
     async def all_of_them() -> list[Judged]:
         return [await suggest(place) for place in places]
@@ -176,12 +178,12 @@ def judge(places: Sequence[Place]) -> list[Judged]:
 
 
 def share(judged: Sequence[Judged]) -> float:
-    """The share of places at which the shape is right."""
+    """Return the share of places with the right shape."""
     return sum(each.shape_is_right for each in judged) / len(judged)
 
 
 def table(judged: Sequence[Judged]) -> str:
-    """The score by shape and by subject, as a Markdown table; held-out places in columns of their own."""
+    """Return the score by shape and by subject as a Markdown table, with separate columns for held-out places."""
     rows = ["| places | shape right | text right | held out: shape | held out: text |", "|---|---|---|---|---|"]
     subjects = list(dict.fromkeys(each.place.subject for each in judged))
     for name in ("all", *SHAPES, *subjects):

@@ -1,4 +1,4 @@
-"""The table of a mutation run, as JSON and as Markdown. Knows verdicts as dictionaries; runs nothing."""
+"""Write the results of a mutation run as JSON and as a Markdown table, from verdicts as dictionaries."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from codespec.models.processor import processor
 COMMAND = "make mutants"
 
 
-Judged = Mapping[tuple[str, int, str], str]  # file, line and fault: why no test can notice it
+Judged = Mapping[tuple[str, int, str], str]  # (file, line, fault) → reason why no test can detect it
 
 
 def write_report(
     file: Path, head: Mapping[str, Any], verdicts: Sequence[Mapping[str, Any]], judged: Judged = MappingProxyType({})
 ) -> None:
-    """FILE as JSON, and the same beside it to be read."""
+    """Write the report to `file` as JSON, and as Markdown beside it."""
     content = {"command": COMMAND, **head, "processor": processor().label, **summary(verdicts, judged)}
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -27,8 +27,10 @@ def write_report(
 
 
 def summary(verdicts: Sequence[Mapping[str, Any]], judged: Judged = MappingProxyType({})) -> dict[str, Any]:
-    """How many were tried and caught by room, the planted ones one by one, and of the others those that survived, with
-    the reason where no test can notice one. Shares are of the sample: of all, and of those that can be noticed.
+    """Count tried and caught faults by room, and list the planted faults and the survivors.
+
+    A survivor that no test can detect comes with the reason. Shares are of the sample: of all faults, and of the
+    detectable ones.
     """
     rooms: dict[str, dict[str, Any]] = {}
     for verdict in verdicts:
@@ -54,7 +56,7 @@ def _short(verdict: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def as_markdown(content: Mapping[str, Any]) -> str:
-    """The report as a page."""
+    """Return the report as a Markdown page."""
     share = ""
     if content["share"] is not None and content["share_of_noticeable"] is not None:
         share = f" {content['share']:.0%} of the sample were caught, "

@@ -1,9 +1,8 @@
 """`make mutants`: plants faults in a copy of this checkout, one by one, and lists those that no test notices.
 
-First the faults of planted_faults.toml, each with its own tests; then a seeded sample of generated ones over four
-rooms, with the tests that name the faulty module, then all of its room's. Knows copies, pytest and a table; not what a
-fault means. A fault that was caught once is remembered in .out/mutants.jsonl as long as its file stays as it is; one
-that survived is tried again by the next run.
+First come the faults of planted_faults.toml, each with its own tests. Then comes a seeded sample of generated
+faults from four rooms, with the tests that name the faulty module, then all tests of its room. A caught fault is
+remembered in .out/mutants.jsonl as long as its file does not change; a survivor is tried again by the next run.
 """
 
 from __future__ import annotations
@@ -40,18 +39,18 @@ ROOMS = {
     "engine": ("codespec/engine", "tests/engine"),
     "verify": ("codespec/verify", "tests/verify"),
 }
-SAMPLE = 50  # generated faults a room
-LEAST_SECONDS, TIMES_AS_LONG = 120, 4  # a run of tests that takes so much longer than without a fault hangs
-WHOLE_SECONDS = 7200  # for all tests once, without a fault
+SAMPLE = 50  # generated faults per room
+LEAST_SECONDS, TIMES_AS_LONG = 120, 4  # seconds; a longer run than LEAST_SECONDS + TIMES_AS_LONG * usual hangs
+WHOLE_SECONDS = 7200  # for one run of all tests without a fault
 
 
 class MutantsError(Exception):
-    """One sentence on what keeps faults from being tried."""
+    """Raised with one sentence if faults cannot be tried."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A file's text with a fault in it, and the tests that may notice, those first that are likeliest to."""
+    """A file's text with a fault in it, and the tests that may detect it, likeliest first."""
 
     room: str
     name: str
@@ -62,13 +61,13 @@ class Fault:
 
     @property
     def key(self) -> str:
-        """The same for the same fault in the same file."""
+        """Hash that identifies the same fault in the same file."""
         return hashlib.sha256(self.file.encode() + b"\0" + self.text).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What came of a fault: by which test it was caught, "" if by none."""
+    """Result of a fault: the test that caught it, or "" if none did."""
 
     room: str
     name: str
@@ -79,7 +78,10 @@ class Verdict:
 
 
 def planted_faults(words: str = "") -> list[Fault]:
-    """The table's, in its order; MutantsError for one whose text does not stand exactly once in its file."""
+    """Return the faults of the table, in its order.
+
+    Raises MutantsError for a fault whose text does not occur exactly once in its file.
+    """
     found = []
     for entry in tomllib.loads(PLANTED.read_text(encoding="utf-8"))["fault"]:
         name, file, before = entry["name"], entry["file"], entry["before"]
@@ -93,7 +95,7 @@ def planted_faults(words: str = "") -> list[Fault]:
 
 
 def sampled_faults(room: str, count: int, seed: int) -> list[Fault]:
-    """So many of a room's, chosen by the seed."""
+    """Return `count` faults of a room, chosen by the seed."""
     sources, _ = ROOMS[room]
     files = {str(path.relative_to(ROOT)): path.read_bytes() for path in sorted((ROOT / sources).rglob("*.py"))}
     every = [mutant for file, source in files.items() for mutant in find_mutants(file, source)]
@@ -108,7 +110,7 @@ def _generated(room: str, mutant: Mutant, source: bytes) -> Fault:
 
 
 def near_tests(room: str, file: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """A room's test files: those that are called after a module or name it, and the others."""
+    """Return a room's test files: those named after a module or mentioning it, and the others."""
     sources, folder = ROOMS[room]
     module = ".".join(Path(file).relative_to(Path(sources).parent).with_suffix("").parts)
     module = module if room == "lsp" else f"codespec.{module}"
@@ -124,7 +126,10 @@ def near_tests(room: str, file: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def judged_faults() -> dict[tuple[str, int, str], str]:
-    """Why no test can notice a fault, by its file, line and name; MutantsError for one whose line is not there once."""
+    """Return why no test can detect a fault, by its file, line and name.
+
+    Raises MutantsError for a fault whose line does not occur exactly once.
+    """
     found = {}
     for entry in tomllib.loads(JUDGED.read_text(encoding="utf-8"))["fault"]:
         source = (ROOT / entry["file"]).read_text(encoding="utf-8").splitlines()
@@ -136,7 +141,7 @@ def judged_faults() -> dict[tuple[str, int, str], str]:
 
 
 class Runner:
-    """Copies of the checkout, each for one fault at a time."""
+    """Pool of copies of the checkout, each testing one fault at a time."""
 
     def __init__(self, folder: Path, jobs: int) -> None:
         self._pool = ThreadPoolExecutor(jobs)
@@ -147,7 +152,7 @@ class Runner:
             self._free.put(copy)
 
     def check(self, faults: Sequence[Fault]) -> None:
-        """Runs all tests that will be run, without a fault; MutantsError where one fails."""
+        """Run all needed tests without a fault. Raises MutantsError if one fails."""
         tests = sorted({file for fault in faults for group in fault.tests for file in group})
         shares = filter(None, (tests[number :: len(self._copies)] for number in range(len(self._copies))))
         for failed, seconds in self._pool.map(
@@ -158,14 +163,14 @@ class Runner:
             self._usual |= seconds
 
     def judge(self, faults: Sequence[Fault], end: float) -> Iterator[tuple[Fault, Verdict]]:
-        """Those that are begun before `end`, as they are decided."""
+        """Yield the verdicts of faults started before `end`, as they are decided."""
         futures = {self._pool.submit(self._try, fault, end): fault for fault in faults}
         try:
             for future in as_completed(futures):
                 verdict = future.result()
                 if verdict is not None:
                     yield futures[future], verdict
-        except BaseException:  # an interruption too: no test is waited for
+        except BaseException:  # an interrupt too: do not wait for tests
             for copy in self._copies:
                 copy.stop()
             raise
@@ -173,7 +178,7 @@ class Runner:
             self._pool.shutdown(cancel_futures=True)
 
     def _seconds(self, file: str) -> float:
-        """How long a file's tests take without a fault."""
+        """Return the duration of a file's tests without a fault."""
         return self._usual.get(file, 0.0)
 
     def _try(self, fault: Fault, end: float) -> Verdict | None:
@@ -194,7 +199,7 @@ class Runner:
 
 
 def known_verdicts(faults: Sequence[Fault]) -> dict[str, Verdict]:
-    """What earlier runs caught, by the faults' keys."""
+    """Return the verdicts of faults that earlier runs caught, by the faults' keys."""
     lines = KNOWN.read_text(encoding="utf-8").splitlines() if KNOWN.exists() else []
     kept = {entry.pop("key"): Verdict(**entry) for entry in map(json.loads, lines)}
     return {
@@ -205,7 +210,7 @@ def known_verdicts(faults: Sequence[Fault]) -> dict[str, Verdict]:
 
 
 def run(faults: Sequence[Fault], jobs: int, minutes: float) -> list[Verdict]:
-    """The verdicts, each told when it is there; with `minutes`, of those that there was time for."""
+    """Return the verdicts, printing each as it is decided; with `minutes`, only those reached in time."""
     known = known_verdicts(faults)
     new = [fault for fault in faults if fault.key not in known]
     print(f"mutants: {len(faults)} faults, {len(known)} of them caught by earlier runs", flush=True)
@@ -245,13 +250,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0 when every planted fault is caught, whatever share of the sample is; 1 otherwise."""
+    """Return exit code 0 if every planted fault is caught, whatever the share of the sample; 1 otherwise."""
     options = _parser().parse_args(arguments)
     try:
         faults = planted_faults(options.planted)
         judged = judged_faults()
         rooms = [sampled_faults(room, options.sample, options.seed) for room in options.rooms.split(",") if room]
-        # by turns: what there is time for is of all rooms
+        # interleave the rooms, so that a time limit covers all of them
         faults += [fault for turn in zip_longest(*rooms) for fault in turn if fault]
         verdicts = run(faults, options.jobs, options.minutes)
     except (MutantsError, CopyError) as error:

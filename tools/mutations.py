@@ -1,7 +1,6 @@
-"""Small faults in Python source: a condition negated, a comparison or `and` turned, a number one off, a call dropped,
-a constant swapped. Each is one replacement in the text, so that what is reported can be read.
+"""Generate small faults in Python source, each as one text replacement so that reports are readable.
 
-Knows syntax; runs nothing and does not know which faults matter.
+A fault negates a condition, changes a comparison or `and`, is off by one, drops a call or swaps a constant.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ COMPARISONS = {
     "not in": "in",
 }
 MOST_SHOWN = 60  # characters
-FAR = 1000  # how many times as large a module's constant becomes: a limit that is none
+FAR = 1000  # factor for a module's constant, so that a limit no longer limits
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Mutant:
-    """One fault: what stands where in a file (offsets in bytes), and what takes its place."""
+    """One fault: the text to replace in a file (offsets in bytes), and its replacement."""
 
     file: str
     start: int
@@ -39,16 +38,16 @@ class Mutant:
 
     @property
     def name(self) -> str:
-        """The kind, and what became of what."""
+        """Kind of the fault, with the text before and after."""
         before, after = (" ".join(text.split())[:MOST_SHOWN] for text in (self.before, self.after))
         return f"{self.kind}: {before} → {after}"
 
     def planted(self, source: bytes) -> bytes:
-        """The source with the fault in it."""
+        """Return the source with the fault in it."""
         return source[: self.start] + self.after.encode() + source[self.end :]
 
     def compiles(self, source: bytes) -> bool:
-        """Whether the source is Python with the fault in it: no test is needed for what is not."""
+        """Return whether the source still compiles with the fault; if not, no test is needed."""
         try:
             compile(self.planted(source), self.file, "exec")
         except SyntaxError:
@@ -57,16 +56,18 @@ class Mutant:
 
 
 def find_mutants(file: str, source: bytes) -> list[Mutant]:
-    """All of a file, in its order. A few may not compile."""
+    """Return all faults of a file, in order. A few may not compile."""
     finder = _Finder(file, source)
     finder.visit(ast.parse(source))
     return sorted(set(finder.found))
 
 
 class _Finder(ast.NodeVisitor):
-    """Walks a module. What is inside an f-string has no place of its own in every Python; annotations decide nothing;
-    decorators mostly declare (whether a dataclass is frozen shows only where somebody writes to it); zip's
-    `strict=` shows only beside another fault: all are left out.
+    """Visitor that collects the faults of a module.
+
+    It skips f-strings, whose inner nodes have no positions of their own in every Python; annotations, which decide
+    nothing; decorators, which mostly declare (a frozen dataclass shows only on a write); and the `strict=` of zip,
+    which shows only together with another fault.
     """
 
     def __init__(self, file: str, source: bytes) -> None:
@@ -78,10 +79,10 @@ class _Finder(ast.NodeVisitor):
         self._depth = 0
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
-        """Nothing."""
+        """Skip f-strings."""
 
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-        """A function, without its annotations and decorators."""
+        """Visit a function without its annotations and decorators."""
         self._depth += 1
         for part in (*node.args.defaults, *filter(None, node.args.kw_defaults), *node.body):
             self.visit(part)
@@ -90,70 +91,70 @@ class _Finder(ast.NodeVisitor):
     visit_AsyncFunctionDef = visit_FunctionDef
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
-        """What stands in a class."""
+        """Visit the body of a class."""
         for part in node.body:
             self.visit(part)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
-        """The value."""
+        """Visit the value of an annotated assignment."""
         if node.value is not None:
             self._constant_of_module(node.value)
             self.visit(node.value)
 
     def visit_Assign(self, node: ast.Assign) -> None:
-        """A constant of the module, and whatever else."""
+        """Visit an assignment, which may be a module constant."""
         self._constant_of_module(node.value)
         self.generic_visit(node)
 
     def visit_If(self, node: ast.If) -> None:
-        """A condition."""
+        """Negate the condition of an `if`."""
         if _is_for_types(node.test):
             return
         self._negate(node.test)
         self.generic_visit(node)
 
     def visit_While(self, node: ast.While) -> None:
-        """A condition."""
+        """Negate the condition of a `while`."""
         if not isinstance(node.test, ast.Constant):
             self._negate(node.test)
         self.generic_visit(node)
 
     def visit_IfExp(self, node: ast.IfExp) -> None:
-        """A condition."""
+        """Negate the condition of a conditional expression."""
         self._negate(node.test)
         self.generic_visit(node)
 
     def visit_comprehension(self, node: ast.comprehension) -> None:
-        """Conditions."""
+        """Negate the conditions of a comprehension."""
         for test in node.ifs:
             self._negate(test)
         self.generic_visit(node)
 
     def visit_Compare(self, node: ast.Compare) -> None:
-        """A comparison of two."""
+        """Swap the operator of a comparison with two operands."""
         if len(node.ops) == 1:
             self._turn(node.left, node.comparators[0], COMPARISONS, "comparison")
         self.generic_visit(node)
 
     def visit_BoolOp(self, node: ast.BoolOp) -> None:
-        """The first `and` or `or`."""
+        """Swap the first `and` or `or`."""
         self._turn(node.values[0], node.values[1], {"and": "or", "or": "and"}, "and/or")
         self.generic_visit(node)
 
     def visit_keyword(self, node: ast.keyword) -> None:
-        """The value."""
+        """Visit the value of a keyword argument, except `strict`."""
         if node.arg != "strict":
             self.visit(node.value)
 
     def visit_Expr(self, node: ast.Expr) -> None:
-        """A call for its effect."""
+        """Drop a call made for its effect."""
         value = node.value.value if isinstance(node.value, ast.Await) else node.value
         if isinstance(value, ast.Call) and self._depth:
             self._replace(node, "pass", "call dropped")
         self.generic_visit(node)
 
     def visit_Constant(self, node: ast.Constant) -> None:
-        """A truth value, or a number in a function."""
+        """Flip a boolean, or increment a number in a function."""
         if isinstance(node.value, bool):
             self._replace(node, str(not node.value), "constant")
         elif isinstance(node.value, int) and self._depth:
@@ -172,12 +173,12 @@ class _Finder(ast.NodeVisitor):
             self._replace(test, f"not ({self._text(*self._span(test))})", "negated")
 
     def _turn(self, left: ast.expr, right: ast.expr, words: dict[str, str], kind: str) -> None:
-        """Replaces the operator between two operands."""
+        """Replace the operator between two operands."""
         start, end = self._span(left)[1], self._span(right)[0]
         text = self._text(start, end)
         word = " ".join(text.replace("(", " ").replace(")", " ").split())
         at = text.find(word)
-        if word in words and at >= 0:  # else a comment or a line's end stands inside
+        if word in words and at >= 0:  # otherwise there is a comment or line break
             begin = start + len(text[:at].encode())
             self._add(begin, begin + len(word), words[word], kind)
 

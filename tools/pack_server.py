@@ -1,7 +1,7 @@
-"""`python -m tools.pack_server FOLDER`: the wheels of codespec and of its weights, and the pinned requirements of what
-they need, for an editor's extension that carries its server along.
+"""Build the files that an editor extension bundles as its server: `python -m tools.pack_server FOLDER`.
 
-Knows how wheel and sdist are built: by pinned tools in a throw-away environment. Does not know who installs them.
+These are the wheels of codespec and its weights, and the pinned requirements. Wheel and sdist are built with pinned
+tools in a throw-away environment.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ PINNED = ("--require-hashes", "--no-deps", "--only-binary", ":all:")
 
 
 class PackError(Exception):
-    """One sentence on what stopped the build."""
+    """Raised with one sentence if the build fails."""
 
 
 def pack(folder: Path) -> list[Path]:
-    """Fills the folder, where an earlier build may lie; returns the wheels. Raises PackError."""
+    """Fill the folder, replacing an earlier build, and return the wheels. Raises PackError."""
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("codespec*.whl"):
         old.unlink()
@@ -36,7 +36,7 @@ def pack(folder: Path) -> list[Path]:
 
 
 def build(checkout: Path, folder: Path, *kinds: str, packages: Sequence[str] = ("",)) -> None:
-    """Builds `wheel`, `sdist` or both of a checkout's packages (folders in it) into the folder. Raises PackError."""
+    """Build `wheel`, `sdist` or both of a checkout's packages (folders in it) into the folder. Raises PackError."""
     with tempfile.TemporaryDirectory(prefix="codespec-build-") as place:
         venv.create(place, with_pip=True)
         python = Path(place) / ("Scripts" if os.name == "nt" else "bin") / "python"
@@ -53,7 +53,7 @@ def _run(folder: Path, *command: str | Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0 when the folder is filled, 1 with one sentence when not."""
+    """Return exit code 0 if the folder is filled, else 1 after printing one sentence."""
     words = sys.argv[1:] if arguments is None else arguments
     if len(words) != 1:
         print("pack: name one folder: `python -m tools.pack_server FOLDER`.", file=sys.stderr)

@@ -1,9 +1,8 @@
 """Runs the commands that a page promises, as a user would: in a fresh clone, one after the other.
 
-A fenced `sh` block counts when the line before it is `<!-- e2e -->`, or `<!-- e2e exit=2 -->` for commands
-that must fail with one sentence. Each line is a command; a trailing backslash joins the next one; `#` lines
-and a leading `$ ` are for the reader. A `codespec complete` that succeeds must have completed something. Knows Markdown
-fences, exit codes and how `complete` prints; not what other commands do.
+A fenced `sh` block counts if the line before it is `<!-- e2e -->`, or `<!-- e2e exit=2 -->` for commands that must
+fail with one sentence. Each line is a command; a trailing backslash joins the next line; `#` lines and a leading `$
+` are for the reader. A `codespec complete` that succeeds must have completed something.
 """
 
 from __future__ import annotations
@@ -24,19 +23,19 @@ from pathlib import Path
 
 _MARK = re.compile(r"<!--\s*e2e(?:\s+exit=(\d+))?\s*-->")
 _FENCE = re.compile(r"(`{3,})\s*sh\s*")
-# Behind the text that `complete --show-draft` paints: a line for each round, then the sum.
+# Printed after the text of `complete --show-draft`: a line for each round, then the total.
 _ROUNDS = re.compile(r"^(?: *\d+  \d+/\d+  .*|\d+ tokens in \d+ rounds, .*)$", re.MULTILINE)
 _REJECTED = re.compile(r"-.*?-")
 COMMAND_SECONDS = 1800
 
 
 class PageError(Exception):
-    """One sentence on a page that cannot be run."""
+    """Raised with one sentence for a page that cannot be run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One line to run and the exit code it must have."""
+    """One command line and its expected exit code."""
 
     line: str
     exit_code: int = 0
@@ -44,7 +43,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a command did; `fault` is empty where it did as promised."""
+    """Result of a command; `fault` is empty if it is as promised."""
 
     exit_code: int
     stdout: str
@@ -53,7 +52,7 @@ class Outcome:
 
 
 def commands(page: str) -> list[Command]:
-    """The commands of all marked blocks, in the page's order."""
+    """Return the commands of all marked blocks, in the page's order."""
     lines = page.splitlines()
     found: list[Command] = []
     for number, line in enumerate(lines):
@@ -65,7 +64,7 @@ def commands(page: str) -> list[Command]:
 
 
 def _block(lines: Sequence[str], start: int) -> Iterator[str]:
-    """The lines inside the fence that opens at `start`."""
+    """Yield the lines inside the fence that opens at `start`."""
     fence = _FENCE.fullmatch(lines[start].strip()) if start < len(lines) else None
     if not fence:
         raise PageError(f"line {start + 1}: an e2e mark must stand right before a ```sh block.")
@@ -77,7 +76,7 @@ def _block(lines: Sequence[str], start: int) -> Iterator[str]:
 
 
 def _join(lines: Iterator[str]) -> Iterator[str]:
-    """Whole commands: continued lines joined, comments and blank lines dropped."""
+    """Yield whole commands: continued lines joined, comments and blank lines dropped."""
     begun = ""
     for line in lines:
         text = begun + line.strip().removeprefix("$ ")
@@ -92,7 +91,7 @@ def _join(lines: Iterator[str]) -> Iterator[str]:
 
 
 def judge(command: Command, outcome: Outcome) -> str:
-    """What is wrong with the outcome, in a few words; empty where it is as promised."""
+    """Return the fault of an outcome in a few words, or "" if it is as promised."""
     if "Traceback (most recent call last)" in outcome.stderr + outcome.stdout:
         return "a traceback"
     if outcome.exit_code != command.exit_code:
@@ -107,7 +106,7 @@ def judge(command: Command, outcome: Outcome) -> str:
 
 
 def _completed(words: Sequence[str], stdout: str) -> str:
-    """The text that `codespec complete` wrote, as far as its output tells."""
+    """Return the text that `codespec complete` wrote, as far as its output shows it."""
     if "--json" in words:
         return str(json.loads(stdout or "{}").get("text", ""))
     if "--show-draft" in words:
@@ -117,7 +116,7 @@ def _completed(words: Sequence[str], stdout: str) -> str:
 
 
 def run(command: Command, folder: Path, seconds: float = COMMAND_SECONDS) -> Outcome:
-    """Runs one command by `sh` in `folder`; past its time the whole process group is killed."""
+    """Run one command with `sh` in `folder`; kill the whole process group after `seconds`."""
     process = subprocess.Popen(
         ["sh", "-c", command.line],
         cwd=folder,
@@ -140,20 +139,20 @@ def run(command: Command, folder: Path, seconds: float = COMMAND_SECONDS) -> Out
 
 
 def user_environment() -> dict[str, str]:
-    """The environment without what make and an active venv add: a user's shell has none of it."""
+    """Return the environment without variables set by make and an active venv, like a user's shell."""
     ours = ("VIRTUAL_ENV", "PYTHONPATH", "MFLAGS")
     return {name: value for name, value in os.environ.items() if name not in ours and name[:4] != "MAKE"}
 
 
 def clone(repository: Path, folder: Path) -> None:
-    """HEAD of `repository` as a fresh checkout in `folder`."""
+    """Clone HEAD of `repository` into `folder`."""
     done = subprocess.run(["git", "clone", "--quiet", str(repository), str(folder)], capture_output=True, text=True)
     if done.returncode:
         raise PageError(f"git clone failed: {done.stderr.strip()}")
 
 
 def run_all(todo: Sequence[Command], folder: Path) -> int:
-    """Runs all, prints a line for each and the closing line; the number of failures."""
+    """Run all commands, print a line for each and a summary, and return the number of failures."""
     failed = 0
     for command in todo:
         start = time.monotonic()
@@ -168,13 +167,13 @@ def run_all(todo: Sequence[Command], folder: Path) -> int:
 
 
 def _tail(outcome: Outcome, lines: int = 40) -> str:
-    """The last lines of both streams, indented."""
+    """Return the last lines of both streams, indented."""
     text = (outcome.stdout + outcome.stderr).splitlines()[-lines:]
     return "\n".join(f"    {line}" for line in text)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0 when every command did as promised; 1 otherwise, also where no page has a marked block."""
+    """Return exit code 0 if every command did as promised; 1 otherwise, also if no page has a marked block."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("pages", nargs="+", type=Path, help="Markdown pages, relative to the repository")
     parser.add_argument("--repository", type=Path, default=Path.cwd())
@@ -193,7 +192,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _read(page: Path) -> str:
-    """A page of the clone, which holds committed files only."""
+    """Return the text of a page in the clone, which contains committed files only."""
     if not page.is_file():
         raise PageError(f"{page.name} is not in HEAD: commit it first.")
     return page.read_text(encoding="utf-8")

@@ -1,6 +1,6 @@
-"""`python -m tools.settings_page`: writes the tables of docs/settings.md anew from the settings' own declarations.
+"""`python -m tools.settings_page`: regenerate the tables of docs/settings.md from the settings' declarations.
 
-Knows the marks in the page, `<!-- settings: NAME -->` and `<!-- end -->`; the text around them is people's.
+A table is between `<!-- settings: NAME -->` and `<!-- end -->`; the text around it is written by hand.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TABLE = re.compile(r"(<!-- settings: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def table(schema: type) -> str:
-    """The settings of a dataclass as a Markdown table: name, default, meaning."""
+    """Return the settings of a dataclass as a Markdown table: name, default, meaning."""
     lines = ["| setting | default | |", "|---|---|---|"]
     defaults = {item.name: item.default for item in fields(schema)}
     for name, facts in declared(schema).items():
@@ -30,7 +30,7 @@ def table(schema: type) -> str:
 
 
 def spelled(default: Any) -> str:
-    """A default as a TOML file spells it."""
+    """Return a default as a TOML file spells it."""
     if default is MISSING or default == "":
         return "none"
     if isinstance(default, bool):
@@ -39,12 +39,12 @@ def spelled(default: Any) -> str:
 
 
 def rewritten(page: str) -> str:
-    """The page with its tables as the declarations have them."""
+    """Return the page with its tables regenerated from the declarations."""
     return TABLE.sub(lambda match: match[1] + table(SCHEMAS[match[2]]) + match[3], page)
 
 
 def main() -> int:
-    """Writes the page; returns 0."""
+    """Write the page and return 0."""
     PAGE.write_text(rewritten(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
     return 0
 

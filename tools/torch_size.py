@@ -1,7 +1,7 @@
-"""How many bytes pip is about to fetch for torch and what torch needs.
+"""Report how many bytes pip will download for torch and its dependencies.
 
-Knows pip's installation report and how to ask for a file's length. Does not know the index: pip finds the
-files with the user's own settings, and where an index does not answer the size is estimated from the names.
+pip finds the files with the user's own settings and reports them. If the index does not report a length, the size
+is estimated from the names.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ANSWER_SECONDS = 10
 
 
 def announce(python: Path, requirement: str, constraints: Path) -> str:
-    """One line on what installing `requirement` will download; empty where nothing is missing."""
+    """Return one line on the download for `requirement`, or "" if nothing is missing."""
     report = _report(python, requirement, constraints)
     if report is None:
         return f"{requirement}: {UNKNOWN}, from your package index"
@@ -27,7 +27,7 @@ def announce(python: Path, requirement: str, constraints: Path) -> str:
 
 
 def describe(requirement: str, urls: list[str]) -> str:
-    """The announcement for the files at `urls`; their lengths are asked for."""
+    """Return the announcement for the files at `urls`, querying their lengths."""
     if not any(_is_torch(url) for url in urls):
         return ""
     with ThreadPoolExecutor(8) as pool:
@@ -39,7 +39,7 @@ def describe(requirement: str, urls: list[str]) -> str:
 
 
 def file_size(url: str) -> int | None:
-    """The length in bytes of a file or an address; None where it does not say."""
+    """Return the length in bytes of a file or URL, or None if unknown."""
     parts = urlsplit(url)
     if parts.scheme == "file":
         path = Path(unquote(parts.path))
@@ -54,7 +54,7 @@ def file_size(url: str) -> int | None:
 
 
 def _report(python: Path, requirement: str, constraints: Path) -> dict[str, Any] | None:
-    """What pip would install, by its own report; None where pip cannot say."""
+    """Return pip's report of what it would install, or None if pip fails."""
     pip: list[str | Path] = [python, "-m", "pip", "install", "-qq", "--dry-run", "--report", "-"]
     done = subprocess.run([*pip, "-c", constraints, requirement], capture_output=True, text=True, check=False)
     if done.returncode:
@@ -68,7 +68,7 @@ def _is_torch(url: str) -> bool:
 
 
 def _estimate(urls: list[str]) -> str:
-    """By the names alone: a CUDA build brings NVIDIA's libraries along."""
+    """Return an estimate from the names alone: a CUDA build includes NVIDIA's libraries."""
     if any("nvidia" in url or "cuda" in url for url in urls):
         return "about 3 GB"
     return "about 200 MB"

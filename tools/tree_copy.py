@@ -1,7 +1,4 @@
-"""A copy of the checkout in which a fault can be planted and tests run, without a trace in the checkout itself.
-
-Knows git's list of files, a Python environment that prefers the copy's modules, and pytest's exit codes.
-"""
+"""Copy of the checkout in which a fault can be planted and tests run, without a trace in the checkout itself."""
 
 from __future__ import annotations
 
@@ -19,14 +16,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from xml.etree import ElementTree
 
-CONFTEST = "while loading conftest"  # a fault in what all tests share
+CONFTEST = "while loading conftest"  # pytest's message for a fault in shared test code
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
-NOTHING_FAILED = (0, 5)  # pytest's; 5: there was nothing to run
-CANNOT_RUN = 4  # pytest's: a test that is not there, or what all tests share cannot be imported
+NOTHING_FAILED = (0, 5)  # exit codes of pytest; 5: no tests
+CANNOT_RUN = 4  # exit code of pytest: a missing test, or shared test code cannot be imported
 
 
 class CopyError(Exception):
-    """One sentence on what keeps tests from being run: no verdict on a fault."""
+    """Raised with one sentence if tests cannot be run, so there is no verdict on a fault."""
 
 
 class Copy:
@@ -39,7 +36,7 @@ class Copy:
             if (root / name).is_file():
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(root / name, folder / name)
-        for words in (["init", "--quiet"], ["add", "--all", "--force"]):  # some tests ask git for the list, too
+        for words in (["init", "--quiet"], ["add", "--all", "--force"]):  # some tests also use git's file list
             subprocess.run(["git", *words], cwd=folder, check=True)
         self._python = self._make_python()
         self._results = folder.with_suffix(".xml")
@@ -47,7 +44,7 @@ class Copy:
         self._stopped = False
 
     def _make_python(self) -> Path:
-        """An environment whose own list of folders begins with the copy's, for every process that a test starts."""
+        """Create an environment whose path starts with the copy's folders, for every process that a test starts."""
         place = self.folder / ".venv"
         venv.create(place, symlinks=True)
         (packages,) = (place / "lib").glob("python*/site-packages")
@@ -58,7 +55,7 @@ class Copy:
 
     @contextmanager
     def planted(self, file: str, text: bytes) -> Iterator[None]:
-        """With another text of a file."""
+        """Replace a file's text within the block."""
         path = self.folder / file
         former = path.read_bytes()
         path.write_bytes(text)
@@ -68,7 +65,7 @@ class Copy:
             path.write_bytes(former)
 
     def first_failure(self, tests: Sequence[str], seconds: float) -> tuple[str, dict[str, float]]:
-        """As `test`, and a test has failed only if it fails twice: some fail by chance on a busy machine."""
+        """Return the result of `test`, ignoring failures that do not repeat: some fail by chance on a busy machine."""
         by_chance: list[str] = []
         while True:
             failed, durations = self.test([*tests, *by_chance], seconds)
@@ -77,8 +74,10 @@ class Copy:
             by_chance.append(f"--deselect={failed}")
 
     def test(self, tests: Sequence[str], seconds: float) -> tuple[str, dict[str, float]]:
-        """The test that failed first, "" if none did, and how long each file took; what takes longer than `seconds` in
-        all has failed too."""
+        """Return the first failed test, or "" if none failed, and the duration of each file.
+
+        Exceeding `seconds` in total counts as a failure too.
+        """
         if self._stopped:
             return "an interruption", {}
         words = ["-q", "-x", "--no-header", "-p", "no:cacheprovider", "-m", "not full", f"--junitxml={self._results}"]
@@ -106,24 +105,24 @@ class Copy:
             return "", self._durations()
         if process.returncode == CANNOT_RUN and CONFTEST not in said:
             raise CopyError(f"pytest cannot run {' '.join(tests)}: {said.strip().splitlines()[-1]}")
-        found = FAILED.search(said)  # none where what all tests share can't be imported
+        found = FAILED.search(said)  # no match if shared test code cannot be imported
         return (found[1] if found else f"exit code {process.returncode}"), {}
 
     def stop(self) -> None:
-        """Ends what runs, and lets nothing more run."""
+        """Kill the running tests and prevent further runs."""
         self._stopped = True
         if self._process is not None:
             self._end(self._process)
 
     def _durations(self) -> dict[str, float]:
-        """Seconds by file, of the run that has just ended."""
+        """Return the seconds by file of the last run."""
         found: dict[str, float] = defaultdict(float)
         for case in ElementTree.parse(self._results).iter("testcase"):
             found[case.get("classname", "").replace(".", "/") + ".py"] += float(case.get("time", 0))
         return dict(found)
 
     def _end(self, process: subprocess.Popen[str]) -> None:
-        """Ends the process group, and what tests left running beside it: known by the copy's own Python."""
+        """Kill the process group and leftover processes of tests, recognized by the copy's own Python."""
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
         for entry in Path("/proc").glob("[0-9]*") if sys.platform == "linux" else ():

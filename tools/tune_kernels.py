@@ -27,15 +27,15 @@ from codespec.models.processor import processor
 from codespec.models.shapes import SHAPES
 
 DTYPE = torch.bfloat16
-BEYOND_CACHE = 256 << 20  # bytes of weights that one timing reads
-SHARED_MEMORY = 200 << 10  # bytes that a program's stages may take
-DEPTHS = ((128, 4), (128, 6), (256, 4))  # and the stages
+BEYOND_CACHE = 256 << 20  # bytes of weights read by one timing, more than the cache holds
+SHARED_MEMORY = 200 << 10  # maximum bytes of a program's stages
+DEPTHS = ((128, 4), (128, 6), (256, 4))  # (depth, stages)
 COUNTS = (1, 8, 16, 64, 512)
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A matrix, its best plan, and microseconds by number of rows: ours, the library's, and the bandwidth's floor."""
+    """Best plan of a matrix, and microseconds by row count: ours, the library's, and the bandwidth's lower bound."""
 
     columns: int
     depth: int
@@ -46,7 +46,7 @@ class Finding:
 
 
 def matrices() -> list[tuple[int, int]]:
-    """[out, in] of every fused product of the known shapes, each once."""
+    """Return [out, in] of every fused product of the known shapes, each once."""
     found: dict[tuple[int, int], None] = {}
     for shape in SHAPES.values():
         found[shape.query + 2 * shape.keys, shape.hidden] = None
@@ -58,7 +58,7 @@ def matrices() -> list[tuple[int, int]]:
 
 
 def candidates(columns: int, depth: int) -> Iterator[Plan]:
-    """Plans that start enough programs, and not many times enough; the guess is always one."""
+    """Yield plans that start enough programs but not far too many; the default plan is always included."""
     yield plan_of(columns, depth, DTYPE)
     for width in (16, 32, 64):
         for splits in (1, 2, 4, 8):
@@ -73,7 +73,7 @@ def candidates(columns: int, depth: int) -> Iterator[Plan]:
 
 
 def replayed(launches: Sequence[Callable[[], object]], repeats: int = 7) -> float:
-    """Median microseconds of one launch when all are captured and replayed."""
+    """Return the median microseconds of one launch when all launches are captured and replayed."""
     for launch in launches[:2]:
         launch()
     torch.cuda.synchronize()
@@ -93,13 +93,13 @@ def replayed(launches: Sequence[Callable[[], object]], repeats: int = 7) -> floa
 
 
 def bandwidth() -> float:
-    """Bytes a microsecond that a large copy moves, read and written."""
+    """Return the bytes per microsecond that a large copy moves, read and written."""
     source, target = (torch.empty(1 << 30, dtype=torch.uint8, device="cuda").random_() for _ in range(2))
     return 2 * source.numel() / replayed([lambda: target.copy_(source)] * 3)
 
 
 def tune(columns: int, depth: int, rate: float) -> Finding:
-    """The plan with the least time for one row and for sixteen together."""
+    """Return the plan with the least time for one row plus sixteen rows."""
     copies = max(2, -(-BEYOND_CACHE // (columns * depth * DTYPE.itemsize)))
     weights = [torch.randn(columns, depth, device="cuda").to(DTYPE) for _ in range(copies)]
     rows = {count: torch.randn(count, depth, device="cuda").to(DTYPE) for count in COUNTS}
@@ -117,12 +117,12 @@ def tune(columns: int, depth: int, rate: float) -> Finding:
 
 
 def always(answer: Any) -> Callable[..., Any]:
-    """A function that says this whatever it is asked."""
+    """Return a function that ignores its arguments and returns `answer`."""
     return lambda *_: answer
 
 
 def walks() -> list[dict[str, Any]]:
-    """Microseconds of attention in the 7B shape, one row and nine, by split, block of keys and warps."""
+    """Return the microseconds of attention in the 7B shape, for one and nine rows, by split, key block and warps."""
     from codespec.models.cuda import attention_kernels
 
     found = []
@@ -156,7 +156,7 @@ def _attention(count: int, reach: int, groups: int = 7, kv_heads: int = 4, size:
 
 
 def show(finding: Finding) -> None:
-    """One matrix: its line of the table, and what it costs."""
+    """Print the table line and the times of one matrix."""
     plan = finding.plan
     line = f"({finding.columns}, {finding.depth}, {DTYPE.itemsize}): "
     line += f"Plan({plan.splits}, {plan.columns}, {plan.depth}, {plan.warps}, {plan.stages}),"
@@ -165,7 +165,7 @@ def show(finding: Finding) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Times what fits into the minutes, prints the table, writes it as JSON."""
+    """Time the matrices that fit into the minutes, print the table and write it as JSON."""
     parser = argparse.ArgumentParser(prog="tools.tune_kernels", description=__doc__)
     parser.add_argument("--json", type=Path, metavar="OUT", help="write the findings here too")
     parser.add_argument("--minutes", type=float, default=8.0, metavar="N", help="begin no matrix after this")

@@ -1,4 +1,1 @@
-"""Models by name: what the catalogue says of them, where pulled ones lie and how they are fetched.
-
-Knows names, files, packages and the hub; loads neither torch nor transformers.
-"""
+"""Models by name: the catalogue, the store of pulled models and their download. Needs no torch or transformers."""

@@ -1,4 +1,4 @@
-"""How much of a download has arrived, for a program that shows it. Knows a folder and its size to be."""
+"""Report the progress of a download, from the size of its folder."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 from codespec.catalogue.disk import folder_size
 
 EVERY = 0.5  # seconds
-Tell = Callable[[int], None]  # takes percent
+Tell = Callable[[int], None]  # takes the percentage
 
 
 @contextmanager
 def watched(folder: Path, size: int, tell: Tell) -> Iterator[None]:
-    """Tells the percent of `size` bytes that lie in the folder, each number once, while the block runs."""
+    """Report the percentage of `size` bytes in the folder while the block runs, each value once."""
     over = threading.Event()
     thread = threading.Thread(target=_watch, args=(folder, size, tell, over), daemon=True)
     thread.start()
@@ -30,7 +30,7 @@ def _watch(folder: Path, size: int, tell: Tell, over: threading.Event) -> None:
     told = -1
     while True:
         percent = min(100, 100 * folder_size(folder) // max(1, size))
-        if percent > told:  # what is unpacked or thrown away on the way does not count backwards
+        if percent > told:  # temporary files that are deleted do not lower the percentage
             tell(percent)
             told = percent
         if over.wait(EVERY):

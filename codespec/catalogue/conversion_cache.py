@@ -1,8 +1,7 @@
-"""The cache of converted models: each folder is converted once, by a process of its own, and named by a hash of what it
-was converted from.
+"""Cache of converted models: each folder is converted once, in a separate process, and named by a hash of its source.
 
-A broken file can at worst kill the converter, which becomes one sentence here. A folder is complete or absent, because
-it is written beside its place and renamed. What a converter does is not known here.
+A corrupt file can at worst kill the converter, which is reported as a ModelError. A folder is complete or absent:
+it is written under a temporary name and renamed. Independent of what a converter does.
 """
 
 from __future__ import annotations
@@ -30,28 +29,28 @@ from codespec.progress import StageBar
 from codespec.regular_file import Unreadable, open_regular
 from codespec.user_folders import cache_folder
 
-FORMAT = 1  # of converted folders: those of another format are converted again
-SOURCE = "codespec_source"  # key in a converted folder's config.json: what its weights were converted from
-# Keys below it for what a pulled model consists of: the SHA-256 of its GGUF file, or that of each weight file. Removing
-# the model removes the folder too.
+FORMAT = 1  # version of converted folders: folders of another version are converted again
+SOURCE = "codespec_source"  # key in a converted folder's config.json: the source of its weights
+# Keys below SOURCE that identify a pulled model: the SHA-256 of its GGUF file, or of each weight file. Removing the
+# model removes the folder too.
 BASE_FILE, BASE_WEIGHTS = "base_sha256", "base_weights"
-SETTLED = 2.0  # seconds after which a file's time shows that nobody has written to it since
+SETTLED = 2.0  # seconds after which an unchanged mtime proves that the file was not written again
 START = (sys.executable, "-P", "-m")
-STARTUP, SLOWEST = 300.0, 2e6  # seconds a converter may take to start, and bytes a second it reads at least
-PATIENCE = 3.0  # seconds after the first share before a bar is shown
-NO_SPACE = os.strerror(errno.ENOSPC)  # in a converter's last line
+STARTUP, SLOWEST = 300.0, 2e6  # seconds a converter may take to start, and its minimum bytes per second
+PATIENCE = 3.0  # seconds from the first progress line to the progress bar
+NO_SPACE = os.strerror(errno.ENOSPC)  # appears in a converter's last line
 SHARE = re.compile(r"[01]\.\d{4}")
-MAX_INDEXED = 200  # files in the index
+MAX_INDEXED = 200  # number of files
 
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
     """A conversion: `python -m module *arguments FOLDER DIGEST` writes the folder named `digest`.
 
-    progress  the line for the user when it starts
-    waiting   the line when another process is converting the same model
-    failed    the start of the error sentence, and `mend` its end
-    nbytes    how much is read, which bounds the time
+    progress  message for the user at the start
+    waiting   message if another process is converting the same model
+    failed    start of the error message; `mend` is its end
+    nbytes    bytes to read, which bounds the time
     """
 
     digest: str
@@ -65,8 +64,9 @@ class Conversion:
 
 
 def convert_once(conversion: Conversion, say: Say | None = None) -> Path:
-    """The converted folder, converted now if it is not in the cache. `say` gets a line before anything slow; by default
-    it goes to stderr. Raises ModelError in one sentence.
+    """Return the converted folder, converting it now if it is not in the cache.
+
+    Calls `say` with one line before anything slow; by default it prints to stderr. Raises ModelError.
     """
     say = say or _to_stderr
     folder = converted_home() / conversion.digest
@@ -79,19 +79,20 @@ def convert_once(conversion: Conversion, say: Say | None = None) -> Path:
 
 
 def converted_home() -> Path:
-    """The folder of all converted models, each in a folder named by its digest."""
+    """Return the folder of all converted models, each in a folder named by its digest."""
     return cache_folder() / "gguf"
 
 
 def kept_folder(digest: str) -> Path | None:
-    """The converted folder of this digest, if it is in the cache."""
+    """Return the converted folder of this digest, or None if it is not in the cache."""
     folder = converted_home() / digest
     return folder if _is_complete(folder) else None
 
 
 def base_of(folder: Path, weights: Sequence[Path]) -> dict[str, Any]:
-    """BASE_FILE or BASE_WEIGHTS for a folder that is made from `folder`, whose weight files these are. Of a converted
-    folder it is the base of that.
+    """Return BASE_FILE or BASE_WEIGHTS for a folder made from `folder` and its weight files.
+
+    If `folder` is itself a converted folder, returns the base recorded there.
     """
     if folder.parent != converted_home():
         return {BASE_WEIGHTS: {file.name: hash_once(file) for file in weights}}
@@ -100,8 +101,9 @@ def base_of(folder: Path, weights: Sequence[Path]) -> dict[str, Any]:
 
 
 def hash_once(file: Path) -> str:
-    """A file's SHA-256, from the index if that has this path with this size and time. Raises ModelError for a pipe, a
-    device or a folder, and OSError for a file that can't be read.
+    """Return a file's SHA-256, from the index if path, size and mtime match.
+
+    Raises ModelError for a pipe, a device or a folder, and OSError for an unreadable file.
     """
     place, state = str(file.absolute()), file.stat()
     known, mark = _read_index(), [state.st_size, state.st_mtime_ns]
@@ -125,16 +127,17 @@ def _convert(conversion: Conversion, folder: Path, say: Say) -> None:
     say(conversion.progress)
     try:
         run_converter(conversion, part)
-        drop(folder)  # one of another format
+        drop(folder)  # a folder of another format version
         os.rename(part, folder)
     finally:
         drop(part)
 
 
 def run_converter(conversion: Conversion, folder: Path) -> None:
-    """Runs the converter, which writes into `folder`, and shows a bar if it prints its progress as shares from 0 to 1.
-    It exits with 2 and one sentence on stderr if it can't convert. Raises ModelError for that, for a crash, and if it
-    takes too long.
+    """Run the converter, which writes into `folder`, with a progress bar if it prints shares from 0 to 1.
+
+    The converter exits with 2 and one sentence on stderr if it cannot convert. Raises ModelError for that, for a crash
+    and for a timeout.
     """
     seconds = STARTUP + conversion.nbytes / SLOWEST
     command = [*START, conversion.module, *conversion.arguments, str(folder), conversion.digest]
@@ -169,8 +172,9 @@ def run_converter(conversion: Conversion, folder: Path) -> None:
 
 
 def _show_progress(process: subprocess.Popen[str]) -> None:
-    """Shows a bar of the shares that a converter prints, one a line, once it has printed them for PATIENCE seconds;
-    ignores other lines.
+    """Show a bar of the shares that a converter prints, one per line, after PATIENCE seconds.
+
+    Ignores other lines.
     """
     bar, began, share = StageBar("codespec: converting"), 0.0, 0.0
     assert process.stdout is not None
@@ -183,7 +187,7 @@ def _show_progress(process: subprocess.Popen[str]) -> None:
                 if time.monotonic() - began >= PATIENCE:
                     bar.update(share, "", ended=share >= 1.0)
     finally:
-        bar.close()  # if the converter failed: an error is printed next
+        bar.close()  # if the converter failed, an error message follows
 
 
 def _is_complete(folder: Path) -> bool:
@@ -195,7 +199,7 @@ def _is_complete(folder: Path) -> bool:
 
 
 def _read_index() -> dict[str, list[Any]]:
-    """The index without invalid entries; {} for a corrupt one, which the next write replaces."""
+    """Return the index without invalid entries, or {} if it is corrupt; the next write replaces it."""
     try:
         values = read_json_file(converted_home() / "index.json")
     except (OSError, ValueError):
@@ -210,11 +214,11 @@ def _fits(value: list[Any]) -> bool:
 
 
 def _write_index(values: dict[str, list[Any]]) -> None:
-    """Writes the index. It only saves time, so where it can't be written files are hashed each time."""
+    """Write the index. If that fails, files are hashed again each time, which is only slower."""
     home, part = converted_home(), ""
     try:
         home.mkdir(parents=True, exist_ok=True)
-        handle, part = tempfile.mkstemp(dir=home, prefix="index", suffix=".part")  # a new file: no link leads elsewhere
+        handle, part = tempfile.mkstemp(dir=home, prefix="index", suffix=".part")  # a new file, so no link is followed
         with os.fdopen(handle, "w", encoding="utf-8") as out:
             json.dump(values, out, indent=0)
         os.replace(part, home / "index.json")

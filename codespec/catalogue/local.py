@@ -1,7 +1,6 @@
-"""Copies a model of the user's own into the store: a GGUF file, or a folder in the Hugging Face layout.
+"""Copy a user's own model into the store: a GGUF file, or a folder in the Hugging Face layout.
 
-Files are copied and never linked: what users write into their own files later must not change a model whose checksum is
-recorded.
+Files are copied, never linked: a later write to the user's file must not change a model whose checksum is recorded.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ _MAGIC = b"GGUF"
 
 
 class FileSource:
-    """One `.gguf` file."""
+    """Source that copies one `.gguf` file."""
 
     def __init__(self, file: Path, name: str = "") -> None:
         self._file = file.resolve()
         self.name = name or name_from(file.stem)
 
     def plan(self) -> Plan:
-        """Its size. ModelError if it is no GGUF file."""
+        """Return the plan with the file's size. Raises ModelError if it is not a GGUF file."""
         try:
             with self._file.open("rb") as stream:
                 magic = stream.read(len(_MAGIC))
@@ -36,30 +35,30 @@ class FileSource:
         return Plan(str(self._file), "", self._file.stat().st_size)  # the converter checks its own disk space
 
     def digests(self) -> dict[str, str]:
-        """Its SHA-256 as it is now."""
+        """Return the current SHA-256 of the file."""
         return {self._file.name: sha256_of(self._file)}
 
     def fetch(self, folder: Path, say: Say) -> Fetched:
-        """Copies it."""
+        """Copy the file."""
         take(self._file, folder / self._file.name)
         say(f"{self.name}: taken in from {self._file}")
         return Fetched(self._file.name, {self._file.name: sha256_of(folder / self._file.name)})
 
 
 class FolderSource:
-    """A folder in the Hugging Face layout."""
+    """Source that copies a folder in the Hugging Face layout."""
 
     def __init__(self, folder: Path, name: str = "") -> None:
         self._folder = folder.resolve()
         self.name = name or name_from(self._folder.name)
 
     def plan(self) -> Plan:
-        """The size of what is wanted of it. ModelError if it is no complete model."""
+        """Return the plan with the size of the wanted files. Raises ModelError if it is not a complete model."""
         files = self._files()
         return Plan(str(self._folder), "", sum(file.stat().st_size for file in files))
 
     def fetch(self, folder: Path, say: Say) -> Fetched:
-        """Copies what is wanted."""
+        """Copy the wanted files."""
         files = self._files()
         for file in files:
             take(file.resolve(), folder / file.name)
@@ -67,7 +66,7 @@ class FolderSource:
         return Fetched("", {file.name: sha256_of(folder / file.name) for file in files})
 
     def digests(self) -> dict[str, str]:
-        """The SHA-256 of each wanted file as it is now."""
+        """Return the current SHA-256 of each wanted file."""
         return {file.name: sha256_of(file) for file in self._files()}
 
     def _files(self) -> list[Path]:
@@ -80,13 +79,13 @@ class FolderSource:
 
 
 def take(file: Path, place: Path) -> None:
-    """A copy of a file; what an earlier attempt left is replaced."""
+    """Copy a file, replacing leftovers of an earlier attempt."""
     drop(place)
     shutil.copyfile(file, place)
 
 
 def name_from(stem: str) -> str:
-    """A model's name out of a file's; ConfigError if nothing is left of it."""
+    """Return a model name derived from a file name. Raises ConfigError if no characters remain."""
     name = re.sub(r"-{2,}", "-", re.sub(r"[^a-z0-9._-]+|\.{2,}", "-", stem.lower())).strip("-._")
     if not name:
         raise ConfigError(f"{stem!r} gives no name for a model: choose one with --name.")

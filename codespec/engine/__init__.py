@@ -1,1 +1,1 @@
-"""The engine: requests in, completions out, one round at a time."""
+"""The engine turns requests into completions, one round at a time."""

@@ -1,6 +1,4 @@
-"""From a request to sequences: checks it, builds the prompt, sets what ends it. Knows the target's tokenizer and
-limits; knows no slots and no drafts.
-"""
+"""Turn a request into sequences: validate it, build the prompt and set its stop conditions."""
 
 from __future__ import annotations
 
@@ -20,16 +18,17 @@ from codespec.types import MOST_PREDICTION, CompletionRequest
 MAX_CHOICES = 16
 MAX_LOGPROBS = 20
 MIN_PROMPT = 16
-AUDIT = "\0audit"  # the document of what is decoded again: nobody else's slot is taken for it
-COLDEST = 1e-5  # a temperature below this is greedy: logits are too coarse for it, and divided by it they overflow
-RESERVED = 128  # tokens that a prompt in an editor leaves free at least
+AUDIT = "\0audit"  # document name for audits, so that they take no other document's slot
+COLDEST = 1e-5  # below this, decode greedily: logits are too coarse, and dividing them by it overflows
+RESERVED = 128  # minimum of tokens that an editor prompt leaves free
 
 
 class Admission:
-    """The door of one engine; `context` is target tokens for prompt and completion together, `budget` what a prompt
-    in an editor may take of them (0: all that the completion leaves), because a document that is new is read while
-    somebody waits. It is the same for all its prompts: another one would move its windows. Who sends a raw prompt wants
-    the whole of it.
+    """Admit the requests of one engine.
+
+    `context` is the limit in target tokens for prompt and completion together. `budget` limits an editor prompt (0: all
+    that the completion leaves), because a new document is prefilled while the user waits. The budget is the same for
+    all prompts of a document, since a change would move its windows. Raw prompts are not limited by it.
     """
 
     def __init__(self, target: LanguageModel, context: int, budget: int = 0) -> None:
@@ -40,7 +39,10 @@ class Admission:
         self._layouts = Layouts()
 
     def admit(self, request: CompletionRequest) -> list[Sequence]:
-        """One sequence a choice; the first one's prefill is shared. Raises RequestError naming the field at fault."""
+        """Return one sequence per choice; they share the first one's prefill.
+
+        Raises RequestError with the name of the invalid field.
+        """
         check_request(request, self.context)
         if request.temperature < COLDEST:
             request = replace(request, temperature=0.0)
@@ -73,8 +75,9 @@ class Admission:
         return sequences
 
     def repeat(self, finished: list[Sequence]) -> list[Sequence]:
-        """The choices of a finished request once more, to be decoded plainly and compared: from the same prompt ids,
-        which the document's layout would not give twice, and with no deadline.
+        """Return the choices of a finished request as new sequences, to be decoded plainly and compared.
+
+        They use the same prompt ids, because the document's layout would not produce them twice, and have no deadline.
         """
         request = replace(finished[0].request, speculate=False, deadline_ms=None, document=AUDIT)
         again: list[Sequence] = []
@@ -116,7 +119,7 @@ class Admission:
         return room if request.shape == "raw" else min(room, self.budget)
 
     def _ready_made(self, request: CompletionRequest) -> Prompt:
-        """A prompt in ids is taken as it is; cut anywhere, it would be another one."""
+        """Return a prompt given as ids, unchanged: trimming it would change its meaning."""
         ids, room, known = request.prompt_ids, self.context - request.max_tokens, len(self.target.token_bytes)
         _demand(all(0 <= token < known for token in ids), "prompt_ids", f"ids between 0 and {known - 1}")
         _demand(len(ids) <= room, "prompt_ids", f"at most {room} tokens long beside max_tokens, and is {len(ids)}")
@@ -135,7 +138,7 @@ class Admission:
 
 
 def _endings(request: CompletionRequest) -> list[Ending | None]:
-    """What ends each choice; nothing does where the target's tokens alone are wanted."""
+    """Return the ending of each choice, or None for raw requests and warm-ups."""
     if request.shape == "raw" or request.max_tokens == 0:
         return [None] * request.n
     language = find_language(request.language, request.path)
@@ -144,8 +147,10 @@ def _endings(request: CompletionRequest) -> list[Ending | None]:
 
 
 def reserve(request: CompletionRequest, context: int) -> int:
-    """Tokens kept free for the completion. In an editor always the same few sizes, so that a warm-up, a short and a
-    long completion of one place have the same prompt.
+    """Return the tokens reserved for the completion.
+
+    Editor requests use a few fixed sizes, so that a warm-up, a short and a long completion at one position have the
+    same prompt.
     """
     if request.shape == "raw":
         return request.max_tokens
@@ -156,7 +161,7 @@ def reserve(request: CompletionRequest, context: int) -> int:
 
 
 def check_request(request: CompletionRequest, context: int) -> None:
-    """Raises RequestError for the first field that can't be served."""
+    """Raise RequestError for the first invalid field."""
     texts = (("prefix", request.prefix), ("suffix", request.suffix), ("prediction", request.prediction))
     for name, text in texts:
         try:

@@ -1,5 +1,6 @@
-"""The shape of call that a model goes by on this machine: found once, then read from the user's cache folder. Knows
-models and files; what is tried is `codespec.models.call_search`' business.
+"""Choose a model's call shape on this machine: search once, then load the result from the user's cache folder.
+
+The search itself is in `codespec.models.call_search`.
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ from codespec.models.language_model import LanguageModel
 from codespec.models.linear import large_kinds, measure_least_rows, tiled_linears
 from codespec.user_folders import cache_folder
 
-KIND = 3  # how shapes are found: one of another kind is not read
-FORCED = "CODESPEC_TEST_CALLS"  # a shape as JSON that exact models take whatever is found here: for tests
+KIND = 3  # version of the search; other versions are not loaded
+FORCED = "CODESPEC_TEST_CALLS"  # for tests: a shape as JSON that exact models use instead of the search result
 
 
 def choose_calls(model: LanguageModel, notes: MutableSequence[str], chunk: int = CHUNK) -> Finding:
-    """Gives a model the shape that is kept for it, or the one that is found now and kept. An exact model that varies in
-    every shape is no longer exact, and `notes` say so. Slots 0 to 2 must be free.
+    """Apply the cached call shape to a model, or search for one and cache it.
+
+    If an exact model varies in every shape, it becomes inexact and `notes` says so. Slots 0 to 2 must be free.
     """
     model.threads = None
     forced = os.environ.get(FORCED, "")
@@ -49,13 +51,13 @@ def choose_calls(model: LanguageModel, notes: MutableSequence[str], chunk: int =
 
 
 def fast_calls(model: LanguageModel) -> CallShape:
-    """FAST, with as many rows a product at least as are computed soonest here; FAST itself for a small model."""
+    """Return FAST with the minimum row count that is fastest here, or FAST itself for a small model."""
     large = large_kinds(tiled_linears(model.network))
     return replace(FAST, least=measure_least_rows(large, 1)) if large else FAST
 
 
 def _kept(model: LanguageModel, file: Path, chunk: int, notes: MutableSequence[str]) -> Finding | None:
-    """What was found before, if it still holds on a short text."""
+    """Load the cached result and return it if it still holds on a short text."""
     found = json_store.load(file, _finding, "the kept shape of calls", "it is found again", notes)
     if found is None:
         return None
@@ -76,7 +78,7 @@ def _finding(content: Mapping[str, Any]) -> Finding:
 def _find(model: LanguageModel, file: Path, chunk: int, notes: MutableSequence[str]) -> Finding:
     if model.exact and model.device.type == "cpu":
         found = settle(model, chunk)
-    elif model.exact:  # a device has kernels of ours, which take no other shape
+    elif model.exact:  # our device kernels support no other shape
         return Finding(model.calls, find_variance(model, chunk))
     else:
         found = Finding(fast_calls(model))
@@ -98,12 +100,12 @@ def _tried(model: LanguageModel, calls: CallShape, chunk: int, length: int | Non
 def _read_forced(text: str) -> CallShape:
     try:
         return CallShape.from_dict(parse_json(text.encode()))
-    except (ValueError, TypeError) as error:  # JSON's own are ValueErrors
+    except (ValueError, TypeError) as error:  # JSON errors are ValueErrors
         raise ConfigError(f"{FORCED} = {text!r} is no shape of calls ({error}): unset it.") from error
 
 
 def _kept_name(model: LanguageModel) -> str:
-    """Names what a shape depends on beside the machine: the matrices and the attention of the model."""
+    """Return the cache key: the machine, and the model's matrices and attention."""
     kinds = {layer.kind for layer in tiled_linears(model.network)}
     spec = model.spec
     facts = [model.exact, spec.architecture, spec.lean, spec.packed, model.steps, str(model.device), str(model.dtype)]

@@ -1,6 +1,6 @@
-"""Drafts become candidates: text in the target's tokens, each with the confidence of the units that spell it.
+"""Convert drafts to candidates: target tokens, each with the confidence of the drafted units that cover it.
 
-One batched encoding for all sequences of a step. Knows bytes, ids and confidences; knows no model and no policy.
+All sequences of a step are retokenized in one batch.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from codespec.text.align import retokenize_batch
 from codespec.text.tokenizer import TextTokenizer
 
 NONE = Candidates()
-WINDOW = 64  # bytes of committed text that a draft is encoded behind
+WINDOW = 64  # bytes of committed text before a draft, as encoding context
 
 
 def to_candidates(
@@ -23,7 +23,7 @@ def to_candidates(
     drafts: collections.abc.Sequence[Draft],
     caps: collections.abc.Sequence[Cap],
 ) -> list[Candidates]:
-    """Drafts in the target's tokens, cut to the caps."""
+    """Return the drafts in target tokens, cut to their caps."""
     spelled = [i for i, draft in enumerate(drafts) if draft.text and draft.ids is None]
     pairs = [(sequences[i].window(WINDOW), drafts[i].text) for i in spelled]
     encoded = dict(zip(spelled, retokenize_batch(tokenizer, pairs) if pairs else [], strict=True))
@@ -47,15 +47,18 @@ def to_candidates(
 def keep_drawn(
     proposed: collections.abc.Sequence[Candidates], trimmed: collections.abc.Sequence[Candidates]
 ) -> list[Candidates]:
-    """The trimmed candidates, but all of those that were drawn by chance: to drop one for what it is, or for what came
-    behind it, would bend the distribution. How many are drawn is decided before each of them.
+    """Return the trimmed candidates, but keep sampled drafts whole.
+
+    Dropping a sampled token because of its value, or of later ones, would bias the distribution. The length of a
+    sampled draft is decided before each token is sampled.
     """
     return [whole if whole.probabilities else part for whole, part in zip(proposed, trimmed, strict=True)]
 
 
 def shared_out(draft: Draft, sizes: collections.abc.Sequence[int]) -> tuple[float, ...]:
-    """For each token of so many bytes the product of the confidences of all units that it shares bytes with; 1 behind
-    the last unit.
+    """Return a confidence for each token, given the token sizes in bytes.
+
+    It is the product of the confidences of all units that overlap the token, or 1 after the last unit.
     """
     confidences, first, begin = [], 0, 0
     for size in sizes:

@@ -1,5 +1,6 @@
-"""What a verdict does to a sequence: tokens become text, text is shown, and the end is found. Decided per committed
-token and byte, so no draft and no round can move it. Knows one sequence; knows no model.
+"""Apply a verdict to a sequence: append tokens, emit text and detect the end.
+
+All decisions are made per committed token and byte, so they do not depend on drafts or rounds.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from codespec.types import Completion, DoneEvent, FinishReason, RoundEvent, Text
 def commit(
     sequence: Sequence, candidates: Candidates, verdict: Verdict, draft: Draft, token_bytes: list[bytes]
 ) -> Verdict:
-    """Appends the committed tokens up to the first that ends the text, counts the round, and shows what is certain.
+    """Append the committed tokens up to the first that ends the text, count the round, and emit the final text.
 
-    Returns what of the verdict became text.
+    Returns the part of the verdict that became text.
     """
     begin, first_byte = len(sequence.ids), len(sequence.generated)
     for token in verdict.committed:
@@ -39,7 +40,10 @@ def commit(
 
 
 def conclude(sequence: Sequence, reason: FinishReason) -> None:
-    """Shows the rest and closes the sequence. Interrupted, it shows only what the whole text would have shown."""
+    """Emit the remaining text and close the sequence.
+
+    An interrupted sequence emits only text that the whole completion would also contain.
+    """
     sequence.finish_reason = reason
     shaped = sequence.ending is not None
     end = len(sequence.generated) if reason == "stop" or (reason == "length" and not shaped) else _certain(sequence)
@@ -50,7 +54,7 @@ def conclude(sequence: Sequence, reason: FinishReason) -> None:
 
 
 def completion_of(sequence: Sequence) -> Completion:
-    """The finished value of a sequence."""
+    """Return the Completion of a finished sequence."""
     assert sequence.finish_reason is not None
     ids = tuple(sequence.ids[len(sequence.prompt_ids) :])
     text, logprobs = "".join(sequence.pieces), tuple(sequence.logprobs)
@@ -65,7 +69,7 @@ def _append(sequence: Sequence, token: int, spelled: bytes) -> None:
 
 
 def _ending(sequence: Sequence, token: int) -> FinishReason | None:
-    """Whether the text ends with this token, and where (`cut`)."""
+    """Return the finish reason if this token ends the text, and set `cut`; else None."""
     ending, held, size = sequence.ending, len(sequence.held), len(sequence.generated)
     if token in sequence.eos_ids:
         sequence.cut = size - sequence.last_size
@@ -89,7 +93,10 @@ def _ending(sequence: Sequence, token: int) -> FinishReason | None:
 
 
 def _certain(sequence: Sequence) -> int:
-    """How many bytes no later token can take back: not the beginning of a stop, not what the ending waits for."""
+    """Return the number of bytes that later tokens can't change.
+
+    Excludes a possible beginning of a stop string and text that the ending still has to decide on.
+    """
     certain = len(sequence.generated) - sequence.stops.held_back(sequence.generated)
     if sequence.ending:
         certain = min(certain, len(sequence.held) + sequence.ending.certain)
@@ -120,10 +127,11 @@ def _tell_round(
     bounds: tuple[int, int],
     logprobs: tuple[TokenLogprob, ...],
 ) -> None:
-    """Tells who wrote which bytes: `bounds` are where the accepted and the target's own begin.
+    """Append a RoundEvent with the accepted and the target's own text.
 
-    Held bytes stood in the prompt already and are left out, and so is what the end of the text cut away. A character
-    whose bytes come in two parts is told with the later one.
+    `bounds` are the byte offsets at which the accepted part and the target's own part begin. Held bytes are left out
+    because they are part of the prompt; so are bytes after the cut. A character that spans both parts is counted with
+    the later one.
     """
     text = bytes(sequence.generated)
     end = len(text) if sequence.cut is None else sequence.cut

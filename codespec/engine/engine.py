@@ -1,7 +1,7 @@
-"""The engine: many requests, one target, a proposer, one step at a time.
+"""The engine: serve many requests with one target and one proposer, one step at a time.
 
-One round is schedule, propose, retokenize, trim, verify, accept, commit. Knows requests and the order of things; the
-parts know how. Not thread-safe: one thread calls it.
+A round is schedule, propose, retokenize, trim, verify, accept, commit. This module defines the order; other modules
+implement the stages. Not thread-safe: only one thread may call it.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ PLAIN = FixedLength(0)
 
 
 class Engine:
-    """Completes requests with a target and, by what a proposer drafts, sooner. The target has `slots` in its cache: as
-    many as requests run at once (0), or more, so that what was completed lately stays warm.
+    """Completes requests with a target model; faster, using a proposer's drafts.
+
+    The target's cache has `slots` slots. 0 means `max_batch`; more slots keep recent completions cached.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class Engine:
         self.policy = policy
         self.warmup = warmup
         self.speculate = speculate
-        self.notes = [] if notes is None else notes  # the policy may add to them
+        self.notes = [] if notes is None else notes  # shared with the policy, which may append
         self.metrics = Metrics()
         self._admission = Admission(target, context, prompt_budget)
         self._scheduler = Scheduler(target, max_batch, prefill_chunk, slots or max_batch)
@@ -65,35 +66,35 @@ class Engine:
 
     @property
     def max_batch(self) -> int:
-        """Requests that run at once."""
+        """Maximum number of requests that run concurrently."""
         return self._scheduler.max_batch
 
     @property
     def context(self) -> int:
-        """Target tokens of a request, prompt and completion together."""
+        """Maximum target tokens of a request, prompt and completion together."""
         return self._admission.context
 
     @property
     def prompt_budget(self) -> int:
-        """Target tokens of a prompt in an editor, at most."""
+        """Maximum target tokens of an editor prompt."""
         return self._admission.budget
 
     @property
     def mode(self) -> Mode:
-        """The mode in effect, which may be another than the configured one; `notes` say why."""
+        """The effective mode. It may differ from the configured one; `notes` says why."""
         return "exact" if self.target.exact else "fast"
 
     @property
     def kernel(self) -> str:
-        """Which kernel multiplies the target's int8 weights, and their range; "" in other formats."""
+        """The kernel for the target's int8 weights, with its range; "" for other dtypes."""
         return choose_kernel().label if self.target.spec.dtype == "int8" else ""
 
     def judge_by(self, rule: AcceptanceRule) -> None:
-        """Judges by another rule from the next step on, for measurements."""
+        """Use another acceptance rule from the next step on, for measurements."""
         self._verifier.rule = rule
 
     def leave_exact(self, reason: str) -> None:
-        """Goes on in fast mode, where exact mode turned out not to hold."""
+        """Switch to fast mode after a violation of exact mode."""
         if self.target.exact:
             self.target.exact = False
             self.target.use(FAST)
@@ -101,19 +102,19 @@ class Engine:
 
     @property
     def caches(self) -> dict[str, CacheUse]:
-        """What the caches of target and drafter hold; may be read from another thread."""
+        """Usage of the target's and the drafter's caches. May be read from another thread."""
         return {"target": CacheUse.of(self._scheduler.pool, self.target.cache), **self.proposer.caches}
 
     @classmethod
     def load(cls, **settings: Any) -> Engine:
-        """Loads target and drafter by the settings of `EngineConfig`; `drafter=None` means no drafter."""
+        """Load target and drafter with the settings of `EngineConfig`. `drafter=None` means no drafter."""
         from codespec.engine.load import load_engine
 
         return load_engine(settings)
 
     def complete(self, requests: collections.abc.Sequence[CompletionRequest]) -> list[Completion]:
-        """Completes all requests together; one Completion each, its alternatives inside."""
-        choices = [self._admit(request) for request in requests]  # all or none is queued
+        """Complete all requests as a batch. Return one Completion per request, including its alternatives."""
+        choices = [self._admit(request) for request in requests]  # all are admitted before any is queued
         for group, request in zip(choices, requests, strict=True):
             self._queue(group, request)
         try:
@@ -127,7 +128,7 @@ class Engine:
         return [replace(group[0], alternatives=tuple(group[1:])) for group in done]
 
     def stream(self, request: CompletionRequest) -> collections.abc.Iterator[Event]:
-        """Completes one request, yielding pieces of text and rounds as they are committed. Closing it cancels."""
+        """Complete one request and yield its events as they are committed. Closing the iterator cancels it."""
         sequences = self.submit(request)
         for sequence in sequences:
             sequence.listening = True
@@ -142,21 +143,22 @@ class Engine:
                 self.cancel(sequence)
 
     def submit(self, request: CompletionRequest) -> list[Sequence]:
-        """Queues a request; one sequence a choice. Raises RequestError if it can't be served."""
+        """Queue a request and return one sequence per choice. Raises RequestError if it is invalid."""
         sequences = self._admit(request)
         self._queue(sequences, request)
         return sequences
 
     def submit_again(self, finished: list[Sequence]) -> list[Sequence]:
-        """Queues the choices of a finished request once more, to be decoded plainly and compared: nothing is drafted
-        or learned, and no request counts it. Prompts are read from the cache where that holds them.
+        """Queue the choices of a finished request again, to be decoded plainly and compared.
+
+        Nothing is drafted, learned or counted. Prompts are reused from the cache if it still holds them.
         """
         sequences = self._admission.repeat(finished)
         self._queue(sequences, sequences[0].request)
         return sequences
 
     def look_up_in(self, owner: Owner, files: collections.abc.Sequence[bytes]) -> None:
-        """Drafts of this owner's texts may be copied from these files, instead of those before."""
+        """Set the files that drafts for this owner's texts may copy from. Replaces the previous files."""
         self.proposer.look_up_in(owner, files)
 
     def _admit(self, request: CompletionRequest) -> list[Sequence]:
@@ -176,17 +178,19 @@ class Engine:
             self._scheduler.add(sequence)
 
     def cancel(self, sequence: Sequence) -> None:
-        """Ends a sequence before the next step; nothing happens if it is over."""
+        """End a sequence before the next step. Does nothing if it has finished."""
         if sequence.finish_reason is None:
             self._finish(sequence, "cancelled")
 
     def close(self) -> None:
-        """Keeps what was learned; the engine may go on."""
+        """Save the learned state. The engine stays usable."""
         self.policy.close()
 
     def step(self, only: collections.abc.Collection[Sequence] | None = None) -> None:
-        """One round for everything that is under way, or for some `only`: the others pause and need no slots. A pause
-        changes no text; going on computes nothing again unless somebody else took the slot.
+        """Run one round for all active sequences, or for those in `only`.
+
+        The others pause and need no slots. Pausing changes no text, and resuming recomputes nothing unless the slot was
+        taken.
         """
         self._expire()
         if only is not None:
@@ -202,8 +206,9 @@ class Engine:
             self.proposer.pause(sequence)
 
     def _round(self, scheduled: list[tuple[Sequence, int]]) -> None:
-        """Speculative decoding as of Leviathan et al. 2023, but drafts are text. Who still reads its prompt takes part
-        without a draft.
+        """Run one round of speculative decoding (Leviathan et al. 2023) with drafts as text.
+
+        A sequence in prefill takes part without a draft.
         """
         record, sequences = RoundRecord(), [sequence for sequence, _ in scheduled]
         with record.timed("schedule"):
@@ -221,8 +226,10 @@ class Engine:
         self._book(record, turns, tokens)
 
     def _caps(self, scheduled: list[tuple[Sequence, int]]) -> list[Cap]:
-        """How many target tokens may be drafted for each: what the policy says, and never more than the request still
-        needs beside its bonus token. None while a prompt is read or has too little context.
+        """Return the draft limit of each sequence in target tokens.
+
+        It is the policy's cap, limited to what the request still needs besides its bonus token. It is 0 during prefill
+        and below the warm-up context.
         """
         for sequence, feed in scheduled:
             speculates = self._speculates(sequence)
@@ -240,7 +247,7 @@ class Engine:
         ]
 
     def _policy_of(self, sequences: list[Sequence]) -> DraftLengthPolicy:
-        """The policy; but audits alone do not ask it: being asked is something that it learns from."""
+        """Return the policy, or PLAIN if there are only audits: a policy learns from every call."""
         return PLAIN if all(sequence.audit for sequence in sequences) else self.policy
 
     def _propose(self, sequences: list[Sequence], caps: list[Cap]) -> list[Draft]:
@@ -249,13 +256,13 @@ class Engine:
         return self.proposer.propose(sequences, caps)
 
     def _trim(self, scheduled: list[tuple[Sequence, int]], proposed: list[Candidates]) -> list[Turn]:
-        """What of the drafts is verified, behind what each sequence feeds."""
+        """Return the turns of this step: each sequence's fed ids and its trimmed candidates."""
         sequences = [sequence for sequence, _ in scheduled]
         candidates = keep_drawn(proposed, self._policy_of(sequences).trim(sequences, proposed))
         return [Turn(sequence, feed, own) for (sequence, feed), own in zip(scheduled, candidates, strict=True)]
 
     def _commit(self, turn: Turn, verdict: Verdict | None, draft: Draft) -> int:
-        """Writes what the target chose and tells those who learn from it; returns how many tokens it was."""
+        """Commit a verdict and update metrics, policy and proposer. Return the number of committed tokens."""
         if verdict is None:
             return 0
         taken = commit(turn.sequence, turn.candidates, verdict, draft, self.target.token_bytes)
@@ -271,7 +278,10 @@ class Engine:
         return bool(self.proposer.names) and (self.speculate if asked is None else asked)
 
     def _read_ahead(self) -> None:
-        """A warm-up that the target has read is read by the proposer too, a piece a step; then it is over."""
+        """Prefill the proposer for warm-ups that the target has finished, one chunk per step.
+
+        The warm-up ends when both have finished.
+        """
         for sequence in [s for s in self._scheduler.running if s.only_reads and not s.num_wanted]:
             if not (self._speculates(sequence) and self.proposer.read(sequence)):
                 self._finish(sequence, "length")
@@ -280,7 +290,7 @@ class Engine:
         now = time.perf_counter()
         for sequence in [*self._scheduler.running, *self._scheduler.waiting]:
             if sequence.ending and sequence.ending.idle:
-                self._finish(sequence, "stop")  # before the target does anything for it
+                self._finish(sequence, "stop")  # before any target work
             elif sequence.deadline is not None and now >= sequence.deadline:
                 self._finish(sequence, "deadline")
 
@@ -294,7 +304,7 @@ class Engine:
             self.metrics.count_end(sequence.stats)
 
     def _book(self, record: RoundRecord, turns: list[Turn], tokens: list[int]) -> None:
-        """Counts the round for the engine and for each sequence, and ends what has ended."""
+        """Record the round for the engine and for each sequence, and finish the sequences that ended."""
         record.tokens = sum(tokens)
         record.prefilled = sum(turn.feed for turn in turns if turn.sequence.stats.rounds <= 1)
         reading = sum(turn.feed for turn in turns if turn.feed > 1)
@@ -314,7 +324,7 @@ class Engine:
                 self._finish(turn.sequence, turn.sequence.finish_reason)
 
     def _plain_round(self, turns: list[Turn]) -> float:
-        """Seconds in which plain decoding would have written one token of each; 0 where no cost table says."""
+        """Return the seconds of a plain round (one token per sequence), or 0 without a cost table."""
         costs = self._policy_of([turn.sequence for turn in turns]).costs
         length = sum(len(turn.sequence.ids) for turn in turns) / len(turns)
         return costs.plain(len(turns), length) if costs else 0.0

@@ -1,6 +1,6 @@
-"""Names what a measurement depends on, so that what was kept of it is read only where it still holds.
+"""Fingerprint everything that a measurement depends on, so that a cached result is used only where it is valid.
 
-Knows this machine, torch and its threads; what else counts is the caller's business.
+Covers the machine, torch and its threads; the caller adds the rest.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from codespec.models.processor import processor
 
 
 def fingerprint(*facts: object) -> str:
-    """Of this machine and of `facts`, plain values or what `str` tells apart: 24 hexadecimal digits."""
+    """Return 24 hexadecimal digits for this machine and `facts` (plain values, or objects distinct by `str`)."""
     machine = [__version__, platform.node(), processor().label, torch.__version__, torch.get_num_threads()]
     spelled = json.dumps([*machine, *facts], sort_keys=True, default=str)
     return hashlib.blake2b(spelled.encode(), digest_size=12).hexdigest()

@@ -1,8 +1,7 @@
-"""A lower instruction set for a model that varies in every shape of call: tried in a process of its own, kept, and
-taken by the next start. Knows oneDNN's variable; knows no kernel.
+"""Find a lower CPU instruction set for a model that varies in every call shape.
 
-oneDNN reads the variable once, before its first use, so a process that has found out can't change its mind: it goes on
-in fast mode.
+Each candidate is tested in a separate process. The result is cached and applied at the next start, because oneDNN reads
+its environment variable only once, before first use. The current process continues in fast mode.
 """
 
 from __future__ import annotations
@@ -21,15 +20,16 @@ from codespec.models.processor import processor
 from codespec.user_folders import cache_folder
 
 VARIABLE = "ONEDNN_MAX_CPU_ISA"
-LOWER = ("AVX512_CORE_BF16", "AVX512_CORE", "AVX2")  # from the widest down
+LOWER = ("AVX512_CORE_BF16", "AVX512_CORE", "AVX2")  # widest first
 NONE = "none"
-SECONDS = 120  # for one of them: a model must be loaded
-_LOADED: list[str] = []  # by this process, which has used oneDNN since
+SECONDS = 120  # timeout for one test, which has to load the model
+_LOADED: list[str] = []  # targets this process has loaded; oneDNN is in use if not empty
 
 
 def take_kept(config: EngineConfig) -> None:
-    """Hides what an earlier start of this model found not to be exact, before the first model of the process loads;
-    who set the variable has decided.
+    """Apply the cached instruction set of this model, before the process loads its first model.
+
+    Does nothing if the user has set the variable.
     """
     late = bool(_LOADED)
     _LOADED.append(config.target)
@@ -41,7 +41,7 @@ def take_kept(config: EngineConfig) -> None:
 
 
 def look_lower(config: EngineConfig, notes: MutableSequence[str]) -> None:
-    """Tries lower instruction sets for a target that is not exact here; what holds is kept for the next start."""
+    """Try lower instruction sets for a target that is not exact here. Caches the result for the next start."""
     if os.environ.get(VARIABLE) or _read(config) is not None:
         return
     found = next((instructions for instructions in _lower() if holds(config, instructions)), NONE)
@@ -51,8 +51,8 @@ def look_lower(config: EngineConfig, notes: MutableSequence[str]) -> None:
 
 
 def holds(config: EngineConfig, instructions: str) -> bool:
-    """Whether the target is exact with these instructions, in a process of its own."""
-    module = ("-P", "-m", "codespec.engine.instructions")  # -P: nothing of the working folder is run
+    """Return whether the target is exact with these instructions, tested in a separate process."""
+    module = ("-P", "-m", "codespec.engine.instructions")  # -P: do not import from the working directory
     command = [sys.executable, *module, config.target, config.dtype, config.target_shape]
     try:
         done = subprocess.run(
@@ -69,13 +69,13 @@ def holds(config: EngineConfig, instructions: str) -> bool:
 
 
 def _read(config: EngineConfig) -> str | None:
-    """What an earlier start found: one of LOWER, or NONE; None if there was none, or its file is corrupt."""
+    """Return the cached result: one of LOWER, or NONE. Return None if there is none or its file is corrupt."""
     what, then = "what was found of lower instructions", "it is looked for again"
     return json_store.load(_file(config), lambda content: str(content.get("instructions")), what, then, [])
 
 
 def _lower() -> Iterator[str]:
-    """Those of LOWER that are lower than what this processor has."""
+    """Yield the entries of LOWER below this processor's instruction set."""
     features = processor().features
     has = {"AVX512_CORE_BF16": "avx512_bf16", "AVX512_CORE": "avx512f", "AVX2": "avx2"}
     known = [instructions for instructions in LOWER if has[instructions] in features]
@@ -92,7 +92,7 @@ def _file(config: EngineConfig) -> Path:
 
 
 def main(arguments: list[str]) -> int:
-    """Target, number format and shape; 0 if it is exact with the instructions of this process."""
+    """Return 0 if the target is exact in this process, else 1. Arguments: target, dtype and shape."""
     from codespec.models.batch_invariance import LENGTH
     from codespec.models.call_search import settle
     from codespec.models.loader import load_model

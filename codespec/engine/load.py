@@ -1,6 +1,4 @@
-"""Builds an engine from settings: loads the models, sizes the caches, tries the arithmetic, wires proposers and
-policy.
-"""
+"""Build an engine from settings: load models, size caches, choose call shapes, wire proposers and policy."""
 
 from __future__ import annotations
 
@@ -36,18 +34,20 @@ from codespec.proposers.head import make_proposer
 from codespec.proposers.prediction import PredictionProposer
 from codespec.proposers.suffix import SuffixProposer
 
-DEFAULT_CONTEXT = USUAL_CONTEXT  # of a drafter, and of a target where memory is not asked
-# Unless cache_mb says otherwise: slots for a few times as many prompts as run at once, while they are small.
+DEFAULT_CONTEXT = USUAL_CONTEXT  # of a drafter, and of a target if memory is not measured
+# Default without cache_mb: a few times as many slots as concurrent requests, up to IDLE_MB.
 IDLE_FACTOR, IDLE_MB = 4, 256
 MOST_SLOTS = 1024
-# Tokens that a drafter reads of a text for each that the target reads of a document: its own are shorter, and what the
-# target does not see helps it little.
+# Drafter context tokens per token of the target's prompt budget. The drafter's tokens are shorter, and text outside the
+# target's prompt helps it little.
 WINDOW = 2
 
 
 def load_engine(settings: Mapping[str, Any]) -> Engine:
-    """An engine by keyword settings (see `EngineConfig`); unknown ones raise ConfigError. What they leave open is set
-    as for every command: by CODESPEC_* variables, else by the user's configuration file.
+    """Build an engine from keyword settings (see `EngineConfig`). Raises ConfigError for unknown ones.
+
+    Settings that are not given come from CODESPEC_* variables, then from the user's configuration file, as for every
+    command.
     """
     values = dict(settings)
     if "drafter" in values and values["drafter"] is None:
@@ -59,13 +59,13 @@ def load_engine(settings: Mapping[str, Any]) -> Engine:
 
 
 def build_engine(config: EngineConfig, tell: Callable[[str], None] = lambda phase: None) -> Engine:
-    """Loads what the configuration names and wires it together; `tell` hears what is under way."""
+    """Load the configured models and build the engine. `tell` is called with the name of each phase."""
     torch.set_num_threads(max(1, config.threads))
     take_kept(config)
     exact = config.mode == "exact"
     shape = SHAPES.get(config.target_shape)
     if config.tensor_parallel > 1:
-        from codespec.models.parallel.worker import load_split  # with what torch needs for it, a third of a second
+        from codespec.models.parallel.worker import load_split  # late: its import takes 0.3 s
 
         target = load_split(config)
     else:
@@ -88,8 +88,9 @@ def assemble(
     tell: Callable[[str], None] = lambda phase: None,
     head: LoadedHead | None = None,
 ) -> Engine:
-    """Wires loaded models into an engine, and a head whose target is tapped; allocates their slots and, on a GPU,
-    captures their graphs.
+    """Build an engine from loaded models and an optional head, whose target must already be tapped.
+
+    Allocates cache slots and, on a GPU, captures CUDA graphs.
     """
     context, reads = target_context(target, config), _context(drafter, config) if drafter else 0
     lengths = {target: max(LEAST_LENGTH, context)} | ({drafter: reads + 1} if drafter else {})
@@ -130,7 +131,7 @@ def assemble(
 
 
 def target_context(target: LanguageModel, config: EngineConfig) -> int:
-    """Tokens of prompt and completion together: what is asked for, or what the model takes, as far as memory goes."""
+    """Return the tokens for prompt and completion: as configured, or the model's maximum within memory limits."""
     each, usual = slot_bytes({target: CAPACITY_UNIT}) // CAPACITY_UNIT, _context(target, config)
     batch = largest_batch(config, slot_bytes({target: usual}))
     room = context_room(config.cache_mb, target_memory(target))
@@ -138,7 +139,7 @@ def target_context(target: LanguageModel, config: EngineConfig) -> int:
 
 
 def target_memory(target: LanguageModel) -> int:
-    """Bytes of memory where a target runs: all that the machine has, or the device beside its weights."""
+    """Return the memory available to a target in bytes: the machine's, or the GPU's minus the weights."""
     if target.device.type != "cuda":
         return machine_memory() or 0
     whole: int = torch.cuda.mem_get_info(target.device)[1]
@@ -150,7 +151,7 @@ def _context(model: LanguageModel, config: EngineConfig) -> int:
 
 
 def slot_bytes(lengths: Mapping[LanguageModel, int]) -> int:
-    """What the caches of these models take for one prompt of so many tokens each."""
+    """Return the cache bytes of one slot in each of these models, given the slot lengths in tokens."""
     return sum(
         cache_bytes(model.shapes, 1, length + -length % CAPACITY_UNIT, model.dtype, model.feature_shape)
         for model, length in lengths.items()
@@ -158,8 +159,10 @@ def slot_bytes(lengths: Mapping[LanguageModel, int]) -> int:
 
 
 def choose_slots(config: EngineConfig, lengths: Mapping[LanguageModel, int], batch: int) -> int:
-    """How many prompts the caches of these models hold, of so many tokens each: as many as run at once, and more for
-    documents that are idle while memory lasts. Raises ConfigError if not even those have room.
+    """Return the number of cache slots for prompts of these lengths.
+
+    There is one per concurrent request, and more for idle documents as far as memory allows. Raises ConfigError if the
+    concurrent requests do not fit.
     """
     each = slot_bytes(lengths)
     if not config.cache_mb:
@@ -175,8 +178,10 @@ def choose_slots(config: EngineConfig, lengths: Mapping[LanguageModel, int], bat
 
 
 def load_target_head(target: LanguageModel, config: EngineConfig) -> LoadedHead | None:
-    """The configured head, if its proposer is wanted; the target is tapped for it. Raises ModelError if it is none, or
-    another target's.
+    """Load the configured head if the proposers include it, and tap the target for it.
+
+    Raises ConfigError if the head is required but not set, and ModelError if it is invalid or belongs to another
+    target.
     """
     if not config.asks_head:
         if config.proposers == "head":

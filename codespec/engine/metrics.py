@@ -1,7 +1,7 @@
-"""What the engine did and where its time went: seconds and counts of all requests together, nothing of one request.
+"""Aggregate counts and timings of the engine over all requests.
 
-The engine's thread counts; any other thread may take a `snapshot`, which holds the engine up for as long as a copy of
-some hundred numbers takes.
+The engine's thread updates them. Any thread may take a `snapshot`, which blocks the engine only while a few hundred
+numbers are copied.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from codespec.sequence import Candidates, Sequence, Verdict
 from codespec.types import Stats
 
 Key = tuple[str | int, ...]
-NOBODY = "none"  # the proposer of a round without a draft
+NOBODY = "none"  # proposer label for rounds without a draft
 
 
 @dataclass(slots=True)
 class Metrics:
-    """Sums since the engine was made: seconds by phase, each step counted once, and all ended requests' counts.
+    """Sums since the engine was created: seconds by phase, each step counted once, and counts of all finished requests.
 
-    `context_s`, following the syntax, is part of the other phases. A step that reads prompts and decodes has its
-    forward shared between `prefill_s` and `verify_s` by rows. `goodput_tokens` were written in `goodput_s` by steps
-    that read no prompt and whose plain cost is known: `plain_s` by the cost table.
+    `context_s` (syntax tracking) is included in the other phases. If a step both prefills and decodes, its forward is
+    split between `prefill_s` and `verify_s` by rows. `goodput_tokens` and `goodput_s` cover the steps that prefilled
+    nothing and whose plain cost is known; `plain_s` is that cost from the cost table.
 
-    `tallies` counts rounds as they are committed, under
+    `tallies` counts rounds as they are committed, with these keys:
         ("drafts" | "draft_tokens" | "accepted_tokens", proposer, context, language)
         ("accepted_at", proposer, position)   positions count from 0
         ("length", proposer, draft tokens)
         ("rounds", "plain" | "full" | "partial" | "none")
-    where proposers, contexts and languages are our own names: a request can't make new ones.
+    Proposers, contexts and languages come from fixed sets, so a request can't create new keys.
     """
 
     steps: int = 0
@@ -56,7 +56,7 @@ class Metrics:
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def count_step(self, record: RoundRecord) -> None:
-        """Adds one step."""
+        """Add one step."""
         with self.lock:
             self.steps += 1
             self.context_s += record.context
@@ -72,7 +72,7 @@ class Metrics:
                 self.plain_s += record.plain
 
     def count_round(self, sequence: Sequence, candidates: Candidates, taken: Verdict) -> None:
-        """Adds one sequence's verified round; `taken` is what of the verdict became text."""
+        """Add one sequence's verified round. `taken` is the part of the verdict that became text."""
         drafted, tallies = len(candidates.ids), self.tallies
         source = candidates.source if drafted else NOBODY
         place = (source, sequence.outlook.context, _language(sequence.request.language, sequence.request.path))
@@ -88,12 +88,12 @@ class Metrics:
                 tallies["accepted_at", source, position] += 1
 
     def count_end(self, stats: Stats) -> None:
-        """Adds one ended sequence."""
+        """Add one finished sequence."""
         with self.lock:
             self.totals.add(stats)
 
     def snapshot(self) -> Metrics:
-        """A copy whose numbers belong together."""
+        """Return a consistent copy."""
         with self.lock:
             values = {name: getattr(self, name) for name in _NUMBERS}
             totals, tallies = Stats(), self.tallies.copy()
@@ -106,12 +106,12 @@ _NUMBERS = tuple(name for name, kind in Metrics.__annotations__.items() if kind 
 
 @lru_cache(maxsize=1024)
 def _language(language: str, path: str) -> str:
-    """One of the languages we know, or "unknown"."""
+    """Return a known language name, or "unknown"."""
     return find_language(language, path) or "unknown"
 
 
 def outcome(drafted: int, accepted: int) -> str:
-    """What became of a round's draft; "plain" where there was none."""
+    """Classify a round's draft: "full", "partial" or "none" accepted, or "plain" without a draft."""
     if not drafted:
         return "plain"
     if accepted == drafted:
@@ -121,11 +121,11 @@ def outcome(drafted: int, accepted: int) -> str:
 
 @dataclass(slots=True)
 class RoundRecord:
-    """One round: seconds by phase, and what it gave.
+    """Timings of one round in seconds by phase, and its results.
 
-    `context`, following the syntax, is part of the phases. `prompt_share` is the share of the forward's rows that
-    prompts had, `prefilled` those rows; `tokens` were committed; `plain` is what plain decoding would have taken for
-    them, 0 where that is not known.
+    `context` (syntax tracking) is included in the phases. `prompt_share` is the prompts' share of the forward's rows
+    and `prefilled` the number of prompt rows. `tokens` is the number of committed tokens. `plain` is the time that
+    plain decoding would have taken for them, 0 if unknown.
     """
 
     schedule: float = 0.0
@@ -141,14 +141,14 @@ class RoundRecord:
 
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:
-        """Adds the time of the block to a phase."""
+        """Add the duration of the block to a phase."""
         began = time.perf_counter()
         yield
         setattr(self, phase, getattr(self, phase) + time.perf_counter() - began)
 
     @property
     def rest(self) -> float:
-        """Seconds around drafts and forward."""
+        """Seconds outside drafting and the forward."""
         return self.schedule + self.commit
 
     @property
@@ -157,7 +157,7 @@ class RoundRecord:
         return self.propose + self.retokenize + self.verify + self.rest
 
     def add_to(self, stats: Stats, *, prompt: bool) -> None:
-        """Adds the phases to one sequence's stats; the forward as prefill where it read a `prompt`."""
+        """Add the phases to one sequence's stats. With `prompt`, the forward counts as prefill."""
         stats.draft_ms += self.propose * 1000
         stats.retokenize_ms += self.retokenize * 1000
         stats.other_ms += self.rest * 1000

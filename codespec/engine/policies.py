@@ -1,7 +1,4 @@
-"""Which policy an engine goes by: the configured one, with its costs, what was learned before, the user's caps.
-
-Knows settings, models and policies; knows no requests.
-"""
+"""Build the configured draft-length policy with its cost table, learned state and user caps."""
 
 from __future__ import annotations
 
@@ -34,7 +31,10 @@ def choose_policy(
     drafter: LanguageModel | None,
     notes: MutableSequence[str],
 ) -> DraftLengthPolicy:
-    """The configured policy; what the user should know goes to `notes`. Models' slots must be free: they are timed."""
+    """Return the configured policy. Messages for the user go to `notes`.
+
+    The models' slots must be free, because the models are timed.
+    """
     name, number = split_policy(config.policy)
     longest = longest_draft(config.draft_tokens, None)
     policy: DraftLengthPolicy
@@ -76,8 +76,9 @@ def _cost_policy(
 
 
 def pair_fingerprint(target: LanguageModel, drafter: LanguageModel | None, heads: Sequence[str] = ()) -> str:
-    """Names the pair that something was learned about: both models' names, kinds and tokenizers, and the heads'
-    shapes.
+    """Return an id of the pair for learned state.
+
+    It covers both models' names, architectures and tokenizers, and the heads' shapes.
     """
     facts: list[object] = [
         (model.spec.name, model.spec.architecture, model.spec.vocab_size, model.tokenizer.fingerprint)

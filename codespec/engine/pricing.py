@@ -1,5 +1,6 @@
-"""The cost table of a pair on this machine: measured once, then read from the user's cache folder. Knows models and
-files; what the numbers mean is `codespec.speculation.cost_model`' business.
+"""Measure a pair's cost table on this machine once, then load it from the user's cache folder.
+
+`codespec.speculation.cost_model` defines the table.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ from codespec.user_folders import cache_folder
 
 NO_HEADS: Mapping[str, HeadRunner] = {}
 BUDGET = 1.5  # seconds for all models together
-TABLE = 8  # how tables are measured: one of another kind is not read
+TABLE = 8  # version of the measurement; other versions are not loaded
 TRIES = 5
-MANY = 8  # drafts of one step
-COLDER = 1.4e-4  # seconds by which a forward is slower after drafts were found and encoded
-HANDLING = 6e-5  # seconds a draft takes beside being encoded: finding, weighing and judging it
-DRAFTS, BESIDE = (1, 2, 3, 4), 4  # rows of drafts, and how many sequences have none
-PATIENCE = 0.3  # seconds after which what differing drafts cost is not tried again
+MANY = 8  # drafts in one step
+COLDER = 1.4e-4  # seconds by which a forward slows down after draft lookup and encoding
+HANDLING = 6e-5  # seconds per draft for lookup, pricing and acceptance, without encoding
+DRAFTS, BESIDE = (1, 2, 3, 4), 4  # rows of the drafts, and the number of sequences without one
+PATIENCE = 0.3  # seconds after which _differing takes no further measurement
 CODE = b"    return self.value\n    def first(self, values):\n        for value in values:\n"
 
 
@@ -44,7 +45,7 @@ def price(
     notes: MutableSequence[str],
     heads: Mapping[str, HeadRunner] = NO_HEADS,
 ) -> CostTable:
-    """The kept table, or one measured now and kept. What goes wrong with the file is noted, never fatal.
+    """Return the cached table, or measure one and cache it. File errors are noted, never fatal.
 
     The models' slots must be free.
     """
@@ -60,12 +61,12 @@ def price(
 def table_file(
     target: LanguageModel, drafters: Mapping[str, LanguageModel], heads: Mapping[str, HeadRunner] = NO_HEADS
 ) -> Path:
-    """Where a pair's table is kept."""
+    """Return the path of a pair's table."""
     return cache_folder() / "costs" / f"{fingerprint(target, *drafters.values(), heads=heads)}.json"
 
 
 def keep_table(file: Path, notes: MutableSequence[str], table: CostTable) -> None:
-    """Keeps a table for the next start; that it can't is noted."""
+    """Save a table for the next start. A failure is noted."""
     json_store.keep(file, table.as_dict(), "the cost table", "each start measures it again", notes)
 
 
@@ -75,7 +76,7 @@ def measure_table(
     budget: float,
     heads: Mapping[str, HeadRunner] = NO_HEADS,
 ) -> CostTable:
-    """Measures within about `budget` seconds, and a little for each head."""
+    """Measure a table in about `budget` seconds, plus a little for each head."""
     table = table_of(target, drafters, measure([target, *drafters.values()], budget))
     if not heads:
         return table
@@ -90,7 +91,7 @@ def measure_table(
 def table_of(
     target: LanguageModel, drafters: Mapping[str, LanguageModel], times: Sequence[Mapping[Shape, float]]
 ) -> CostTable:
-    """A table of the target's and the drafters' forwards, which took so long; what else a draft costs is measured."""
+    """Build a table from the measured forward times of target and drafters. Measures the other draft costs."""
     costs = [ForwardCost.from_points(Point(*shape, seconds) for shape, seconds in taken.items()) for taken in times]
     named = dict(zip(drafters, costs[1:], strict=True))
     spelling = Curve.fit({1: _spelling(target, 1), MANY: _spelling(target, MANY) + MANY * _differing(target)})
@@ -98,8 +99,10 @@ def table_of(
 
 
 def fingerprint(*models: LanguageModel, heads: Mapping[str, HeadRunner] = NO_HEADS) -> str:
-    """Names what a table depends on: the machine, torch and its threads, each model's size, number format, slots, mode,
-    and the device with the steps that it has graphs for, be they whole or in parts; and the heads' sizes.
+    """Return a fingerprint of everything that a table depends on.
+
+    It covers the machine, torch and its threads; each model's size, dtype, slots, mode, device and graphs (captured
+    whole or piecewise); and the heads' sizes.
     """
     facts: list[object] = [
         TABLE,
@@ -121,21 +124,24 @@ def fingerprint(*models: LanguageModel, heads: Mapping[str, HeadRunner] = NO_HEA
 
 
 def _device_name(device: torch.device) -> str:
-    """A GPU by its make: another one may stand in its place tomorrow."""
+    """Return the device's name, with a GPU's model, because the GPU may be replaced."""
     return f"{device} {torch.cuda.get_device_name(device)}" if device.type == "cuda" else str(device)
 
 
 def _spelling(target: LanguageModel, drafts: int) -> float:
-    """Seconds that so many drafts of a step cost beside forwards."""
+    """Return the seconds that this number of drafts costs in a step, besides forwards."""
     pairs = [(CODE[n : n + 40], CODE[n + 40 :]) for n in range(drafts)]
     return _cold(target, lambda: retokenize_batch(target.tokenizer, pairs)) + COLDER + drafts * HANDLING
 
 
 def _differing(target: LanguageModel) -> float:
-    """Seconds that several drafts of a step take more than one with all their rows: attention takes each apart."""
+    """Return the extra seconds per draft if a step has several drafts instead of one with the same rows.
+
+    Attention runs separately for each draft length.
+    """
     assert target.cache is not None
     if target.steps == "device" or target.cache.slots < len(DRAFTS) + BESIDE:
-        return 0.0  # one kernel attends to all rows there
+        return 0.0  # one kernel computes attention for all rows
     several = [*(1 + rows for rows in DRAFTS), *[1] * BESIDE]
     one = [1 + sum(DRAFTS), *[1] * (len(several) - 1)]
     times: list[float] = []
@@ -148,7 +154,7 @@ def _differing(target: LanguageModel) -> float:
 
 
 def _cold(target: LanguageModel, action: Callable[[], object]) -> float:
-    """Seconds of an action right after a forward, which has emptied the machine's caches: three times of a hot one."""
+    """Return the seconds of an action right after a forward, with cold CPU caches: about three times the warm time."""
     times = []
     for _ in range(TRIES):
         target.forward([Rows(0, 0, [1, 1])])

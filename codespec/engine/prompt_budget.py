@@ -1,9 +1,10 @@
-"""How long a prompt that nothing is known of takes to read on this machine, and so how much of a document is read
-before its first completion. Measured once, then read from the user's cache folder. Knows a model and seconds; knows no
-requests.
+"""Limit an editor prompt so that the first completion of a new document arrives in time.
 
-The text depends on what of a document is read. So nothing counts here that speculation changes: neither the drafter,
-for whose reading a part of the time is kept whatever it is, nor the policy, nor how many requests run at once.
+Measures once how long this machine takes to prefill an uncached prompt, then loads the result from the user's cache
+folder.
+
+The prompt length affects the generated text, so nothing that speculation changes may enter here: not the drafter (a
+fixed share of the time is reserved for its prefill), not the policy, not the batch size.
 """
 
 from __future__ import annotations
@@ -23,20 +24,22 @@ from codespec.models.language_model import LanguageModel
 from codespec.models.rows import Rows
 from codespec.user_folders import cache_folder
 
-KIND = 1  # how it is measured: what was measured in another way is not read
-FEW, MANY, FAR = 64, 256, 1024  # tokens read at once where that takes long, and elsewhere; tokens before them
-QUICK = 0.05  # seconds for FEW, below which MANY are measured
-TRIES, PATIENCE = 5, 1.5  # visits of each point, and seconds after which there is no further one
-ROUNDS = 8  # passes over the weights beside the prompt's: a chunk that is not full, and a line takes 5 to 10 rounds
-DRAFTER = 0.1  # of the time, for what the drafter reads
-LEAST_PROMPT = 256  # tokens, however long they take
-STEP = 32  # tokens by which a budget is found
+KIND = 1  # version of the measurement; other versions are not loaded
+FEW, MANY, FAR = 64, 256, 1024  # prefill chunk on slow and on fast machines; context before it; all in tokens
+QUICK = 0.05  # seconds: if FEW take less, MANY are measured
+TRIES, PATIENCE = 5, 1.5  # maximum of runs per point; seconds after which no further run starts
+ROUNDS = 8  # forwards besides full prefill chunks: a partial chunk, and 5 to 10 rounds for a line
+DRAFTER = 0.1  # share of the time reserved for the drafter's prefill
+LEAST_PROMPT = 256  # tokens, regardless of the time they take
+STEP = 32  # tokens; granularity of the budget
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Seconds of reading `rows` tokens at once, the first ones of a text (`near`) and those behind `distance` others
-    (`far`), and of a round of one row (`one`).
+    """Prefill times in seconds.
+
+    `near` is the time to prefill `rows` tokens at the start of a text, `far` after `distance` other tokens. `one` is
+    the time of a one-row round.
     """
 
     rows: int
@@ -46,17 +49,17 @@ class Reading:
     one: float
 
     def seconds(self, tokens: int) -> float:
-        """Reading so many tokens of which none is known: each costs more the more stand before it."""
+        """Return the seconds to prefill this many uncached tokens. The cost of a token grows with its position."""
         slope = max(0.0, self.far - self.near) / self.distance
         return tokens / self.rows * (self.near + slope * tokens / 2)
 
     def answer(self, tokens: int) -> float:
-        """Until a completion behind so many tokens is there, but for what the drafter reads."""
+        """Return the time to first completion for a prompt of this length, without the drafter's prefill."""
         return self.seconds(tokens) + ROUNDS * self.one
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Reading:
-        """Reads what `asdict` wrote. Raises ValueError, TypeError or KeyError for anything else."""
+        """Parse the output of `asdict`. Raises ValueError, TypeError or KeyError for invalid values."""
         seconds = [float(values[name]) for name in ("near", "far", "one")]
         rows, distance = int(values["rows"]), int(values["distance"])
         sound = all(math.isfinite(one) and one >= 0.0 for one in seconds)
@@ -66,7 +69,10 @@ class Reading:
 
 
 def prompt_budget(reading: Reading, first_answer_ms: int, context: int) -> int:
-    """Tokens of a document's prompt whose answer is there in time, up to the whole context; it where no time is set."""
+    """Return the largest prompt, in tokens, whose completion arrives within `first_answer_ms`, up to `context`.
+
+    Returns `context` if `first_answer_ms` is 0.
+    """
     if not first_answer_ms:
         return context
     time, tokens = first_answer_ms / 1000 * (1.0 - DRAFTER), LEAST_PROMPT
@@ -76,21 +82,23 @@ def prompt_budget(reading: Reading, first_answer_ms: int, context: int) -> int:
 
 
 def readings_folder() -> Path:
-    """Where times are kept."""
+    """Return the folder of the cached measurements."""
     return cache_folder() / "reading"
 
 
 def find_reading(model: LanguageModel, notes: MutableSequence[str]) -> Reading:
-    """What is kept, or measured now and kept. What goes wrong with the file is noted, never fatal. Slot 0 must be
-    free.
+    """Return the cached measurement, or measure now and cache it. File errors are noted, never fatal.
+
+    Slot 0 must be free.
     """
     found = _read(model, notes)
     return found if found is not None else _keep(model, measure_reading(model), notes)
 
 
 def measure_again(model: LanguageModel, notes: MutableSequence[str]) -> Reading:
-    """Measures now and keeps the shorter times, for what is kept may be of a moment when the machine was busy. Not at
-    each start, because the text depends on it. Slot 0 must be free.
+    """Measure now and keep the minimum of the old and new times, in case the machine was busy before.
+
+    Not done at every start, because the generated text depends on the result. Slot 0 must be free.
     """
     before, reading = _read(model, notes), measure_reading(model)
     if before is not None and (before.rows, before.distance) == (reading.rows, reading.distance):
@@ -113,10 +121,10 @@ def _file(model: LanguageModel) -> Path:
 
 
 def measure_reading(model: LanguageModel) -> Reading:
-    """Measures within about `PATIENCE` seconds, or longer where one visit takes as long. Slot 0 is empty then."""
+    """Measure in about `PATIENCE` seconds, or longer if one run takes longer. Leaves slot 0 empty."""
     assert model.cache is not None
-    _time(model, FEW, 0)  # kernels are compiled, threads wake
-    rows = MANY if _time(model, FEW, 0) < QUICK else FEW  # a cache has whole blocks, which are larger
+    _time(model, FEW, 0)  # warm-up: compile kernels, start threads
+    rows = MANY if _time(model, FEW, 0) < QUICK else FEW  # fits, because cache blocks are larger
     distance = min(FAR, model.cache.capacity - rows)
     shapes = ((rows, 0), (rows, distance), (1, distance))
     visits: list[list[float]] = []
@@ -131,12 +139,12 @@ def measure_reading(model: LanguageModel) -> Reading:
 def _time(model: LanguageModel, rows: int, context: int) -> float:
     model.admit(0, context + rows, context)
     began = time.perf_counter()
-    float(model.forward([Rows(0, context, [1] * rows)])[0, 0])  # on a GPU, waits for it
+    float(model.forward([Rows(0, context, [1] * rows)])[0, 0])  # synchronizes on a GPU
     return time.perf_counter() - began
 
 
 def _kept_name(model: LanguageModel) -> str:
-    """Names what the time depends on beside the machine: the model, and how it computes."""
+    """Return the cache key: the machine, the model and how it computes."""
     spec = {**asdict(model.spec), "name": "", "notes": ()}
     device = torch.cuda.get_device_name(model.device) if model.device.type == "cuda" else ""
     facts = [spec, str(model.device), device, str(model.dtype), model.exact, model.steps]

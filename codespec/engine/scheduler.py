@@ -1,8 +1,7 @@
-"""Who takes part in a step: which requests get a slot, and how many of their ids the target sees. Knows slots and
-lengths, no drafts and no logits.
+"""Continuous batching: choose the sequences of a step and how many of their pending ids the target processes.
 
-Everything that decodes takes part in every step. Prompts share the step's budget, so that a long one never stalls
-another request's stream for longer than one chunk: the shortest goes first, and a quarter is the oldest one's.
+Every decoding sequence takes part in every step. Prompts share the step's budget, so a long prompt stalls other streams
+for at most one chunk. The shortest prompt goes first, and a quarter of the budget is reserved for the oldest.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from codespec.models.language_model import LanguageModel
 from codespec.models.slots import SlotPool
 from codespec.sequence import Sequence
 
-OLDEST_SHARE = 4  # one in so many tokens of the prompts' budget
+OLDEST_SHARE = 4  # the oldest prompt gets 1/OLDEST_SHARE of the budget
 
 
 class Scheduler:
-    """Continuous batching over the target's slots; at most `max_batch` of them take part in a step."""
+    """Continuous batching over the target's slots. At most `max_batch` sequences take part in a step."""
 
     def __init__(self, target: LanguageModel, max_batch: int, prefill_chunk: int, slots: int) -> None:
         assert slots >= max_batch
@@ -32,16 +31,18 @@ class Scheduler:
 
     @property
     def idle(self) -> bool:
-        """Whether there is nothing to do."""
+        """Whether no sequence is waiting or running."""
         return not (self.waiting or self.running)
 
     def add(self, sequence: Sequence) -> None:
-        """Queues a sequence."""
+        """Queue a sequence."""
         self.waiting.append(sequence)
 
     def schedule(self, only: Collection[Sequence] | None = None) -> list[tuple[Sequence, int]]:
-        """The sequences of this step, of those that may begin or go on (`only`; None: all), each with how many pending
-        ids it feeds: all of them when it decodes, none (and so it is left out) when it only reads and has read.
+        """Return the sequences of this step, each with the number of pending ids to feed.
+
+        Only sequences in `only` may start or continue (None: all). A decoding sequence feeds all its pending ids. A
+        warm-up whose prompt is complete is left out.
         """
         self._admit(only)
         feeds = {sequence: sequence.num_wanted for sequence in self.running}
@@ -49,21 +50,22 @@ class Scheduler:
         return [(sequence, feed) for sequence, feed in feeds.items() if feed]
 
     def pause(self, sequence: Sequence) -> None:
-        """Takes a running sequence's slot; it finds again there what it has read if nobody else takes it meanwhile."""
+        """Release a running sequence's slot. Its cached tokens are reused later unless the slot is reassigned."""
         self._free(sequence)
         sequence.slot, sequence.cached = -1, 0
         self.waiting.append(sequence)
 
     def remove(self, sequence: Sequence) -> None:
-        """Takes a sequence out and frees its slot."""
+        """Remove a sequence and free its slot."""
         if sequence in self.waiting:
             self.waiting.remove(sequence)
         else:
             self._free(sequence)
 
     def _free(self, sequence: Sequence) -> None:
-        """The slot keeps its keys and values for whoever begins alike; an audit's is empty, so that it is given up
-        before any document's.
+        """Release the slot; its keys and values stay available to requests with the same prefix.
+
+        An audit's slot is emptied, so it is reused before any document's slot.
         """
         self.running.remove(sequence)
         length = 0 if sequence.audit else min(sequence.cached, len(sequence.ids))
@@ -89,19 +91,19 @@ class Scheduler:
                 self._start(sequence)
 
     def _may_start(self, sequence: Sequence) -> bool:
-        """Whether the prefill that it shares is done, or is not to be had any more."""
+        """Return whether the shared prefill is complete, or no longer available."""
         parent, shared = sequence.parent, len(sequence.prompt_ids) - 1
         return parent is None or bool(parent.finish_reason or parent.num_generated or parent.cached >= shared)
 
     def _start(self, sequence: Sequence) -> None:
-        """Gives a sequence its slot, for the first time or after a pause."""
+        """Assign a slot to a sequence, at its start or after a pause."""
         parent, shared = sequence.parent, len(sequence.prompt_ids) - 1
         lease = self.pool.acquire(sequence.ids, self._rotary_key(sequence), sequence.request.owner)
-        source, cached = lease.source, min(lease.shared, len(sequence.ids) - 1)  # the last id's row makes a choice
+        source, cached = lease.source, min(lease.shared, len(sequence.ids) - 1)  # the last id yields logits
         if parent is not None and parent in self.running and parent.cached >= shared > cached:
             source, cached = parent.slot, shared
         sequence.slot, sequence.cached = lease.slot, cached
-        self.running.append(sequence)  # first, so that it is removed like any other if the model fails
+        self.running.append(sequence)  # before the model calls, so that cleanup works if they fail
         if source != lease.slot and cached:
             self.target.fork(source, lease.slot, cached)
         self.target.admit(lease.slot, sequence.length_limit, cached)

@@ -1,8 +1,7 @@
-"""What follows from the cost of rounds on this machine: CPU threads, the longest draft, rows of a prompt at once,
-requests at once. Knows what was measured and the bounds of the settings; knows no requests.
+"""Derive settings from measured costs: CPU threads, maximum draft length, prefill chunk and batch size.
 
-Where a product of 32 rows costs what one costs (AMX, a GPU) long drafts, large chunks and full batches pay; where a
-row's arithmetic counts they do not. So nothing here is chosen by a processor's name.
+If a 32-row product costs about as much as one row (AMX, GPUs), long drafts, large chunks and full batches pay off. If
+arithmetic dominates, they do not. Therefore nothing is chosen by processor name.
 """
 
 from __future__ import annotations
@@ -21,34 +20,36 @@ from codespec.models.timing import SHORT, choose_threads
 from codespec.speculation.cost_model import CostTable
 from codespec.user_folders import cache_folder
 
-USUAL_BATCH, USUAL_CHUNK, USUAL_DRAFT = 8, 256, 16  # where nothing was measured
+USUAL_BATCH, USUAL_CHUNK, USUAL_DRAFT = 8, 256, 16  # without measurements
 MOST_BATCH, MOST_CHUNK, LEAST_CHUNK = 16, 512, 64
-BATCH_MB = 512  # for the keys and values of more requests at once than usual
-STALL = 0.2  # seconds by which a chunk of one prompt may hold up the others' streams
-PAYS = 0.8  # of a token's cost, by twice as many requests at once
-FREE = 1.5  # of one row's cost, up to which so many rows cost little
-KIND = 1  # how threads are chosen: what another kind chose is not read
-_CHOSEN: list[int] = []  # by this process
+BATCH_MB = 512  # KV cache limit for a batch larger than USUAL_BATCH
+STALL = 0.2  # maximum seconds that a prefill chunk may delay other streams
+PAYS = 0.8  # doubling the batch must reduce the cost per token to this share
+FREE = 1.5  # a step counts as cheap up to this multiple of one row's cost
+KIND = 1  # version of the measurement; other versions are not loaded
+_CHOSEN: list[int] = []  # thread count chosen in this process
 
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """What an engine goes by, within its settings."""
+    """Settings that an engine uses after tuning."""
 
     batch: int
     chunk: int
 
 
 def tune(config: EngineConfig, costs: CostTable | None, slots: int) -> Tuning:
-    """The settings that were left open, by what rounds cost; the usual ones where that was not measured."""
+    """Return the settings, with open ones derived from measured costs, or the usual values without costs."""
     if costs is None:
         return Tuning(config.max_batch or min(USUAL_BATCH, slots), config.prefill_chunk or USUAL_CHUNK)
     return Tuning(config.max_batch or _batch(costs, slots), config.prefill_chunk or _chunk(costs))
 
 
 def longest_draft(most: int, costs: CostTable | None, tile: int = 0) -> int:
-    """The longest draft, `most` at most: beyond the usual where a verify of it costs little more than one row. Its
-    rows fill products of `tile` rows (0: any number).
+    """Return the maximum draft length, at most `most`.
+
+    Exceeds the usual length only if verifying it costs little more than one row. The rows fill whole tiles of `tile`
+    rows (0: any number).
     """
     longest = _fills_tiles(most, tile)
     if costs is not None and costs.target.seconds(longest + 1) <= FREE * costs.target.seconds(1):
@@ -57,14 +58,15 @@ def longest_draft(most: int, costs: CostTable | None, tile: int = 0) -> int:
 
 
 def longest_prediction(most: int, tile: int = 0) -> int:
-    """The longest draft from a client's own prediction: twice `most`, whole tiles of rows, because it is right for many
-    tokens on end or soon known to be wrong. What is worth its rows, the policy weighs.
+    """Return the maximum length of a draft from a client's prediction: twice `most`, in whole tiles of rows.
+
+    Predictions are either right for many tokens or quickly known to be wrong. The policy decides which rows pay.
     """
     return _fills_tiles(2 * most, tile)
 
 
 def largest_batch(config: EngineConfig, slot_bytes: int) -> int:
-    """How many requests may run at once, as far as memory goes: what is asked for, or what is worth measuring."""
+    """Return the maximum batch size within memory limits: the configured one, or the largest to measure."""
     if config.max_batch:
         return config.max_batch
     room = (config.cache_mb or BATCH_MB) * 2**20
@@ -72,7 +74,10 @@ def largest_batch(config: EngineConfig, slot_bytes: int) -> int:
 
 
 def _fills_tiles(draft: int, tile: int) -> int:
-    """The longest draft up to `draft` whose rows, the committed token's included, fill whole tiles; at least one."""
+    """Return the longest draft up to `draft` that fills whole tiles with the committed token's row, at least one tile.
+
+    Returns `draft` if `tile` is 0 or the draft is shorter than a tile.
+    """
     if not tile or draft + 1 < tile:
         return draft
     return (draft + 1) // tile * tile - 1
@@ -96,8 +101,9 @@ def _chunk(costs: CostTable) -> int:
 
 
 def find_threads(model: LanguageModel, notes: MutableSequence[str]) -> int:
-    """The number of CPU threads that is kept for this model here, or the one that is measured now and kept. They are
-    the process's, so its first engine that is not told chooses for the others. Slots must be free.
+    """Return the cached number of CPU threads for this model, or measure and cache it.
+
+    The number is process-wide, so the first engine with automatic threads decides for later ones. Slots must be free.
     """
     if not _CHOSEN:
         _CHOSEN.append(_kept_threads(model, notes))
@@ -122,6 +128,6 @@ def _threads(content: Mapping[str, Any]) -> int:
 
 
 def _most_threads() -> int:
-    """The physical cores, or fewer where OMP_NUM_THREADS says so: who sets that shares the machine."""
+    """Return the number of physical cores, or OMP_NUM_THREADS if lower: it is set on shared machines."""
     told = os.environ.get("OMP_NUM_THREADS", "")
     return min(processor().cores, int(told)) if told.isdecimal() and int(told) else processor().cores

@@ -1,3 +1,1 @@
-"""From the name of a model to a folder that can be loaded: which models are chosen, where they lie, what their files
-say. No torch.
-"""
+"""From a model's name to a loadable folder: choice of models, their location and their files. Needs no torch."""

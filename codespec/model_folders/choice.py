@@ -1,7 +1,7 @@
-"""Which target and drafter the settings mean: `model` chooses both, `target` and `drafter` one each, and nothing means
-the best pair on this machine (see `recommend`).
+"""Choose target and drafter from the settings.
 
-Knows how the three settings overrule each other, what is pulled and what the processor computes. Fetches nothing.
+`model` sets both, `target` and `drafter` set one each, and the default is the best pair on this machine (see
+`recommend`). Downloads nothing.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ STARTER_NAME = "starter"
 
 @dataclass(frozen=True, slots=True)
 class NamedPair:
-    """What a model's name means: target and drafter as EngineConfig takes them, and the target's recommended number
-    format ("": the default).
+    """Target and drafter of a model's name, as EngineConfig takes them.
+
+    `dtype` is the target's recommended number format ("": the default).
     """
 
     target: str
@@ -38,7 +39,7 @@ class NamedPair:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A configuration, and in a few words why it has its target and drafter."""
+    """A configuration, and the reason for its target and drafter in a few words."""
 
     config: EngineConfig
     why: str
@@ -47,16 +48,16 @@ class Choice:
 def resolve(
     flags: Mapping[str, Any], file: Path | None = None, environment: Mapping[str, str] | None = None
 ) -> EngineConfig:
-    """The configuration from a TOML file (by default the user's own), then CODESPEC_* variables, then flags that are
-    not None; the later wins.
+    """Return the configuration from a TOML file, CODESPEC_* variables and flags that are not None; the later wins.
 
-    Raises ConfigError naming the first key or variable that can't be used, or a model that is unknown or not pulled.
+    The default file is the user's own. Raises ConfigError naming the first invalid key or variable, or a model that is
+    unknown or not pulled.
     """
     return choose(flags, file, environment).config
 
 
 def choose(flags: Mapping[str, Any], file: Path | None = None, environment: Mapping[str, str] | None = None) -> Choice:
-    """As `resolve`, with the reason."""
+    """Return the configuration of `resolve` with the reason."""
     values, place = _merge(flags, file, environment)
     name = values.get("model", "")
     if name:
@@ -71,27 +72,25 @@ def choose(flags: Mapping[str, Any], file: Path | None = None, environment: Mapp
 
 
 def default_model() -> str:
-    """The model where nothing is chosen: the recommended one if it has been pulled, else another default model that
-    has been, else the starter pair.
-    """
+    """Return the default model: the recommended one if pulled, else another pulled default, else the starter pair."""
     return next((name for name in (recommend().model, *DEFAULTS) if find_pulled(name)), STARTER_NAME)
 
 
 def default_depends_on_speed() -> bool:
-    """Whether both larger default models are here and the memory takes either, so that the speed chooses."""
+    """Return whether both larger default models are pulled and fit in memory, so that speed decides."""
     return all(find_pulled(name) for name in (LARGER, SMALLER)) and takes_larger()
 
 
 def named_model(
     flags: Mapping[str, Any], file: Path | None = None, environment: Mapping[str, str] | None = None
 ) -> str:
-    """The model or the target that the settings name, pulled or not; "" if they name none."""
+    """Return the model or target that the settings name, pulled or not, or "" if they name none."""
     values, _ = _merge(flags, file, environment)
     return str(values.get("model") or values.get("target") or "")
 
 
 def named_pair(name: str) -> NamedPair:
-    """The pair that a catalogue name, its hub id or "starter" means. Raises ConfigError for other names."""
+    """Return the pair of a catalogue name, its hub id or "starter". Raises ConfigError for other names."""
     if name == STARTER_NAME:
         return NamedPair(str(SHIPPED / "target"), str(SHIPPED / "drafter"), "")
     entry = find_entry(name)
@@ -103,43 +102,43 @@ def named_pair(name: str) -> NamedPair:
 
 
 def usual_dtype(name: str) -> str:
-    """The number format in which a catalogue model or a pulled one is loaded, if the settings name none."""
+    """Return the number format of a catalogue model or a pulled one if the settings name none."""
     return _pair(name).dtype or EngineConfig().dtype
 
 
 def known_names() -> list[str]:
-    """The names that `named_pair` knows."""
+    """Return the names that `named_pair` accepts."""
     return [STARTER_NAME, *read_catalogue()]
 
 
 def offer(config: EngineConfig) -> Entry | None:
-    """The model to suggest pulling, where the starter pair runs only because nothing better is here; else None."""
+    """Return the model to suggest pulling if the starter pair runs only for lack of a better one, else None."""
     return find_entry(recommend().model) if not config.model and config.target == EngineConfig().target else None
 
 
 def offer_note(config: EngineConfig) -> str:
-    """The same as a clause for the user; "" where there is nothing to offer."""
+    """Return the suggestion of `offer` as a clause for the user, or "" if there is none."""
     entry = offer(config)
     return f"the small starter pair answers; {pull_command(entry.name)} brings a real one" if entry else ""
 
 
 def pull_command(name: str) -> str:
-    """The command that pulls a model of the catalogue, and the size of the download."""
+    """Return the command that pulls a catalogue model, with the download size."""
     entry = find_entry(name)
     return f"`codespec models pull {name}`" + (f" ({written(entry.size)})" if entry else "")
 
 
 def model_name(name: str) -> str:
-    """The model's own name, given that or its hub id. Raises ConfigError for an unknown one."""
+    """Return the model's own name, given that or its hub id. Raises ConfigError for an unknown one."""
     return name if name in ("", STARTER_NAME) else _pair(name).target
 
 
 def _merge(
     flags: Mapping[str, Any], file: Path | None, environment: Mapping[str, str] | None
 ) -> tuple[dict[str, Any], str]:
-    """All levels merged, and the place that set `model`.
+    """Return all levels merged, and the place that set `model`.
 
-    A model replaces target and drafter of the levels below, and a target replaces a model of a level below. On the same
+    A model replaces target and drafter of lower levels, and a target replaces a model of a lower level. On the same
     level both hold: the target as given, the drafter of the model. A drafter replaces only a drafter.
     """
     values: dict[str, Any] = {}
@@ -156,7 +155,7 @@ def _merge(
 
 
 def _with_pair(values: Mapping[str, Any], name: str) -> EngineConfig:
-    """The configuration with what a model's name means, except where something else was set."""
+    """Return the configuration with a model's pair, except for values that are set explicitly."""
     pair = _pair(name)
     found = {**values, "model": model_name(name)}
     if "target" in values or not (pair.dtype or name == STARTER_NAME):
@@ -172,7 +171,7 @@ def _with_pair(values: Mapping[str, Any], name: str) -> EngineConfig:
 
 
 def _with_format(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The settings with the number format that a target of one's own has on a GPU, unless one was set."""
+    """Return the settings with the GPU number format of a user's own target, unless one is set."""
     device = values.get("device", "cpu")
     on_gpu = device.startswith("cuda") or (device == "auto" and has_gpu())
     dtype = _fitting_format("bfloat16", device) if on_gpu else ""
@@ -181,24 +180,25 @@ def _with_format(values: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _pair(name: str) -> NamedPair:
-    """As `named_pair`, but a model pulled from elsewhere gets the starter pair's drafter, which fits any."""
+    """Return `named_pair`, or the starter pair's drafter, which fits any target, for a model pulled from elsewhere."""
     if name != STARTER_NAME and find_entry(name) is None and find_pulled(name):
         return NamedPair(name, EngineConfig().drafter, "")
     return named_pair(name)
 
 
 def _on_this_machine(name: str) -> str:
-    """The name itself. Raises ConfigError for a model of the catalogue that has not been pulled."""
+    """Return the name. Raises ConfigError for a catalogue model that has not been pulled."""
     if find_entry(name) is not None and find_pulled(name) is None:
         raise ConfigError(f"{name} has not been pulled: run {pull_command(name)}.")
     return name
 
 
 def _fitting_format(dtype: str, device: str) -> str:
-    """The recommended number format, or another that is fast where the target runs; "": the default. `auto` may turn
-    out to be the processor.
+    """Return the recommended number format, or another that is fast on the target's device; "": the default.
+
+    The device `auto` may turn out to be the processor.
     """
     on_gpu = device.startswith("cuda")
     if dtype == "int8" and (on_gpu or (device == "auto" and has_gpu()) or read_step() == inf):
-        dtype = "bfloat16"  # int8 is for processors, and not for every one
+        dtype = "bfloat16"  # int8 runs only on processors, and not on all of them
     return dtype if dtype != "bfloat16" or on_gpu or computes_bfloat16() else ""

@@ -1,8 +1,7 @@
-"""Model folders that are made before they can be loaded: converted from a GGUF file, rounded to int8, or merged from a
-model and a peft adapter. Each is made once and cached (see `catalogue.conversion_cache`).
+"""Create model folders that need a conversion before they can be loaded, each once (`catalogue.conversion_cache`).
 
-Knows the names of these files, which model an adapter is for, and how large its settings may be. The converters, in
-processes of their own, read the rest.
+A folder is converted from a GGUF file, rounded to int8, or merged from a model and a peft adapter. The converters
+run in separate processes.
 """
 
 from __future__ import annotations
@@ -25,25 +24,25 @@ from codespec.regular_file import open_regular
 from codespec.text.control_tokens import read_json
 
 INT8_CONVERTER = "codespec.models.int8.convert"
-INT8_RECIPE = "int8 2"  # with another recipe, models are converted again
+INT8_RECIPE = "int8 2"  # changing the recipe forces a new conversion
 GGUF_CONVERTER, ADAPTER_MERGER = "codespec.models.gguf.convert", "codespec.models.merge_adapter"
-# The setting's bytes in a header: its key, the type of a string, eight bytes of length, a short word.
+# Bytes of the setting in a header: its key, the string type, eight bytes of length, a short word.
 _GGUF_ARCHITECTURE = re.compile(rb"general\.architecture\x08\0\0\0(.)\0{7}([a-z0-9]+)", re.DOTALL)
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-_FOREIGN = ("layer_replication", "target_parameters", "megatron_config")  # settings for more than a model's own layers
+_FOREIGN = ("layer_replication", "target_parameters", "megatron_config")  # settings beyond a model's own layers
 _NAMING = ("modules_to_save", "rank_pattern", "alpha_pattern")  # settings whose entries peft matches as patterns
-_LITERAL = re.compile(r"\^?[A-Za-z0-9_.]{1,200}")  # a layer's name, or its end: as a pattern it never backtracks
+_LITERAL = re.compile(r"\^?[A-Za-z0-9_.]{1,200}")  # a layer's name or its end: as a regex it never backtracks
 _ADAPTED = re.compile(r"base_model\.model\.(.+)\.lora_(?:A\.weight|embedding_A)")
 TEXTS = ("*.json", "*.jinja", "merges.txt", "*.model")  # a tokenizer without tokenizer.json needs the last two
 
 
 def is_gguf(path: Path) -> bool:
-    """Whether a path names a GGUF file, by its ending."""
+    """Return whether a path names a GGUF file, from its suffix."""
     return path.suffix.lower() == ".gguf"
 
 
 def convert_gguf(file: Path, say: Say | None = None) -> Path:
-    """The float folder of a GGUF file, converted now unless it is cached. Raises ModelError in one sentence."""
+    """Return the float folder of a GGUF file, converted now unless cached. Raises ModelError."""
     with _readable(file):
         conversion = Conversion(
             hash_once(file),
@@ -59,14 +58,15 @@ def convert_gguf(file: Path, say: Say | None = None) -> Path:
 
 
 def kept_gguf(file: Path) -> Path | None:
-    """The float folder of a GGUF file if it is cached, else None."""
+    """Return the float folder of a GGUF file if cached, else None."""
     with _readable(file):
         return kept_folder(hash_once(file))
 
 
 def convert_to_int8(source: Path, say: Say | None = None) -> Path | None:
-    """The int8 folder of a GGUF file or of a folder with float weights, converted now unless it is cached. Returns None
-    for an architecture that is quantized while it is loaded. Raises ModelError in one sentence.
+    """Return the int8 folder of a GGUF file or of a folder with float weights, converted now unless cached.
+
+    Returns None for an architecture that is quantized on loading. Raises ModelError.
     """
     with _readable(source):
         if not _fits_int8(source):
@@ -75,7 +75,7 @@ def convert_to_int8(source: Path, say: Say | None = None) -> Path | None:
         texts = text_files(source) if source.is_dir() else []
         if source.is_dir():
             for file in files:
-                read_header(file)  # refuses a truncated file at once
+                read_header(file)  # raises at once if truncated
         parts = [INT8_RECIPE, *(f"{file.name} {hash_once(file)}" for file in (*files, *texts))]
         conversion = Conversion(
             hashlib.sha256("\n".join(parts).encode()).hexdigest(),
@@ -100,24 +100,24 @@ def _fits_int8(source: Path) -> bool:
 
 
 def int8_recipe(config: Any) -> str:
-    """The recipe by which a folder's weights were converted to int8, from its config.json; "" for float weights."""
+    """Return the recipe of a folder's int8 conversion, from its config.json, or "" for float weights."""
     source = config.get(SOURCE)
     return str(source.get("recipe", "")) if isinstance(source, dict) else ""
 
 
 def source_quantization(config: Any) -> str:
-    """The format from which a model was converted ("Q4_1"), from its config.json; "" for any other model."""
+    """Return the original format of a converted model ("Q4_1"), from its config.json, or "" for any other model."""
     source = config.get(SOURCE)
     return str(source.get("quantization", "")) if isinstance(source, dict) else ""
 
 
 def is_adapter(folder: Path) -> bool:
-    """Whether a folder holds an adapter and no whole model."""
+    """Return whether a folder contains an adapter and no whole model."""
     return (folder / ADAPTER_CONFIG).is_file() and not any(folder.glob("model*.safetensors"))
 
 
 def base_model_name(adapter: Path) -> str:
-    """The model for which an adapter was trained, from its configuration. Raises ModelError if that names none."""
+    """Return the model that an adapter was trained for, from its configuration. Raises ModelError if missing."""
     name = read_json(adapter / ADAPTER_CONFIG).get("base_model_name_or_path")
     if not isinstance(name, str) or not name:
         raise ModelError(f"{adapter / ADAPTER_CONFIG} does not say which model it is for: export the adapter again.")
@@ -125,7 +125,7 @@ def base_model_name(adapter: Path) -> str:
 
 
 def check_adapter(adapter: Path) -> None:
-    """Raises ModelError if the adapter is not a LoRA, or if its settings claim more than its weights hold."""
+    """Raise ModelError if the adapter is not a LoRA, or if its settings claim more than its weights contain."""
     settings, tensors = read_json(adapter / ADAPTER_CONFIG), read_header(adapter / ADAPTER_WEIGHTS)
     if settings.get("peft_type") != "LORA" or any(settings.get(name) for name in _FOREIGN):
         raise ModelError(f"The adapter {adapter} is no LoRA of its model's own layers: take another one.")
@@ -150,26 +150,29 @@ def check_adapter(adapter: Path) -> None:
 
 
 def adapted_layers(adapter: Path) -> list[str]:
-    """The names of the layers that an adapter changes, by its weights. Its settings may say it by patterns, which are a
-    download's and are never matched: one can take a regex engine minutes."""
+    """Return the names of the layers that an adapter changes, from its weights.
+
+    The settings may name them by patterns, which are untrusted and never matched: one can take a regex engine minutes.
+    """
     found = (_ADAPTED.fullmatch(tensor.name) for tensor in read_header(adapter / ADAPTER_WEIGHTS))
     return sorted({match[1] for match in found if match is not None})
 
 
 def _names_layers(values: Any, most: int) -> bool:
-    """Whether these are a few names of layers, as a list or as the keys of an object."""
+    """Return whether `values` contains at most `most` layer names, as a list or as the keys of an object."""
     fits = isinstance(values, list | dict) and len(values) <= most
     return fits and all(isinstance(value, str) and _LITERAL.fullmatch(value) for value in values)
 
 
 def _size(value: Any) -> float:
-    """A size as a number; infinity for any other value."""
+    """Return a size as a number, or infinity for any other value."""
     return value if isinstance(value, int) else inf
 
 
 def merge_adapter(base: Path, adapter: Path, say: Say | None = None) -> Path:
-    """The folder of a model in the Hugging Face layout with an adapter merged into it, merged now unless it is cached.
-    Raises ModelError in one sentence.
+    """Return the folder of a Hugging Face model with an adapter merged into it, merged now unless cached.
+
+    Raises ModelError.
     """
     check_adapter(adapter)
     with _readable(adapter):
@@ -189,13 +192,13 @@ def merge_adapter(base: Path, adapter: Path, say: Say | None = None) -> Path:
 
 
 def text_files(folder: Path) -> list[Path]:
-    """A folder's configuration, tokenizer and chat template, which a converted or merged model takes over."""
+    """Return a folder's configuration, tokenizer and chat template, which a converted or merged model copies."""
     return sorted(file for pattern in TEXTS for file in folder.glob(pattern) if file.name != MANIFEST)
 
 
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
-    """Turns an OSError into a ModelError about its file, or about `path` if the error names none."""
+    """Turn an OSError into a ModelError about its file, or about `path` if the error names none."""
     try:
         yield
     except OSError as error:

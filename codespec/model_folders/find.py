@@ -1,8 +1,8 @@
-"""Finds the folder of a model by its name on the command line: a local folder, a GGUF file, an adapter, a pulled model,
-or a snapshot from the hub.
+"""Find the folder of a model by its name on the command line.
 
-`owner/name` always means the hub and a catalogue name always means that model, wherever a command runs: a folder of
-that name in a project is never taken for it.
+A name is a local folder, a GGUF file, an adapter, a pulled model, or a snapshot from the hub. `owner/name` always
+means the hub and a catalogue name always means that model, whatever the working directory: a folder of that name in
+a project is never used instead.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from codespec.model_folders.conversions import (
 from codespec.model_folders.weights import read_header
 from codespec.text.control_tokens import read_json
 
-ANY = "any"  # number format, for callers that read only the configuration and the tokenizer
-# The files of a hub repository that the engine needs; other formats of the same weights are not downloaded.
+ANY = "any"  # number format for callers that read only the configuration and the tokenizer
+# Files of a hub repository that the engine needs; other formats of the same weights are not downloaded.
 _WANTED = [*TEXTS, "model*.safetensors", ADAPTER_WEIGHTS]
 _HUB_ID = re.compile(r"[^./~\\:][^/\\:]*/[^/\\]+")
 
 
 def check_models(config: EngineConfig) -> None:
-    """Raises ModelError if a configuration names a model that is not on this machine, a folder without a model or with
-    truncated files, or an adapter that can't be used: before torch is imported, which takes seconds.
+    """Raise ModelError if a configuration names a missing or unusable model, before the slow import of torch.
 
-    Hub ids are not looked up, and nothing is converted.
+    Covers a model that is not on this machine, a folder without a model or with truncated files, and an unusable
+    adapter. Does not look up hub ids or convert anything.
     """
     drafter = config.drafter if config.asks_drafter else "none"
     for name in (config.target, drafter):
@@ -50,14 +50,14 @@ def check_models(config: EngineConfig) -> None:
         elif place and place.is_dir():
             check_folder(place)
             for name in ("config.json", "tokenizer.json"):
-                read_json(place / name)  # who loads them reads them anyway, but later
+                read_json(place / name)  # the loader reads them too, but later
 
 
 def check_folder(folder: Path) -> None:
-    """Raises ModelError for a folder without configuration or weights, and for files that are cut off."""
+    """Raise ModelError for a folder without configuration or weights, and for truncated files."""
     if not (folder / "config.json").is_file():
         raise ModelError(f"{folder} has no config.json: give a folder in the Hugging Face layout.")
-    weights = sorted(folder.glob("*.safetensors"))  # what lies beside the model's own is looked at too
+    weights = sorted(folder.glob("*.safetensors"))  # includes files beside the model's own
     if not weights:
         raise ModelError(f"{folder} has no *.safetensors weights: convert the model (pickled weights are not read).")
     for file in weights:
@@ -65,8 +65,7 @@ def check_folder(folder: Path) -> None:
 
 
 def find_folder(name: str, dtype: str = ANY) -> Path:
-    """The folder of a model in a number format. Raises ModelError in one sentence if there is no such model here or on
-    the hub.
+    """Return the folder of a model in a number format. Raises ModelError if it is neither here nor on the hub.
 
     A GGUF file is converted once, which takes seconds to a minute: to int8 if that is the format and the architecture
     allows it, else to float32. ANY takes the float folder if it is cached, else acts like int8. An adapter is merged
@@ -86,7 +85,7 @@ def find_folder(name: str, dtype: str = ANY) -> Path:
 
 
 def _find_float(name: str) -> Path:
-    """The folder of a model's float weights, with its adapter merged in if it has one."""
+    """Return the folder of a model's float weights, with its adapter merged in if it has one."""
     folder = find_base_folder(name)
     if is_adapter(folder):
         base = base_model_name(folder)
@@ -96,14 +95,14 @@ def _find_float(name: str) -> Path:
 
 
 def _demand_float(folder: Path) -> Path:
-    """Returns the folder. Raises ModelError if its weights were converted to int8."""
+    """Return the folder. Raises ModelError if its weights were converted to int8."""
     if int8_recipe(read_json(folder / "config.json")):
         raise ModelError(f"{folder} holds int8 weights: set dtype int8, or give the model that it was made from.")
     return folder
 
 
 def find_base_folder(name: str) -> Path:
-    """The folder of a model without the catalogue's adapter, or of an adapter without its model."""
+    """Return the folder of a model without the catalogue's adapter, or of an adapter without its model."""
     local = find_local(name)
     if local is None:
         return _fetch(name)
@@ -111,13 +110,13 @@ def find_base_folder(name: str) -> Path:
 
 
 def find_local(name: str) -> Path | None:
-    """The folder or GGUF file of a name, without asking the hub or its cache; None for a hub id that is not pulled.
+    """Return the folder or GGUF file of a name without querying the hub or its cache; None for an unpulled hub id.
 
-    Raises ModelError for a name that is no hub id and means nothing here.
+    Raises ModelError for any other name that cannot be resolved.
     """
     path, hub = Path(name).expanduser(), is_hub_id(name)
     pulled = find_pulled(name) if hub or "/" not in name else None
-    if pulled is not None:  # goes before a folder of the same name
+    if pulled is not None:  # takes precedence over a folder of the same name
         return pulled
     if hub and path.exists():
         raise ModelError(f"{name} means a model of the hub, and here is a folder of that name: write ./{name}.")
@@ -129,17 +128,17 @@ def find_local(name: str) -> Path | None:
 
 
 def is_hub_id(name: str) -> bool:
-    """Whether a name is `owner/model`."""
+    """Return whether a name is `owner/model`."""
     return _HUB_ID.fullmatch(name) is not None and not is_gguf(Path(name))
 
 
 def looks_local(name: str) -> bool:
-    """Whether the hub is not asked for `name`: False for a hub id that is neither pulled nor a path here."""
+    """Return whether `name` needs no hub query: False for a hub id that is neither pulled nor a path here."""
     return not is_hub_id(name) or Path(name).exists() or find_pulled(name) is not None
 
 
 def find_fetched(name: str) -> Path | None:
-    """The folder of a hub id in the hub client's cache, or None; does not ask the hub."""
+    """Return the folder of a hub id in the hub client's cache, or None, without querying the hub."""
     from huggingface_hub import snapshot_download
 
     try:
@@ -165,7 +164,7 @@ def _why_missing(name: str, path: Path) -> str:
 
 
 def _fetch(name: str) -> Path:
-    """Downloads a hub id's files into the hub client's cache, which transformers reads too."""
+    """Download a hub id's files into the hub client's cache, which transformers reads too."""
     from huggingface_hub import snapshot_download
 
     try:

@@ -1,6 +1,6 @@
-"""What two engines must have in common to write the same text, and to make the same drafts.
+"""Compare two engines: the settings and models they must share to write the same text and the same drafts.
 
-A daemon reports its identity as JSON, and a command that could ask it compares that with its own settings.
+A daemon reports its identity as JSON; a command that could use it compares the identity with its own settings.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ DRAFT_SETTINGS = (
 
 
 def identity_of(config: EngineConfig) -> dict[str, Any]:
-    """The settings that decide texts and drafts, and a digest for each model, since a path would say too much."""
+    """Return the settings that decide texts and drafts, with a digest of each model: a path reveals too much."""
     models = {"target": model_digest(config.target), "drafter": model_digest(config.drafter)}
     models["head"] = model_digest(config.head)
     return {**models, **{name: getattr(config, name) for name in (*TEXT_SETTINGS, *DRAFT_SETTINGS)}}
 
 
 def find_difference(mine: Mapping[str, Any], other: Mapping[str, Any], *, drafts: bool) -> str:
-    """The first difference that another engine's text would show, and with `drafts` its drafts; "" if there is none."""
+    """Return the first difference that affects another engine's text, or with `drafts` its drafts; "" if none."""
     models = ("target", "drafter", "head") if drafts else ("target",)
     for name in models:
         if mine[name] != other.get(name):
@@ -43,7 +43,7 @@ def find_difference(mine: Mapping[str, Any], other: Mapping[str, Any], *, drafts
 
 
 def model_digest(name: str) -> str:
-    """A digest of a model's path and of the names, sizes and times of its files; "" for one that is not here."""
+    """Return a digest of a model's path and its files' names, sizes and mtimes, or "" if it is not here."""
     try:
         path = None if name == "none" else find_local(name) or find_fetched(name)
         if path is None:

@@ -1,8 +1,8 @@
-"""What a model's config.json says: its architecture, whether that can be drafted for, and whether its sizes are true.
+"""Read a model's config.json: its architecture, whether it can be drafted for, and whether its sizes are true.
 
-An architecture is refused by name, before anything is loaded; the loader's own ragged check decides in the end. The
-sizes are compared with the headers of the weight files before anything of that size is allocated. Sizes that are each
-plausible but multiply to more than the files hold are left to the loader (`models.model_check`).
+Unsupported architectures are refused by name before anything is loaded; the loader's own ragged check has the final
+say. Sizes are compared with the headers of the weight files before anything of that size is allocated. Sizes that
+are each plausible but whose product exceeds the files are left to the loader (`models.model_check`).
 """
 
 from __future__ import annotations
@@ -25,37 +25,37 @@ _RECURRENT_MODELS = (
     "bamba", "falcon_h1", "falcon_mamba", "granitemoehybrid", "jamba", "lfm2", "mamba", "nemotron_h", "olmo_hybrid",
     "qwen3_5", "qwen3_next", "recurrent_gemma", "rwkv", "xlstm", "zamba",
 )  # fmt: skip
-_OWN_ATTENTION = ("bloom", "codegen", "gptj", "mpt")  # they ignore transformers' attention interface
+_OWN_ATTENTION = ("bloom", "codegen", "gptj", "mpt")  # model types that ignore transformers' attention interface
 
-# Classes of one block: attention and a gated feed-forward, each behind a root-mean-square norm.
+# Classes whose blocks are attention and a gated feed-forward, each after a root-mean-square norm.
 INT8_CLASSES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
-INT8_GGUF = ("llama", "qwen2", "qwen3")  # the same in a GGUF file
-_CHOSEN_ROTARY = ("longrope", "dynamic")  # rotary embeddings whose frequencies follow from a request's length
+INT8_GGUF = ("llama", "qwen2", "qwen3")  # the same architectures in a GGUF file
+_CHOSEN_ROTARY = ("longrope", "dynamic")  # rotary embeddings whose frequencies depend on a request's length
 
-HARMLESS = 1 << 16  # sizes up to here are never refused: windows, chunks, positions
+HARMLESS = 1 << 16  # sizes up to this are never refused: windows, chunks, positions
 _LAYERS = re.compile(r"(?:n|num)(?:_hidden)?_layers?|(?:num_)?(?:en|de)coder_layers")
 _EXPERTS = re.compile(r"(?:\w+_)?experts")
 _SIZE = re.compile(
-    r"(?!\w*(?:chunk|context|ctx|length|param|position|sample|step|token|window))"  # nothing of that size is allocated
+    r"(?!\w*(?:chunk|context|ctx|length|param|position|sample|step|token|window))"  # not allocated at that size
     r"(?:(?:n|num|d)_\w+|\w+_(?:sizes?|dims?|rank|heads|features|channels)|width|depth)"
 )
 _NUMBERED = re.compile(r"(?:^|(?<=\.))(\d+)(?=\.)")
 
 
 def text_config(config: Config) -> Config:
-    """The part of a configuration that describes the language model."""
+    """Return the part of a configuration that describes the language model."""
     inner = config.get("text_config")
     return {**config, **inner} if isinstance(inner, Mapping) else config
 
 
 def architecture(config: Config) -> str:
-    """The class a model was saved as, else its model type."""
+    """Return the class name that a model was saved with, else its model type."""
     names = config.get("architectures")
     return str(names[0] if isinstance(names, list) and names else config.get("model_type") or "unknown")
 
 
 def why_unsuitable(config: Config) -> str:
-    """Why a model can neither draft nor be drafted for, with the mend; "" if nothing in its configuration says so."""
+    """Return why a model can neither draft nor be drafted for, with a remedy, or "" if no reason is found."""
     name, kind = architecture(config), str(text_config(config).get("model_type") or "")
     if config.get("is_encoder_decoder"):
         return f"{name} is an encoder and a decoder: choose a causal language model"
@@ -71,7 +71,7 @@ def why_unsuitable(config: Config) -> str:
 
 
 def fits_int8(config: Config) -> bool:
-    """Whether a model is converted to int8 as a whole (by `models.int8.recipe`); others are quantized when loaded."""
+    """Return whether a whole model can be converted to int8 (`models.int8.recipe`); others are quantized on loading."""
     rotary = config.get("rope_parameters") or config.get("rope_scaling") or {}
     if not isinstance(rotary, Mapping):
         return False
@@ -82,7 +82,7 @@ def fits_int8(config: Config) -> bool:
 
 
 def context_length(config: Config) -> int | None:
-    """The longest text in tokens that a model reads; None where it does not say."""
+    """Return the maximum context of a model in tokens, or None if not stated."""
     for key in ("max_position_embeddings", "n_positions", "n_ctx", "max_sequence_length", "max_seq_len", "seq_length"):
         value = text_config(config).get(key)
         if isinstance(value, int):
@@ -91,7 +91,7 @@ def context_length(config: Config) -> int | None:
 
 
 def check_claims(folder: Path) -> list[Tensor]:
-    """The tensors of the weight files. Raises ModelError if they are broken or smaller than config.json claims."""
+    """Return the tensors of the weight files. Raises ModelError if corrupt or smaller than config.json claims."""
     tensors = [tensor for file in weight_files(folder) for tensor in read_header(file)]
     numbered = _count_numbered(tensor.name for tensor in tensors)
     widest = max((size for tensor in tensors if tensor.count for size in tensor.shape), default=0)
@@ -111,14 +111,17 @@ def check_claims(folder: Path) -> list[Tensor]:
 
 
 def not_held(folder: Path, claim: str, held: str) -> ModelError:
-    """The error for a size that the weights don't have."""
+    """Return the error for a size that the weights do not have."""
     return ModelError(
         f"The configuration of {folder} claims {claim}, and its weights hold {held}: fetch or export the model again."
     )
 
 
 def _count_numbered(names: Iterable[str]) -> int:
-    """The most parts of one kind, such as layers: `model.layers.7.mlp` is the eighth of its kind."""
+    """Return the largest number of parts of one kind, such as layers.
+
+    `model.layers.7.mlp` belongs to the eighth layer.
+    """
     found: dict[str, set[str]] = defaultdict(set)
     for name in names:
         for match in _NUMBERED.finditer(name):
@@ -127,7 +130,7 @@ def _count_numbered(names: Iterable[str]) -> int:
 
 
 def _numbers(values: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """Every number with its key, nested tables and lists included."""
+    """Yield every number with its key, from nested tables and lists too."""
     for name, value in values.items():
         for item in value if isinstance(value, list) else [value]:
             if isinstance(item, Mapping):

@@ -1,6 +1,6 @@
-"""The model that suits this machine: one rule for the default, for what is offered and for what lists and pages say.
+"""Recommend a model for this machine, with one rule for the default, the suggestion to pull, lists and pages.
 
-Knows the machine's memory, how fast it computes and the catalogue's advice; fetches and measures nothing.
+Uses the machine's memory, its recorded speed and the catalogue's advice. Downloads and measures nothing.
 """
 
 from __future__ import annotations
@@ -14,28 +14,30 @@ from codespec.model_folders.machine import machine_memory
 from codespec.model_folders.step_time import read_step
 
 LARGER, SMALLER, SMALLEST = "qwen2.5-coder-1.5b-instruct", "qwen2.5-coder-0.5b-instruct", "smollm2-135m"
-DEFAULTS = (LARGER, SMALLER, SMALLEST)  # models that are chosen, fetched or offered where none is named
-SLOWEST = 45.0  # milliseconds a token: suggestions of a slower model come too late
-FREE = 0.75  # of the machine's memory: the catalogue names what must be free, and an editor is open beside it
+DEFAULTS = (LARGER, SMALLER, SMALLEST)  # models chosen, downloaded or suggested by default
+SLOWEST = 45.0  # milliseconds per token: suggestions of a slower model come too late
+FREE = 0.75  # share of the machine's memory: the catalogue states free memory, and an editor is open too
 ON_PROCESSOR = 2e9  # parameters: a larger target is too slow for suggestions without a GPU
 
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """A model of the catalogue, and why it is this one, as a clause for the user."""
+    """A catalogue model, and the reason as a clause for the user."""
 
     model: str
     why: str
 
 
 def recommend(*, gpu: bool = False) -> Recommendation:
-    """The model recommended for this machine, on its processor or on its GPU."""
+    """Return the model recommended for this machine, on its processor or on its GPU."""
     return decide(machine_memory(), read_step(), gpu=gpu)
 
 
 def decide(memory: int | None, step: float | None, *, gpu: bool = False) -> Recommendation:
-    """The rule: with a GPU the largest model that the memory takes; else 1.5 B in int8 if a token is known to take at
-    most `SLOWEST` milliseconds and the memory takes it, else 0.5 B, else SmolLM2. None: not known.
+    """Return the recommendation for `memory` bytes and `step` milliseconds per token; None means unknown.
+
+    With a GPU: the largest model that fits in memory. Otherwise 1.5 B in int8 if it fits in memory and a token is known
+    to take at most `SLOWEST` milliseconds, else 0.5 B, else SmolLM2.
     """
     fitting = [advice.target for advice in read_advice() if advice.gigabytes * 1e9 <= FREE * (memory or 0)]
     if gpu and fitting and read_catalogue()[fitting[-1]].parameters > ON_PROCESSOR:
@@ -55,5 +57,5 @@ def decide(memory: int | None, step: float | None, *, gpu: bool = False) -> Reco
 
 
 def takes_larger() -> bool:
-    """Whether the memory takes the larger default model, so that the speed decides."""
+    """Return whether the larger default model fits in memory, so that the speed decides."""
     return decide(machine_memory(), 0.0).model == LARGER

@@ -1,7 +1,4 @@
-"""What a token of a 1.5 B model in int8 costs on this machine, measured once by a process of its own and kept.
-
-Knows the record and how to start the measurement; loads no torch.
-"""
+"""Measure once the time per token of a 1.5 B model in int8 on this machine, in a separate process, and record it."""
 
 from __future__ import annotations
 
@@ -20,25 +17,26 @@ from codespec.model_folders.machine import processor_key
 from codespec.user_folders import cache_folder
 
 MEASURE = (sys.executable, "-P", "-m", "codespec.models.step_speed")
-LONGEST = 120.0  # seconds, torch's start included
+LONGEST = 120.0  # seconds, including the import of torch
 MOST_RECORDS = 20
 
 
 def read_step() -> float | None:
-    """Milliseconds a token; infinite if int8 does not run here, None if it was never measured with this torch."""
+    """Return the milliseconds per token; infinity if int8 does not run here, None if not measured with this torch."""
     return _read().get(_key())
 
 
 def write_step(milliseconds: float) -> None:
-    """Keeps a measurement for this processor and this torch. Raises OSError."""
+    """Record a measurement for this processor and this torch. Raises OSError."""
     records = {**_read(), _key(): milliseconds}
     recent = dict(list(records.items())[-MOST_RECORDS:])
     write(_file(), {key: value if isfinite(value) else None for key, value in recent.items()})
 
 
 def measure_step(say: Say) -> float | None:
-    """As `read_step`, after measuring if it was never measured; None if that is not possible, and then `say` gets the
-    reason. Takes some seconds.
+    """Return the result of `read_step`, after a measurement of some seconds if there is none yet.
+
+    If the measurement fails, returns None and reports the reason to `say`.
     """
     known = read_step()
     if known is not None or find_spec("torch") is None:
@@ -58,7 +56,7 @@ def measure_step(say: Say) -> float | None:
 
 
 def _read() -> dict[str, float]:
-    """All measurements; a file that can't be read counts as none, and the next measurement replaces it."""
+    """Return all measurements, or none if the file is unreadable; the next measurement replaces it."""
     return load(_file(), _convert, "the measured speed", "it is measured again", []) or {}
 
 

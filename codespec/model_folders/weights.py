@@ -1,7 +1,7 @@
-"""How many parameters a model folder holds and in which number format, from the headers of its safetensors files.
+"""Count the parameters of a model folder and find their number format, from its safetensors headers.
 
-Knows the safetensors layout: eight bytes of length, a JSON header, the data. Reads no weights and loads no torch, and
-trusts no number in a header before the file bears it out.
+A safetensors file is eight bytes of length, a JSON header and the data. Reads no weights, needs no torch, and
+trusts no number in a header until it agrees with the file.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from codespec.regular_file import open_regular
 from codespec.text.control_tokens import read_json
 
 _MOST_HEADER = 100_000_000  # bytes; the format's own limit
-# What old checkpoints carry along and no layer learns: rotary frequencies and causal masks.
+# Stored constants of old checkpoints, not learned: rotary frequencies and causal masks.
 _BUFFER = re.compile(r"(^|\.)(inv_freq|masked_bias|(attn|attention)\.bias)$")
-# Bits of a number. A format that is not here is younger than what loads the files.
+# Bits per number. Other formats are newer than the libraries that load the files.
 _BITS = {
     **dict.fromkeys(("F64", "I64", "U64", "C64"), 64),
     **dict.fromkeys(("F32", "I32", "U32"), 32),
@@ -45,32 +45,32 @@ class Tensor:
 
     @property
     def count(self) -> int:
-        """Numbers."""
+        """Number of elements."""
         return math.prod(self.shape)
 
     @property
     def size(self) -> int:
-        """Bytes; -1 for a format that nobody knows."""
+        """Size in bytes; -1 for an unknown format."""
         return self.count * _BITS[self.dtype] // 8 if self.dtype in _BITS else -1
 
     @property
     def is_buffer(self) -> bool:
-        """Whether it is a stored constant; a bias of one dimension is none, whatever its name."""
+        """Whether it is a stored constant. A one-dimensional bias is not, whatever its name."""
         return _BUFFER.search(self.name) is not None and (len(self.shape) > 1 or not self.name.endswith(".bias"))
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """A folder's parameters, tied ones counted once, and the format most of them are stored in ("BF16")."""
+    """Number of parameters, tied ones counted once, and their most common format ("BF16")."""
 
     parameters: int
     dtype: str
 
 
 def read_weights(folder: Path, *, tied: bool) -> Weights:
-    """Counts a folder's parameters; ModelError for missing, truncated or corrupt files.
+    """Count a folder's parameters. Raises ModelError for missing, truncated or corrupt files.
 
-    `tied` says that the output layer is the embedding, so that a second copy in the file is no parameter.
+    If `tied`, the output layer is the embedding, so a second copy in the file does not count.
     """
     tensors = [tensor for file in weight_files(folder) for tensor in read_header(file) if not tensor.is_buffer]
     if tied and any(tensor.name.endswith(_EMBEDDINGS) for tensor in tensors):
@@ -84,7 +84,7 @@ def read_weights(folder: Path, *, tied: bool) -> Weights:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The files transformers would load: what the index names, else model.safetensors, else all there are."""
+    """Return the files that transformers would load: those in the index, else model.safetensors, else all."""
     index = read_json(folder / "model.safetensors.index.json").get("weight_map")
     if isinstance(index, dict) and index:
         names = sorted(set(map(str, index.values())))
@@ -100,13 +100,14 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def read_header(file: Path) -> list[Tensor]:
-    """The tensors of one file; ModelError as in `read_layout`."""
+    """Return the tensors of one file. Raises ModelError like `read_layout`."""
     return [tensor for _, tensor in read_layout(file)]
 
 
 def read_layout(file: Path) -> list[tuple[int, Tensor]]:
-    """The tensors of one file, each with the offset of its first byte. ModelError unless they follow each other without
-    gaps, each as long as its shape requires, up to the end of the file.
+    """Return the tensors of one file, each with the offset of its first byte.
+
+    Raises ModelError unless they are contiguous, each as long as its shape requires, and end at the end of the file.
     """
     try:
         with open_regular(file) as stream:
@@ -132,7 +133,7 @@ def read_layout(file: Path) -> list[tuple[int, Tensor]]:
 
 
 def _entry(name: str, entry: Any) -> tuple[int, int, Tensor]:
-    """Where a tensor begins and ends, and what it is. Raises ValueError among others."""
+    """Return a tensor with its start and end offsets. Raises ValueError and other exceptions for invalid entries."""
     start, end = entry["data_offsets"]
     shape = tuple(entry["shape"])
     if not all(type(number) is int and 0 <= number < 1 << 60 for number in (start, end, *shape)):

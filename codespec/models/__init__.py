@@ -1,1 +1,1 @@
-"""Models: the attention interface, the KV cache, the CPU path and the loader."""
+"""Run models: the attention interface, the KV cache, the CPU path and the loader."""

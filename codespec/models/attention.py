@@ -1,14 +1,14 @@
-"""The one attention function under every model. Knows slots, positions, windows, softcaps and sinks; knows no weights,
-no tokens and no requests.
+"""Compute attention for every model, with windows, softcaps and sinks.
 
-A forward is flat: all rows (tokens) of all sequences lie one after another in a batch of one, so no row is padding.
-`ForwardContext` says which rows belong to which slot: as spans, which the host computes group by group (`span_groups`),
-or as `DeviceRows`, which one kernel reads on the device (`slot_attention`). Grouped heads are folded into query rows
-instead of expanding K and V.
+A forward is flat: the rows (tokens) of all sequences are concatenated into a batch of one, without padding.
+`ForwardContext` maps rows to slots, either as spans, which the host computes group by group (`span_groups`), or as
+`DeviceRows`, which a single kernel reads on the device (`slot_attention`). Grouped query heads are folded into query
+rows; K and V are not expanded.
 
-Calls have the model's shape (`call_shape`): query rows in a number that keeps a row's bits the same on this processor,
-and keys in whole blocks. A product over more than 192 keys splits its sum by the number of keys, so without blocks a
-row's bits would depend on how much text follows it in the same forward (with 256 keys 1 of 1,700 bfloat16 rows did).
+Calls use the model's `CallShape`: a number of query rows that keeps a row's bits the same on this processor, and keys
+in whole blocks. A product over more than 192 keys splits its sum according to the number of keys, so without blocks a
+row's bits would depend on the length of the text after it in the same forward (with 256 keys, 1 of 1,700 bfloat16 rows
+did).
 """
 
 from __future__ import annotations
@@ -31,8 +31,12 @@ NAME = "codespec"
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """A layer's attention without its weights: `groups` query heads share a key head; sizes of a head; the window
-    (0: none), the bound of its scores, whether it has sinks.
+    """Attention parameters of one layer, without weights.
+
+    groups      query heads that share a key head
+    size        query and key head size; `value_size` is that of values
+    window      sliding window in tokens; 0: none
+    softcap     bound on the scores
     """
 
     groups: int
@@ -46,15 +50,16 @@ class Heads:
 
     @property
     def eager(self) -> bool:
-        """Whether no kernel of torch computes it."""
+        """Whether torch has no kernel for this attention."""
         return self.softcap is not None or self.sinks
 
 
 @dataclass(slots=True)
 class ForwardContext:
-    """What attention needs to know of one forward: its spans (on a device `rows` instead), the cache that they write to
-    (None while shapes are probed), and what is made once for all layers. While shapes are probed it collects `shapes`,
-    `heads` and `groups`, the most query heads that share a key head.
+    """State of one forward: its spans (or `rows` on a device), its cache, and the values computed once for all layers.
+
+    `cache` is None while shapes are probed. Probing fills `shapes`, `heads` and `groups`, the largest number of query
+    heads that share a key head.
     """
 
     spans: list[Span]
@@ -64,14 +69,14 @@ class ForwardContext:
     groups: int = 1
     heads: dict[int, Heads] = field(default_factory=dict)
     shapes: dict[int, LayerShape] = field(default_factory=dict)
-    inverse_frequencies: Tensor | None = None  # [rows, rotary_dim / 2], for rotary variants chosen per request
+    inverse_frequencies: Tensor | None = None  # [rows, rotary_dim / 2], if the rotary variant is chosen per request
     rotary_scale: Tensor | None = None  # [rows, 1]
     masks: dict[tuple[int, ...], Tensor] = field(default_factory=dict)
     groupings: dict[tuple[int, bool], Grouping] = field(default_factory=dict)
     targets: tuple[Tensor, Tensor] | None = None  # slots and positions of all rows
 
     def write(self, layer: int, keys: Tensor, values: Tensor) -> None:
-        """Writes keys [kv_heads, N, size] and values of all rows to their slots: one call for many spans."""
+        """Write keys [kv_heads, N, size] and values of all rows to their slots, in one call for all spans."""
         cache = self.cache
         assert cache is not None
         if len(self.spans) == 1:
@@ -85,20 +90,20 @@ class ForwardContext:
         cache.scatter(layer, slots, positions, keys.transpose(0, 1), values.transpose(0, 1))
 
     def group(self, folded: int, alone: bool) -> Grouping:
-        """The spans in groups, made once for all layers that fold a row into `folded` query rows of a key head."""
+        """Return the spans in groups, cached for all layers that fold a row into `folded` query rows per key head."""
         key = folded, alone
         if key not in self.groupings:
             self.groupings[key] = Grouping.of(self.spans, folded, alone=alone, unit=self.calls.queries)
         return self.groupings[key]
 
     def read(self, layer: int, group: Group) -> tuple[Tensor, Tensor]:
-        """Keys and values of a group's slots [spans, kv_heads, keys, size]."""
+        """Return the keys and values of a group's slots, [spans, kv_heads, keys, size] each."""
         assert self.cache is not None
         end = group.length + -group.length % self.calls.keys
         return self.cache.read_slots(layer, group.spans[0].slot, len(group.spans), end)
 
     def mask(self, group: Group, queries: Tensor, folded: int, keys: int, window: int) -> Tensor:
-        """The mask of a group whose rows are repeated `folded` times, made once for all layers."""
+        """Return the mask of a group whose rows are repeated `folded` times, cached for all layers."""
         key = (id(group), folded, queries.shape[2], keys, window)
         if key not in self.masks:
             row = group.positions().to(queries.device).repeat(1, folded)
@@ -107,8 +112,9 @@ class ForwardContext:
 
 
 def make_mask(row: Tensor, queries: Tensor, keys: int, window: int) -> Tensor:
-    """Additive mask [spans, 1, query rows, keys] for rows at these positions [spans, R]; query rows beyond them see
-    what the last one sees. Finite, so that a wholly masked block can't give NaN.
+    """Return the additive mask [spans, 1, query rows, keys] for rows at positions `row` [spans, R].
+
+    Padding query rows get the last row's mask. Masked entries are finite, so that a fully masked block can't yield NaN.
     """
     row = torch.cat([row, row[:, -1:].expand(-1, queries.shape[2] - row.shape[1])], dim=1)[..., None]
     column = torch.arange(keys, device=queries.device)
@@ -120,13 +126,13 @@ def make_mask(row: Tensor, queries: Tensor, keys: int, window: int) -> Tensor:
 
 
 class Seam:
-    """Hands the context of the forward under way to every attention module of one model."""
+    """The context of the current forward, shared by all attention modules of one model."""
 
     def __init__(self) -> None:
         self.context: ForwardContext | None = None
 
     def attach(self, model: nn.Module) -> int:
-        """Attaches itself to every attention module; returns how many there are."""
+        """Attach to every attention module of the model and return their number."""
         modules = [m for m in model.modules() if isinstance(getattr(m, "layer_idx", None), int)]
         for module in modules:
             module.codespec_seam = self  # type: ignore[assignment]
@@ -145,8 +151,8 @@ def attend(
     s_aux: Tensor | None = None,
     **_: object,
 ) -> tuple[Tensor, None]:
-    """Writes K and V [1, kv_heads, N, size] into the slots and attends each row of query [1, heads, N, size] over its
-    own sequence. Returns [1, N, heads, value_size], as transformers expects.
+    """Write K and V [1, kv_heads, N, size] to the slots and attend query [1, heads, N, size], each row over its own
+    sequence. Return [1, N, heads, value_size], as transformers expects.
     """
     assert attention_mask is None, "transformers built a mask although none is registered"
     seam: Seam = module.codespec_seam  # type: ignore[assignment]
@@ -192,7 +198,7 @@ def _on_device(
     softcap: float | None,
     sinks: Tensor | None,
 ) -> Tensor:
-    """All rows at once; slots and positions come from `rows`, so the host need not know them."""
+    """Attend all rows in one call, with the slots and positions in `rows`, which stay on the device."""
     rows, cache = context.rows, context.cache
     assert rows is not None and cache is not None
     cache.scatter(layer, rows.slots, rows.positions, key[0].transpose(0, 1), value[0].transpose(0, 1))
@@ -211,20 +217,20 @@ def attend_group(
     softcap: float | None,
     sinks: Tensor | None,
 ) -> Tensor:
-    """One group: query [spans, kv_heads, folded * rows, size], head by head, over keys [spans, kv_heads, L, size] ->
-    [spans, kv_heads, folded * rows, value_size].
+    """Attend one group: query [spans, kv_heads, folded * rows, size], head by head, over keys [spans, kv_heads, L,
+    size] -> [spans, kv_heads, folded * rows, value_size].
     """
     count, length, calls = query.shape[2], keys.shape[2], context.calls
     value_size = values.shape[3]
     folded, eager = count // group.rows, softcap is not None or sinks is not None
     tiles, each = calls.query_tiles(count)
-    wider = -query.shape[3] % calls.sizes  # of values too: torch's kernel takes heads of one size only
+    wider = -query.shape[3] % calls.sizes  # for values too: torch's kernel needs equal head sizes
     if (missing := tiles * each - count) or wider:
         query = pad(query, (0, wider, 0, missing))
     if (more := -length % calls.keys) or wider:
         keys, values = pad(keys, (0, wider, 0, more)), pad(values, (0, wider, 0, more))
     only = len(group.spans) == 1 and group.rows == 1
-    sees_all = only and calls.keys == 1 and not (window or eager)  # and no block of keys has rows beyond it
+    sees_all = only and calls.keys == 1 and not (window or eager)  # keys are not padded to a block
     mask = None if sees_all else context.mask(group, query, folded, keys.shape[2], window)
     of_rows = None if sinks is None else sinks.reshape(query.shape[1], -1).repeat_interleave(group.rows, dim=1)
     return attend_tiles(query, keys, values, mask, scale, softcap, of_rows, tiles)[:, :, :count, :value_size]
@@ -240,8 +246,8 @@ def attend_tiles(
     sinks: Tensor | None,
     tiles: int,
 ) -> Tensor:
-    """Attention in `tiles` calls of as many query rows each: query [spans, kv_heads, R, size] over keys [spans,
-    kv_heads, L, size] with mask [spans, 1, R, L] -> [spans, kv_heads, R, value_size]. `sinks` [kv_heads, ≤ R].
+    """Attend in `tiles` calls of equally many query rows: query [spans, kv_heads, R, size] over keys [spans, kv_heads,
+    L, size] with mask [spans, 1, R, L] -> [spans, kv_heads, R, value_size]. `sinks` is [kv_heads, ≤ R].
     """
     if softcap is not None or sinks is not None:
         assert mask is not None and len(query) == 1
@@ -260,7 +266,7 @@ def attend_tiles(
         return scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=scale)
     spans, kv_heads, count, size = query.shape
     each = count // tiles
-    if spans > 1:  # one batch of all tiles would copy the keys of several spans
+    if spans > 1:  # batching the tiles would copy the keys of several spans
         rows = [slice(tile * each, (tile + 1) * each) for tile in range(tiles)]
         masks = [None if mask is None else mask[:, :, part] for part in rows]
         found = [
@@ -284,11 +290,11 @@ def _eager(
     softcap: float | None,
     sinks: Tensor | None,
 ) -> Tensor:
-    """Attention in plain torch, for soft-capped scores (Gemma 2) and sinks (gpt-oss): [kv_heads, R, size] -> the same.
-    `sinks` [kv_heads, R] holds one for each row.
+    """Attend in plain torch, for soft-capped scores (Gemma 2) and sinks (gpt-oss): query [kv_heads, R, size] ->
+    [kv_heads, R, value_size]. `sinks` [kv_heads, R] has one value per row.
     """
     blocks = [slice(start, start + KEY_BLOCK) for start in range(0, keys.shape[1], KEY_BLOCK)]
-    parts = [torch.matmul(query, keys[:, block].transpose(1, 2)) for block in blocks]  # so the sums' order is fixed
+    parts = [torch.matmul(query, keys[:, block].transpose(1, 2)) for block in blocks]  # fixes the order of the sums
     scores = (parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)).float() * scale
     if softcap is not None:
         scores = torch.tanh(scores / softcap) * softcap
@@ -306,7 +312,7 @@ def _eager(
 
 
 def register() -> None:
-    """Registers `attend` with transformers, and no mask function, so that transformers builds no mask of its own."""
-    from transformers import AttentionInterface  # takes seconds, and int8 networks call `attend` themselves
+    """Register `attend` with transformers. No mask function is registered, so transformers builds no mask."""
+    from transformers import AttentionInterface  # slow (seconds), and int8 networks call `attend` directly
 
     AttentionInterface.register(NAME, attend)

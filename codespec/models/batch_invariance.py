@@ -1,5 +1,7 @@
-"""Whether whole forwards of a model are batch-invariant: a text's logits, keys and values, computed in random chunks
-beside random neighbours, must equal those of the same text alone. Knows one model whose slots are free; keeps nothing.
+"""Check that a model's forwards are batch-invariant.
+
+A text's logits, keys and values, computed in random chunks and batched with other texts, must equal those of the same
+text computed alone.
 """
 
 from __future__ import annotations
@@ -18,15 +20,18 @@ from codespec.models.lean import LeanNetwork
 from codespec.models.linear import TiledLinear
 from codespec.models.rows import Rows
 
-LENGTH, SAMPLED, LEAST_LENGTH = 640, 96, 64  # tokens of a text: on a first start, on a later one, and at least
+LENGTH, SAMPLED, LEAST_LENGTH = 640, 96, 64  # tokens per text: on the first start, on later starts, and the minimum
 SAMPLED_LAYERS = 2
-CHUNK = 256  # rows of a prompt that are computed at once, by default
-OPERATIONS = 4e10  # of multiplication and addition: about half a second
+CHUNK = 256  # default prefill chunk in rows
+OPERATIONS = 4e10  # multiply-adds per check: about half a second
 
 
 def find_variance(model: LanguageModel, chunk: int = CHUNK, length: int = LENGTH) -> str:
-    """Returns "" if a text's logits, keys and values are the same in random chunks beside random neighbours as chunk by
-    chunk alone, else what differs. Uses slots 0 to 2, which must be free, and of a large model some layers.
+    """Return "" if the model is batch-invariant, else a sentence that says which outputs differ.
+
+    A text's logits, keys and values in random chunks, batched with other texts, are compared with those of the text
+    computed alone in chunks of `chunk` rows. Uses slots 0 to 2, which must be free, and only some layers of a large
+    model.
     """
     assert model.cache is not None and model.cache.slots >= 2
     length, layers = _affordable(model, length)
@@ -55,13 +60,14 @@ def find_variance(model: LanguageModel, chunk: int = CHUNK, length: int = LENGTH
 
 
 def tried_length(model: LanguageModel) -> int:
-    """Tokens of the text that `find_variance` tries on a first start."""
+    """Return the length in tokens of the text that `find_variance` uses on a first start."""
     return _affordable(model, LENGTH)[0]
 
 
 def _affordable(model: LanguageModel, length: int) -> tuple[int, int]:
-    """Tokens and layers that are tried: of a large model one text through its first layers, if they can run alone, else
-    through all of them as far as time allows.
+    """Return the number of tokens and layers to check within OPERATIONS; 0 layers means all.
+
+    A large model's text runs through the first layers if those can run alone. Otherwise the text is shortened.
     """
     assert model.cache is not None
     length = min(length, model.spec.max_length, model.cache.capacity)
@@ -69,7 +75,7 @@ def _affordable(model: LanguageModel, length: int) -> tuple[int, int]:
         return length, 0
     layers = [layer for layer in model.network.modules() if isinstance(layer, TiledLinear | Int8Linear)]
     matrices = [layer for layer in layers if layer.out_features != model.spec.vocab_size]
-    weights = sum(layer.out_features * layer.in_features for layer in matrices)  # few rows go through the head
+    weights = sum(layer.out_features * layer.in_features for layer in matrices)  # without the head, which sees few rows
     if isinstance(model.network, LeanNetwork | Int8Network) and model.tp_group is None:
         blocks = len(model.network.blocks)
         most = blocks if length > SAMPLED else SAMPLED_LAYERS
@@ -79,7 +85,7 @@ def _affordable(model: LanguageModel, length: int) -> tuple[int, int]:
 
 @contextmanager
 def _shortened(model: LanguageModel, layers: int) -> Iterator[None]:
-    """The model with its first layers only and without a float head, whose product is tried by itself; 0: unchanged."""
+    """Keep only the first `layers` layers (0: all) inside the context, and drop a float head, which is tested apart."""
     network, shapes = model.network, model.shapes
     if not isinstance(network, LeanNetwork | Int8Network) or not 0 < layers < len(network.blocks):
         yield
@@ -96,7 +102,7 @@ def _shortened(model: LanguageModel, layers: int) -> Iterator[None]:
 
 
 def _read(model: LanguageModel, slot: int, ids: Sequence[int], start: int, rows: int, keep: int) -> Tensor:
-    """Computes one chunk; returns the logits of those of the text's last `keep` rows that are in it."""
+    """Compute one chunk and return the logits of those rows in it that are among the text's last `keep` rows."""
     end = min(start + rows, len(ids))
     wanted = max(0, end - max(start, len(ids) - keep))
     return model.forward([Rows(slot, start, ids[start:end], keep=wanted)])[:wanted]
@@ -105,7 +111,10 @@ def _read(model: LanguageModel, slot: int, ids: Sequence[int], start: int, rows:
 def _read_in_pieces(
     model: LanguageModel, ids: Sequence[int], other: Sequence[int], keep: int, chunk: int, random: Random
 ) -> Tensor:
-    """The same in random chunks beside other texts: mostly the few rows of a verification, sometimes more."""
+    """Return the logits of the last `keep` rows, computed in random chunks batched with other texts.
+
+    Most chunks are the size of a verification, a few are larger.
+    """
     assert model.cache is not None
     found, start, length = [], 0, len(ids)
     while start < length:
@@ -125,7 +134,7 @@ def _read_in_pieces(
 def _same_together(
     model: LanguageModel, ids: Sequence[int], cached: dict[int, list[Tensor]], slots: Collection[int]
 ) -> bool:
-    """Whether the same text in several slots at once, attended in one call, leaves the same keys and values."""
+    """Return whether the text yields the same keys and values in several slots whose rows are attended in one call."""
     assert model.cache is not None
     before = min(len(ids) // 2, 40)
     for slot in slots:

@@ -1,9 +1,9 @@
-"""Key/value slots of one model. Knows positions and lengths; knows nothing of tokens, requests or attention.
+"""Store the KV cache of one model in slots.
 
-A slot holds one sequence's keys and values at their own positions, so rolling back is setting a length: what lies
-beyond it is overwritten before it is read. Buffers begin as zeros (a masked NaN would still poison a product) and are
-sized by the token budget, not by the model's maximum. On a CPU the system provides zeroed pages when they are first
-written, so positions that no text reaches take no memory and no time.
+A slot holds the keys and values of one sequence, indexed by position, so a rollback only sets a length: positions after
+it are overwritten before they are read. Buffers start as zeros, because a masked NaN would still poison a product. They
+are sized by the token budget, not by the model's maximum length. On a CPU the operating system zeroes pages on first
+write, so unused positions cost neither memory nor time.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ LayerShape = tuple[int, int, int]  # kv heads, key size, value size
 
 
 class Follower(Protocol):
-    """What is kept beside a cache, by the same slots and positions, and goes where the cache goes."""
+    """State indexed by a cache's slots and positions, updated together with the cache."""
 
     def cut(self, slot: int, length: int) -> None:
-        """From position `length` on the slot holds something else."""
+        """Invalidate the slot's positions from `length` on."""
         ...
 
     def copy(self, source: int, target: int, length: int) -> None:
-        """The first `length` positions of one slot are in another one too, and nothing else is."""
+        """Replace the content of slot `target` by the first `length` positions of slot `source`."""
         ...
 
 
 class KVCache:
-    """`slots` sequences of up to `capacity` positions, for every layer. Capacity is rounded up to whole key blocks.
+    """Keys and values of `slots` sequences of up to `capacity` positions, for every layer.
 
-    With `scratch` there is one more slot at the end, for rows that are padding: it is written and never read. With
-    `features` (layers, size) it keeps what tapped layers put out at every position, for a head.
+    Capacity is rounded up to whole key blocks. `scratch` adds a last slot for padding rows, which is written and never
+    read. `features` (layers, size) also stores the tapped layers' outputs at every position, for a head.
     """
 
     def __init__(
@@ -74,34 +74,34 @@ class KVCache:
             ) from error
 
     def write(self, layer: int, slot: int, start: int, keys: Tensor, values: Tensor) -> None:
-        """Puts keys [kv_heads, T, key_size] and values at positions start…start+T-1."""
+        """Write keys [kv_heads, T, key_size] and values at positions start…start+T-1."""
         end = start + keys.shape[1]
         assert end <= self.capacity, "one row beyond the end would be dropped without a word"
         self.keys[layer][slot, :, start:end] = keys
         self.values[layer][slot, :, start:end] = values
 
     def scatter(self, layer: int, slots: Tensor, positions: Tensor, keys: Tensor, values: Tensor) -> None:
-        """Puts row i of keys [N, kv_heads, key_size] and values at position `positions[i]` of slot `slots[i]`."""
+        """Write row i of keys [N, kv_heads, key_size] and values to position `positions[i]` of slot `slots[i]`."""
         scatter(self.keys[layer], self.values[layer], slots, positions, keys, values)
 
     def read(self, layer: int, slot: int, end: int) -> tuple[Tensor, Tensor]:
-        """Views of the first `end` positions: [kv_heads, end, size] each; no copy."""
+        """Return views of the first `end` positions, [kv_heads, end, size] each, without a copy."""
         return self.keys[layer][slot, :, :end], self.values[layer][slot, :, :end]
 
     def read_slots(self, layer: int, first: int, count: int, end: int) -> tuple[Tensor, Tensor]:
-        """Views of the first `end` positions of neighbouring slots: [count, kv_heads, end, size] each; no copy."""
+        """Return views of the first `end` positions of `count` adjacent slots, [count, kv_heads, end, size] each."""
         slots = slice(first, first + count)
         return self.keys[layer][slots, :, :end], self.values[layer][slots, :, :end]
 
     def rollback(self, slot: int, length: int) -> None:
-        """Forgets everything from position `length` on."""
+        """Roll the slot back to `length` positions."""
         assert 0 <= length <= self.capacity
         self.lengths[slot] = length
         for follower in self.followers:
             follower.cut(slot, length)
 
     def fork(self, source: int, target: int, length: int) -> None:
-        """Copies the first `length` positions of one slot to another, so that alternatives share a prefill."""
+        """Copy the first `length` positions of one slot to another, so that alternatives share a prefill."""
         for layer in self.keys:
             self.keys[layer][target, :, :length] = self.keys[layer][source, :, :length]
             self.values[layer][target, :, :length] = self.values[layer][source, :, :length]
@@ -112,8 +112,8 @@ class KVCache:
             follower.copy(source, target, length)
 
     def keep_features(self, batch: Sequence[Rows], features: Tensor) -> None:
-        """Puts a forward's features [rows, layers, size] at the positions of its rows; what followers knew of those
-        positions is gone.
+        """Write a forward's features [rows, layers, size] at the positions of its rows, and invalidate those positions
+        in all followers.
         """
         assert self.features is not None
         begin = 0
@@ -125,7 +125,7 @@ class KVCache:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all slots together, without the scratch slot."""
+        """The size of all slots in bytes, without the scratch slot."""
         tensors = [t[: self.slots] for part in (self.keys, self.values) for t in part.values()]
         tensors += [] if self.features is None else [self.features[: self.slots]]
         return sum(t.numel() * t.element_size() for t in tensors)
@@ -134,7 +134,7 @@ class KVCache:
 def cache_bytes(
     shapes: dict[int, LayerShape], slots: int, capacity: int, dtype: torch.dtype, features: Sequence[int] = ()
 ) -> int:
-    """Bytes that a cache of these shapes, with `features` (layers, size), would take."""
+    """Return the size in bytes of a cache of these shapes, with `features` (layers, size)."""
     per_position = sum(heads * (key_size + value_size) for heads, key_size, value_size in shapes.values())
     per_position += math.prod(features) if features else 0
     return per_position * slots * capacity * dtype.itemsize

@@ -1,13 +1,12 @@
-"""Finds the cheapest shape of call that makes a model batch-invariant on this processor, by trying.
+"""Search for the cheapest call shape that makes a model batch-invariant on this processor.
 
-A row's logits, keys and values must not change by a bit with its neighbours, with the number of rows computed at once,
-or with the chunks of its prompt. Kernels decide that and differ from processor to processor, so nothing is assumed:
-every different matrix of the model and every kind of its attention is tried, and then whole forwards. Knows one model;
-knows no requests and keeps nothing.
+A row's logits, keys and values must be bit-identical for any neighbours, any number of rows per call and any chunking
+of its prompt. This depends on the kernels, which differ between processors. The search therefore tests every distinct
+matrix of the model and every kind of attention, and then whole forwards.
 
-Random numbers hide most of what differs: rounded to two bytes, two orders of a sum agree but for one in thousands. So
-products and attention are also tried on numbers that cancel. Nothing but the rounding is left of such a sum, and every
-row shows in which order it was made (Higham 2002, chapter 4, on summation and cancellation).
+Random numbers hide most differences: rounded to two bytes, sums in two orders differ only once in thousands of cases.
+Products and attention are therefore also tested on numbers that cancel. Such a sum leaves only the rounding error, so
+every row reveals the order of summation (Higham 2002, chapter 4, on summation and cancellation).
 """
 
 from __future__ import annotations
@@ -29,31 +28,35 @@ from codespec.models.language_model import LanguageModel
 from codespec.models.linear import TiledLinear, large_kinds, measure_least_rows, tiled_linears
 from codespec.models.span_groups import Group, Span
 
-TILES = (16, 32, 64, 128)  # rows of a product's call, where not every number will do
-MOST_LEAST = 8  # rows up to which every product may be padded instead
-# A multiple of query rows, and the most of a call: by what few rows cost. Torch's attention takes query rows by 32, 64
-# or 256, and one to three that are left over go through other products on some machines (lab/LOG.md, 2026-11-24).
+TILES = (16, 32, 64, 128)  # rows per product call, if not every number is batch-invariant
+MOST_LEAST = 8  # the largest number of rows to which every product may be padded instead
+# (multiple of query rows, most per call), cheapest for few rows first. Torch's attention splits query rows into blocks
+# of 32, 64 or 256; a remainder of one to three rows uses other products on some machines (lab/LOG.md, 2026-11-24).
 QUERIES = (
     *((unit, 0) for unit in (2, 4, 8, 16, 32)),
     *((unit, 32) for unit in (4, 8, 16)),
     *((unit, unit) for unit in (8, 16, 32)),
 )
 SIZES = (1, 32)
-FIRST_COUNTS = (1, 2, 33, 5, 17)  # tried with the largest matrix too, whatever it takes
+FIRST_COUNTS = (1, 2, 33, 5, 17)  # tested with every matrix, even after the deadline
 COUNTS = tuple(dict.fromkeys((*FIRST_COUNTS, 100, 3, 64, 128, 4, 8, 9, 16, 48, 256, 512, *range(1, 97), 192)))
-# The least random numbers compared: rounded to two bytes, two orders of a sum differ in about one of 10,000.
+# Minimum number of random results to compare: rounded to two bytes, sums in two orders differ in about one of 10,000.
 COMPARED = {4: 512, 2: 60_000}
-CANCELLED = 200  # keys of a block that are cancelled by as many others
-NOISE = 0.02  # what rounding leaves of a score: more than the steps between numbers of two bytes near one
-SECONDS = 0.8  # for the products of a model; the finding says what was not tried by then
-PROMPT, STEPS = 512, 16  # rows read for each completion, and its steps: what a tile's time is weighed by
+CANCELLED = 200  # keys of a block that are cancelled by the same number of other keys
+NOISE = 0.02  # rounding error left in a score: larger than the spacing of two-byte numbers near one
+SECONDS = 0.8  # time limit for the products of a model; the finding reports how many tests were run
+PROMPT, STEPS = 512, 16  # prefill rows and decode steps of a typical completion: the weights of a tile's time
 BAD = (float("nan"), float("inf"), 1e4)
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The shape that works, or `variance`: what differs in every shape. `kernel` says that a library's kernel varies by
-    itself, where other instructions may help. `tried` says how much was tried.
+    """Result of a search.
+
+    calls     the shape that is batch-invariant
+    variance  which outputs differ in every shape; "" if a shape works
+    tried     how much was tested
+    kernel    whether a library's kernel varies by itself, so that other instructions may help
     """
 
     calls: CallShape
@@ -64,7 +67,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Trial:
-    """One search over a model. `counts` is how many numbers of rows each kind of matrix was tried with, at least."""
+    """State of one search. `counts` is the number of row counts that each kind of matrix was tested with."""
 
     model: LanguageModel
     chunk: int
@@ -73,13 +76,14 @@ class Trial:
     counts: int = len(COUNTS)
 
     def draw(self, *sizes: int) -> Tensor:
-        """Random values in the model's numbers."""
+        """Return normal random values in the model's dtype and on its device."""
         return torch.randn(*sizes, generator=self.generator).to(self.model.device, self.model.dtype)
 
 
 def find_calls(model: LanguageModel, chunk: int = CHUNK, seconds: float = SECONDS) -> Finding:
-    """The cheapest shape in which no product and no attention of the model varies; products are tried for about
-    `seconds`. Needs no slots; the model keeps its own shape.
+    """Return the cheapest shape in which the model's products and attention are batch-invariant.
+
+    Tests products for about `seconds`. Needs no slots and leaves the model's own shape unchanged.
     """
     before = model.calls
     trial = Trial(model, chunk, time.perf_counter() + seconds)
@@ -102,8 +106,9 @@ def find_calls(model: LanguageModel, chunk: int = CHUNK, seconds: float = SECOND
 
 
 def settle(model: LanguageModel, chunk: int = CHUNK, seconds: float = SECONDS) -> Finding:
-    """Finds the shape, uses it and tries whole forwards in it; if those differ, stricter shapes. If the strictest
-    differs too, the model is left in FAST and is no longer exact. Slots 0 to 2 must be free.
+    """Search for a shape, apply it and check whole forwards, with stricter shapes if they vary, at last FAST.
+
+    FAST clears `model.exact`. Slots 0 to 2 must be free.
     """
     found = find_calls(model, chunk, seconds)
     if not found.variance:
@@ -138,7 +143,7 @@ def _find_products(trial: Trial) -> CallShape | None:
 
 
 def _least_rows(trial: Trial, layers: Sequence[TiledLinear]) -> int:
-    """The number of rows from which a row's bits are the same with any number; 0 if there is none."""
+    """Return the smallest number of rows from which a row's bits don't depend on the number; 0 if there is none."""
     tries = [_CountTrial(trial, layer) for layer in layers]
     for number, count in enumerate(COUNTS):
         for tried in tries:
@@ -156,9 +161,7 @@ def _least_rows(trial: Trial, layers: Sequence[TiledLinear]) -> int:
 
 
 class _CountTrial:
-    """One matrix, multiplied by as many rows as it can be compared with. Another of its shape stands in for it, whose
-    products cancel; but not for a huge one, which would be held twice.
-    """
+    """Products of one matrix (or of cancelling numbers in its shape) with different numbers of rows, compared."""
 
     def __init__(self, trial: Trial, layer: TiledLinear) -> None:
         self.layer, self.cancels = (layer, False) if layer.is_huge else (_cancelling(trial, layer), True)
@@ -173,7 +176,7 @@ class _CountTrial:
         self.place_varies = not torch.equal(alike, self._whole[:1].expand(self.most, -1))
 
     def compare(self, count: int) -> None:
-        """Notes whether so many rows give other bits than all of them."""
+        """Add `count` to `differing` if a product of `count` rows has other bits than one of all rows."""
         enough = 1 if self.cancels else COMPARED[self.layer.dtype.itemsize] // self.layer.out_features
         for start in range(0, min(max(1, enough), self.most - count + 1), count):
             rows = slice(start, start + count)
@@ -183,7 +186,7 @@ class _CountTrial:
 
 
 def _cancelling(trial: Trial, layer: TiledLinear) -> TiledLinear:
-    """A matrix of this shape whose second half takes the first one's products away again."""
+    """Return a layer of the same shape whose second half of inputs cancels the products of the first half."""
     half = layer.in_features // 2
     drawn = trial.draw(layer.out_features, half)
     weight = torch.cat([drawn, -drawn, drawn.new_zeros(layer.out_features, layer.in_features - 2 * half)], dim=1)
@@ -196,9 +199,7 @@ def _tile_varies(trial: Trial, layer: TiledLinear, rows: int) -> bool:
 
 
 def _varies_in_call(trial: Trial, layer: TiledLinear, calls: CallShape, count: int) -> bool:
-    """Whether a row's bits depend on its place among `count` rows, on how many of a tile are padding, or on what its
-    neighbours are: huge, infinite or not a number.
-    """
+    """Return whether a row's bits depend on its index among `count`, its padding, or huge or NaN neighbours."""
     drawn = trial.draw(count + 1, layer.in_features)
     rows, more = drawn[:count], drawn[count:]
     whole = _product(layer, calls, rows)
@@ -229,7 +230,7 @@ def _product(layer: TiledLinear, calls: CallShape, rows: Tensor) -> Tensor:
 
 
 def _tiles_by_time(trial: Trial, layers: Sequence[TiledLinear]) -> list[int]:
-    """TILES, the fastest first for a prompt and the steps after it together."""
+    """Return TILES in order of total time for a prefill and its decode steps, fastest first."""
     every = tiled_linears(trial.model.network)
     head = max(layers, key=lambda layer: layer.out_features, default=None)
     taken = dict.fromkeys(TILES, 0.0)
@@ -265,8 +266,10 @@ def _find_queries(trial: Trial) -> CallShape | None:
 
 
 def _attention_varies(trial: Trial, heads: Heads, calls: CallShape) -> bool:
-    """Whether a row's bits depend on who is attended with it: 1…8 verified rows, more, chunks of a prompt, several
-    texts at once, neighbours that are no numbers; behind one to four blocks of keys.
+    """Return whether a row's bits depend on the other rows of its call.
+
+    Tests verifications of 1…8 rows and more, prompt chunks, several texts per call and NaN neighbours, over one to four
+    blocks of keys.
     """
     attended = _Attended(trial, heads, calls)
     most = min(4, max(1, trial.model.spec.max_length // KEY_BLOCK))
@@ -279,9 +282,7 @@ def _attention_varies(trial: Trial, heads: Heads, calls: CallShape) -> bool:
 
 
 class _Attended:
-    """Random queries, keys and values of one kind of attention, and their results in calls of one shape. `cancels` says
-    what is nothing but rounding.
-    """
+    """Random queries, keys and values attended in one call shape. `cancels`: sums that leave only rounding error."""
 
     def __init__(
         self, trial: Trial, heads: Heads, calls: CallShape, cancels: Literal["", "scores", "values"] = ""
@@ -292,7 +293,7 @@ class _Attended:
         self.keys = trial.draw(3, heads.kv_heads, length, heads.size)
         self.values = trial.draw(3, heads.kv_heads, length, heads.value_size)
         self.sinks = trial.draw(heads.kv_heads * heads.groups) if heads.sinks else None
-        # As many heads as make one row enough to compare; they share one head's keys.
+        # Enough heads for one row to yield the minimum number of results; they share one head's keys.
         self.many = max(1, COMPARED[trial.model.dtype.itemsize] // 2 // (heads.groups * heads.value_size))
         self.several = trial.draw(self.many, heads.groups, 32, heads.size)
         if cancels:
@@ -303,7 +304,7 @@ class _Attended:
             self._cancel_values()
 
     def _cancel_scores(self) -> None:
-        """Every score is the sum of large products and of the same with the other sign."""
+        """Make every score a sum of large products and their negatives."""
         half = self.heads.size // 2
         large = math.sqrt(NOISE * 2**24 / (self.heads.scale * math.sqrt(half)))
         self.keys *= large
@@ -314,7 +315,7 @@ class _Attended:
             queries[..., 2 * half :] = 0
 
     def _cancel_values(self) -> None:
-        """All keys that are seen weigh the same, and their values add up to nothing."""
+        """Give all visible keys the same weight and make their values sum to zero."""
         for queries in (self.queries, self.several):
             queries.zero_()
         blocks = self.values.unflatten(2, (-1, KEY_BLOCK))
@@ -322,7 +323,7 @@ class _Attended:
         blocks[:, :, :, 2 * CANCELLED :] = 0
 
     def left_over(self) -> Iterator[bool]:
-        """Any number of rows up to 40, and many of a prompt's: whatever is left over of the kernel's own blocks."""
+        """Compare 1…40 rows, and many sizes of a prompt's chunk, to cover every remainder of the kernel's blocks."""
         start = KEY_BLOCK - 80
         whole = self._several(start, slice(0, 72), 1)
         for rows in range(1, 41):
@@ -334,7 +335,7 @@ class _Attended:
             yield torch.equal(self._attend((0, start + behind, rows)), whole[:, :, behind:])
 
     def verified(self, block: int) -> Iterator[bool]:
-        """1…8 rows and more at the end of a block, compared with 32; with more heads where there are few rows."""
+        """Compare 1…8 rows and more at the end of a block with 32 rows; fewer rows use more heads."""
         start = block * KEY_BLOCK - 40
         many = self.many if block == 1 else 1
         whole = self._several(start, slice(0, 32), many)
@@ -347,7 +348,7 @@ class _Attended:
         yield torch.equal(self._several(start, slice(0, 8), many, beside)[:, :, 3], whole[:, :, 3])
 
     def chunks(self, block: int) -> Iterator[bool]:
-        """A prompt's rows in chunks, compared with the largest chunk."""
+        """Compare a prompt's rows in smaller chunks with the largest chunk."""
         start = block * KEY_BLOCK - self.chunk
         whole = self._attend((0, start, self.chunk))
         for rows in (self.chunk - 1, 100, 65, 8):
@@ -357,7 +358,7 @@ class _Attended:
         yield torch.equal(self._attend((0, start, 16)), whole[:, :, :16])
 
     def together(self, block: int) -> Iterator[bool]:
-        """Three texts in one call, each compared with itself alone."""
+        """Compare each of three texts attended in one call with the same text attended alone."""
         if self.heads.eager:
             return
         parts = tuple((slot, block * KEY_BLOCK - 50 + 7 * slot, rows) for slot, rows in enumerate((1, 4, 2)))
@@ -367,7 +368,7 @@ class _Attended:
             yield torch.equal(together[number : number + 1, :, :rows], alone)
 
     def _several(self, start: int, rows: slice, many: int, queries: Tensor | None = None) -> Tensor:
-        """Rows of the first of `several` heads at positions from `start` on -> [many, groups, rows, value_size]."""
+        """Attend `rows` of `several`'s first `many` heads, row 0 at `start` -> [many, groups, rows, value_size]."""
         heads, count = self.heads, rows.stop - rows.start
         group = Group.of(Span(0, start + rows.start, 0, count))
         query = (self.several if queries is None else queries)[:many, :, rows]
@@ -382,11 +383,11 @@ class _Attended:
         return out.reshape(many, heads.groups, count, heads.value_size)
 
     def _attend(self, *parts: tuple[int, int, int]) -> Tensor:
-        """Slot, start and rows of each text -> [texts, heads, rows, value_size]."""
+        """Attend (slot, start, rows) of each text in one call -> [texts, heads, rows, value_size]."""
         heads, rows = self.heads, max(count for _, _, count in parts)
         group = Group.of(*(Span(slot, start, 0, count) for slot, start, count in parts))
         drawn = [self.queries[slot, :, :, start : start + rows] for slot, start, _ in parts]
-        for number, (_, _, count) in enumerate(parts):  # the last row fills up those that a text lacks
+        for number, (_, _, count) in enumerate(parts):  # pad with the text's last row
             drawn[number] = torch.cat([drawn[number][:, :, :count], drawn[number][:, :, count - 1 : count].expand(
                 -1, -1, rows - count, -1
             )], dim=2)  # fmt: skip

@@ -1,9 +1,9 @@
-"""With how many rows a model calls its kernels. Knows numbers; knows no kernel and no model.
+"""Define the number of rows per kernel call.
 
-Kernels choose their tiles and the order of their sums by the number of rows, so a row's bits may depend on how many
-others are computed with it. One shape of call keeps them the same on any processor: as many rows in every product, as
-many query rows over whole blocks of keys in every call of attention. `models.call_search` finds the cheapest shape that
-does so on this machine.
+Kernels choose their tiles and summation order according to the number of rows, so a row's bits may depend on how many
+rows are computed with it. They stay the same on any processor if every product has a fixed number of rows and every
+attention call has a fixed number of query rows over whole blocks of keys. `models.call_search` finds the cheapest shape
+with this property on this machine.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-KEY_BLOCK = 512  # keys of a block: torch's attention on a CPU takes so many at once
-MOST_ROWS, HUGE_ROWS = 512, 32  # of a call that may have any number: the most that is tried
-FEW_ROWS = 16  # up to here every number of rows has its own kernel
+KEY_BLOCK = 512  # keys per block, as in torch's CPU attention
+MOST_ROWS, HUGE_ROWS = 512, 32  # largest tested number of rows, if any number is allowed
+FEW_ROWS = 16  # up to this number of rows, every number has its own kernel
 
 
 @dataclass(frozen=True, slots=True)
 class CallShape:
-    """How many rows a call has.
+    """Numbers of rows in kernel calls.
 
-    rows          of a product; 0: any number from `least` on
-    queries       query rows of attention come in multiples of this
-    most_queries  the most query rows of a call; 0: no limit; equal to `queries`: always as many
-    sizes         heads are padded to a multiple of so many features
-    keys          keys come in blocks of so many
+    rows          rows of a product; 0: any number of at least `least`
+    queries       query rows of attention are padded to a multiple of this
+    most_queries  the most query rows of a call; 0: no limit; equal to `queries`: always exactly this number
+    sizes         head sizes are padded to a multiple of this
+    keys          keys per block
     """
 
     rows: int = 0
@@ -35,9 +35,10 @@ class CallShape:
     keys: int = KEY_BLOCK
 
     def computed(self, count: int) -> int:
-        """How many rows are computed for `count`: whole calls, or few different numbers. oneDNN compiles and keeps a
-        kernel for each number and matrix (0.2-0.6 MB, half a millisecond), so above FEW_ROWS there are only eight
-        numbers between a power of two and the next.
+        """Return the padded number of rows computed for `count` rows.
+
+        oneDNN compiles and caches a kernel per matrix and number of rows (0.2-0.6 MB, half a millisecond), so above
+        FEW_ROWS only eight numbers between consecutive powers of two are used.
         """
         if not count:
             return 0
@@ -50,20 +51,21 @@ class CallShape:
         return -(-count // step) * step
 
     def most_rows(self, huge: bool = False) -> int:
-        """The most rows of a product's call; 0: no limit. Where any number is allowed, no more than were tried, which
-        are fewer for an output head (`huge`).
+        """Return the most rows per product call; 0: no limit.
+
+        If any number is allowed, this is the largest tested number, which is smaller for an output head (`huge`).
         """
         return self.rows or (0 if self.keys == 1 else HUGE_ROWS if huge else MOST_ROWS)
 
     def query_tiles(self, count: int) -> tuple[int, int]:
-        """In how many calls `count` query rows are attended, and the rows of each."""
+        """Return the number of attention calls for `count` query rows, and the query rows per call."""
         tiles = -(-count // self.most_queries) if self.most_queries else 1
         each = -(-count // tiles)
         return tiles, each + -each % self.queries
 
     @property
     def label(self) -> str:
-        """One line for a report."""
+        """A one-line description for reports."""
         products = f"{self.rows} rows a product" if self.rows else f"{self.least} or more rows a product"
         if self.most_queries == self.queries:
             attention = f"{self.queries} query rows a call of attention"
@@ -74,12 +76,12 @@ class CallShape:
         return f"{products}, {attention}{padded}"
 
     def as_dict(self) -> dict[str, int]:
-        """Plain JSON values."""
+        """Return the fields as JSON values."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, values: Any) -> CallShape:
-        """Reads what `as_dict` wrote. Raises TypeError or ValueError for anything else."""
+        """Parse the output of `as_dict`. Raise TypeError or ValueError if it is invalid."""
         shape = cls(**values)
         numbers = shape.as_dict()
         if any(type(number) is not int or not 0 <= number <= 4096 for number in numbers.values()):
@@ -89,5 +91,5 @@ class CallShape:
         return shape
 
 
-FAST = CallShape(keys=1)  # nothing is padded: near-ties may be decided differently
-UNTRIED = CallShape(least=2, queries=4)  # until the model's own has been found
+FAST = CallShape(keys=1)  # no padding: near-ties may resolve differently
+UNTRIED = CallShape(least=2, queries=4)  # default until the search has run

@@ -1,8 +1,8 @@
-"""A causal language model as the engine sees it: ids in, logits out, and a cache length to set. The only caller of a
-transformers forward. Knows no text, no requests and no sampling.
+"""A causal language model for the engine: takes token ids, returns logits, and manages the KV cache's slots.
 
-A step is laid out in one of two ways: on a CPU the host computes attention span by span; on a device (`steps` is
-"device") all rows go into tensors there, so that steps can be captured and replayed as graphs.
+The only caller of a transformers forward. A step runs in one of two ways. On a CPU ("spans") the host computes
+attention span by span. On a device ("device") all rows are in tensors there, so that steps can be captured and replayed
+as graphs.
 """
 
 from __future__ import annotations
@@ -33,8 +33,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """Facts about a loaded model. `parameters` counts tied weights once; `max_length` is in tokens; `inner_size` is the
-    feed-forward's; `simulated` names the shape to which the model was padded.
+    """Facts about a loaded model.
+
+    `parameters` counts tied weights once; `max_length` is in tokens; `inner_size` is the width of the feed-forward
+    layer; `simulated` names the shape that the model was padded to.
     """
 
     name: str
@@ -53,11 +55,11 @@ class ModelSpec:
 
 
 Steps = Literal["spans", "device"]
-GRAPH_ROWS = 128  # the configuration's default
+GRAPH_ROWS = 128  # default of the setting graph_rows
 
 
 class LanguageModel:
-    """A model with its tokenizer and its KV slots. Rows of several sequences go through one flat forward."""
+    """A model with its tokenizer and KV slots. Rows of several sequences share one flat forward."""
 
     def __init__(
         self,
@@ -78,35 +80,36 @@ class LanguageModel:
         self.token_bytes = padded_bytes(tokenizer, spec.vocab_size)
         self.device = device
         self.dtype = dtype
-        self.exact = exact  # whether it must be batch-invariant, bit for bit
+        self.exact = exact  # whether results must be batch-invariant, bit for bit
         self.calls = UNTRIED if exact else FAST
-        self.threads: int | None = None  # with which the shape of call was found; None: as many as the process uses
+        self.threads: int | None = None  # thread count for which `calls` was chosen; None: any
         self.steps: Steps = steps or ("spans" if device.type == "cpu" else "device")
-        self.choosable = spec.vocab_size  # ids from here on are padding of the vocabulary and never chosen
+        self.choosable = spec.vocab_size  # ids from here on pad the vocabulary and are never chosen
         self.shapes: dict[int, LayerShape] = {}
-        self.heads: frozenset[Heads] = frozenset()  # the kinds of attention of its layers
-        self.groups = 1  # the most query heads that share a key head
+        self.heads: frozenset[Heads] = frozenset()  # the kinds of attention in its layers
+        self.groups = 1  # the most query heads per key head
         self.cache: KVCache | None = None
         self._seam = seam
         self._rotary = rotary
         self._frequencies = SlotFrequencies(rotary, 1, device) if rotary else None
         self._runner: StepRunner | None = None
-        self.tp_group: TensorParallelGroup | None = None  # whose workers repeat what is done with the model
+        self.tp_group: TensorParallelGroup | None = None  # its workers repeat every call on the model
         self.taps: Taps | None = None
-        self._features: Tensor | None = None  # of the last forward, or of the last one that no graph replays
-        self._shared: Tensor | None = None  # on a device: where steps of up to so many rows leave theirs
+        self._features: Tensor | None = None  # of the last forward; graph replays leave theirs in `_shared`
+        self._shared: Tensor | None = None  # on a device: features of steps of up to graph_rows rows
 
     def use(self, calls: CallShape) -> None:
-        """From now on products, and attention over spans, are called in this shape."""
+        """Set the shape of call for products and for attention over spans."""
         self._broadcast("use", calls)
         self.calls = calls
         for layer in tiled_linears(self.network):
             layer.calls = calls
 
     def tap(self, layers: Sequence[int]) -> None:
-        """From now on forwards keep what these layers put out, beside those that were tapped before, for `features`;
-        before slots are allocated, which keep the features of their positions too. Raises ModelError where the
-        network's layers can't be read.
+        """Keep the outputs of these layers, in addition to those tapped before, for `features`.
+
+        Call before `allocate`, because slots keep the features of their positions too. Raises ModelError if the
+        network's layers can't be read or the model is split.
         """
         if self.tp_group is not None:
             raise ModelError("A head can't read a target that is split: leave tensor_parallel or head out.")
@@ -118,21 +121,22 @@ class LanguageModel:
 
     @property
     def feature_shape(self) -> tuple[int, ...]:
-        """Tapped layers and their width; empty if none is tapped."""
+        """Number of tapped layers and their width; empty if no layer is tapped."""
         return (len(self.taps.layers), self.taps.width) if self.taps is not None else ()
 
     @property
     def features(self) -> Tensor:
-        """What the tapped layers put out in the last forward: [rows, layers, hidden], in the model's dtype."""
+        """Outputs of the tapped layers in the last forward: [rows, layers, hidden], in the model's dtype."""
         assert self._features is not None, "no layer is tapped, or nothing was computed since"
         return self._features
 
     def allocate(self, slots: int, capacity: int, graph_rows: int = GRAPH_ROWS) -> None:
-        """Makes `slots` cache slots of `capacity` positions; what was cached before is gone. On a device, steps of up
-        to `graph_rows` rows come in buckets.
+        """Allocate `slots` cache slots of `capacity` positions and discard the previous cache.
+
+        On a device, steps of up to `graph_rows` rows are padded to buckets.
         """
         self._broadcast("allocate", slots, capacity, graph_rows)
-        self._runner = self.cache = self._shared = None  # freed before anything new is made
+        self._runner = self.cache = self._shared = None  # free the old cache before allocating
         on_device = self.steps == "device"
         self.cache = KVCache(
             self.shapes, slots, capacity, self.dtype, self.device, scratch=on_device, features=self.feature_shape
@@ -147,8 +151,10 @@ class LanguageModel:
 
     @torch.inference_mode()
     def capture(self, no_parts: str = "", progress: Progress = lambda done, of: None) -> str:
-        """Captures the graphs that steps replay on a GPU; returns "" or what can't be captured and what is done
-        instead. `no_parts` says why graphs in parts may not be made, if so.
+        """Capture the graphs that steps replay on a GPU.
+
+        Return "", or a description of what can't be captured and of the fallback. `no_parts` is the reason not to
+        capture piecewise graphs, if any.
         """
         self._broadcast("capture", no_parts)
         return self._runner.capture(no_parts, progress) if self._runner is not None else ""
@@ -160,15 +166,15 @@ class LanguageModel:
 
     @property
     def bucket_rows(self) -> tuple[int, ...]:
-        """The sizes of buckets in rows: up to `graph_rows` on a device, none for spans."""
+        """The bucket sizes in rows: up to `graph_rows` on a device, empty for spans."""
         return self._runner.buckets.rows if self._runner is not None else ()
 
     def rotary_key(self, length: int) -> int:
-        """Identifies the rotation of a sequence that may grow to `length`; only equal keys may share a prefix."""
+        """Return a key for the rotation of a sequence that may grow to `length`; prefixes need equal keys."""
         return 0 if self._rotary is None else self._rotary.frequencies(length).key
 
     def admit(self, slot: int, length: int, cached: int = 0) -> None:
-        """Begins a sequence in `slot` that may grow to `length`; its first `cached` positions are there already."""
+        """Begin a sequence in `slot` that may grow to `length`; its first `cached` positions are already cached."""
         assert self.cache is not None
         self._broadcast("admit", slot, length, cached)
         self.cache.rollback(slot, cached)
@@ -177,13 +183,13 @@ class LanguageModel:
 
     @torch.inference_mode()
     def forward(self, batch: Sequence[Rows], cached: bool = True) -> Tensor:
-        """Runs all rows at once and sets each slot's length to the end of its rows.
+        """Run all rows in one forward and set each slot's length to the end of its rows.
 
-        Returns float32 logits [sum of keep, vocabulary], sequence by sequence; those of padding ids are minus infinity.
-        `cached=False` probes shapes and writes nothing.
+        Return float32 logits [sum of keep, vocabulary], sequence by sequence; those of padding ids are minus infinity.
+        With `cached=False` nothing is written to the cache: used to probe shapes.
         """
         self._broadcast("forward", batch, cached)
-        if self.threads not in (None, torch.get_num_threads()):  # another engine of this process has its own
+        if self.threads not in (None, torch.get_num_threads()):  # another engine in this process may have changed it
             torch.set_num_threads(self.threads)
         cache = self.cache if cached else None
         runner = self._runner if cached else None
@@ -197,12 +203,12 @@ class LanguageModel:
         return logits
 
     def rollback(self, slot: int, length: int) -> None:
-        """Cuts a slot back to `length` positions."""
+        """Truncate a slot to `length` positions."""
         assert self.cache is not None
         self.cache.rollback(slot, length)
 
     def fork(self, source: int, target: int, length: int) -> None:
-        """Copies the first `length` positions of one slot to another."""
+        """Copy the first `length` positions of slot `source` to slot `target`."""
         assert self.cache is not None
         self._broadcast("fork", source, target, length)
         self.cache.fork(source, target, length)
@@ -212,7 +218,7 @@ class LanguageModel:
             self.tp_group.call(name, *arguments)
 
     def _run_spans(self, batch: Sequence[Rows], cache: KVCache | None) -> Tensor:
-        """A step over spans: float32 logits [sum of keep, vocabulary]."""
+        """Run a step over spans; return float32 logits [sum of keep, vocabulary]."""
         context, ids, positions, kept = self._lay_out(batch, cache)
         logits = self._call(context, ids, positions, kept)
         if not self.shapes:
@@ -220,17 +226,17 @@ class LanguageModel:
         return logits[: sum(rows.keep for rows in batch)].float()
 
     def _run_on_device(self, rows: DeviceRows, kept: Tensor) -> Tensor:
-        """Logits [kept, vocabulary] of a step on the device: what a graph records."""
+        """Run a step on the device; return logits [kept, vocabulary]. Graphs record this."""
         context = ForwardContext([], self.cache, self.calls, rows)
         if self._frequencies is not None:
             context.inverse_frequencies, context.rotary_scale = self._frequencies.of(rows.slots)
         logits = self._call(context, rows.ids, rows.positions, kept)
         if self._features is not None and self._shared is not None and len(self._features) <= len(self._shared):
-            self._shared[: len(self._features)].copy_(self._features)  # a graph's own memory serves other graphs too
+            self._shared[: len(self._features)].copy_(self._features)  # graphs share their memory, so copy out
         return logits
 
     def _take_features(self, rows: int) -> Tensor:
-        """The features [rows, layers, hidden] of the forward that has just run: padding stands behind its rows."""
+        """Return the features [rows, layers, hidden] of the last forward, without its padding rows."""
         shared = self._shared
         if shared is not None and rows <= len(shared):
             self._features = shared
@@ -239,7 +245,7 @@ class LanguageModel:
         return self._features
 
     def _call(self, context: ForwardContext, ids: Tensor, positions: Tensor, kept: Tensor) -> Tensor:
-        """The network's logits [kept, vocabulary], in its own dtype, for flat ids and positions [N]."""
+        """Return the network's logits [kept, vocabulary], in its own dtype, for flat ids and positions [N]."""
         self._seam.context = context
         try:
             logits: Tensor = self.network(
@@ -272,6 +278,6 @@ class LanguageModel:
 
 
 def padded_bytes(tokenizer: TextTokenizer | None, vocab_size: int) -> list[bytes]:
-    """The bytes of every id in the model's vocabulary, which is often larger than its tokenizer's."""
+    """Return the bytes of every id in the model's vocabulary, which is often larger than its tokenizer's."""
     spelled = tokenizer.token_bytes if tokenizer is not None else []
     return (spelled + [b""] * (vocab_size - len(spelled)))[:vocab_size]

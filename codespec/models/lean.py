@@ -1,8 +1,8 @@
-"""The Llama-shaped block with little Python: the same weights, fused projections, the same attention seam and cache.
+"""A Llama-shaped block with little Python overhead: the same weights, attention seam and cache, fused projections.
 
-transformers spends 0.2-0.3 ms of Python a layer and token, more than a small model's arithmetic. Here a layer is four
-products, two norms and one attention. It is chosen automatically where the architecture is known and a probe agrees
-with transformers' layers; everything else runs on transformers. Knows weights and shapes, no requests.
+transformers spends 0.2-0.3 ms of Python per layer and token, more than a small model's arithmetic. Here a layer is four
+products, two norms and one attention. It is used automatically if the architecture is known and a probe agrees with
+transformers' layers; everything else runs on transformers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from codespec.models.taps import Taps
 ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 HEAD_NORMS = ("q_norm", "k_norm")  # Qwen3's
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj")
-KNOWN = {  # a block with any other part is another block
+KNOWN = {  # a block with any other part is not supported
     "": {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"},
     "self_attn": {*PROJECTIONS, *HEAD_NORMS},
     "mlp": {"gate_proj", "up_proj", "down_proj", "act_fn"},
@@ -32,13 +32,13 @@ TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.1, torch.float16: 0.05}
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What a forward returns, in transformers' words: logits [1, kept rows, vocabulary]."""
+    """Result of a forward, with transformers' attribute name: logits [1, kept rows, vocabulary]."""
 
     logits: Tensor
 
 
 class LeanBlock(nn.Module):
-    """One layer. `attention` is transformers' module, which holds the seam and the layer's settings."""
+    """One decoder layer. `attention` is transformers' module, which holds the seam and the layer's settings."""
 
     def __init__(self, layer: Any) -> None:
         super().__init__()
@@ -57,8 +57,9 @@ class LeanBlock(nn.Module):
         self.window = attention_window(self.attention)
 
     def forward(self, rows: Tensor, fed: Tensor | None, cosine: Tensor, sine: Tensor) -> tuple[Tensor, Tensor]:
-        """Takes and returns rows [N, hidden] and what is still to be added to them: the next norm takes the sum too.
-        cosine and sine are [N, 1, size].
+        """Run the layer on rows [N, hidden] and the pending addend `fed`; return both for the next layer.
+
+        The norm computes the sum, so that addition and norm are one operation. cosine and sine are [N, 1, size].
         """
         count, q, k = rows.shape[0], self.heads, self.kv_heads
         rows, normed = (rows, self.before(rows)) if fed is None else self.before.of_sum(rows, fed)
@@ -76,7 +77,7 @@ class LeanBlock(nn.Module):
 
 
 class LeanNetwork(nn.Module):
-    """A whole model of such blocks, called like transformers' own."""
+    """A whole model of lean blocks, with transformers' call signature."""
 
     def __init__(self, network: Any, seam: Seam) -> None:
         super().__init__()
@@ -86,7 +87,7 @@ class LeanNetwork(nn.Module):
         self.blocks = nn.ModuleList()
         for layer in network.model.layers:
             self.blocks.append(LeanBlock(layer))
-            for name in PROJECTIONS:  # only the fused copies are kept
+            for name in PROJECTIONS:  # keep only the fused copies
                 delattr(layer.self_attn, name)
             delattr(layer, "mlp")
         self.norm = Norm(network.model.norm)
@@ -94,11 +95,11 @@ class LeanNetwork(nn.Module):
         self.taps: Taps | None = None
 
     def forward(self, input_ids: Tensor, position_ids: Tensor, logits_to_keep: Tensor, use_cache: bool) -> Output:
-        """ids and positions [1, N] -> logits of the kept rows."""
+        """Map token ids and positions [1, N] to the logits of the kept rows."""
         rows: Tensor = self.embed(input_ids[0])
         fed: Tensor | None = None
         cosine, sine = self.angles.at(rows, position_ids)
-        if rows.device.type == "cpu":  # a norm needs float32 anyway, and sums keep what bfloat16 would round away
+        if rows.device.type == "cpu":  # norms need float32 anyway, and sums avoid bfloat16 rounding
             rows = rows.float()
         for number, block in enumerate(self.blocks):
             rows, fed = block(rows, fed, cosine, sine)
@@ -109,7 +110,10 @@ class LeanNetwork(nn.Module):
 
 
 class Angles(nn.Module):
-    """What `rotate` takes, by position: two lookups instead of ten small operations, where the host knows positions."""
+    """The inputs of `rotate`, by position.
+
+    If positions are on the host, two table lookups replace ten small operations.
+    """
 
     def __init__(self, rotary: Any, seam: Seam) -> None:
         super().__init__()
@@ -117,7 +121,7 @@ class Angles(nn.Module):
         self.known: tuple[Tensor, ...] = ()
 
     def at(self, rows: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Cosine and sine [N, 1, size] of positions [1, N], in the rows' dtype."""
+        """Return cosine and sine [N, 1, size] for positions [1, N], in the dtype of `rows`."""
         assert self.seam.context is not None
         if self.seam.context.rows is not None:
             return make_angles(*(part[0, :, None] for part in self.rotary(rows, positions)))
@@ -130,7 +134,7 @@ class Angles(nn.Module):
 
 
 class Norm(nn.Module):
-    """Root-mean-square norm with transformers' weight and eps (Zhang and Sennrich 2019), in the weight's dtype."""
+    """Root-mean-square norm (Zhang and Sennrich 2019) with transformers' weight and eps, in the weight's dtype."""
 
     def __init__(self, norm: Any) -> None:
         super().__init__()
@@ -138,16 +142,19 @@ class Norm(nn.Module):
         self.eps: float = norm.variance_epsilon
 
     def forward(self, rows: Tensor) -> Tensor:
-        """Over the last dimension."""
+        """Normalize over the last dimension."""
         return rms_norm(rows, self.weight, self.eps)
 
     def of_sum(self, rows: Tensor, added: Tensor) -> tuple[Tensor, Tensor]:
-        """The sum, and its norm."""
+        """Return rows + added, and its norm."""
         return add_rms_norm(rows, added, self.weight, self.eps)
 
 
 def make_lean(network: nn.Module, seam: Seam) -> LeanNetwork | None:
-    """The lean form of a model, which takes over its weights; None where the block is another one or disagrees."""
+    """Return the lean form of a model, which takes over its weights.
+
+    Return None if the block is of another kind or its results disagree.
+    """
     whole: Any = network
     if type(network).__name__ not in ARCHITECTURES or whole.config.hidden_act not in ("silu", "swish"):
         return None
@@ -163,7 +170,7 @@ def _is_known(layer: nn.Module) -> bool:
 
 
 def attention_window(attention: Any) -> int | None:
-    """The layer's window: Qwen's attention keeps it, Mistral's reads it from the configuration, Llama's has none."""
+    """Return a layer's window: Qwen's attention stores it, Mistral's reads the configuration, Llama's has none."""
     holder = attention.config if type(attention).__name__ == "MistralAttention" else attention
     window: int | None = getattr(holder, "sliding_window", None)
     return window
@@ -171,7 +178,7 @@ def attention_window(attention: Any) -> int | None:
 
 @torch.no_grad()
 def _agrees(network: Any, layer: Any, seam: Seam) -> bool:
-    """Runs the first layer both ways on the same rows."""
+    """Run the first layer both ways on the same rows and compare."""
     weight = network.model.embed_tokens.weight
     rows = weight[:PROBE_ROWS].clone()
     positions = torch.arange(PROBE_ROWS, device=rows.device)[None]
@@ -180,7 +187,7 @@ def _agrees(network: Any, layer: Any, seam: Seam) -> bool:
     seam.context = context
     try:
         cosine, sine = network.model.rotary_emb(rows, positions)
-        if cosine.shape[-1] != layer.self_attn.head_dim:  # rotates a part of each head only
+        if cosine.shape[-1] != layer.self_attn.head_dim:  # partial rotary
             return False
         theirs = layer(rows[None], position_embeddings=(cosine, sine))
         ours = torch.add(*LeanBlock(layer)(rows, None, *make_angles(cosine[0, :, None], sine[0, :, None])))
@@ -191,7 +198,7 @@ def _agrees(network: Any, layer: Any, seam: Seam) -> bool:
 
 
 def fuse(*layers: nn.Linear) -> nn.Linear:
-    """Several projections of the same input as one product."""
+    """Fuse several projections of the same input into one linear layer."""
     weight = torch.cat([layer.weight.detach() for layer in layers])
     biased = layers[0].bias is not None
     fused = nn.Linear(weight.shape[1], weight.shape[0], bias=biased, device="meta")

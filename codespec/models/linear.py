@@ -1,10 +1,11 @@
-"""Linear layers for a CPU: weights packed once for its matrix kernels. Knows shapes and dtypes, no models.
+"""Linear layers for a CPU, with weights packed once for its matrix kernels.
 
 `TiledLinear` is called with the model's shape of call. torch's plain bfloat16 product repacks the weight at every call;
-the packed one (the op that Inductor's freezing emits) does not, and was measured 1.5-1.8 x faster. Where a processor
-has no packed product for a dtype, the plain one is called in the same shape, so that `exact` holds there too. A step
-reads every weight once, and with pages of 4 KB the processor looks up the address of each page anew, in a virtual
-machine twice over: matrices of a 0.5B model were read 4-10 % faster from pages of 2 MB (lab/LOG.md).
+the packed op (which Inductor's freezing emits) does not, and was measured 1.5-1.8 x faster. If a processor has no
+packed product for a dtype, the plain one is called in the same shape, so that `exact` holds there too.
+
+A step reads every weight once. With 4 KB pages the processor translates the address of each page anew, twice in a
+virtual machine: matrices of a 0.5B model were read 4-10 % faster from 2 MB pages (lab/LOG.md).
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ from torch.nn.functional import linear, pad
 from codespec.models.call_shape import FAST, UNTRIED, CallShape
 from codespec.models.linear_layers import replace_linears, weight_and_bias
 
-UNCACHED = 64 << 20  # bytes of a model from which each step reads its weights from memory
-LARGE = 1 << 20  # bytes of a matrix that is worth measuring
-HUGE = 64_000_000  # values of a matrix that is tried with few rows only, because few go through it
-PADDED = (4, 5, 6)  # rows that may be computed faster than one or two
+UNCACHED = 64 << 20  # a model of at least this many bytes reads its weights from memory at each step
+LARGE = 1 << 20  # bytes from which a matrix is worth measuring
+HUGE = 64_000_000  # values above which a matrix is tried with few rows only, because few go through it
+PADDED = (4, 5, 6)  # row counts that may run faster than one or two rows
 TURNS = 5
-CLEARLY = 0.95  # of the time: less would follow the noise
-# With AMX a NaN in one row reaches other rows where the depth is no multiple of this (oneDNN issue 5717).
+CLEARLY = 0.95  # fraction of the time; a smaller gain may be noise
+# With AMX a NaN in one row spreads to other rows unless the depth is a multiple of this (oneDNN issue 5717).
 DEPTH_UNIT = 32
 PAGE = 2 << 20
-ADVICE = (14, 25)  # MADV_HUGEPAGE: from now on; MADV_COLLAPSE (Linux 6.1): and what is there already, at once
+ADVICE = (14, 25)  # MADV_HUGEPAGE for future faults; MADV_COLLAPSE (Linux 6.1) for resident pages
 
 
 class TiledLinear(nn.Module):
@@ -52,8 +53,8 @@ class TiledLinear(nn.Module):
             self.weight, self.missing = nn.Parameter(weight.detach(), requires_grad=False), 0
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Products of every row with the weight."""
-        flat = inputs.dim() == 2  # each needless view costs a small product a tenth of its time
+        """Return the product of every row with the weight."""
+        flat = inputs.dim() == 2  # a needless view costs a tenth of a small product's time
         rows = inputs if flat else inputs.reshape(-1, self.in_features)
         count = rows.shape[0]
         most = self.calls.most_rows(self.is_huge)
@@ -61,7 +62,7 @@ class TiledLinear(nn.Module):
         return out if flat else out.reshape(*inputs.shape[:-1], self.out_features)
 
     def _call(self, rows: Tensor) -> Tensor:
-        """The product of rows that fit into one call, padded to its shape."""
+        """Return the product of rows that fit into one call, padded to its shape."""
         count = rows.shape[0]
         computed = self.calls.computed(count)
         if computed == count and not self.missing:
@@ -71,7 +72,7 @@ class TiledLinear(nn.Module):
         return self.multiply(padded)[:count]
 
     def multiply(self, rows: Tensor) -> Tensor:
-        """The product of just these rows [rows, in + missing] in one call."""
+        """Return the product of exactly these rows [rows, in + missing] in one call."""
         if self.packed is None:
             return linear(rows, self.weight, self.bias)  # type: ignore[arg-type]
         out: Tensor = torch.ops.mkldnn._linear_pointwise(rows, self.packed, self.bias, "none", [], "")
@@ -79,31 +80,32 @@ class TiledLinear(nn.Module):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its weight."""
+        """Size of the weight in bytes."""
         return self.out_features * self.in_features * self.dtype.itemsize
 
     @property
     def is_huge(self) -> bool:
-        """Whether it is an output head of a large vocabulary, or as large as one."""
+        """Whether the layer is the output head of a large vocabulary, or as large as one."""
         return self.out_features * self.in_features > HUGE
 
     @property
     def kind(self) -> tuple[int, int, bool]:
-        """What decides its kernels, beside rows and dtype."""
+        """The properties that select its kernels, apart from rows and dtype."""
         return self.out_features, self.in_features, self.bias is not None
 
 
 def measure_least_rows(kinds: Sequence[Sequence[TiledLinear]], least: int) -> int:
-    """The one of PADDED at which a step's products are fastest together, if clearly faster than `least` rows; else
-    `least`. `kinds` are the layers of a step, equal ones together: each call takes another one, so that its weight
-    comes from memory as in a step.
+    """Return the row count in PADDED at which a step's products are clearly faster than at `least`, or `least`.
+
+    `kinds` are a step's layers, grouped by kind. Each call uses another layer of its kind, so that its weight comes
+    from memory as in a step.
     """
     total = dict.fromkeys((least, *(rows for rows in PADDED if rows > least)), 0.0)
     for alike in kinds:
         some = [alike[turn % len(alike)] for turn in range(TURNS)]
         rows = torch.ones(max(*PADDED, least), some[0].in_features + some[0].missing, dtype=some[0].dtype)
         taken: dict[int, list[float]] = {count: [] for count in total}
-        for turn in range(TURNS):  # in turns, so that a busy moment does not fall on one of them
+        for turn in range(TURNS):  # take turns, so that a busy moment affects all counts
             for offset, (count, found) in enumerate(taken.items()):
                 layer = some[(turn + offset) % TURNS]
                 began = time.perf_counter()
@@ -116,8 +118,9 @@ def measure_least_rows(kinds: Sequence[Sequence[TiledLinear]], least: int) -> in
 
 
 def can_pack(dtype: torch.dtype) -> str:
-    """Checks on a small product that the packed op is there and right; returns "" or what is wrong. Whether it is
-    batch-invariant is tried on the model itself (`models.call_search`).
+    """Check on a small product that the packed op exists and is correct; return "" or the problem.
+
+    Batch invariance is tested on the model itself (`models.call_search`).
     """
     if not torch.backends.mkldnn.is_available():
         return "this torch build has no oneDNN"
@@ -135,8 +138,9 @@ def can_pack(dtype: torch.dtype) -> str:
 
 
 def tile_linears(model: nn.Module, calls: CallShape, packed: bool) -> int:
-    """Replaces every linear layer of the model in place; in FAST, small ones that are faster as they are stay. Returns
-    how many it tried. Plain weights are freed unless tied.
+    """Replace the model's linear layers in place and return the number of layers tried.
+
+    In FAST, small layers that are faster unpacked are kept. Plain weights are freed unless tied.
     """
     uncached = sum(weight.numel() * weight.element_size() for weight in model.parameters()) >= UNCACHED
 
@@ -152,13 +156,14 @@ def tile_linears(model: nn.Module, calls: CallShape, packed: bool) -> int:
 
 
 def tiled_linears(model: nn.Module) -> list[TiledLinear]:
-    """The tiled layers of the model, each once."""
+    """Return the model's tiled layers, each once."""
     return [module for module in model.modules() if isinstance(module, TiledLinear)]
 
 
 def large_kinds(layers: Collection[TiledLinear]) -> list[list[TiledLinear]]:
-    """The layers that are worth measuring, equal ones together, without a huge head; none of a model that fits into the
-    processor's caches.
+    """Return the layers worth measuring, grouped by kind, without a huge head.
+
+    Return no layers if the model fits into the processor's caches.
     """
     if sum(layer.nbytes for layer in layers) < UNCACHED:
         return []
@@ -170,8 +175,9 @@ def large_kinds(layers: Collection[TiledLinear]) -> list[list[TiledLinear]]:
 
 
 def _is_soonest_plain(layer: nn.Module, tiled: TiledLinear, repeats: int = 20) -> bool:
-    """Whether torch's own product of one row by a small matrix is faster: a call of the packed one may cost more than
-    all the sums.
+    """Return whether torch's own product of one row and a small matrix is faster.
+
+    The call overhead of the packed op may exceed the arithmetic.
     """
     if not isinstance(layer, nn.Linear) or layer.weight.numel() * layer.weight.element_size() >= LARGE:
         return False
@@ -186,7 +192,7 @@ def _is_soonest_plain(layer: nn.Module, tiled: TiledLinear, repeats: int = 20) -
 
 
 def _ask_pages(layers: Collection[TiledLinear]) -> None:
-    """Large pages for the packed weights of a model that no cache holds."""
+    """Request huge pages for the large packed weights of a model that exceeds the caches."""
     for layer in layers:
         nbytes = torch.ops.mkldnn._nbytes(layer.packed)
         if nbytes >= LARGE:
@@ -194,8 +200,9 @@ def _ask_pages(layers: Collection[TiledLinear]) -> None:
 
 
 def ask_huge_pages(address: int, size: int) -> None:
-    """Asks for pages of 2 MB within `size` bytes from `address`, whose content stays. A hint: a system that has none to
-    give leaves the memory as it is.
+    """Request 2 MB pages for the `size` bytes at `address`; their content is preserved.
+
+    This is a hint: a system without free huge pages leaves the memory as it is.
     """
     begin, end = -(-address // PAGE) * PAGE, (address + size) // PAGE * PAGE
     if sys.platform == "linux" and begin < end:

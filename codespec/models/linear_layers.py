@@ -1,4 +1,4 @@
-"""Finds and replaces the linear layers of a transformers model. Knows layers, no shapes of call and no formats."""
+"""Find and replace the linear layers of a transformers model."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from torch import Tensor, nn
 
 
 def replace_linears(model: nn.Module, make: Callable[[nn.Module], nn.Module]) -> list[nn.Module]:
-    """Puts what `make` returns in the place of every linear layer; tied layers stay tied. Returns what was made."""
+    """Replace every linear layer with the result of `make`, keeping tied layers tied. Return the new layers."""
     made: dict[int, nn.Module] = {}
-    for parent in [m for m in model.modules() if m._modules]:  # a list of the layers too would hold all plain weights
-        for name, child in list(parent._modules.items()):  # named_children leaves out a second name of a layer
+    for parent in [m for m in model.modules() if m._modules]:  # listing leaves would keep all plain weights alive
+        for name, child in list(parent._modules.items()):  # named_children omits a layer's second name
             if child is not None and (type(child) is nn.Linear or _is_transposed(child)):
                 if id(child) not in made:
                     made[id(child)] = make(child)
@@ -20,13 +20,13 @@ def replace_linears(model: nn.Module, make: Callable[[nn.Module], nn.Module]) ->
 
 
 def weight_and_bias(layer: nn.Module) -> tuple[Tensor, Tensor | None]:
-    """A linear layer's weight [out, in] and bias [out]."""
+    """Return a linear layer's weight [out, in] and bias [out]."""
     weight, bias = layer.weight, layer.bias
     assert isinstance(weight, Tensor) and (bias is None or isinstance(bias, Tensor))
     return weight.t() if _is_transposed(layer) else weight, bias
 
 
 def _is_transposed(layer: nn.Module) -> bool:
-    """Whether it is GPT-2's layer, which keeps its weight the other way round. By name: importing it takes seconds."""
+    """Return whether this is GPT-2's Conv1D, which stores [in, out]. Compares names: importing it takes seconds."""
     kind = type(layer)
     return kind.__name__ == "Conv1D" and kind.__module__ == "transformers.pytorch_utils"

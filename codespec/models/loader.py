@@ -1,7 +1,6 @@
-"""Loads a model folder, file or hub id behind the seam: int8 folders by themselves, everything else by transformers.
+"""Load a model folder, file or hub id: int8 folders directly, everything else with transformers.
 
-Knows devices and number formats by name; knows no requests. transformers is imported only where it loads something: it
-takes seconds, and int8 folders need nothing of it.
+transformers is imported only when it loads a model: the import takes seconds, and int8 folders do not need it.
 """
 
 from __future__ import annotations
@@ -42,11 +41,11 @@ def load_model(
     shape: Shape | None = None,
     tp_group: TensorParallelGroup | None = None,
 ) -> LanguageModel:
-    """Loads `name` (a local folder in the Hugging Face layout, or a hub id), enlarged if a shape is given; slots are
-    allocated later. With a `tp_group` it is this process's share.
+    """Load `name` (a local folder in the Hugging Face layout, or a hub id), enlarged if a shape is given.
 
-    Raises ModelError in one sentence for everything a user can meet: a missing or truncated folder, an architecture
-    that fails the seam's check, an unknown dtype or device.
+    Slots are allocated later. With a `tp_group`, only this process's share is loaded. Raises ModelError, as one
+    sentence, for every user-facing failure: a missing or truncated folder, an architecture that fails the seam's check,
+    an unknown dtype or device.
     """
     if dtype not in DTYPES:
         raise ModelError(f"dtype {dtype!r} is not known: use one of {', '.join(DTYPES)}.")
@@ -66,20 +65,20 @@ def load_model(
 
 
 def weights_folder(name: str, dtype: str, *, enlarged: bool = False) -> Path:
-    """The folder whose weights `load_model` reads: an enlarged model is made of float weights in every format."""
+    """Return the folder whose weights `load_model` reads; an enlarged model always reads float weights."""
     return find_folder(name, "float32" if enlarged else dtype)
 
 
 def load_drafter(name: str, device: str, dtype: str) -> LanguageModel:
-    """`load_model` in fast mode: another model verifies a drafter's tokens, so they need not be batch-invariant."""
+    """Load a model in fast mode: its tokens are verified by the target, so it need not be batch-invariant."""
     return load_model(name, device=device, dtype=dtype, exact=False)
 
 
 def _load_int8(folder: Path, config: Any, name: str, exact: bool) -> LanguageModel:
-    """The model of a folder whose weights were converted to int8."""
+    """Load the model of a folder whose weights were converted to int8."""
     demand_memory(name, weights_size(folder))
     plan, choice, seam = Blueprint.read(config), choose_kernel(), Seam()
-    with ThreadPoolExecutor(1) as pool:  # one is Python's, the other the kernel's work
+    with ThreadPoolExecutor(1) as pool:  # Python work in parallel with native packing
         tokenizer_read = pool.submit(load_tokenizer, folder)
         network = load_network(folder, plan, seam, choice)
         tokenizer = tokenizer_read.result()
@@ -106,7 +105,7 @@ def _load_int8(folder: Path, config: Any, name: str, exact: bool) -> LanguageMod
 
 
 def find_device(device: str) -> torch.device:
-    """The device of that name; `auto` is CUDA where there is one. ModelError if it is not available."""
+    """Return the device of that name; `auto` prefers CUDA. Raise ModelError if it is not available."""
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device.startswith("cuda") and not torch.cuda.is_available():
@@ -122,11 +121,11 @@ def find_device(device: str) -> torch.device:
 
 
 def model_facts(model: LanguageModel) -> dict[str, Any]:
-    """A model's name, sizes, and the SHA-256 of its weights and tokenizer, for a report."""
+    """Return a model's name, sizes, and the SHA-256 of its weights and tokenizer, for a report."""
     folder = weights_folder(model.spec.name, model.spec.dtype, enlarged=bool(model.spec.simulated))
     digest = hashlib.sha256()
     for file in [*sorted(folder.glob("*.safetensors")), *sorted(folder.glob("tokenizer.*"))]:
-        with file.open("rb") as stream:  # weights may be larger than the memory that is left
+        with file.open("rb") as stream:  # weights may exceed free memory
             hashlib.file_digest(stream, lambda: digest)
     return {
         "name": folder.name,

@@ -1,9 +1,9 @@
-"""Whether weights, caches, steps and graphs fit into a device's memory: checked before they are made, and refused in
-one sentence with the numbers and the setting to change. Knows sizes and models; knows settings by name only.
+"""Check that weights, caches, steps and graphs fit into a device's memory before allocating them.
 
-Caches and weights are exact. What a step needs while it runs is a bound, and so is what graphs in parts keep between
-them; for the driver, which does not say beforehand, there is an allowance (GRAPH_LAYER, RUNTIME). On a CPU only int8
-weights are checked; other allocations that do not fit fail with their own sentence.
+A refusal is one sentence with the numbers and the setting to change. Sizes of caches and weights are exact. The memory
+of a running step is an upper bound, and so is the memory that piecewise graphs keep between their parts. Driver memory,
+which can't be queried beforehand, gets an allowance (GRAPH_LAYER, RUNTIME). On a CPU only int8 weights are checked;
+other allocations that do not fit fail with their own error.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from codespec.models.cuda.graphs import Buckets
 if TYPE_CHECKING:
     from codespec.models.language_model import LanguageModel
 
-GRAPH_LAYER = 256 << 10  # bytes of a graph for each layer that it holds
+GRAPH_LAYER = 256 << 10  # bytes per layer of a graph
 RUNTIME = 256 << 20  # workspaces of the matrix library, compiled kernels
 FLOAT = torch.float32.itemsize
-WIDTHS = 6  # activations as wide as the model in memory at once
-INNER = 3  # and as wide as its feed-forward: the gate, its input, their product
-ROUNDED = 512  # torch allocates a GPU's memory in multiples of so many bytes
+WIDTHS = 6  # activations of the model's width in memory at once
+INNER = 3  # activations of the feed-forward's width: the gate, its input, their product
+ROUNDED = 512  # torch's allocation granularity on a GPU, in bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Memory that something will take, and the setting that makes it less."""
+    """Memory that something needs, and the setting that reduces it."""
 
     what: str
     nbytes: int
@@ -41,9 +41,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a loaded model needs: cache slots of `capacity` positions, and steps of up to `rows` rows of which `kept`
-    have logits.
-    """
+    """A loaded model's needs: `slots` slots of `capacity` positions, and steps of `rows` rows, `kept` with logits."""
 
     model: LanguageModel
     slots: int
@@ -53,11 +51,10 @@ class Need:
 
 
 def make_room(needs: Sequence[Need], graph_rows: int, tell: Callable[[str], None], notes: MutableSequence[str]) -> None:
-    """Allocates the models' slots and captures their graphs if all that fits; ModelError if not. `tell` receives the
-    progress, `notes` what could not be captured.
+    """Allocate the models' slots and capture their graphs. Raise ModelError if they do not fit.
 
-    Whether graphs have to be in parts is known only after capturing them whole has failed. So room for parts is not
-    demanded; where it is missing, parts are not tried.
+    `tell` receives progress messages; `notes` collects what could not be captured. Piecewise graphs are needed only if
+    capturing whole ones fails, so their memory is not required: if it is missing, piecewise capture is not tried.
     """
     left: dict[torch.device, int | None] = {}
     for device in dict.fromkeys(need.model.device for need in needs):
@@ -65,7 +62,7 @@ def make_room(needs: Sequence[Need], graph_rows: int, tell: Callable[[str], None
         left[device] = demand_room([c for need in here for c in step_claims(need, graph_rows)], free_memory(device))
     for need in needs:
         need.model.allocate(need.slots, need.capacity, graph_rows)
-    torch.cuda.empty_cache()  # what torch keeps of freed memory (fused weights) it can't give back while it records
+    torch.cuda.empty_cache()  # torch can't release cached memory (fused weights) while capturing
     for need in needs:
         claim, spare = parts_claim(need, graph_rows), left[need.model.device]
         problem = _capture(need.model, lack(claim, spare), tell)
@@ -83,7 +80,7 @@ def _capture(model: LanguageModel, no_parts: str, tell: Callable[[str], None]) -
 
 
 def free_memory(device: torch.device) -> int | None:
-    """Bytes that are free on a device; None for a CPU."""
+    """Return the free bytes on a device; None for a CPU."""
     if device.type != "cuda":
         return None
     kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
@@ -91,7 +88,10 @@ def free_memory(device: torch.device) -> int | None:
 
 
 def demand_room(claims: Sequence[Claim], free: int | None, where: str = "device memory") -> int | None:
-    """What the claims leave of `free` bytes; ModelError if they are more, with the largest claim's mend."""
+    """Return what the claims leave of `free` bytes.
+
+    Raise ModelError, with the largest claim's mend, if they exceed it.
+    """
     needed = sum(claim.nbytes for claim in claims)
     if free is None or needed <= free:
         return None if free is None else free - needed
@@ -101,31 +101,31 @@ def demand_room(claims: Sequence[Claim], free: int | None, where: str = "device 
 
 
 def demand_memory(name: str, nbytes: int) -> None:
-    """Raises ModelError if this machine can't hold so many bytes of int8 weights."""
+    """Raise ModelError if this machine can't hold `nbytes` bytes of int8 weights."""
     claim = Claim(f"int8 weights of {name}", nbytes, "choose a smaller model, or close other programs")
     demand_room([claim], available_memory(), "memory")
 
 
 def lack(claim: Claim, left: int | None) -> str:
-    """ "" if an optional claim fits into what is left, else what is missing and the mend."""
+    """Return "" if an optional claim fits into the memory left, else the shortage and how to reduce it."""
     if left is None or claim.nbytes <= left:
         return ""
     return f"{claim.what} need {_gb(claim.nbytes)} more where {_gb(left)} are left ({claim.mend})"
 
 
 def weights_claim(name: str, parameters: int, dtype: torch.dtype, shares: int = 1) -> Claim:
-    """Weights that are not loaded yet, or this process's share of them."""
+    """Return the claim for weights that are not loaded yet, or for this process's share of them."""
     mend = "choose a smaller model, dtype bfloat16, or more processors with tensor_parallel"
     return Claim(f"weights of {name}", parameters * dtype.itemsize // shares, mend)
 
 
 def step_claims(need: Need, graph_rows: int) -> list[Claim]:
-    """What a loaded model takes beside its weights."""
+    """Return the memory that a loaded model needs beside its weights."""
     model, name = need.model, need.model.spec.name
     capacity, buckets = _buckets(need, graph_rows)
     step = step_bytes(model, max(need.rows, *buckets.rows, 1), max(need.kept, *buckets.rows, 1), capacity)
     cache = cache_bytes(model.shapes, need.slots + 1, capacity, model.dtype, model.feature_shape)
-    most = max(buckets.rows, default=0)  # graphs share one memory, which the largest needs
+    most = max(buckets.rows, default=0)  # graphs share one pool, sized by the largest
     graphs = len(buckets.largest_first()) * len(model.shapes) * GRAPH_LAYER + graph_bytes(model, most, capacity)
     prompts = f"{need.slots} prompts of {capacity} tokens"
     return [
@@ -136,15 +136,17 @@ def step_claims(need: Need, graph_rows: int) -> list[Claim]:
 
 
 def parts_claim(need: Need, graph_rows: int) -> Claim:
-    """What graphs in parts take beyond whole ones."""
+    """Return the memory that piecewise graphs need beyond whole ones."""
     _, buckets = _buckets(need, graph_rows)
     nbytes = sum(parts_bytes(need.model, bucket.rows) for bucket in buckets.largest_first())
     return Claim("graphs in parts", nbytes, f"lower graph_rows ({graph_rows})")
 
 
 def parts_bytes(model: LanguageModel, rows: int) -> int:
-    """A bound for what one bucket keeps between its parts: the rows' frequencies, and for each layer the queries and
-    keys, the product of which they and the values are slices, and attention's result.
+    """Return an upper bound for what one bucket keeps between its parts.
+
+    These are the rows' frequencies, and for each layer the queries and keys, the fused product that they and the values
+    are slices of, and the result of attention.
     """
     size = model.dtype.itemsize
     angles = max(key_size for _, key_size, _ in model.shapes.values()) // 2
@@ -158,19 +160,20 @@ def parts_bytes(model: LanguageModel, rows: int) -> int:
 
 
 def graph_bytes(model: LanguageModel, rows: int, capacity: int) -> int:
-    """A bound for the memory that graphs of up to `rows` rows share; all of their rows have logits."""
+    """Return an upper bound for the memory shared by graphs of up to `rows` rows, all with logits."""
     return rows * (_row_bytes(model, capacity) + model.spec.vocab_size * model.dtype.itemsize)
 
 
 def step_bytes(model: LanguageModel, rows: int, kept: int, capacity: int) -> int:
-    """A bound for what is in memory at once while a step runs: its rows' activations, and logits in the model's dtype
-    and twice in float32.
+    """Return an upper bound for a running step's peak memory.
+
+    Counts its rows' activations, and logits once in the model's dtype and twice in float32.
     """
     return rows * _row_bytes(model, capacity) + kept * model.spec.vocab_size * (model.dtype.itemsize + 2 * FLOAT)
 
 
 def _row_bytes(model: LanguageModel, capacity: int) -> int:
-    """A row's activations, and attention's partial sums for each block of keys."""
+    """Return the bytes of a row's activations and of attention's partial sums for each block of keys."""
     widest = (WIDTHS * model.spec.hidden_size + INNER * model.spec.inner_size) * model.dtype.itemsize
     heads = model.groups * max(heads for heads, _, _ in model.shapes.values())
     sums = heads * (2 + max(size for _, _, size in model.shapes.values())) * (capacity // CAPACITY_UNIT) * FLOAT
@@ -178,7 +181,7 @@ def _row_bytes(model: LanguageModel, capacity: int) -> int:
 
 
 def _buckets(need: Need, graph_rows: int) -> tuple[int, Buckets]:
-    """The capacity that the cache will have, and the buckets over it."""
+    """Return the capacity that the cache will have, and its buckets."""
     capacity = need.capacity + -need.capacity % CAPACITY_UNIT
     return capacity, Buckets(graph_rows, capacity)
 

@@ -1,8 +1,7 @@
-"""Merges an adapter into its model, as a folder in the Hugging Face layout: `python -m codespec.models.merge_adapter
-BASE ADAPTER FOLDER SHA256`.
+"""Merge a peft adapter into its model: `python -m codespec.models.merge_adapter BASE ADAPTER FOLDER SHA256`.
 
-Knows peft's layout; the cache and the caller are `model_folders.conversions`'s. Runs in a process of its own, so that
-whatever a broken adapter does ends there as one sentence on stderr, with exit code 2.
+The result is a folder in the Hugging Face layout; `model_folders.conversions` calls this and manages the cache. Runs as
+a separate process, so that any failure of a broken adapter becomes one sentence on stderr, with exit code 2.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ TOKENIZER = (
     *("tokenizer.json", "vocab.json", "merges.txt", "tokenizer.model", "added_tokens.json"),
     *("tokenizer_config.json", "chat_template.jinja", "special_tokens_map.json"),
 )
-ROOM = 1 << 25  # the most bytes of everything but the weights
+ROOM = 1 << 25  # bytes allowed for everything but the weights
 
 
 def merge(base: Path, adapter: Path, folder: Path, sha256: str) -> None:
-    """Writes into the folder, which must exist, in float32; ModelError in one sentence if that can't be done."""
+    """Write the merged model into `folder`, which must exist, in float32. Raise ModelError if it can't be merged."""
     _demand_disk(folder, sum(file.stat().st_size for file in base.glob("*.safetensors")) * 2 + ROOM)
     read_config(base)
     loader: Any = AutoModelForCausalLM
@@ -60,7 +59,7 @@ def merge(base: Path, adapter: Path, folder: Path, sha256: str) -> None:
 
 
 def _settings(adapter: Path) -> LoraConfig:
-    """The adapter's settings, with the names of its layers in place of all patterns that choose layers."""
+    """Return the adapter's settings, with layer names in place of all patterns that select layers."""
     settings: LoraConfig = LoraConfig.from_pretrained(str(adapter))
     settings.target_modules = adapted_layers(adapter)
     settings.exclude_modules = settings.layers_to_transform = settings.layers_pattern = None
@@ -77,7 +76,7 @@ def _demand_disk(folder: Path, needed: int) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """BASE ADAPTER FOLDER SHA256: the exit code is 0, or 2 with one sentence on stderr."""
+    """Merge BASE ADAPTER FOLDER SHA256. Return 0, or 2 after printing one sentence to stderr."""
     base, adapter, folder, digest = sys.argv[1:] if arguments is None else arguments
     try:
         merge(Path(base), Path(adapter), Path(folder), digest)

@@ -1,7 +1,6 @@
-"""The processor that this process runs on: its name, its instruction sets and its cores. Knows the operating system's
-answers and the variables that hide instruction sets; loads no torch.
+"""The CPU that this process runs on: its name, instruction sets and cores. Does not import torch.
 
-What holds on one processor may not hold on another, so every measurement names its own.
+Measurements record the CPU because results on one may not hold on another.
 """
 
 from __future__ import annotations
@@ -16,16 +15,18 @@ from functools import cache
 from pathlib import Path
 
 CPUINFO = Path("/proc/cpuinfo")
-# From the widest down: they decide which kernels a matrix product takes.
+# Widest first: they determine which kernels a matrix product uses.
 FEATURES = ("amx_bf16", "amx_tile", "avx512_fp16", "avx512_bf16", "avx512f", "avx_vnni", "avx2", "asimd")
-# Read by torch's libraries before their first use.
+# Environment variables that torch's libraries read on first use.
 HIDING = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY", "MKL_ENABLE_INSTRUCTIONS", "MKL_CBWR")
 
 
 @dataclass(frozen=True, slots=True)
 class Processor:
-    """`features` are those of FEATURES that it has, `hidden` the variables that keep torch from using them all, `cores`
-    the physical cores that this process may use.
+    """A CPU.
+
+    `features` are its instruction sets among FEATURES, `hidden` the variables that keep torch from using all of them,
+    `cores` the physical cores available to this process.
     """
 
     name: str
@@ -35,13 +36,13 @@ class Processor:
 
     @property
     def label(self) -> str:
-        """One line for a report."""
+        """A one-line description for a report."""
         known = f"{self.name}, {' '.join(self.features) or platform.machine()}, {self.cores} core(s)"
         return f"{known}, {' '.join(self.hidden)}" if self.hidden else known
 
 
 def processor() -> Processor:
-    """This machine's processor; the variables are read anew each time."""
+    """Return this machine's CPU. The environment variables are read at each call."""
     name, features, cores = _machine()
     hidden = tuple(f"{variable}={os.environ[variable]}" for variable in HIDING if os.environ.get(variable))
     return Processor(name, features, hidden, cores)
@@ -58,7 +59,7 @@ def _machine() -> tuple[str, tuple[str, ...], int]:
 
 
 def read_cpuinfo(text: str, usable: int) -> tuple[str, tuple[str, ...], int]:
-    """Name, features and physical cores by Linux's list, where `usable` logical cores may be used."""
+    """Parse /proc/cpuinfo into name, features and physical cores, of which `usable` logical ones are available."""
     blocks = [_fields(block) for block in text.split("\n\n") if block.strip()]
     if not blocks:
         return _name_elsewhere(), (), usable

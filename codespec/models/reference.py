@@ -1,9 +1,10 @@
-"""What transformers says of a model, for the loader to compare with: a configuration that its weights bear out, the
-logits of its own eager attention, and how far back its masks look.
+"""Reference results from transformers, for the loader to compare with.
 
-transformers makes up what the files lack, at the size that config.json claims; so `read_config` counts first what it
-would make, without memory for it. A layer's own mask is compared with the window that the layer passes to its
-attention: some architectures put it in the mask alone, and a window of 4096 would not show in a short text.
+Provides a configuration validated against the weights, the logits of the model's own eager attention, and a check of
+attention windows. transformers initializes missing weights at the size that config.json claims, so `read_config` first
+counts, without allocating, what it would create. A layer's own mask is compared with the window that the layer passes
+to its attention: some architectures put the window in the mask only, and a short text would not reveal a window of
+4096.
 """
 
 from __future__ import annotations
@@ -30,15 +31,18 @@ from codespec.text.control_tokens import read_json
 
 PROBE = "codespec-window-probe"
 MARK = "codespec_window"
-PACKED = 8  # four-bit numbers in one of 32 bits
-SLACK, SPARE = 2, 1 << 24  # what a model may hold beside its weights: as much again, and this many numbers of tables
+PACKED = 8  # four-bit values in a 32-bit integer
+SLACK, SPARE = 2, 1 << 24  # allowance beyond its weights: a factor, and values for tables
 _JSON = ("config.json", "generation_config.json", "model.safetensors.index.json")
 
 
 def read_config(folder: Path) -> Any:
-    """transformers' configuration of a folder; ModelError if it can't be read or claims more than the weights hold."""
+    """Return transformers' configuration of a folder.
+
+    Raise ModelError if it can't be read or claims more than the weights hold.
+    """
     for name in _JSON:
-        read_json(folder / name)  # transformers reads them too, without a bound
+        read_json(folder / name)  # transformers reads them without a size limit
     tensors = check_claims(folder)
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
@@ -54,7 +58,7 @@ def read_config(folder: Path) -> Any:
 
 
 def _demand_weights(folder: Path, config: Any, tensors: Sequence[StoredTensor]) -> None:
-    """ModelError if the model would be larger than its weights."""
+    """Raise ModelError if the model would be larger than its weights."""
     held = sum(tensor.count * (PACKED if tensor.dtype[0] in "IU" else 1) for tensor in tensors)
     loader: Any = AutoModelForCausalLM
     try:
@@ -70,13 +74,13 @@ def _demand_weights(folder: Path, config: Any, tensors: Sequence[StoredTensor]) 
 
 
 class WindowProbe:
-    """An attention that computes nothing and records, layer by layer, the mask's window and the attention's."""
+    """An attention that computes nothing and records, per layer, the window of the mask and of the attention."""
 
     def __init__(self) -> None:
-        self.seen: list[tuple[int, int, int]] = []  # layer, window of its mask, window of its attention; 0 is none
+        self.seen: list[tuple[int, int, int]] = []  # layer, its mask's window, its attention's window; 0: none
 
     def mask(self, *, q_length: int, kv_length: int, local_size: int | None = None, **_: object) -> Tensor:
-        """Stands in for transformers' mask function and marks the mask with its window."""
+        """Replace transformers' mask function and tag the mask with its window."""
         mask = torch.zeros(1, 1, q_length, kv_length)
         setattr(mask, MARK, local_size or 0)
         return mask
@@ -91,14 +95,14 @@ class WindowProbe:
         sliding_window: int | None = None,
         **_: object,
     ) -> tuple[Tensor, None]:
-        """Zeros [1, N, heads, value_size]."""
+        """Record the layer's windows; return zeros [1, N, heads, value_size]."""
         layer: int = module.layer_idx  # type: ignore[assignment]
         self.seen.append((layer, getattr(attention_mask, MARK, 0), sliding_window or 0))
         return value.new_zeros(1, query.shape[2], query.shape[1], value.shape[3]), None
 
 
 def check_windows(network: Any, max_length: int) -> None:
-    """Raises ModelError if a layer's own mask has a window below `max_length` that its attention does not receive."""
+    """Raise ModelError if a layer's mask has a window below `max_length` that its attention does not receive."""
     probe = WindowProbe()
     AttentionInterface.register(PROBE, probe.attend)
     AttentionMaskInterface.register(PROBE, probe.mask)
@@ -110,13 +114,13 @@ def check_windows(network: Any, max_length: int) -> None:
 
 
 def reference_logits(network: Any) -> Tensor:
-    """Logits [SAMPLE, vocabulary] of the network's own eager attention, masks and positions."""
+    """Return logits [SAMPLE, vocabulary] of the network's own eager attention, masks and positions."""
     return _run(network, "eager", sample_ids(network.config.get_text_config().vocab_size))
 
 
 @torch.inference_mode()
 def _run(network: Any, attention: str, ids: list[int]) -> Tensor:
-    """Float32 logits [ids, vocabulary] with another attention than ours, which is restored."""
+    """Return float32 logits [ids, vocabulary] with another attention, then restore ours."""
     device = network.get_input_embeddings().weight.device
     with quiet():
         try:
@@ -131,7 +135,7 @@ def _run(network: Any, attention: str, ids: list[int]) -> Tensor:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silences transformers' own warnings; what matters is raised."""
+    """Silence transformers' warnings; real problems raise."""
     level = transformers_logging.get_verbosity()
     transformers_logging.set_verbosity_error()
     try:

@@ -1,8 +1,8 @@
-"""Rotary variants that depend on a sequence's length, chosen per request. Knows frequencies, no attention.
+"""Rotary variants whose frequencies depend on a sequence's length, chosen per request.
 
-transformers picks `longrope` and `dynamic` frequencies by the longest row of the *batch*, so a long neighbour changes a
-short row (measured: by 92 % on Phi-3). Here each request gets its frequencies at admission, for the length to which it
-may grow, and keeps them: neither a rollback nor a neighbour can change them.
+transformers chooses `longrope` and `dynamic` frequencies by the longest row of the *batch*, so a long neighbour changes
+a short row (measured: by 92 % on Phi-3). Here each request gets its frequencies at admission, for the length to which
+it may grow, and keeps them: neither a rollback nor a neighbour can change them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from codespec.errors import ModelError
 from codespec.models.attention import Seam
 
 VARIANTS = ("longrope", "dynamic")
-LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {  # how a model orders the angles of its pairs
+LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {  # order of the angles of a model's rotated pairs
     "halves": lambda angles: torch.cat([angles, angles], dim=-1),
     "neighbours": lambda angles: angles.repeat_interleave(2, dim=-1),
     "once": lambda angles: angles,
@@ -27,9 +27,7 @@ LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {  # how a model orders the ang
 
 @dataclass(frozen=True, slots=True)
 class Frequencies:
-    """What rotates one request: inverse frequencies [rotary_dim / 2], a scale, and a key (equal keys, equal
-    rotation).
-    """
+    """One request's rotation: inverse frequencies [rotary_dim / 2] and a scale. Equal keys mean equal rotation."""
 
     inverse: Tensor
     scale: float
@@ -37,7 +35,7 @@ class Frequencies:
 
 
 class RequestRotary(nn.Module):
-    """Replaces a model's rotary embedding; reads each row's frequencies from the context of the forward."""
+    """Replaces a model's rotary embedding; reads each row's frequencies from the forward's context."""
 
     def __init__(self, replaced: Any, seam: Seam) -> None:
         super().__init__()
@@ -49,7 +47,7 @@ class RequestRotary(nn.Module):
         self.layout = self._find_layout(replaced)
 
     def frequencies(self, length: int) -> Frequencies:
-        """The frequencies of a request that may grow to `length` tokens."""
+        """Return the frequencies of a request that may grow to `length` tokens."""
         from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS  # takes seconds
 
         key = max(length, self.limit) if self.variant == "dynamic" else int(length > self.limit)
@@ -58,7 +56,7 @@ class RequestRotary(nn.Module):
         return Frequencies(inverse.float(), float(scale), key)
 
     def forward(self, inputs: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
-        """cos and sin [1, N, rotary_dim] for positions [1, N]."""
+        """Return cos and sin [1, N, rotary_dim] for positions [1, N]."""
         context = self.seam.context
         assert context is not None and context.inverse_frequencies is not None and context.rotary_scale is not None
         angles = LAYOUTS[self.layout](position_ids[0, :, None].float() * context.inverse_frequencies)[None]
@@ -66,7 +64,7 @@ class RequestRotary(nn.Module):
         return cosine.to(inputs.dtype), sine.to(inputs.dtype)
 
     def _find_layout(self, replaced: Any) -> str:
-        """Which of LAYOUTS the model's own rotary embedding has, by trying."""
+        """Find the layout in LAYOUTS that reproduces the model's own rotary embedding."""
         positions = torch.arange(4, device=replaced.inv_freq.device)
         wanted = replaced(torch.zeros(1, device=positions.device), positions[None])
         chosen = self.frequencies(1)
@@ -83,7 +81,7 @@ class RequestRotary(nn.Module):
 
 
 class SlotFrequencies:
-    """Each slot's frequencies, on the model's device; a short request's until `put` is called."""
+    """Each slot's frequencies, on the model's device; initially those of a short request."""
 
     def __init__(self, rotary: RequestRotary, slots: int, device: torch.device) -> None:
         usual = rotary.frequencies(1)
@@ -91,17 +89,17 @@ class SlotFrequencies:
         self._scale = torch.full((slots, 1), usual.scale, device=device)
 
     def put(self, slot: int, frequencies: Frequencies) -> None:
-        """Sets the frequencies of a slot."""
+        """Set the frequencies of a slot."""
         self._inverse[slot] = frequencies.inverse.to(self._inverse.device)
         self._scale[slot] = frequencies.scale
 
     def of(self, slots: Tensor) -> tuple[Tensor, Tensor]:
-        """For rows of these slots [N]: inverse frequencies [N, rotary_dim / 2] and scales [N, 1]."""
+        """Return inverse frequencies [N, rotary_dim / 2] and scales [N, 1] for rows of these slots [N]."""
         return self._inverse[slots], self._scale[slots]
 
 
 def replace_rotary(model: nn.Module, seam: Seam) -> RequestRotary | None:
-    """Puts a `RequestRotary` where the model's own rotary depends on lengths; None where none does."""
+    """Replace a length-dependent rotary embedding by a `RequestRotary`; return None if there is none."""
     found: RequestRotary | None = None
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):

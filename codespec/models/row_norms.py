@@ -1,8 +1,7 @@
-"""Norms of transformers' layers that are made of torch's sums, computed row by row, for `exact` on a GPU: torch's mean
-there depends on the number of rows. Knows modules and two formulas; knows no architecture.
+"""Norms of transformers' layers, recomputed row by row for `exact` mode on a GPU.
 
-Which norms have these formulas, and whether a weight counts from zero (Llama) or from one (Gemma), is found by
-trying.
+torch's mean on a GPU depends on the number of rows. A trial finds which norms have a supported formula, and whether the
+weight is an offset from zero (Llama) or from one (Gemma).
 """
 
 from __future__ import annotations
@@ -20,8 +19,9 @@ TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 0.03, torch.float16: 0.005}
 
 
 class RowNorm(nn.Module):
-    """Root-mean-square norm over the last dimension, times a weight [size]; `centered`: of the rows less their mean,
-    which torch computes in one kernel that takes rows one by one.
+    """Root-mean-square norm over the last dimension, times a weight [size].
+
+    With `centered`, the mean is subtracted first, in one torch kernel that processes rows one by one.
     """
 
     def __init__(self, weight: Tensor, eps: float, *, centered: bool = False) -> None:
@@ -31,7 +31,7 @@ class RowNorm(nn.Module):
         self.eps = eps
 
     def forward(self, values: Tensor) -> Tensor:
-        """Norms of values [*, size], in their dtype."""
+        """Normalize values [*, size], in their dtype."""
         assert isinstance(self.weight, Tensor)
         rows = values.reshape(-1, values.shape[-1])
         if self.centered:
@@ -42,8 +42,9 @@ class RowNorm(nn.Module):
 
 
 def replace_norms(model: nn.Module) -> tuple[str, ...]:
-    """Replaces every norm that has one of these formulas in place, but for torch's own LayerNorm. Returns the classes
-    of other norms, which are left.
+    """Replace in place every norm with a supported formula, except torch's own LayerNorm.
+
+    Return the class names of other norms, which are left unchanged.
     """
     left: set[str] = set()
     made: dict[int, nn.Module | None] = {}
@@ -62,13 +63,13 @@ def replace_norms(model: nn.Module) -> tuple[str, ...]:
 
 @torch.no_grad()
 def _alike(module: nn.Module) -> RowNorm | None:
-    """The norm that computes what the module does; None if there is none."""
+    """Return a norm that computes the same as the module, or None."""
     weight, eps = getattr(module, "weight", None), getattr(module, "variance_epsilon", getattr(module, "eps", None))
-    takes = inspect.signature(module.forward).parameters  # a gate beside the rows is another function
+    takes = inspect.signature(module.forward).parameters  # a second input (a gate) is unsupported
     if not isinstance(weight, Tensor) or weight.dim() != 1 or not isinstance(eps, float) or len(takes) != 1:
         return None
     generator = torch.Generator().manual_seed(0)
-    drawn = 1.0 + torch.randn(PROBE_ROWS, len(weight), generator=generator)  # with a mean: centered norms differ
+    drawn = 1.0 + torch.randn(PROBE_ROWS, len(weight), generator=generator)  # nonzero mean, for centered norms
     rows = drawn.to(weight.device, weight.dtype)
     wanted = module(rows).float()
     own = weight.detach()

@@ -1,4 +1,4 @@
-"""What one sequence brings to a forward. Knows ids, slots and positions; knows no model."""
+"""The rows that one sequence contributes to a forward."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Ids for positions start, start+1, … of a sequence's slot; logits are wanted of the last `keep`."""
+    """Ids for positions start, start+1, … of a sequence's slot; the last `keep` rows need logits."""
 
     slot: int
     start: int
@@ -17,12 +17,12 @@ class Rows:
 
     @property
     def end(self) -> int:
-        """The length of the sequence behind these rows."""
+        """The length of the sequence after these rows."""
         return self.start + len(self.ids)
 
 
 def kept_rows(batch: Sequence[Rows]) -> Iterator[int]:
-    """The flat rows of a batch whose logits are wanted: the last `keep` of each sequence."""
+    """Yield the flat indices of the batch's rows that need logits: the last `keep` of each sequence."""
     end = 0
     for rows in batch:
         end += len(rows.ids)

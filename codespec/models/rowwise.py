@@ -1,13 +1,12 @@
-"""What a layer computes row by row, and its write into the cache: in one kernel on a CUDA device, in torch's own
-operations anywhere else.
+"""Row-wise operations of a layer, and its cache write: fused kernels on CUDA, plain torch operations elsewhere.
 
 The formulas are the same; a kernel rounds once where torch rounds after each operation.
 
-On a CPU torch computes sigmoid, SiLU and GELU in float32 with vectors, and what is left over at the end of a thread's
-share with the C library, whose exponential differs in the last bit. Where shares end depends on the number of rows:
-with three threads and 4864 features 16 rows differ from 512 in one value (any processor, torch 2.13). So `steady` adds
-rows until each share ends with a row and with a vector, and a row's bits depend neither on the number of rows nor on
-the number of threads.
+On a CPU torch computes sigmoid, SiLU and GELU in float32 with vector instructions, but the remainder at the end of a
+thread's share with the C library, whose exponential differs in the last bit. The boundaries of the shares depend on the
+number of rows: with three threads and 4864 features, 16 rows differ from 512 in one value (any processor, torch 2.13).
+`steady` therefore pads the rows until each share ends on a row and a vector boundary, so that a row's bits depend
+neither on the number of rows nor on the number of threads.
 """
 
 from __future__ import annotations
@@ -19,17 +18,17 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.functional import pad
 
-WIDE = torch.float32.itemsize  # sums of squares are taken in at least so many bytes
-GRAIN = 32768  # values below which most loops stay on one thread (at::internal::GRAIN_SIZE)
-SMALL = 16384  # values above which GELU takes all threads
-STRIDE = 64  # values that no vector loop ends within: two of the widest vectors, of two bytes each
+WIDE = torch.float32.itemsize  # minimum width in bytes for sums of squares
+GRAIN = 32768  # below this many values most loops use one thread (at::internal::GRAIN_SIZE)
+SMALL = 16384  # above this many values GELU uses all threads
+STRIDE = 64  # a multiple of every vector loop's step: two of the widest vectors of 2-byte values
 ACTIVATIONS = ("transformers.activations", "torch.nn.modules.activation")
 
 
 def rms_norm(rows: Tensor, weight: Tensor, eps: float) -> Tensor:
     """Root-mean-square norm over the last dimension (Zhang and Sennrich 2019), in the weight's dtype."""
     if rows.device.type == "cuda":
-        from codespec.models.cuda import rowwise_kernels  # Triton is there on machines with a GPU only
+        from codespec.models.cuda import rowwise_kernels  # Triton is installed on GPU machines only
 
         return rowwise_kernels.rms_norm(rows, weight, eps)
     wide = rows.float() if rows.element_size() < WIDE else rows
@@ -39,7 +38,7 @@ def rms_norm(rows: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 
 def add_rms_norm(rows: Tensor, added: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """rows + added [N, size] in the rows' dtype, and the norm of that in the weight's."""
+    """Return rows + added [N, size] in the rows' dtype, and its norm in the weight's dtype."""
     if rows.device.type == "cuda":
         from codespec.models.cuda import rowwise_kernels
 
@@ -49,8 +48,9 @@ def add_rms_norm(rows: Tensor, added: Tensor, weight: Tensor, eps: float) -> tup
 
 
 def make_angles(cosine: Tensor, sine: Tensor) -> tuple[Tensor, Tensor]:
-    """What `rotate` takes, from a rotary embedding's cosine and sine [N, 1, size]. Without a GPU the first half of the
-    sine is negated here, once for all layers.
+    """Return the inputs of `rotate` for a rotary embedding's cosine and sine [N, 1, size].
+
+    Without a GPU the first half of the sine is negated here, once for all layers.
     """
     if sine.device.type == "cuda":
         return cosine, sine
@@ -59,8 +59,9 @@ def make_angles(cosine: Tensor, sine: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def rotate(heads: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """Rotary position embedding (Su et al. 2021) of [N, heads, size] by the result of `make_angles` [N, 1, size];
-    halves are paired as transformers pairs them.
+    """Apply rotary position embedding (Su et al. 2021) to [N, heads, size], given `make_angles` [N, 1, size].
+
+    Pairs are the two halves, as in transformers.
     """
     if heads.device.type == "cuda":
         from codespec.models.cuda import rowwise_kernels
@@ -70,7 +71,7 @@ def rotate(heads: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
 
 
 def silu_mul(both: Tensor) -> Tensor:
-    """silu of the first half of [N, 2 · size] times the second half."""
+    """Return silu of the first half of [N, 2 · size] times the second half."""
     if both.device.type == "cuda":
         from codespec.models.cuda import rowwise_kernels
 
@@ -82,8 +83,9 @@ def silu_mul(both: Tensor) -> Tensor:
 def scatter(
     cached_keys: Tensor, cached_values: Tensor, slots: Tensor, positions: Tensor, keys: Tensor, values: Tensor
 ) -> None:
-    """Writes row i of keys [N, kv_heads, size] and values to position `positions[i]` of slot `slots[i]` of a layer's
-    cache [slots, kv_heads, capacity, size].
+    """Write row i of keys and values [N, kv_heads, size] to `positions[i]` of slot `slots[i]`.
+
+    The layer's cache is [slots, kv_heads, capacity, size].
     """
     if keys.device.type == "cuda":
         from codespec.models.cuda import rowwise_kernels
@@ -95,7 +97,7 @@ def scatter(
 
 
 def steady_rows(count: int, size: int) -> int:
-    """The least number of rows from `count` on, of `size` values each, whose shares end with rows and vectors."""
+    """Return the least row count >= `count` whose thread shares end on row and vector boundaries."""
     threads = torch.get_num_threads()
     rows = count
     while True:
@@ -107,8 +109,9 @@ def steady_rows(count: int, size: int) -> int:
 
 
 def steady(function: Callable[[Tensor], Tensor], values: Tensor) -> Tensor:
-    """An activation of values [*, size], batch-invariant: all rows at once and a few more, or, where that would be many
-    more, in pieces for one thread.
+    """Apply an activation to values [*, size], batch-invariantly.
+
+    Runs on all rows with a few rows of padding, or, if that padding would be large, in pieces for one thread.
     """
     size = values.shape[-1]
     count = values.numel() // size
@@ -130,12 +133,12 @@ class SteadyActivation(nn.Module):
         self.function = function
 
     def forward(self, values: Tensor) -> Tensor:
-        """The function of values [*, size]."""
+        """Apply the activation to values [*, size]."""
         return steady(self.function, values)
 
 
 def replace_activations(model: nn.Module) -> int:
-    """Replaces every activation of the model in place; returns how many."""
+    """Replace every activation of the model in place; return their number."""
     found = 0
     for parent in [m for m in model.modules() if m._modules and not isinstance(m, SteadyActivation)]:
         for name, child in list(parent._modules.items()):

@@ -1,13 +1,15 @@
-"""Gives a small target the sizes of a real model and keeps its function, so that a benchmark costs what it claims.
+"""Pad a small target to the sizes of a real model without changing its function, for realistic benchmark costs.
 
-A shape decides what a step costs: how many bytes of weights it reads, and how many bytes of keys and values a token
-leaves. Heads are given by their joint width, because an enlarged model keeps its own head size and has more of them.
+A shape determines the cost of a step: how many bytes of weights it reads, and how many bytes of keys and values a token
+adds. Heads are given by their total width, because an enlarged model keeps its own head size and has more heads.
 
-Wider rows are zero behind the model's own features, every added weight is zero, and added layers add nothing. A
-root-mean-square norm over h features padded to H sees h / H of the mean, so its eps shrinks by h / H and its weight by
-the root of it. Each of the model's heads keeps its key head. Zeros cost what numbers cost: products of Qwen2.5-0.5B's
-sizes took the same time within 3 % (CPU, float32 and bfloat16, 1 to 16 rows). In bfloat16 the scaled norms round anew:
-the enlarged starter is as far from its float32 self as the small one (0.0001 nat). Knows weights, no text.
+Wider rows are zero after the model's own features, every added weight is zero, and added layers add nothing. A
+root-mean-square norm over h features padded to H sees h / H of the mean square, so its eps is multiplied by h / H and
+its weight by sqrt(h / H). Each of the model's query heads keeps its key head.
+
+Zeros cost as much as other values: products of Qwen2.5-0.5B's sizes took the same time within 3 % (CPU, float32 and
+bfloat16, 1 to 16 rows). In bfloat16 the scaled norms round differently: the enlarged starter is as far from its float32
+version as the small one (0.0001 nat).
 """
 
 from __future__ import annotations
@@ -25,8 +27,8 @@ from codespec.errors import ModelError
 from codespec.models.attention import NAME
 from codespec.models.lean import ARCHITECTURES
 
-NORMS = ("input_layernorm", "post_attention_layernorm", "norm")  # of whole rows; Qwen3's others are of heads
-AXES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # of the output, of the input
+NORMS = ("input_layernorm", "post_attention_layernorm", "norm")  # norms of whole rows; Qwen3 has others per head
+AXES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # axes of the output, axes of the input
     "embed_tokens": (("vocabulary",), ("hidden",)),
     "lm_head": (("vocabulary",), ("hidden",)),
     "q_proj": (("kv_heads", "groups", "head"), ("hidden",)),
@@ -44,8 +46,9 @@ AXES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # of the output, o
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A model's sizes by its config.json; `query` and `keys` are the widths of all its heads together, `head` that of
-    one.
+    """A model's sizes according to its config.json.
+
+    `query` and `keys` are the total widths of all query and key heads, `head` that of one head.
     """
 
     name: str
@@ -60,7 +63,7 @@ class Shape:
 
     @property
     def parameters(self) -> int:
-        """Weights of a model of this shape, without norms and biases."""
+        """Number of weights of a model of this shape, without norms and biases."""
         layer = self.hidden * (2 * self.query + 2 * self.keys + 3 * self.inner)
         return self.layers * layer + (2 - self.tied) * self.vocabulary * self.hidden
 
@@ -90,7 +93,7 @@ class Sizes:
 
     @classmethod
     def of(cls, config: Any) -> Sizes:
-        """The sizes in a transformers configuration."""
+        """Read the sizes from a transformers configuration."""
         heads = config.num_attention_heads
         return cls(
             vocabulary=config.vocab_size,
@@ -103,7 +106,7 @@ class Sizes:
         )
 
     def grown(self, shape: Shape) -> Sizes:
-        """These sizes grown to a shape, with the same head size; ModelError where something would have to shrink."""
+        """Grow to a shape, keeping the head size. Raise ModelError if an axis would have to shrink."""
         if shape.keys % self.head:
             raise ModelError(
                 f"{shape.name} has {shape.keys} key features a token, which heads of {self.head} can't fill: choose "
@@ -129,10 +132,10 @@ class Sizes:
 
 
 def enlarge(network: Any, shape: Shape) -> Any:
-    """A new transformers model of that shape, in the network's dtype, with the network's function and rotary.
+    """Return a new transformers model of that shape, with the network's dtype, function and rotary embedding.
 
-    Ids beyond the network's own vocabulary get meaningless logits, so they must never be chosen. Raises
-    ModelError if the architecture is not Llama's, or the shape or the memory is too small.
+    Ids beyond the network's own vocabulary get meaningless logits, so they must never be chosen. Raises ModelError if
+    the architecture is not Llama-shaped, or the shape or the memory is too small.
     """
     if type(network).__name__ not in ARCHITECTURES:
         raise ModelError(
@@ -156,7 +159,7 @@ def enlarge(network: Any, shape: Shape) -> Any:
 
 
 def hollow(network: Any, grown: Sizes, shape: Shape) -> Any:
-    """The large model without memory for its weights. Its head is tied only where the network's is."""
+    """Return the large model without memory for its weights. Its head is tied only if the network's is."""
     config = copy.deepcopy(network.config)
     config.vocab_size = grown.vocabulary
     config.hidden_size = grown.hidden
@@ -174,8 +177,8 @@ def hollow(network: Any, grown: Sizes, shape: Shape) -> Any:
 
 
 def _padded(name: str, small: Tensor | None, empty: Tensor, own: Sizes, grown: Sizes) -> Tensor:
-    """One weight of the large model: the network's in the first corner of every axis, zeros elsewhere."""
-    # Written, because the system backs untouched zeros by one page, and reading that costs nothing.
+    """Return one weight of the large model: the network's in the first corner of every axis, zeros elsewhere."""
+    # Write the zeros: the system maps untouched memory to one shared page, which is free to read.
     large = torch.empty(empty.shape, dtype=empty.dtype).zero_()
     if small is None:  # an added layer
         return large
@@ -195,7 +198,7 @@ def _shrink_eps(large: Any, share: float) -> None:
 
 
 def _check_memory(large: nn.Module, shape: Shape) -> None:
-    """ModelError before the system kills the process for its memory."""
+    """Raise ModelError if the weights exceed the machine's memory, before the system kills the process."""
     needed = sum(prod(p.shape) * p.element_size() for p in large.parameters())
     there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > there:

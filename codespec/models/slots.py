@@ -1,10 +1,9 @@
-"""Prefix caching: which cache slots are free, what a free one still holds, and which is evicted next. Knows ids and
-their owners; knows no tensors.
+"""Prefix caching: which cache slots are free, what they still hold, and which one to evict next.
 
-A released slot keeps its keys and values, so a prompt that begins like an earlier one of the same scope (the next
-keystroke of the same document) computes only what is new. A slot of another scope may be evicted, but its content is
-never used. There may be more slots than requests at once; then documents that nobody types in right now stay warm. A
-document that is closed needs no call: its slot becomes the least recently used.
+A released slot keeps its keys and values, so a prompt that shares a prefix with an earlier one of the same scope (the
+next keystroke in the same document) computes only the new part. A slot of another scope may be evicted, but its content
+is never reused. With more slots than concurrent requests, idle documents stay warm. Closing a document needs no call:
+its slot becomes the least recently used.
 """
 
 from __future__ import annotations
@@ -24,8 +23,10 @@ NOBODY = Owner()
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A slot that was taken. The keys and values of the first `shared` ids are in `source`: the slot itself, or a free
-    one to copy them from before any other slot is taken.
+    """A slot that was acquired.
+
+    The keys and values of the first `shared` ids are in `source`: the slot itself, or a free slot to copy them from
+    before any other slot is acquired.
     """
 
     slot: int
@@ -35,7 +36,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a free slot holds: ids, their rotary key and their owner."""
+    """The content of a free slot: ids, their rotary key and their owner."""
 
     ids: list[int]
     rotary_key: int = 0
@@ -44,8 +45,9 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class CacheUse:
-    """How full a cache is: its slots, how many are taken, and what the others keep warm in tokens and in bytes, out of
-    `most_bytes` for all.
+    """Usage of a cache: its slots, and how many are taken.
+
+    `tokens` and `nbytes` are the content that free slots keep warm, out of `most_bytes` in total.
     """
 
     slots: int
@@ -56,36 +58,36 @@ class CacheUse:
 
     @classmethod
     def of(cls, pool: SlotPool, cache: KVCache | None) -> CacheUse:
-        """The use of a pool and its cache."""
+        """Return the usage of a pool and its cache."""
         assert cache is not None
         held = cache.nbytes * pool.num_tokens // (cache.slots * cache.capacity)
         return cls(pool.count, pool.num_taken, pool.num_tokens, held, cache.nbytes)
 
 
 class SlotPool:
-    """`count` slots. A taken slot stays taken until it is released; free ones are evicted in the order of `_victim`."""
+    """A pool of `count` slots. A taken slot stays taken until released; `_victim` chooses which free one to evict."""
 
     def __init__(self, count: int) -> None:
         self.count = count
-        self.num_tokens = 0  # ids whose keys and values free slots hold
+        self.num_tokens = 0  # ids cached in free slots
         self._free: dict[int, Held] = {slot: Held([]) for slot in range(count)}  # least recently used first
         self._taken: dict[int, Owner] = {}
-        self._newest: dict[Owner, int] = {}  # of each document the slot that it was last given
+        self._newest: dict[Owner, int] = {}  # each document's most recent slot
 
     @property
     def num_taken(self) -> int:
-        """How many slots are taken."""
+        """Number of taken slots."""
         return len(self._taken)
 
     def holds(self, owner: Owner) -> bool:
-        """Whether a free slot holds something of a document."""
+        """Return whether a free slot holds content of a document."""
         return self._newest.get(owner) in self._free
 
     def acquire(self, ids: Sequence[int], rotary_key: int = 0, owner: Owner = NOBODY) -> Lease:
-        """Takes a free slot for a prompt.
+        """Take a free slot for a prompt.
 
-        This is the slot with the longest common prefix, if it is of the same document and loses no more than half of
-        what it holds; else a victim, to which the prefix is to be copied.
+        Chooses the slot with the longest common prefix if it belongs to the same document and loses at most half of its
+        content; otherwise a victim, to which the prefix is to be copied.
         """
         assert self._free, "no slot is free"
         source, shared = self._longest(ids, rotary_key, owner)
@@ -97,13 +99,16 @@ class SlotPool:
         return Lease(slot, source if shared else slot, shared)
 
     def release(self, slot: int, ids: Sequence[int], rotary_key: int = 0) -> None:
-        """Gives a slot back; it keeps the keys and values of `ids`."""
+        """Release a slot; it keeps the keys and values of `ids`."""
         assert slot in self._taken, "a slot that is not taken"
         self._free[slot] = Held(list(ids), rotary_key, self._taken.pop(slot))
         self.num_tokens += len(ids)
 
     def _longest(self, ids: Sequence[int], rotary_key: int, owner: Owner) -> tuple[int, int]:
-        """The free slot with the longest prefix of `ids`; of several the same document's, then the shortest."""
+        """Return the free slot with the longest common prefix with `ids`, and that prefix's length.
+
+        Ties prefer the same document, then the shortest content.
+        """
 
         def rank(slot: int) -> tuple[int, bool, int]:
             held = self._free[slot]
@@ -115,13 +120,16 @@ class SlotPool:
         return best, rank(best)[0]
 
     def _victim(self, owner: Owner) -> int:
-        """An empty slot; else one whose document has or gets a newer one; else the least recently used."""
+        """Return the slot to evict.
+
+        Prefers an empty slot, then one whose document has or gets a newer one, then the least recently used.
+        """
 
         def value(slot: int) -> int:
             held = self._free[slot]
             if not held.ids:
                 return 0
-            newest = self._newest.get(held.owner, slot)  # the newest may be gone already, if it was empty
+            newest = self._newest.get(held.owner, slot)  # the newest may be missing, if it was empty
             return 1 if held.owner.document and (held.owner == owner or newest != slot) else 2
 
         return min(self._free, key=value)
@@ -137,9 +145,9 @@ class SlotPool:
 
 
 def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
-    """How many leading ids are equal."""
+    """Return the number of equal leading ids."""
     same, length = 0, min(len(first), len(second))
-    while same < length:  # by bisection, so that lists are compared in C
+    while same < length:  # bisect, so that lists are compared in C
         middle = (same + length + 1) // 2
         if list(first[same:middle]) == list(second[same:middle]):
             same = middle

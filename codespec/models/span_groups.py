@@ -1,8 +1,8 @@
-"""Which rows are attended in one call: the first rows of spans in neighbouring slots whose texts fill as many key
-blocks. The remaining rows of a longer span get a call of their own.
+"""Group the rows of a forward into attention calls.
 
-A row's result does not depend on its call. Keys of slots that are no neighbours would have to be copied, and a span
-with fewer rows than the call is padded. Knows slots, rows and lengths; knows no attention.
+One call attends the first rows of spans in adjacent slots whose sequences fill the same number of key blocks; the
+remaining rows of a longer span get a call of their own. A row's result does not depend on its call. Keys of slots that
+are not adjacent would have to be copied, and a span with fewer rows than the call is padded.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from torch import Tensor
 
 from codespec.models.call_shape import KEY_BLOCK
 
-# Costs in query rows over a block of keys, measured on a CPU (a call takes 25 µs, a row 2.8).
-CALL = 10  # of a call
-PASS = 6  # of reading a block's keys once more
-GATHERING = 10  # of gathering rows and scattering them again
+# Costs in units of one query row over one block of keys, measured on a CPU (a call takes 25 µs, a row 2.8).
+CALL = 10  # one call
+PASS = 6  # reading a block's keys once more
+GATHERING = 10  # gathering rows and scattering the results
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The rows begin…end-1 of a flat forward belong to `slot`, at positions start, start+1, …"""
+    """Rows begin…end-1 of a flat forward, which belong to `slot` at positions start, start+1, …"""
 
     slot: int
     start: int
@@ -32,16 +32,16 @@ class Span:
 
     @property
     def rows(self) -> int:
-        """How many rows the span has."""
+        """Number of rows in the span."""
         return self.end - self.begin
 
     @property
     def length(self) -> int:
-        """Tokens of the sequence, those rows included."""
+        """Tokens of the sequence, including these rows."""
         return self.start + self.rows
 
     def cut(self, rows: int) -> tuple[Span, Span | None]:
-        """Its first rows, and those behind them."""
+        """Split into the first `rows` rows and the remaining ones, or None."""
         if rows >= self.rows:
             return self, None
         middle = self.begin + rows
@@ -50,7 +50,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Spans of neighbouring slots, padded to the rows of the longest by repeating each span's last row."""
+    """Spans of adjacent slots, padded to the longest by repeating each span's last row."""
 
     spans: tuple[Span, ...]
     rows: int
@@ -58,24 +58,26 @@ class Group:
 
     @classmethod
     def of(cls, *spans: Span) -> Group:
-        """A group of these."""
+        """Build a group of these spans."""
         return cls(spans, max(span.rows for span in spans), max(span.length for span in spans))
 
     def flat(self) -> list[int]:
-        """The rows' flat indices in the forward, span by span."""
+        """Return the rows' flat indices in the forward, span by span."""
         rows = range(self.rows)
         return [span.begin + min(row, span.rows - 1) for span in self.spans for row in rows]
 
     def positions(self) -> Tensor:
-        """The rows' positions in their sequences [spans, rows]."""
+        """Return the rows' positions in their sequences [spans, rows]."""
         rows = range(self.rows)
         return torch.tensor([[span.start + min(row, span.rows - 1) for row in rows] for span in self.spans])
 
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
-    """All rows of a forward. `taken` are each group's flat rows; `order` [rows] is each row's index in the groups' rows
-    one after another, None where that is the flat index itself.
+    """All rows of a forward, in groups.
+
+    `taken` holds each group's flat rows. `order` [rows] is each row's index in the concatenated rows of the groups, or
+    None if that is the flat index itself.
     """
 
     groups: tuple[Group, ...]
@@ -84,8 +86,9 @@ class Grouping:
 
     @classmethod
     def of(cls, spans: Sequence[Span], folded: int, *, alone: bool = False, unit: int = 1) -> Grouping:
-        """The cheapest calls where a row is `folded` query rows, in multiples of `unit`; or one call for each span
-        (`alone`).
+        """Return the cheapest grouping, or one call per span if `alone`.
+
+        A row counts as `folded` query rows, padded to a multiple of `unit`.
         """
         if alone or len(spans) == 1:
             return cls(tuple(Group.of(s) for s in spans), tuple(slice(s.begin, s.end) for s in spans), None)
@@ -97,7 +100,7 @@ class Grouping:
 
 
 def _runs(spans: Sequence[Span]) -> list[list[Span]]:
-    """Spans of neighbouring slots with as many blocks of keys."""
+    """Return runs of spans in adjacent slots with the same number of key blocks."""
     runs: list[list[Span]] = []
     for span in sorted(spans, key=lambda span: span.slot):
         last = runs[-1][-1] if runs else None
@@ -109,7 +112,7 @@ def _runs(spans: Sequence[Span]) -> list[list[Span]]:
 
 
 def _split(run: Sequence[Span], folded: int, unit: int) -> list[Group]:
-    """The rows that are attended together, and the rest; each span alone if that costs less."""
+    """Split a run into the rows attended together and the rest, or into single spans if that costs less."""
     blocks = _blocks(run[0])
 
     def cost(rows: int) -> int:

@@ -1,7 +1,7 @@
-"""`python -m codespec.models.step_speed`: measures what the products of one token of a 1.5 B model cost in int8 here,
-prints the milliseconds and keeps them.
+"""Measure the int8 products of one decode step of a 1.5 B model: `python -m codespec.models.step_speed`.
 
-The weights are random and lie in several copies, so that they come from memory as in a model.
+Prints the milliseconds and stores them. The weights are random, in several copies, so that they come from memory as in
+a real model.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from codespec.models.int8.kernels import FULL, choose_kernel
 from codespec.models.processor import processor
 
 LAYERS, COPIES = 28, 8
-LAYER = ((2048, 1536), (1536, 1536), (17920, 1536), (1536, 8960))  # out, in: attention's two, and the MLP's two
-# The head has 151,936 rows of 1536: it is measured as so many products of the MLP's shape (rounded from 8.5 to 9),
-# since it would take longer to pack than all else.
+LAYER = ((2048, 1536), (1536, 1536), (17920, 1536), (1536, 8960))  # (out, in) of attention's two and the MLP's two
+# The head has 151,936 rows of 1536. It is measured as 9 products of the MLP's shape (8.5, rounded), because packing it
+# would take longer than everything else.
 LARGE, HEAD = 2, 9
 SECONDS, MOST_STEPS, WARM_UP = 0.8, 20, 1
 
 
 def main() -> int:
-    """Measures and keeps the result; returns 0, or 1 if it can't be kept or is slow because other programs run."""
+    """Measure and store the result. Return 0, or 1 if it can't be stored, or is slow because the machine is busy."""
     try:
         milliseconds = measure()
-    except ModelError as error:  # no kernel: that is a result too
+    except ModelError as error:  # no kernel also counts as a result
         print(error, file=sys.stderr)
         milliseconds = inf
     if milliseconds > SLOWEST and _is_busy():
@@ -49,10 +49,11 @@ def main() -> int:
 
 
 def measure() -> float:
-    """Milliseconds of the fastest step, with one thread or with a thread a core: other steps are disturbed by what else
-    runs. ModelError if no int8 kernel runs.
+    """Return the milliseconds of the fastest step, with one thread or one thread per core.
+
+    Slower steps were disturbed by other programs. Raise ModelError if no int8 kernel works.
     """
-    torch.set_num_threads(1)  # several wait for each other while the machine is busy, and a kernel looks slow
+    torch.set_num_threads(1)  # on a busy machine thread synchronization makes a kernel look slow
     chosen = choose_kernel()
     kernel = chosen.kernel
 
@@ -83,7 +84,7 @@ def measure() -> float:
 
 
 def _is_busy() -> bool:
-    """Whether more programs run than there are cores, where the system tells."""
+    """Return whether the load average exceeds the cores by more than one; False if it is not available."""
     return hasattr(os, "getloadavg") and os.getloadavg()[0] > processor().cores + 1
 
 

@@ -1,7 +1,7 @@
-"""Which layers' outputs a forward keeps beside its logits. Knows rows and layers; knows nothing of who reads them.
+"""Capture the outputs of selected layers during a forward.
 
-Layer i means the residual stream behind layer i, from 0. A forward that keeps them computes its logits from the same
-numbers in the same order as one that does not: what is kept is a copy.
+Layer i is the residual stream after layer i, counted from 0. Captured outputs are copies: the logits are computed from
+the same numbers in the same order with or without them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from codespec.errors import ModelError
 
 
 class Taps:
-    """Keeps the outputs of `layers`, in this order, of each forward: `width` values a row and layer."""
+    """Captures the outputs of `layers`, in this order, in each forward: `width` values per row and layer."""
 
     def __init__(self, layers: Sequence[int], width: int) -> None:
         self.layers = tuple(layers)
@@ -25,13 +25,14 @@ class Taps:
         self._kept: dict[int, Tensor] = {}
 
     def see(self, layer: int, rows: Tensor, fed: Tensor | None = None) -> None:
-        """A layer's output: rows [N, width], and what is still to be added to them."""
+        """Record a layer's output: rows [N, width], plus `fed` if its addition is still pending."""
         if layer in self._wanted:
             self._kept[layer] = rows if fed is None else rows + fed
 
     def take(self, dtype: torch.dtype) -> Tensor | None:
-        """What the last forward kept: [N, layers, width]; None where it went through a part of the layers only, as when
-        shapes of call are tried.
+        """Return the last forward's outputs: [N, layers, width].
+
+        Return None if it ran only some of the layers, as trials of shapes of call do.
         """
         kept, self._kept = self._kept, {}
         if len(kept) < len(self.layers):
@@ -40,7 +41,7 @@ class Taps:
 
 
 def attach_taps(network: Any, taps: Taps) -> None:
-    """Has a network, lean or transformers' own, tell `taps` what its layers put out; instead of earlier taps.
+    """Make a lean or transformers network report its layers' outputs to `taps`, replacing earlier taps.
 
     Raises ModelError if its layers can't be found or there are too few of them.
     """

@@ -1,4 +1,4 @@
-"""A folder's tokenizer, from its tokenizer.json or by transformers. Knows folders; knows no weights."""
+"""Load a folder's tokenizer, from its tokenizer.json or with transformers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from codespec.text.tokenizer import TextTokenizer
 
 
 def load_tokenizer(folder: Path) -> TextTokenizer:
-    """The tokenizer of a model folder. Raises ModelError or TokenizerError if it can't be used."""
+    """Load the tokenizer of a model folder. Raise ModelError or TokenizerError if it can't be used."""
     if (folder / "tokenizer.json").is_file():
         try:
             return TextTokenizer.from_folder(folder)
@@ -35,7 +35,7 @@ def load_tokenizer(folder: Path) -> TextTokenizer:
 
 
 def check_tokenizer(tokenizer: TextTokenizer, rows: int, folder: Path) -> None:
-    """Raises ModelError if text could become ids that a model of so many rows does not have."""
+    """Raise ModelError if the tokenizer can produce ids beyond the `rows` rows of the model's vocabulary."""
     if any(tokenizer.token_bytes[rows:]):
         raise ModelError(
             f"The tokenizer of {folder} has {tokenizer.vocab_size} tokens, its model only {rows}: use the files of one "

@@ -1,9 +1,9 @@
-"""How long a model's forwards take here: by rows, context and batch, by threads, and in one shape of call against
-another. Measured at start, within a budget of seconds.
+"""Time a model's forwards on this machine, within a budget of seconds.
 
-Points are visited in turn, again and again, and each keeps its median, so that a busy moment does not fall on one point
-alone. The shortest times would show the machine's best moments, when more rows cost less beside the first than they do
-later. Knows models whose slots are free; knows no requests.
+Measures by rows, context and batch, by number of threads, and for one shape of call against another. Points are visited
+in turn repeatedly, and each keeps its median, so that a busy moment does not affect one point only. Minimum times would
+reflect the machine's best moments, when additional rows cost less relative to the first than they usually do. The
+models' slots must be free.
 """
 
 from __future__ import annotations
@@ -22,39 +22,39 @@ Shape = tuple[int, int, int]  # rows, batch, context
 Timer = Callable[[LanguageModel], float]
 
 SHORT, LONG = 64, 1024  # tokens of context
-GRIDS = (  # rows at the short context, rows at the long one; the finest that the budget lets visit twice
+GRIDS = (  # rows at the short context, rows at the long one; finest first
     ((1, 2, 3, 4, 5, 6, 8, 9, 12, 16, 17, 24, 32, 33, 48, 64), (1, 4, 8, 16, 32)),
     ((1, 2, 4, 8, 16, 32), (1, 8, 16)),
     ((1, 4, 16), (1,)),
 )
 MOST_SWEEPS = 12
-TURN = 5  # forwards with one number of threads before the other's turn
+TURN = 5  # forwards with one thread count before the next takes its turn
 CLEARLY = 0.9
-LEAST_TURNS, MOST_TURNS = 3, 15  # of a comparison of two shapes of call
+LEAST_TURNS, MOST_TURNS = 3, 15  # when comparing two shapes of call
 
 
 def measure(models: Sequence[LanguageModel], budget: float) -> list[dict[Shape, float]]:
-    """For each model the seconds of a forward for each shape (rows, batch, context); slots are empty afterwards.
+    """Return, for each model, the seconds of a forward by shape (rows, batch, context). Leaves the slots empty.
 
-    All models take part in each turn, so that a busy minute does not make one of them look cheap beside the other.
+    All models take part in each turn, so that a busy minute does not make one look cheap relative to another.
     """
     shapes = [_grid(model, budget / len(models)) for model in models]
     taken: list[dict[Shape, list[float]]] = [{shape: [] for shape in grid} for grid in shapes]
     began, sweeps = time.perf_counter(), 0
     while not sweeps or (sweeps < MOST_SWEEPS and (time.perf_counter() - began) * (1 + 0.5 / sweeps) < budget):
         for model, grid, found in zip(models, shapes, taken, strict=True):
-            time_forward(model, grid[0])  # a larger step before it leaves other caches behind
+            time_forward(model, grid[0])  # warm up: the larger step before left other data in the caches
             for shape in grid:
                 found[shape].append(time_forward(model, shape))
         sweeps += 1
     for model in models:
         _empty(model)
-    # Of two visits the second: kernels are compiled in the first.
+    # median_low drops a slow first visit, in which kernels are compiled.
     return [{shape: median_low(times) for shape, times in found.items()} for found in taken]
 
 
 def _grid(model: LanguageModel, budget: float) -> list[Shape]:
-    """The finest shapes that the budget lets visit three times."""
+    """Return the finest grid of shapes that the budget allows to visit three times."""
     assert model.cache is not None
     long = min(LONG, model.cache.capacity - 64)
     batches = [batch for batch in (2, 4, 8, 16, 32) if batch <= model.cache.slots]
@@ -70,10 +70,10 @@ def _empty(model: LanguageModel) -> None:
 
 
 def choose_threads(model: LanguageModel, most: int, budget: float = 1.0) -> int:
-    """The least number of threads, doubling from 1 to `most`, that no larger one clearly beats in the 95th percentile
-    of a small verification: on shared cores several threads often stall.
+    """Return the least thread count, doubling from 1 to `most`, that no larger one clearly beats.
 
-    Takes about `budget` seconds in turns of a few forwards, and at least one turn of each; slots are empty afterwards.
+    The criterion is the 95th percentile of a small verification: on shared cores several threads often stall. Takes
+    about `budget` seconds in turns of a few forwards, at least one turn per count. Leaves the slots empty.
     """
     counts = sorted({*(1 << power for power in range(most.bit_length())), most})
     times: dict[int, list[float]] = {count: [] for count in counts}
@@ -103,13 +103,13 @@ def _shapes(short: Sequence[int], at_long: Sequence[int], batches: Sequence[int]
 
 
 def time_forward(model: LanguageModel, shape: Shape) -> float:
-    """The seconds of one forward of this shape, in slots 0 to batch - 1, from ids to logits."""
+    """Return the seconds of one forward of this shape, in slots 0 to batch - 1, from ids to logits."""
     rows, batch, context = shape
     return time_rows(model, [rows // batch] * batch, context)
 
 
 def time_rows(model: LanguageModel, counts: Sequence[int], context: int) -> float:
-    """The seconds of a forward in which slot i computes `counts[i]` rows behind `context` positions."""
+    """Return the seconds of a forward in which slot i computes `counts[i]` rows after `context` positions."""
     parts = [Rows(slot, context, [slot + 1] * rows, keep=rows) for slot, rows in enumerate(counts)]
     for part in parts:
         model.admit(part.slot, context + len(part.ids), context)
@@ -121,13 +121,13 @@ def time_rows(model: LanguageModel, counts: Sequence[int], context: int) -> floa
 
 
 def finish(device: torch.device) -> None:
-    """Waits until what was begun on a device is done, so that a clock may be read."""
+    """Wait for pending work on a device, so that the clock can be read."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def time_prompt(model: LanguageModel, length: int, chunk: int) -> float:
-    """The seconds of a prompt of `length` tokens in slot 0, `chunk` rows at once, up to the last one's logits."""
+    """Return the seconds of a `length`-token prompt in slot 0, in chunks of `chunk`, until the last row's logits."""
     model.admit(0, length)
     began = time.perf_counter()
     for start in range(0, length, chunk):
@@ -139,10 +139,11 @@ def time_prompt(model: LanguageModel, length: int, chunk: int) -> float:
 def cost_over_fast(
     model: LanguageModel, calls: CallShape, fast: CallShape, timers: Sequence[Timer], seconds: float
 ) -> list[float]:
-    """For each timer its time in `calls` over that in `fast`: the median of turns, for about `seconds`. The model is in
-    `calls` and its slots are empty afterwards.
+    """Return, for each timer, the median ratio of its time in `calls` to that in `fast`.
+
+    Runs for about `seconds`. Leaves the model in `calls` and its slots empty.
     """
-    for shape in (fast, calls):  # kernels are compiled before anything counts
+    for shape in (fast, calls):  # compile kernels before measuring
         model.use(shape)
         for timer in timers:
             timer(model)

@@ -1,8 +1,8 @@
-"""Loads a model's float weights by transformers, behind the seam, and refuses what would be silently wrong. Knows
-transformers' loading, which takes seconds to import; knows no requests.
+"""Load a model's float weights with transformers, and reject models that would be silently wrong.
 
-Safetensors only, no remote code. An architecture that ignores the attention interface would run with a cache of its own
-that is never rolled back; so the model must first compute through the seam what it computes on its own (`model_check`).
+Safetensors only, no remote code. An architecture that ignores the attention interface would use its own cache, which is
+never rolled back; therefore the model must first compute through the seam what it computes on its own (`model_check`).
+Importing this module takes seconds, because it imports transformers.
 """
 
 from __future__ import annotations
@@ -55,8 +55,9 @@ def load_float_model(
     shape: Shape | None = None,
     tp_group: TensorParallelGroup | None = None,
 ) -> LanguageModel:
-    """The model of a folder in the Hugging Face layout, in the format `form`; "int8" rounds its matrices once loaded.
-    Raises ModelError as `loader.load_model` does.
+    """Load the model of a folder in the Hugging Face layout, in the format `form`.
+
+    "int8" quantizes its matrices after loading. Raises ModelError as `loader.load_model` does.
     """
     dtype = torch.float32 if form == "int8" else getattr(torch, form)
     _check_files(folder)
@@ -70,7 +71,7 @@ def load_float_model(
     network = _network(folder, config, dtype, tp_group, device if whole_there else None)
     whole = sum(p.numel() for p in network.parameters())
     if tp_group is not None:
-        from codespec.models.parallel.split import localize  # with what torch needs for it, a third of a second
+        from codespec.models.parallel.split import localize  # importing torch's part takes a third of a second
 
         localize(network, exact)
     tokenizer = load_tokenizer(folder)
@@ -95,10 +96,10 @@ def wrap(
     int8: bool = False,
     steps: Steps | None = None,
 ) -> LanguageModel:
-    """Puts a transformers model (loaded with our attention) behind the seam, packed and checked.
+    """Put a transformers model (loaded with our attention) behind the seam, packed and checked.
 
-    `lean=False` keeps transformers' layers where the lean ones would be chosen; `shape` enlarges the model first;
-    `int8` rounds its matrices; `steps` are those of the device unless given.
+    `lean=False` keeps transformers' layers even if lean ones are possible; `shape` enlarges the model first; `int8`
+    quantizes its matrices; `steps` defaults to the device's kind.
     """
     register()
     config: Any = network.config
@@ -132,7 +133,7 @@ def wrap(
 
 
 def slow_products(device: torch.device) -> tuple[str, ...]:
-    """A note if the GPU is too old for the matrix instructions that our kernels are written for."""
+    """Return a note if the GPU is too old for the matrix instructions that our kernels use."""
     if device.type != "cuda" or (found := torch.cuda.get_device_capability(device)) >= MATRIX_INSTRUCTIONS:
         return ()
     old = f"{torch.cuda.get_device_name(device)} has compute capability {found[0]}.{found[1]}"
@@ -156,8 +157,9 @@ def _describe(network: nn.Module, name: str, dtype: torch.dtype) -> ModelSpec:
 
 
 def _pack(network: nn.Module, device: torch.device, dtype: torch.dtype, exact: bool) -> tuple[bool, tuple[str, ...]]:
-    """Packs a CPU model's products; makes a GPU model's row-invariant in exact mode. Returns whether they are packed,
-    and notes on what could not be done.
+    """Pack a CPU model's products; in exact mode, make a GPU model's row-invariant.
+
+    Return whether they are packed, and notes on what could not be done.
     """
     if device.type != "cpu":
         return _fix_order(network, device, dtype) if exact else (False, ())
@@ -174,7 +176,7 @@ def _fix_order(network: nn.Module, device: torch.device, dtype: torch.dtype) -> 
     if problem:
         return False, (f"{problem}: plain products are used, which are not row-invariant",)
     invariant_linear.fix_linears(network)
-    left = () if isinstance(network, LeanNetwork) else replace_norms(network)  # a lean one's are by rows already
+    left = () if isinstance(network, LeanNetwork) else replace_norms(network)  # lean norms are row-wise already
     return False, (f"{', '.join(left)} is computed by torch, which is not row-invariant",) if left else ()
 
 
@@ -183,7 +185,7 @@ def _parameters(folder: Path, config: Any) -> int:
 
 
 def _check_files(folder: Path) -> None:
-    """Raises ModelError for a file that the library which reads it can't open."""
+    """Raise ModelError if the safetensors library can't open a file."""
     for file in sorted(folder.glob("*.safetensors")):
         try:
             with safe_open(file, framework="pt"):
@@ -195,9 +197,7 @@ def _check_files(folder: Path) -> None:
 def _network(
     folder: Path, config: Any, dtype: torch.dtype, tp_group: TensorParallelGroup | None, device: torch.device | None
 ) -> Any:
-    """transformers' network, on a device where one is given and accelerate is installed, which loads straight there;
-    else in the host's memory.
-    """
+    """Load transformers' network, onto `device` if given and accelerate is installed, else into host memory."""
     transformers_logging.disable_progress_bar()
     loader: Any = AutoModelForCausalLM
     split: dict[str, Any] = {} if tp_group is None else _split(tp_group)
@@ -213,11 +213,11 @@ def _network(
                 trust_remote_code=False,
                 use_safetensors=True,
                 output_loading_info=True,
-                ignore_mismatched_sizes=True,  # reported below, in our own words
+                ignore_mismatched_sizes=True,  # reported below with our own error
                 **split,
             )
     except (*FAILURES, SafetensorError) as error:
-        if error.args == (NAME,):  # transformers looked the attention up in a table of the model's own
+        if error.args == (NAME,):  # the model looks attention up in its own table
             raise ModelError(refusal(architecture(config.to_dict()), "it has its own")) from error
         raise ModelError(
             f"The model {folder} can't be loaded ({one_line(error)}): check the folder or choose another model."
@@ -238,6 +238,6 @@ def _network(
 
 
 def _split(tp_group: TensorParallelGroup) -> dict[str, Any]:
-    from transformers.distributed.configuration_utils import DistributedConfig  # younger than the rest
+    from transformers.distributed.configuration_utils import DistributedConfig  # newer than the rest
 
     return {"distributed_config": DistributedConfig(tp_plan="auto", tp_size=tp_group.size)}

@@ -1,4 +1,4 @@
-"""The report of `codespec check`: whether a target and a drafter work together, by their files and some text.
+"""The report of `codespec check`: whether a target and a drafter work together, based on their files and sample text.
 
-Loads no torch.
+Does not load torch.
 """

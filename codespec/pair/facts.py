@@ -1,7 +1,7 @@
-"""What one model's files say that matters for pairing it.
+"""Read the properties of a model that matter for pairing from its files.
 
-Missing or broken files raise, because there is nothing to report on. A model that is complete but can't be used (its
-tokenizer loses text, its architecture can't be rolled back) is a finding, kept as a reason.
+Missing or broken files raise an error. A complete model that can't be used (a lossy tokenizer, an architecture without
+rollback) is a finding, stored as a reason.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from codespec.text.tokenizer import TextTokenizer
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """One side of a pair. `unsuitable` and `lossy` are reasons with a mend, "" where all is well."""
+    """One side of a pair. `unsuitable` and `lossy` are reasons with a fix, or ""."""
 
     name: str
     config: Mapping[str, Any]
@@ -34,28 +34,28 @@ class ModelFacts:
 
     @property
     def architecture(self) -> str:
-        """The class the model was saved as."""
+        """Name of the model's class in config.json."""
         return architecture(self.config)
 
     @property
     def context(self) -> int | None:
-        """Tokens it reads at most."""
+        """Maximum context length in tokens."""
         return context_length(self.config)
 
     @property
     def vocab_rows(self) -> int | None:
-        """Rows of the embedding, by config.json."""
+        """Rows of the embedding according to config.json."""
         value = text_config(self.config).get("vocab_size")
         return value if isinstance(value, int) else None
 
     @property
     def template(self) -> FimTemplate | FimMissing | None:
-        """How it fills in; None without a usable tokenizer."""
+        """The fill-in-the-middle template; None without a usable tokenizer."""
         return None if self.tokenizer is None else find_template(self.tokenizer)
 
     @property
     def overflow(self) -> str:
-        """Why ordinary text can have ids the model has no row for; "" if it can't."""
+        """Why ordinary text can have ids outside the embedding; "" if it can't."""
         if self.tokenizer is None or self.vocab_rows is None:
             return ""
         last = max((number for number, data in enumerate(self.tokenizer.token_bytes) if data), default=-1)
@@ -65,12 +65,12 @@ class ModelFacts:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """All that makes it unusable."""
+        """All reasons why the model is unusable."""
         return tuple(reason for reason in (self.unsuitable, self.lossy, self.overflow) if reason)
 
 
 def read_facts(name: str) -> ModelFacts:
-    """Reads a folder or hub id; raises ModelError for files that are missing or broken."""
+    """Read a folder or hub id. Raises ModelError for missing or broken files."""
     folder = find_folder(name)
     config = _config(folder)
     check_claims(folder)
@@ -95,7 +95,10 @@ def _config(folder: Path) -> Mapping[str, Any]:
 
 
 def _tokenizer(folder: Path) -> tuple[TextTokenizer | None, str]:
-    """The tokenizer, or the reason it is refused; files that are missing or no JSON raise."""
+    """Return the tokenizer, or None and the reason for rejecting it.
+
+    Raises ModelError for files that are missing or not JSON.
+    """
     if not read_json(folder / "tokenizer.json"):
         raise ModelError(f"{folder} has no tokenizer.json: add one, or give a complete Hugging Face model folder.")
     for name in ("special_tokens_map.json", "generation_config.json"):

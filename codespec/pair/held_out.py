@@ -1,6 +1,6 @@
-"""Text that no shipped model was trained on: a few packages of the running interpreter's standard library.
+"""Text on which no bundled model was trained: some packages of the running interpreter's standard library.
 
-Benchmarks and tests cut their prompts from these, and training leaves them out, so the list may only grow.
+Benchmarks and tests take their prompts from these, and training excludes them, so the list may only grow.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _SKIPPED = {"test", "tests", "__pycache__"}
 
 
 def held_out_files() -> list[tuple[str, Path]]:
-    """The held-out files of the standard library, each with its path inside the library, in a fixed order."""
+    """Return the held-out files with their paths relative to the standard library, in a fixed order."""
     root = Path(sysconfig.get_path("stdlib"))
     return [
         (str(path.relative_to(root)), path)

@@ -1,7 +1,7 @@
-"""The pair report: all rows, the verdict, and settings to start with.
+"""The pair report: its rows, the verdict, and recommended settings.
 
-The settings follow from what was measured on files and text. Speed decides in the end, and only a benchmark on the
-user's machine measures that.
+The settings are derived from files and text. The actual speed can only be measured by a benchmark on the user's
+machine.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from codespec.pair.tokenizers import cross_rows, tokenizer_rows
 
 Verdict = Literal["works", "works, with notes", "can't work"]
 
-LEAST_RATIO = 2.0  # a drafter less than twice as small can't win
+LEAST_RATIO = 2.0  # the target must be at least this many times larger for a gain
 LEAST_SURVIVAL = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One key of `EngineConfig`, its value, and the reason in one clause ("" where it goes without saying)."""
+    """One key of `EngineConfig`, its value, and a reason in one clause ("" if obvious)."""
 
     key: str
     value: str | int
@@ -37,7 +37,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class PairReport:
-    """What `codespec check` found."""
+    """The result of `codespec check`."""
 
     pair: Pair
     sample: Sample
@@ -47,18 +47,18 @@ class PairReport:
 
     @property
     def problem(self) -> str:
-        """Why the pair can't work, in one sentence; "" if it can."""
+        """Why the pair can't work, as one sentence; "" if it can."""
         return self.pair.problem
 
     @property
     def verdict(self) -> Verdict:
-        """The report in at most three words."""
+        """The verdict in at most three words."""
         if self.problem:
             return "can't work"
         return "works, with notes" if any(row.finding == "note" for row in self.rows) else "works"
 
     def as_dict(self) -> Mapping[str, Any]:
-        """Plain JSON values; the keys are a contract."""
+        """Return plain JSON values. The keys are a stable interface."""
         return {
             "verdict": self.verdict,
             "problem": self.problem or None,
@@ -80,7 +80,7 @@ class PairReport:
 
 
 def check_pair(target: ModelFacts, drafter: ModelFacts, sample: Sample) -> PairReport:
-    """Compares two models by their files and by the sample's text."""
+    """Compare two models by their files and on the sample text."""
     pair = Pair(target, drafter)
     texts, drafts = _measure(pair, sample)
     cross = cross_rows(pair, texts, len(sample.texts) - len(texts), drafts)
@@ -89,7 +89,7 @@ def check_pair(target: ModelFacts, drafter: ModelFacts, sample: Sample) -> PairR
 
 
 def _measure(pair: Pair, sample: Sample) -> tuple[list[TokenizedText], tuple[PerfectDrafts, ...]]:
-    """The sample in tokens, and perfect drafts of each length; nothing where a tokenizer is refused."""
+    """Return the tokenized sample and perfect drafts of each length; empty if a tokenizer was rejected."""
     target, drafter = pair.target.tokenizer, pair.drafter.tokenizer
     if target is None or drafter is None:
         return [], ()
@@ -102,7 +102,7 @@ def _drafts_dict(drafts: PerfectDrafts) -> Mapping[str, Any]:
 
 
 def recommend(pair: Pair, drafts: Sequence[PerfectDrafts]) -> list[Setting]:
-    """The settings for a configuration file; none for a target that can't be used."""
+    """Return the settings for a configuration file; none for an unusable target."""
     if pair.target.reasons:
         return []
     useless = _why_useless(pair, drafts)
@@ -118,10 +118,10 @@ def recommend(pair: Pair, drafts: Sequence[PerfectDrafts]) -> list[Setting]:
 
 
 def toml(settings: Sequence[Setting]) -> str:
-    """The settings as a configuration file, reasons as comments."""
+    """Format the settings as a configuration file, with reasons as comments."""
     lines = []
     for setting in settings:
-        value = json.dumps(setting.value, ensure_ascii=False)  # a JSON string is a TOML string too
+        value = json.dumps(setting.value, ensure_ascii=False)  # a JSON string is also a TOML string
         lines.append(f"{setting.key} = {value}" + (f"  # {setting.why}" if setting.why else ""))
     return "".join(f"{line}\n" for line in lines)
 
@@ -144,7 +144,10 @@ def _dtype(key: str, side: ModelFacts) -> Setting:
 
 
 def _draft_tokens(pair: Pair, drafts: Sequence[PerfectDrafts]) -> Setting:
-    """The longest draft: the default, since the cost rule chooses below it; and what survives of it."""
+    """Return the maximum draft length and its survival.
+
+    The default is kept, because the cost policy shortens drafts.
+    """
     default = EngineConfig().draft_tokens
     if pair.shared:
         return Setting("draft_tokens", default, "ids pass straight through")

@@ -1,9 +1,9 @@
-"""What retokenization costs a pair: how much of a perfect drafter's text survives in the target's tokens.
+"""Measure the retokenization loss of a pair: how much of a perfect drafter's text survives in target tokens.
 
-The perfect drafter knows the file. At many positions it drafts the true text in whole tokens of its own, until they are
+The perfect drafter knows the file. At many positions it drafts the true text in whole drafter tokens, until they cover
 as many bytes as n average target tokens. The draft is then compared with the target's own tokens of the file. A loss
-means that a draft ends inside a target token. (The engine asks for a quarter more text and cuts in tokens, so it loses
-no more than that.)
+means that a draft ends inside a target token. (The engine requests a quarter more text and cuts by tokens, so it loses
+at most that much.)
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from codespec.text.align import byte_ends, complete_utf8_length, retokenize_batc
 from codespec.text.tokenizer import TextTokenizer
 
 LENGTHS = (4, 8, 16)
-POSITIONS = 1500  # drafts a length: the standard error of the share is then below 0.5 %
-_WINDOW = 256  # bytes before a position that a tail window can need
+POSITIONS = 1500  # drafts per length, for a standard error of the share below 0.5 %
+_WINDOW = 256  # bytes before a position that a tail window may need
 
 
 @dataclass(frozen=True, slots=True)
 class TokenizedText:
-    """A text in the target's tokens, whose byte `ends` are given; `drafter_tokens` counts the drafter's."""
+    """A text in target tokens with their byte `ends`. `drafter_tokens` is its length in drafter tokens."""
 
     data: bytes
     ids: list[int]
@@ -33,7 +33,7 @@ class TokenizedText:
 
 @dataclass(frozen=True, slots=True)
 class PerfectDrafts:
-    """Drafts of about `tokens` target tokens by a perfect drafter: sums over `rounds` positions, in target tokens."""
+    """Perfect drafts of about `tokens` target tokens: sums over `rounds` positions, in target tokens."""
 
     tokens: int
     rounds: int
@@ -42,22 +42,22 @@ class PerfectDrafts:
 
     @property
     def survival(self) -> float | None:
-        """The share of drafted tokens that the target's own tokens confirm."""
+        """The share of drafted tokens that match the target's own tokens."""
         return self.accepted / self.drafted if self.drafted else None
 
     @property
     def accepted_a_round(self) -> float | None:
-        """Accepted tokens of one draft, without the bonus token."""
+        """Accepted tokens per draft, without the bonus token."""
         return self.accepted / self.rounds if self.rounds else None
 
 
 def tokenize_texts(target: TextTokenizer, drafter: TextTokenizer, texts: Sequence[str]) -> list[TokenizedText]:
-    """The texts that both tokenizers can encode."""
+    """Tokenize the texts that both tokenizers can encode."""
     tokenized = []
     for text in texts:
         try:
             ids, drafter_tokens = target.encode(text), len(drafter.encode(text))
-        except TokenizerError:  # a vocabulary without byte tokens: the report counts what is left out
+        except TokenizerError:  # a vocabulary without byte tokens; the report counts skipped texts
             continue
         data = text.encode("utf-8")
         tokenized.append(TokenizedText(data, ids, byte_ends(target, ids, length=len(data)), drafter_tokens))
@@ -72,9 +72,9 @@ def measure_perfect_drafts(
     *,
     positions: int = POSITIONS,
 ) -> PerfectDrafts:
-    """Drafts `tokens` target tokens at up to `positions` evenly spread positions and counts what survives.
+    """Draft `tokens` target tokens at up to `positions` evenly spaced positions and count the survivors.
 
-    With a shared vocabulary ids pass straight through, so everything survives.
+    With a shared vocabulary, ids are passed through directly, so all survive.
     """
     at = _positions(texts, tokens, positions)
     if target.fingerprint == drafter.fingerprint:
@@ -90,9 +90,9 @@ def measure_perfect_drafts(
 
 
 def _positions(texts: Sequence[TokenizedText], tokens: int, most: int) -> list[tuple[TokenizedText, int, int]]:
-    """(text, index of the next token, its first byte), never so near the end that a draft has no room.
+    """Return (text, index of the next token, its first byte), far enough from the end for a whole draft.
 
-    Positions inside a character are left out, because there a drafter has to wait.
+    Excludes positions inside a character, where a drafter has to wait.
     """
     every = [(text, index) for text in texts for index in range(1, len(text.ids) - 3 * tokens)]
     chosen = every[:: max(1, -(-len(every) // most))]
@@ -107,7 +107,7 @@ def _perfect_drafts(
     windows: Sequence[bytes],
     tokens: int,
 ) -> list[bytes]:
-    """The true text after each position, up to the drafter's token that reaches the size of an average draft."""
+    """Return the true text after each position, up to the drafter token that reaches an average draft's size."""
     total = sum(len(text.ids) for text in texts)
     size = max(1, round(tokens * sum(len(text.data) for text in texts) / max(1, total)))
     ahead = [text.data[start : start + 2 * size + 64] for text, _, start in at]

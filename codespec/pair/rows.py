@@ -1,4 +1,4 @@
-"""The rows of the pair report, and those about the two models: sizes, context, architecture, vocabulary size."""
+"""Rows of the pair report, and those about the models: sizes, context, architecture, vocabulary size."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, Literal
 from codespec.model_folders.conversions import source_quantization
 from codespec.pair.facts import ModelFacts
 
-NEAR_IN_SIZE = 4.0  # below this size ratio a round of drafting costs about what it saves
-TYPICAL_CONTEXT = 2048  # what a request takes at most by default
+NEAR_IN_SIZE = 4.0  # below this size ratio, drafting costs about what it saves
+TYPICAL_CONTEXT = 2048  # default limit of a request, in tokens
 
 Value = str | int | float | bool | tuple[str, ...] | None
 Finding = Literal["ok", "note", "problem"]
@@ -19,10 +19,10 @@ Unit = Literal["", "size", "count", "share", "times", "bytes"]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A measured property of target and drafter, the finding, and why in one clause.
+    """A measured property of target and drafter, with a finding and its reason in one clause.
 
-    A property of the pair is in `drafter`. `criterion` says whether one of the usual compatibility criteria
-    (SambaStudio's list) holds; None where the row is none of them. They are measured and never demanded.
+    Properties of the pair are in `drafter`. `criterion` is whether a common compatibility criterion (SambaStudio's
+    list) holds, or None if the row is not one of them. The criteria are reported, never required.
     """
 
     key: str
@@ -35,32 +35,32 @@ class Row:
     criterion: bool | None = None
 
     def as_dict(self) -> Mapping[str, Any]:
-        """Plain JSON values; the finding is called `verdict` there."""
+        """Return plain JSON values, with the finding as `verdict`."""
         values = asdict(self)
         return {("verdict" if key == "finding" else key): value for key, value in values.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """The two sides."""
+    """A target and a drafter."""
 
     target: ModelFacts
     drafter: ModelFacts
 
     @property
     def size_ratio(self) -> float:
-        """How many times the target's parameters are the drafter's."""
+        """Ratio of the target's parameter count to the drafter's."""
         return self.target.weights.parameters / self.drafter.weights.parameters
 
     @property
     def shared(self) -> bool:
-        """Whether ids of one are ids of the other."""
+        """Whether both models share a vocabulary."""
         mine, other = self.target.tokenizer, self.drafter.tokenizer
         return mine is not None and other is not None and mine.fingerprint == other.fingerprint
 
     @property
     def problem(self) -> str:
-        """The sentence that says why it can't work; "" if it can."""
+        """Why the pair can't work, as one sentence; "" if it can."""
         for role, side in (("target", self.target), ("drafter", self.drafter)):
             for reason in side.reasons:
                 return f"The {role} {side.name} can't be used, because {reason.removesuffix('.')}."
@@ -68,7 +68,7 @@ class Pair:
 
 
 def first_problem(*reasons: str) -> tuple[Finding, str]:
-    """A problem with the first non-empty reason, else ok."""
+    """Return a problem with the first non-empty reason, else ok."""
     for reason in reasons:
         if reason:
             return "problem", reason
@@ -76,7 +76,7 @@ def first_problem(*reasons: str) -> tuple[Finding, str]:
 
 
 def model_rows(pair: Pair) -> list[Row]:
-    """The rows about the models, in the order of the report."""
+    """Return the rows about the models, in report order."""
     return [_output(pair), _parameters(pair), _ratio(pair), _stored(pair), _context(pair), _vocabulary(pair)]
 
 
@@ -106,7 +106,7 @@ def _stored(pair: Pair) -> Row:
 
 
 def stored_as(side: ModelFacts) -> str:
-    """A model's number format; for a converted one also the quantization whose loss its weights keep."""
+    """Return a model's dtype. A converted model also names its source quantization, whose loss its weights keep."""
     source = source_quantization(side.config)
     return f"{side.weights.dtype} from {source}" if source else side.weights.dtype
 

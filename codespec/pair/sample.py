@@ -1,7 +1,4 @@
-"""The text a pair is measured on: named files, else source files below a folder, bounded and in a fixed order.
-
-Knows files; knows no tokenizer.
-"""
+"""Collect the sample text for a pair: named files, or source files in a folder, bounded and in a fixed order."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from codespec.text_file import NotUtf8, decode_text
 Source = Literal["named files", "files here", "standard library"]
 
 MOST_FILES, MOST_BYTES, MOST_OF_ONE = 40, 400_000, 32_000
-LEAST_BYTES = 4_000  # less text than this measures nothing
+LEAST_BYTES = 4_000  # minimum for a meaningful measurement
 _MOST_FOLDERS, _MOST_FOUND = 2_000, 4_000
 _SUFFIXES = frozenset(
     f".{name}"
@@ -32,19 +29,22 @@ _SKIPPED = frozenset({"node_modules", "venv", "env", "__pycache__", "site-packag
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Texts by file name, and where they come from."""
+    """Texts by file name, and their source."""
 
     source: Source
     texts: tuple[tuple[str, str], ...]
 
     @property
     def size(self) -> int:
-        """Bytes of text."""
+        """Size of the text in bytes."""
         return sum(len(text.encode("utf-8")) for _, text in self.texts)
 
 
 def named_sample(files: Iterable[Path]) -> Sample:
-    """The files a user names, the first MOST_BYTES of them; ConfigError for one that is no readable UTF-8 text."""
+    """Return the files named by the user, up to MOST_BYTES in total.
+
+    Raises ConfigError for a file that is not readable UTF-8 text.
+    """
     texts, room = [], MOST_BYTES
     for file in files:
         text = _named_text(file, room)
@@ -56,17 +56,20 @@ def named_sample(files: Iterable[Path]) -> Sample:
 
 
 def own_sample(root: Path) -> Sample:
-    """Source files below a folder, at most MOST_FILES, evenly taken from the sorted list."""
+    """Return at most MOST_FILES source files in a folder, evenly spaced in the sorted list."""
     return _spread([(str(file.relative_to(root)), file) for file in source_files(root)], "files here")
 
 
 def library_sample(files: Sequence[tuple[str, Path]]) -> Sample:
-    """The same of (name, path) pairs of the machine's own standard library."""
+    """Return a sample of the machine's own standard library, given as (name, path) pairs."""
     return _spread(files, "standard library")
 
 
 def source_files(root: Path) -> list[Path]:
-    """Source files in a fixed order, without hidden, installed and built ones; a huge tree is not walked to its end."""
+    """Return source files in a fixed order, excluding hidden, installed and generated ones.
+
+    The walk of a huge tree stops early.
+    """
     found: list[Path] = []
     for count, (folder, below, names) in enumerate(os.walk(root)):
         if count >= _MOST_FOLDERS or len(found) >= _MOST_FOUND:
@@ -88,7 +91,7 @@ def _spread(files: Sequence[tuple[str, Path]], source: Source) -> Sample:
 
 
 def _text_or_none(file: Path, most: int) -> str | None:
-    """None for what is no text or can't be read: it was only one of many that could be taken."""
+    """Return None if the file is not text or can't be read; the sample can do without it."""
     try:
         return _read(file, most) if file.is_file() else None
     except (OSError, NotUtf8):
@@ -105,7 +108,7 @@ def _named_text(file: Path, most: int) -> str:
 
 
 def _read(file: Path, most: int) -> str:
-    """At most `most` bytes of a UTF-8 text, cut behind a line."""
+    """Read at most `most` bytes of a UTF-8 text, cut at the end of a line."""
     with file.open("rb") as stream:
         data = stream.read(most + 1)
     if len(data) > most:

@@ -1,6 +1,4 @@
-"""The report's rows about the tokenizers: what each declares, how much the vocabularies share, and what retokenization
-costs on text.
-"""
+"""Report rows about the tokenizers: their properties, the overlap of the vocabularies, and the retokenization loss."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ LITTLE_SURVIVES = 0.9
 
 
 def tokenizer_rows(pair: Pair) -> list[Row]:
-    """The rows about each tokenizer. A side whose tokenizer is refused has a value in the first row only."""
+    """Return the rows about each tokenizer. A side with a rejected tokenizer has a value in the first row only."""
     return [
         _kind(pair),
         _both(pair, "normalizer", "normalizer", lambda t: t.normalizer or "none"),
@@ -33,7 +31,7 @@ def tokenizer_rows(pair: Pair) -> list[Row]:
 
 
 def _both(pair: Pair, key: str, label: str, value: Callable[[TextTokenizer], Value], why: str = "") -> Row:
-    """A row that only states; `why` is shown where a side has a value other than the plain one."""
+    """Return an informational row. `why` is shown if either value is truthy."""
     target, drafter = (
         None if side.tokenizer is None else value(side.tokenizer) for side in (pair.target, pair.drafter)
     )
@@ -76,7 +74,7 @@ def _fim(pair: Pair) -> Row:
 
 
 def _fim_value(side: ModelFacts) -> Value:
-    """Family and orders, the one in use first."""
+    """Return the family and its orders, the one in use first."""
     if side.tokenizer is None or not isinstance(side.template, FimTemplate):
         return None if side.tokenizer is None else "none"
     known = side.tokenizer.config.get("codespec_fim_orders") or ()
@@ -98,7 +96,10 @@ def _names(tokenizer: TextTokenizer, ids: tuple[int, ...] | list[int]) -> list[s
 
 
 def cross_rows(pair: Pair, texts: Sequence[TokenizedText], left_out: int, drafts: Sequence[PerfectDrafts]) -> list[Row]:
-    """The rows about both: vocabularies, bytes a token and perfect drafts. None where a tokenizer is refused."""
+    """Return the rows about both: vocabularies, bytes per token and perfect drafts.
+
+    Returns none if a tokenizer was rejected.
+    """
     target, drafter = pair.target.tokenizer, pair.drafter.tokenizer
     if target is None or drafter is None:
         return []
@@ -140,14 +141,14 @@ def _survival(drafts: PerfectDrafts, shared: bool) -> Row:
 
 
 def single_token_share(tokenizer: TextTokenizer, other: TextTokenizer) -> float:
-    """The share of a vocabulary's ordinary tokens whose bytes are one token of the other."""
+    """Return the share of a vocabulary's ordinary tokens whose bytes are a single token of the other."""
     mine = _ordinary(tokenizer.token_bytes)
     spelled = set(_ordinary(other.token_bytes))
     return sum(data in spelled for data in mine) / len(mine) if mine else 0.0
 
 
 def equal_ids_share(tokenizer: TextTokenizer, other: TextTokenizer) -> float:
-    """The share of a vocabulary's ordinary ids that spell the same bytes in the other."""
+    """Return the share of a vocabulary's ordinary ids that have the same bytes in the other."""
     mine = tokenizer.token_bytes
     equal = sum(bool(a) and a == b for a, b in zip(mine, other.token_bytes, strict=False))
     return equal / max(1, len(_ordinary(mine)))

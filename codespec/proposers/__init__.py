@@ -1,1 +1,1 @@
-"""Proposers: who guesses what comes next, behind one seam."""
+"""Proposers: sources of drafts behind one interface."""

@@ -1,4 +1,4 @@
-"""The seam behind which every guess is made. Knows drafts as text; does not know how the target checks them."""
+"""The proposer interface. Proposers return drafts as text and are independent of verification."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ NOTHING = Draft()
 
 
 class Proposer:
-    """Guesses what comes next: a lookup, a small model, or several of them in a chain. All but `propose` has a default
-    for a proposer that keeps nothing of a sequence.
+    """A source of drafts: a lookup, a small model, or a chain of proposers.
+
+    All methods except `propose` have defaults that suit a proposer without per-sequence state.
     """
 
     name: str
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The sources that its drafts may have, cheapest first."""
+        """Source names that its drafts may have, cheapest first."""
         return (self.name,)
 
     @property
     def models(self) -> Mapping[str, LanguageModel]:
-        """The language models that draft, by source."""
+        """The drafting language models by source."""
         return {}
 
     @property
@@ -38,39 +39,42 @@ class Proposer:
 
     @property
     def caches(self) -> Mapping[str, CacheUse]:
-        """What they hold, by the model's role; may be read from another thread."""
+        """Cache usage by model role. May be read from another thread."""
         return {}
 
     def check(self, request: CompletionRequest, length: int) -> None:
-        """Raises RequestError for a request whose text, of up to `length` target tokens, it can't draft as asked."""
+        """Raise RequestError if this proposer can't draft for the request as specified.
+
+        `length` is the maximum length of the text in target tokens.
+        """
 
     def warm_for(self, owner: Owner) -> tuple[str, ...]:
-        """The sources that have read about as much of this owner's text as the target has."""
+        """Return the sources that have processed about as much of this owner's text as the target has."""
         return ()
 
     def propose(
         self, sequences: collections.abc.Sequence[Sequence], caps: collections.abc.Sequence[Cap]
     ) -> list[Draft]:
-        """One draft a sequence, empty where it has no guess or the cap is 0. Does not change the sequences."""
+        """Return one draft per sequence, empty if it has none or the cap is 0. Does not modify the sequences."""
         raise NotImplementedError
 
     def look_up_in(self, owner: Owner, files: collections.abc.Sequence[bytes]) -> None:
-        """Files that drafts of this owner's texts may copy from, instead of those before."""
+        """Set the files that drafts for this owner's texts may copy from. Replaces the previous files."""
 
     def read(self, sequence: Sequence) -> bool:
-        """Reads a piece of the sequence's text ahead of its first draft; whether there is more to read."""
+        """Prefill a chunk of the sequence's text before its first draft. Return whether more remains."""
         return False
 
     def commit(self, sequence: Sequence) -> None:
-        """The sequence has grown by what the target chose."""
+        """Called after the sequence has grown by the committed tokens."""
 
     def pause(self, sequence: Sequence) -> None:
-        """Others run for a while: its slots may go."""
+        """Called when the sequence pauses; its slots may be released."""
 
     def release(self, sequence: Sequence) -> None:
-        """The sequence is over: whatever was kept for it may go."""
+        """Called when the sequence has finished; its state may be dropped."""
 
 
 def budget_bytes(sequence: Sequence, cap: Cap) -> int:
-    """How many bytes `cap` target tokens are likely to spell (a running ratio; the cut in tokens comes after)."""
+    """Return the likely number of bytes in `cap` target tokens, with a margin. The token limit is applied later."""
     return max(1, round(cap.tokens * sequence.bytes_per_token() * 1.25))

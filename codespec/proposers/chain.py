@@ -1,4 +1,4 @@
-"""Several proposers behind one another, cheapest first: each sequence gets the first draft that is worth its cap."""
+"""Chain proposers, cheapest first: each sequence gets the first non-empty draft."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from codespec.types import CompletionRequest, Owner
 
 
 class ChainProposer(Proposer):
-    """Asks the proposers in turn; only sequences still without a draft go on to the next one. An empty chain drafts
-    nothing.
+    """Calls the proposers in turn; only sequences without a draft go on to the next one.
+
+    An empty chain drafts nothing.
     """
 
     name = "chain"
@@ -25,28 +26,28 @@ class ChainProposer(Proposer):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Those of all proposers, in their order."""
+        """Names of all proposers, in order."""
         return tuple(name for proposer in self.proposers for name in proposer.names)
 
     @property
     def models(self) -> Mapping[str, LanguageModel]:
-        """Those of all proposers."""
+        """Models of all proposers."""
         return {name: model for proposer in self.proposers for name, model in proposer.models.items()}
 
     @property
     def heads(self) -> Mapping[str, HeadRunner]:
-        """Those of all proposers."""
+        """Heads of all proposers."""
         return {name: head for proposer in self.proposers for name, head in proposer.heads.items()}
 
     @property
     def caches(self) -> Mapping[str, CacheUse]:
-        """Those of all proposers."""
+        """Caches of all proposers."""
         return {name: use for proposer in self.proposers for name, use in proposer.caches.items()}
 
     def propose(
         self, sequences: collections.abc.Sequence[Sequence], caps: collections.abc.Sequence[Cap]
     ) -> list[Draft]:
-        """The first non-empty draft for each sequence."""
+        """Return the first non-empty draft for each sequence."""
         drafts = [NOTHING] * len(sequences)
         for proposer in self.proposers:
             own = [cap.of(proposer.name) for cap in caps]
@@ -59,34 +60,34 @@ class ChainProposer(Proposer):
         return drafts
 
     def check(self, request: CompletionRequest, length: int) -> None:
-        """Each proposer must be able to."""
+        """Check the request with every proposer."""
         for proposer in self.proposers:
             proposer.check(request, length)
 
     def warm_for(self, owner: Owner) -> tuple[str, ...]:
-        """Those of all proposers."""
+        """Return the warm sources of all proposers."""
         return tuple(name for proposer in self.proposers for name in proposer.warm_for(owner))
 
     def look_up_in(self, owner: Owner, files: collections.abc.Sequence[bytes]) -> None:
-        """Tells every proposer."""
+        """Forward to every proposer."""
         for proposer in self.proposers:
             proposer.look_up_in(owner, files)
 
     def read(self, sequence: Sequence) -> bool:
-        """Each proposer reads a piece."""
+        """Prefill a chunk in every proposer. Return whether any has more."""
         return any([proposer.read(sequence) for proposer in self.proposers])
 
     def commit(self, sequence: Sequence) -> None:
-        """Tells every proposer."""
+        """Forward to every proposer."""
         for proposer in self.proposers:
             proposer.commit(sequence)
 
     def pause(self, sequence: Sequence) -> None:
-        """Tells every proposer."""
+        """Forward to every proposer."""
         for proposer in self.proposers:
             proposer.pause(sequence)
 
     def release(self, sequence: Sequence) -> None:
-        """Tells every proposer."""
+        """Forward to every proposer."""
         for proposer in self.proposers:
             proposer.release(sequence)

@@ -1,8 +1,7 @@
-"""A small language model that guesses, with its own tokens, its own cache and its own (perhaps shorter) context.
+"""Draft with a small language model that has its own tokenizer, KV cache and possibly shorter context.
 
-Only bytes come in and go out. After each commit the drafter is cut back to the longest common byte prefix of what it
-guessed and what was written, and only the rest is encoded anew. Where both models share a vocabulary, ids pass straight
-through. Knows nothing of how the target checks.
+Its input and output are bytes. After each commit, the drafter rolls back to the longest common byte prefix of its draft
+and the committed text, and encodes only the rest. If both models share a vocabulary, ids are passed through directly.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ from codespec.verify.device_sampling import DeviceSampler, SampledRow
 from codespec.verify.noise import row_key, uniform
 from codespec.verify.sampling import Position, Row, Sampler, draw, prepare, probabilities
 
-DRAFTING = 3  # what noise is for (verify.acceptance)
-MAX_UNITS_A_TOKEN = 3  # a drafter token may spell less than a target token
+DRAFTING = 3  # purpose of the noise (see verify.acceptance)
+MAX_UNITS_A_TOKEN = 3  # a drafter token may cover fewer bytes than a target token
 ANY_BYTES = 1 << 30
-MOST_MORE = 1.3  # times as many tokens for the same text
+MOST_MORE = 1.3  # maximum ratio of token counts for the same text
 SAMPLE = """def read_lines(path, encoding="utf-8"):
     with open(path, encoding=encoding) as file:
         for number, line in enumerate(file):
@@ -47,8 +46,10 @@ class Counter:
 
 
 def has_tokens_of(target: TextTokenizer, drafter: TextTokenizer) -> bool:
-    """Whether a drafter's tokens are nearly the target's, as of a tokenizer that was cut from it: all of them are the
-    target's too, and code takes hardly more of them. Their number then says when a draft is long enough.
+    """Return whether the drafter's tokens are nearly the target's, as with a reduced version of its tokenizer.
+
+    All of them must be target tokens, and code must take at most MOST_MORE times as many. The number of drafter tokens
+    then determines the length of a draft.
     """
     if not set(drafter.token_bytes) <= set(target.token_bytes):
         return False
@@ -57,13 +58,13 @@ def has_tokens_of(target: TextTokenizer, drafter: TextTokenizer) -> bool:
 
 @dataclass(slots=True, eq=False)
 class Guess:
-    """One draft in the making; `held` bytes are certain and stand before it."""
+    """A draft in progress. `held` bytes are certain and precede it."""
 
-    place: int  # index in the batch that asked
+    place: int  # index in the batch of `propose`
     sequence: Sequence
     text: DrafterText
     cap: Cap
-    units: int  # drafter tokens at most
+    units: int  # maximum drafter tokens
     budget: int  # bytes
     held: bytes
     drafted: bytearray = field(default_factory=bytearray)
@@ -74,17 +75,17 @@ class Guess:
 
     @property
     def drawn(self) -> bool:
-        """Whether its tokens are drawn by chance, and the target is shown the probabilities."""
+        """Whether its tokens are sampled independently and their probabilities passed to the target."""
         request = self.sequence.request
         return self.text.shared and request.rule == "rejection" and request.temperature > 0.0
 
     def rows(self) -> Rows:
-        """What the drafter has not seen yet."""
+        """Return the rows that the drafter has not processed yet."""
         pending = self.text.pending
         return Rows(self.text.slot, self.text.cached, pending)
 
     def draft(self, source: str) -> Draft:
-        """The finished draft."""
+        """Return the finished draft."""
         if not self.ids:
             return NOTHING
         ids = tuple(self.ids) if self.text.shared else None
@@ -93,8 +94,10 @@ class Guess:
 
 
 class DraftModel(Proposer):
-    """Any causal language model as a proposer, batched over sequences; `context` is in its own tokens, and so is
-    `chunk`, what it reads at a time where others would have to wait.
+    """Proposer for any causal language model, batched over sequences.
+
+    `context` is in the drafter's tokens. `chunk` is the number of its tokens prefilled at a time if other sequences are
+    waiting.
     """
 
     name = "draft_model"
@@ -129,12 +132,13 @@ class DraftModel(Proposer):
 
     @property
     def caches(self) -> Mapping[str, CacheUse]:
-        """The drafter's."""
+        """The drafter's cache."""
         return {"drafter": CacheUse.of(self.slots, self.model.cache)}
 
     def check(self, request: CompletionRequest, length: int) -> None:
-        """Under rejection the target must see the probabilities of what is drawn: RequestError where the drafter can't
-        show them.
+        """Raise RequestError if the request uses rejection and the drafter can't provide probabilities for it.
+
+        It needs the target's vocabulary and a context of at least `length` tokens.
         """
         if request.rule != "rejection":
             return
@@ -148,14 +152,14 @@ class DraftModel(Proposer):
             )
 
     def warm_for(self, owner: Owner) -> tuple[str, ...]:
-        """Itself, where a slot still holds what it read for the owner."""
+        """Return its own name if a slot still holds text of this owner."""
         return (self.name,) if self.slots.holds(owner) else ()
 
     @torch.inference_mode()
     def propose(
         self, sequences: collections.abc.Sequence[Sequence], caps: collections.abc.Sequence[Cap]
     ) -> list[Draft]:
-        """Drafts for all sequences with a cap, one token of each a forward."""
+        """Draft for all sequences with a nonzero cap, one token of each per forward."""
         drafts = [NOTHING] * len(sequences)
         guesses = [self._open(i, s, cap) for i, (s, cap) in enumerate(zip(sequences, caps, strict=True)) if cap.tokens]
         going = started = self._ready([guess for guess in guesses if guess is not None], alone=len(sequences) == 1)
@@ -163,7 +167,7 @@ class DraftModel(Proposer):
             logits = self.model.forward([guess.rows() for guess in going])
             for guess in going:
                 guess.text.cached = guess.text.length
-            probabilities = logits.softmax(dim=1)  # before the sampler changes them
+            probabilities = logits.softmax(dim=1)  # before the sampler modifies the logits
             tokens = self._choose(going, logits)
             both = torch.stack([tokens.double(), probabilities.gather(1, tokens[:, None])[:, 0].double()]).tolist()
             going = [g for g, token, p in zip(going, *both, strict=True) if self._extend(g, int(token), p)]
@@ -172,8 +176,9 @@ class DraftModel(Proposer):
         return drafts
 
     def _ready(self, guesses: list[Guess], *, alone: bool) -> list[Guess]:
-        """The guesses that can be drafted now. Who has much to read does that first, a chunk a round where others
-        would have to wait.
+        """Return the guesses that can be drafted now.
+
+        If there are other sequences, one with more unread text than a chunk first prefills a chunk per round.
         """
         late = [] if alone else [guess for guess in guesses if len(guess.text.pending) > self.chunk]
         self._catch_up([guess.text for guess in late])
@@ -181,14 +186,14 @@ class DraftModel(Proposer):
 
     @torch.inference_mode()
     def read(self, sequence: Sequence) -> bool:
-        """Computes a chunk of what it has not seen, but for the last token, whose row only a draft needs."""
+        """Prefill a chunk of the unread text, except for the last token, whose logits only a draft needs."""
         text = self._text_of(sequence)
         if text is None or not text.sync(self.model.tokenizer, sequence):
             return False
         return self._catch_up([text])
 
     def _catch_up(self, texts: collections.abc.Sequence[DrafterText]) -> bool:
-        """Reads a chunk of each text that has more than one token to read; whether one still has."""
+        """Prefill a chunk of each text with more than one pending token. Return whether any still has more."""
         behind = [(text, text.pending[:-1][: self.chunk]) for text in texts if len(text.pending) > 1]
         if behind:
             self.model.forward([Rows(text.slot, text.cached, ids, keep=0) for text, ids in behind])
@@ -197,18 +202,18 @@ class DraftModel(Proposer):
         return any(len(text.pending) > 1 for text in texts)
 
     def pause(self, sequence: Sequence) -> None:
-        """Frees its slot, as at its end."""
+        """Free its slot, as at its end."""
         self.release(sequence)
 
     def release(self, sequence: Sequence) -> None:
-        """Frees the drafter's slot; what it holds may serve the next prompt that begins alike."""
+        """Free the drafter's slot. Its contents may serve a later prompt with the same prefix."""
         text = self._texts.pop(sequence, None)
         if text is not None:
             held = [*text.head, *text.ids][: text.cached]
             self.slots.release(text.slot, held, self.model.rotary_key(self.context))
 
     def _open(self, place: int, sequence: Sequence, cap: Cap) -> Guess | None:
-        """Brings the drafter up to the sequence's text; None where it can't guess from there."""
+        """Sync the drafter with the sequence's text and return a new guess, or None if it can't draft here."""
         text = self._text_of(sequence)
         if text is None:
             return None
@@ -224,21 +229,22 @@ class DraftModel(Proposer):
         return Guess(place, sequence, text, cap, units, budget, held)
 
     def _text_of(self, sequence: Sequence) -> DrafterText | None:
-        """What the drafter has of a sequence; None where it can't read it."""
+        """Return the drafter's text of a sequence, or None if it can't represent it."""
         text = self._texts.get(sequence) or self._read(sequence)
         if text is not None and text.shared and max(sequence.ids) >= self.model.spec.vocab_size:
-            return None  # a target may have more rows, without text, than a drafter that shares its vocabulary
+            return None  # ids without text may be outside the drafter's embedding, even with a shared vocabulary
         return text
 
     def _units(self, text: DrafterText, cap: Cap) -> int:
-        """Drafter tokens that a cap may take: no more than a moved window leaves free."""
+        """Return the drafter tokens allowed for a cap, at most what a moved window leaves free."""
         if text.shared:
             return cap.tokens
         return min(cap.tokens if self.aligned else MAX_UNITS_A_TOKEN * cap.tokens, self.context // REFILL)
 
     def _read(self, sequence: Sequence, old: DrafterText | None = None) -> DrafterText | None:
-        """Lays the text out anew, in the slot that already holds the longest beginning of it; None where the drafter's
-        vocabulary can't spell it.
+        """Lay out the text and acquire the slot that already holds its longest prefix.
+
+        Returns None if the drafter's vocabulary can't encode the text.
         """
         if self.shared and not sequence.held and sequence.length_limit <= self.context:
             text = DrafterText(-1, ids=list(sequence.ids), shared=True)
@@ -262,8 +268,9 @@ class DraftModel(Proposer):
         return text
 
     def _choose(self, guesses: list[Guess], logits: Tensor) -> Tensor:
-        """The drafter's next token for each guess: its best, or under sampling what the target's noise favours. Ids
-        [guesses] where the logits are, which may be changed.
+        """Return the drafter's next token for each guess, as ids [guesses] on the device of the logits.
+
+        It is the argmax, or the choice under the target's noise if sampling. May modify the logits.
         """
         requests = [guess.sequence.request for guess in guesses]
         if all(request.temperature == 0.0 and request.repetition_penalty == 1.0 for request in requests):
@@ -286,7 +293,7 @@ class DraftModel(Proposer):
         return Position(offset, silent, guess.text.ids if penalized else ())
 
     def _draw(self, guess: Guess, logits: Tensor, position: Position) -> int:
-        """A token by chance, for a draft that is judged by rejection; none of the target's noise goes in."""
+        """Sample a token independently of the target's noise, for a draft that is verified by rejection."""
         request, sequence = guess.sequence.request, guess.sequence
         row = logits.cpu().numpy().copy()
         prepare(row, request, replace(position, allowed=self._spelled))
@@ -295,7 +302,7 @@ class DraftModel(Proposer):
         return draw(guess.probabilities[-1], uniform(key))
 
     def _extend(self, guess: Guess, token: int, confidence: float) -> bool:
-        """Adds one drafter token to a guess; says whether it goes on."""
+        """Append one drafter token to a guess. Return whether the guess continues."""
         spelled = self.model.token_bytes[token]
         if not spelled:
             return False
@@ -307,4 +314,4 @@ class DraftModel(Proposer):
         enough = not guess.text.shared and len(guess.drafted) >= guess.budget
         if enough or len(guess.ids) >= guess.units:
             return False
-        return guess.cap.goes_on(guess.confidences)  # an unsure unit is drafted too: a rejected tail costs one row
+        return guess.cap.goes_on(guess.confidences)  # keeps the unsure unit: a rejected tail costs one row

@@ -1,7 +1,6 @@
-"""Where the last bytes of a text stand in files that nobody reads: all runs of GRAM bytes of a file, sorted, so that a
-lookup costs a bisection however long the file is. Kept by who sent them and for which document, within a bound.
+"""Index files for lookups of a text's last bytes: all GRAM-byte substrings of a file, sorted.
 
-Knows bytes; does not know where they come from.
+A lookup is a binary search, independent of the file's length. Files are kept per owner, up to a total size.
 """
 
 from __future__ import annotations
@@ -15,27 +14,29 @@ from numpy.typing import NDArray
 
 from codespec.types import Owner
 
-GRAM = 8  # bytes: a match of eight is right in six of ten cases, and it is one number of 64 bits
+GRAM = 8  # bytes: an 8-byte match is right in 6 of 10 cases, and fits a 64-bit integer
 MOST_MATCH = 96  # bytes
-MOST_PLACES = 64  # of one run of bytes that are compared further; the last ones of a file
-MOST_BYTES = 4 << 20  # of all files that are kept; an index takes twelve times as much
+MOST_PLACES = 64  # occurrences of one gram that are compared further, the last ones in the file
+MOST_BYTES = 4 << 20  # total size of the files; their indexes take twelve times as much
 
 
 class FileIndex:
-    """One file, to be looked up in."""
+    """Index of one file."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
         self._bytes = np.frombuffer(data, np.uint8)
         grams = np.zeros(0, np.uint64)
-        if len(data) > GRAM:  # behind the last run nothing follows
+        if len(data) > GRAM:  # without the last gram, which nothing follows
             grams = np.lib.stride_tricks.sliding_window_view(self._bytes[:-1], GRAM).copy().view(np.uint64)[:, 0]
         self._places: NDArray[np.int32] = np.argsort(grams, kind="stable").astype(np.int32)
         self._grams = grams[self._places]
 
     def find(self, tip: bytes, beyond: int = 0) -> tuple[int, int]:
-        """The longest end of `tip` (GRAM to MOST_MATCH bytes) that occurs before the file's last byte and is longer
-        than `beyond`: its length and where it ends, its last place if there are several; (0, 0) if there is none.
+        """Return the length and the end offset of the longest suffix of `tip` that occurs before the file's last byte.
+
+        The suffix has GRAM to MOST_MATCH bytes and must be longer than `beyond`. Of several occurrences, the last one
+        is used. Returns (0, 0) if there is none.
         """
         if len(tip) < GRAM:
             return 0, 0
@@ -50,7 +51,7 @@ class FileIndex:
         return (length, int(ends[best])) if length > beyond else (0, 0)
 
     def _agreeing(self, ends: NDArray[np.int64], tip: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """How many bytes before each end are those of the tip."""
+        """Return, for each end, the number of bytes before it that match the end of the tip."""
         back = np.arange(1, len(tip) + 1)
         places = ends[:, None] - back
         same = (self._bytes[np.maximum(places, 0)] == tip[-back]) & (places >= 0)
@@ -58,15 +59,15 @@ class FileIndex:
 
 
 class KeptFiles:
-    """Files by owner; what was sent longest ago goes first. A file that several documents have is kept once."""
+    """Files by owner; the least recently sent are evicted first. Documents of a scope share identical files."""
 
     def __init__(self, most: int = MOST_BYTES) -> None:
         self._most = most
         self._digests: OrderedDict[Owner, tuple[bytes, ...]] = OrderedDict()
-        self._indexes: dict[tuple[str, bytes], FileIndex] = {}  # by scope and content
+        self._indexes: dict[tuple[str, bytes], FileIndex] = {}  # by scope and digest
 
     def keep(self, owner: Owner, files: Sequence[bytes]) -> None:
-        """Keeps these files for an owner instead of those before; none forgets them."""
+        """Replace the files of an owner. An empty list removes them."""
         self._digests.pop(owner, None)
         digests = tuple(hashlib.blake2b(data, digest_size=16).digest() for data in files)
         if digests:
@@ -80,7 +81,7 @@ class KeptFiles:
             self._drop_unused()
 
     def of(self, owner: Owner) -> list[FileIndex]:
-        """An owner's files, in the order in which they were sent."""
+        """Return an owner's files in the order sent."""
         return [self._indexes[owner.scope, digest] for digest in self._digests.get(owner, ())]
 
     def _drop_unused(self) -> None:

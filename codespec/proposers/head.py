@@ -1,8 +1,7 @@
-"""A head that guesses: it reads the hidden states that the target leaves in its cache, so it needs no prompt of its own
-and no other tokenizer. Its drafts are ids of the target.
+"""Draft with a head on the target's hidden states (EAGLE-3 or DFlash).
 
-What it remembers follows the target's slots (`models.heads.cache`). Knows sequences and caps; knows neither layers nor
-how the target checks.
+The head reads the hidden states in the target's cache, so it needs no prompt or tokenizer of its own, and its drafts
+are target ids. Its state follows the target's slots (`models.heads.cache`).
 """
 
 from __future__ import annotations
@@ -23,20 +22,20 @@ from codespec.verify.sampling import Position, Sampler
 
 @dataclass(slots=True, eq=False)
 class Guess:
-    """One draft in the making."""
+    """A draft in progress."""
 
-    place: int  # index in the batch that asked
+    place: int  # index in the batch of `propose`
     sequence: Sequence
     reading: Reading
     cap: Cap
-    most: int  # tokens
+    most: int  # maximum tokens
     ids: list[int] = field(default_factory=list)
     drafted: bytearray = field(default_factory=bytearray)
     ends: list[int] = field(default_factory=list)
     confidences: list[float] = field(default_factory=list)
 
     def add(self, token: int, spelled: bytes, confidence: float) -> bool:
-        """Adds a token; says whether the draft goes on."""
+        """Append a token. Return whether the draft continues."""
         if not spelled:
             return False
         self.ids.append(token)
@@ -46,15 +45,16 @@ class Guess:
         return len(self.ids) < self.most and self.cap.goes_on(self.confidences)
 
     def draft(self, source: str) -> Draft:
-        """The finished draft."""
+        """Return the finished draft."""
         if not self.ids:
             return NOTHING
         return Draft(bytes(self.drafted), source, tuple(self.ends), tuple(self.confidences), tuple(self.ids))
 
 
 class HeadProposer(Proposer):
-    """A head of either kind, batched over sequences; `chunk` is how many positions it reads at a time where others
-    would have to wait.
+    """Proposer for a head of either kind, batched over sequences.
+
+    `chunk` is the number of positions prefilled at a time if other sequences are waiting.
     """
 
     def __init__(self, runner: HeadRunner, chunk: int = 256) -> None:
@@ -70,14 +70,14 @@ class HeadProposer(Proposer):
         return {self.name: self.runner}
 
     def warm_for(self, owner: Owner) -> tuple[str, ...]:
-        """Itself: it reads what the target's slots hold."""
+        """Return its own name: the head reads the target's slots."""
         return (self.name,)
 
     @torch.inference_mode()
     def propose(
         self, sequences: collections.abc.Sequence[Sequence], caps: collections.abc.Sequence[Cap]
     ) -> list[Draft]:
-        """Drafts for all sequences with a cap whose text the target has read but for its last token."""
+        """Draft for all sequences with a nonzero cap of which the target has processed all but the last token."""
         drafts = [NOTHING] * len(sequences)
         opened = [self._open(i, s, cap) for i, (s, cap) in enumerate(zip(sequences, caps, strict=True)) if cap.tokens]
         guesses = self._ready([guess for guess in opened if guess is not None], alone=len(sequences) == 1)
@@ -89,7 +89,10 @@ class HeadProposer(Proposer):
 
     @torch.inference_mode()
     def read(self, sequence: Sequence) -> bool:
-        """Reads a chunk of what the target has read, but for the last position, whose row only a draft needs."""
+        """Prefill a chunk of what the target has processed.
+
+        Excludes the last position, whose output only a draft needs.
+        """
         reading = self.runner.open(sequence.slot, sequence.ids[: sequence.cached + 1])
         if reading.length - reading.start <= 1:
             return False
@@ -97,11 +100,14 @@ class HeadProposer(Proposer):
         return reading.length - reading.start > 1
 
     def _draft(self, guesses: list[Guess]) -> None:
-        """Adds tokens to every guess."""
+        """Append tokens to every guess."""
         raise NotImplementedError
 
     def _open(self, place: int, sequence: Sequence, cap: Cap) -> Guess | None:
-        """None where it can't guess: the target has not read the text, or the next tokens are not free."""
+        """Return a new guess, or None if it can't draft here.
+
+        That is the case during the target's prefill, and while held bytes restrict the next tokens.
+        """
         if sequence.num_pending != 1 or sequence.slot < 0 or sequence.held_left:
             return None
         reading = self.runner.open(sequence.slot, sequence.ids)
@@ -109,8 +115,9 @@ class HeadProposer(Proposer):
         return Guess(place, sequence, reading, cap, most) if reading.length and most > 0 else None
 
     def _ready(self, guesses: list[Guess], *, alone: bool) -> list[Guess]:
-        """The guesses that can be drafted now. Who has much to read does that first, a chunk a round where others
-        would have to wait.
+        """Return the guesses that can be drafted now.
+
+        If there are other sequences, one with more unread positions than a chunk first prefills a chunk per round.
         """
         late = [] if alone else [g for g in guesses if g.reading.length - g.reading.start > self.chunk]
         if late:
@@ -118,8 +125,9 @@ class HeadProposer(Proposer):
         return [guess for guess in guesses if guess not in late]
 
     def _choose(self, guess: Guess, logits: Tensor) -> tuple[int, float]:
-        """The next token of a guess from logits [draft vocabulary], and its chance: the best, or under sampling what
-        the target's noise favours.
+        """Return the next token of a guess and its probability, from logits [draft vocabulary].
+
+        It is the argmax, or the choice under the target's noise if sampling.
         """
         request = guess.sequence.request
         probabilities = logits.float().softmax(0)
@@ -142,7 +150,7 @@ class HeadProposer(Proposer):
 
 
 class Eagle3Proposer(HeadProposer):
-    """An EAGLE-3 head: one token of each draft a forward of its one layer."""
+    """An EAGLE-3 head: each forward of its one layer drafts one token per sequence."""
 
     def __init__(self, runner: Eagle3Runner, chunk: int = 256) -> None:
         super().__init__(runner, chunk)
@@ -166,7 +174,7 @@ class Eagle3Proposer(HeadProposer):
 
 
 class DFlashProposer(HeadProposer):
-    """A DFlash head: all tokens of a draft in one forward."""
+    """A DFlash head: one forward drafts all tokens."""
 
     def __init__(self, runner: DFlashRunner, chunk: int = 256) -> None:
         super().__init__(runner, chunk)
@@ -181,7 +189,7 @@ class DFlashProposer(HeadProposer):
 
 
 def make_proposer(runner: HeadRunner, chunk: int = 256) -> HeadProposer:
-    """The proposer of a head's kind."""
+    """Return the proposer for a head's kind."""
     if isinstance(runner, Eagle3Runner):
         return Eagle3Proposer(runner, chunk)
     assert isinstance(runner, DFlashRunner)

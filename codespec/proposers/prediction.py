@@ -1,11 +1,12 @@
-"""Guesses that the text is what its client expects: a request may bring a `prediction`, such as the old state of a file
-that is edited. The guess goes on where the text stands in it, and finds its place again behind an insertion or a
-deletion.
+"""Draft from the request's `prediction`, such as the old version of a file being edited.
 
-Works on bytes, so the prediction has no tokenizer and no prefill. What a round may cost is bounded, whatever the client
-sends: places are searched with the linear search of `bytes.find` in a window around the last sure one. Predicted
-outputs are an idea of OpenAI's API; to draft from a reference text is LLMA's (Yang et al. 2023). Knows one request's
-own text; keeps nothing of it longer than the request lives.
+The draft continues the prediction at the position that the text has reached. After an insertion or a deletion, the
+position is found again.
+
+Works on bytes, so the prediction needs no tokenizer and no prefill. The cost of a round is bounded for any input:
+positions are found with the linear search of `bytes.find` in a window around the last reliable one. Predicted outputs
+come from OpenAI's API; drafting from a reference text comes from LLMA (Yang et al. 2023). State is per request and is
+dropped with it.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from codespec.proposers.suffix import end_after_spaces
 from codespec.sequence import Cap, Draft, Sequence
 from codespec.types import PREDICTION
 
-NEAR, NEAR_MATCH = 128, 3  # bytes behind the last sure place, and characters that must match there
-FAR, FAR_MATCH = 64 * 1024, 8  # bytes on both sides of it, and characters that must match anywhere
-MOST_MATCH = 48  # characters that are always enough
-MOST_TAIL = 128  # bytes of the text's end that are looked for
-SURE = 24  # bytes in a row that make a place a sure one
+NEAR, NEAR_MATCH = 128, 3  # window after the last reliable position (bytes), and match length there (characters)
+FAR, FAR_MATCH = 64 * 1024, 8  # window on both sides of it (bytes), and match length there (characters)
+MOST_MATCH = 48  # maximum of the required match length, in characters
+MOST_TAIL = 128  # bytes at the end of the text to search for
+SURE = 24  # consecutive matching bytes that make a position reliable
 
 
 class PredictionProposer(Proposer):
-    """Drafts what stands in the request's prediction behind the place that the text has reached."""
+    """Drafts the continuation of the request's prediction from the position that the text has reached."""
 
     name = PREDICTION
 
@@ -36,7 +37,7 @@ class PredictionProposer(Proposer):
     def propose(
         self, sequences: collections.abc.Sequence[Sequence], caps: collections.abc.Sequence[Cap]
     ) -> list[Draft]:
-        """What follows in each prediction, up to each cap; a text that has left its prediction gets none."""
+        """Return each prediction's continuation up to its cap, or an empty draft if the text has diverged."""
         own = [cap.of(self.name) for cap in caps]
         return [
             self._draft(sequence, cap) if cap.tokens and sequence.request.prediction else NOTHING
@@ -44,7 +45,7 @@ class PredictionProposer(Proposer):
         ]
 
     def release(self, sequence: Sequence) -> None:
-        """Forgets where the text stood."""
+        """Drop the sequence's state."""
         self._traces.pop(sequence, None)
 
     def _draft(self, sequence: Sequence, cap: Cap) -> Draft:
@@ -62,9 +63,11 @@ class PredictionProposer(Proposer):
 
 @dataclass(slots=True)
 class Trace:
-    """Where one completion stands in its prediction `text`: its next byte is expected at `at` (-1: it has left the
-    prediction, which it followed up to `sure`). `read` bytes of the completion were seen; `followed` of them came as
-    expected since it found its place, after `misses` places that were wrong.
+    """The position of one completion in its prediction `text`.
+
+    `at` is the offset of the expected next byte, or -1 if the text has diverged. `sure` is the last reliable position.
+    `read` is the number of bytes of the completion processed, `followed` the number that matched since the position was
+    found, and `misses` the number of wrong positions before it.
     """
 
     text: bytes
@@ -76,15 +79,15 @@ class Trace:
 
     @property
     def confidence(self) -> float:
-        """The chance of the next token, as far as this text's own past says it."""
+        """The acceptance probability of the next token, estimated from this completion's history."""
         return (self.followed + 8) / (self.followed + 9 + 8 * self.misses)
 
     def rest(self, size: int) -> bytes:
-        """About the next `size` bytes of the prediction; none where the place is lost."""
+        """Return about the next `size` bytes of the prediction, or none if the position is lost."""
         return end_after_spaces(self.text[self.at : self.at + 2 * size], size) if self.at >= 0 else b""
 
     def follow(self, generated: bytearray, begin: int) -> None:
-        """Reads what was written since; the completion begins at byte `begin` of `generated`."""
+        """Process the new bytes of the completion, which begins at byte `begin` of `generated`."""
         new = bytes(generated[begin + self.read :])
         self.read += len(new)
         if self.at >= 0:
@@ -101,9 +104,10 @@ class Trace:
             self._search(bytes(generated[max(begin, len(generated) - MOST_TAIL) :]))
 
     def _search(self, written: bytes) -> None:
-        """Looks for the place behind which the prediction reads like the end of what was `written`: first close behind
-        the last sure place, where little is enough, then further on, then before it (a text that was moved). Each place
-        that was wrong doubles what must match.
+        """Find the position in the prediction after text that matches the end of `written`.
+
+        Searches just after the last reliable position, where a short match suffices, then further on, then before it
+        (moved text). Each wrong position doubles the required match length.
         """
         for least, first, last in (
             (NEAR_MATCH, self.sure, self.sure + NEAR),
@@ -118,7 +122,7 @@ class Trace:
 
 
 def common_length(one: bytes, other: bytes) -> int:
-    """How many bytes both begin with."""
+    """Return the length of the common prefix in bytes."""
     if one == other:
         return len(one)
     pairs = enumerate(zip(one, other, strict=False))
@@ -126,8 +130,10 @@ def common_length(one: bytes, other: bytes) -> int:
 
 
 def tail_of(written: bytes, least: int) -> bytes:
-    """The shortest end of a text that has so many bytes beside white space, because an indent occurs everywhere; none
-    if there are not so many, unless MOST_TAIL bytes hold no more.
+    """Return the shortest suffix with `least` non-whitespace bytes.
+
+    Whitespace does not count, because indents occur everywhere. Returns b"" if there are fewer, unless `written` has
+    MOST_TAIL bytes and at least FAR_MATCH of them count.
     """
     count = 0
     for index in range(len(written) - 1, -1, -1):

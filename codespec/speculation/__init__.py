@@ -1,1 +1,1 @@
-"""How far to guess: draft-length policies, what they expect of drafts and what they know of costs."""
+"""Draft-length policies, with their models of acceptance and cost."""

@@ -1,9 +1,9 @@
-"""How likely the tokens of a draft are to be accepted: counters that forget, by proposer, context and position.
+"""Predict the acceptance probability of draft tokens from decayed counts by proposer, context and position.
 
-A context with few judgements borrows from all of them together, and those begin with an even chance: what was counted
-on one pair is wrong by factors on another, and two texts teach more than it could say. A proposer's confidence and the
-request's own log-odds move the chance by weights that are learned too (logistic regression, one step a judged token).
-Knows counts and probabilities; does not know costs, lengths or texts.
+A context with few observations borrows from the counts over all contexts, and those start near even odds. Priors
+counted on one pair are wrong by large factors on another, and two texts of observations teach more than such a prior.
+The proposer's confidence and the request's log-odds shift the prediction with learned weights (logistic regression, one
+gradient step per verified token).
 """
 
 from __future__ import annotations
@@ -13,20 +13,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-POSITIONS = 16  # positions of a draft that are told apart; the last one's numbers hold beyond
-DECAY = 0.995  # of a counter with each judgement: about the last 200 count
-STRENGTH = 8.0  # judgements that a prior or a wider key is worth
-MEMORY, STEP = 0.97, 0.4  # of a request's own log-odds: what is kept a judgement, and what a surprise adds
+POSITIONS = 16  # draft positions with separate counts; later positions use the last one's
+DECAY = 0.995  # of a counter per observation: a window of about 200
+STRENGTH = 8.0  # weight of a prior or a wider key, in observations
+MEMORY, STEP = 0.97, 0.4  # of a request's log-odds: decay per observation, step size per unit of error
 LEARNING_RATE = 0.02  # of the weights
-MOST_LOG_ODDS = 3.0  # in either direction, so that a text which changes is soon believed again
+MOST_LOG_ODDS = 3.0  # bound in both directions, so that a request adapts quickly when its text changes
 
-ANYWHERE = ""  # the context that stands for all of them
+ANYWHERE = ""  # context key for the counts over all contexts
 
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """What is assumed of a proposer before anything was judged: the chance of the first token of a draft, that of each
-    later one given that all before it are right, and the weights that learning begins with.
+    """Initial values for a proposer without observations.
+
+    `first` is the acceptance probability of a draft's first token. `later` is that of each later token given that all
+    before it are accepted. The other fields are the initial weights.
     """
 
     first: float = 0.5
@@ -37,28 +39,28 @@ class Prior:
     log_odds: float = 1.0
 
     def chances(self) -> list[float]:
-        """By position."""
+        """Return the probabilities by position."""
         return [self.first] + [self.later] * (POSITIONS - 1)
 
 
 NEUTRAL = Prior()
-PRIORS = {"prediction": Prior(0.8, 0.95, confidence=1.2, rate=0.4)}  # the client says so itself
+PRIORS = {"prediction": Prior(0.8, 0.95, confidence=1.2, rate=0.4)}  # the client expects this text
 
 
 @dataclass(slots=True)
 class Counter:
-    """Decayed judgements and how many of them were right, by position."""
+    """Decayed counts of observations (`seen`) and of accepted tokens (`right`), by position."""
 
     right: list[float] = field(default_factory=lambda: [0.0] * POSITIONS)
     seen: list[float] = field(default_factory=lambda: [0.0] * POSITIONS)
 
     def count(self, position: int, right: bool) -> None:
-        """Adds a judgement; older ones weigh a little less."""
+        """Add an observation; older ones decay."""
         self.right[position] = DECAY * self.right[position] + right
         self.seen[position] = DECAY * self.seen[position] + 1.0
 
     def means(self, priors: Sequence[float]) -> list[float]:
-        """By position, the posterior means under Beta priors of STRENGTH judgements."""
+        """Return the posterior means by position, under Beta priors worth STRENGTH observations."""
         turns = zip(self.right, self.seen, priors, strict=True)
         return [(right + STRENGTH * prior) / (seen + STRENGTH) for right, seen, prior in turns]
 
@@ -72,14 +74,16 @@ class AcceptanceModel:
         self._odds: dict[tuple[str, str], tuple[float, ...]] = {}
 
     def rate(self, source: str, context: str, position: int) -> float:
-        """The learned chance that a position is right, given that all before it are."""
+        """Return the learned probability that a position is accepted, given that all before it are."""
         return sigmoid(self._odds_of(source, context)[min(position, POSITIONS - 1)])
 
     def survival(
         self, source: str, context: str, log_odds: float, count: int, confidences: Sequence[float] | None = None
     ) -> list[float]:
-        """For each of the first `count` tokens the chance that it and all before it are right: before they are
-        drafted, or with the drafter's `confidences` (the last one holds for all behind it). Never rises.
+        """Return, for each of the first `count` tokens, the probability that it and all before it are accepted.
+
+        Without `confidences` this is the estimate before drafting. With them, the last confidence also applies to later
+        tokens. The result never increases.
         """
         odds, (bias, by_confidence, by_rate, by_log_odds) = self._odds_of(source, context), self._weights_of(source)
         known = [0.0]
@@ -96,13 +100,14 @@ class AcceptanceModel:
         return probabilities
 
     def seen(self, source: str, context: str) -> float:
-        """Judgements of first tokens that are remembered in this context."""
+        """Return the decayed number of first tokens observed in this context."""
         counter = self.counters.get((source, context))
         return counter.seen[0] if counter else 0.0
 
     def learn(self, source: str, context: str, log_odds: float, confidences: Sequence[float], accepted: int) -> float:
-        """Takes one verdict: `confidences` of all judged tokens, of which the first `accepted` were right and the next,
-        if there is one, was wrong. Returns the request's log-odds afterwards.
+        """Learn from one verdict and return the request's updated log-odds.
+
+        `confidences` covers all verified tokens. The first `accepted` were right, and the next one, if any, was wrong.
         """
         odds, weights = self._odds_of(source, context), self._weights_of(source)
         counters = [self.counters.setdefault((source, key), Counter()) for key in dict.fromkeys((ANYWHERE, context))]
@@ -116,13 +121,13 @@ class AcceptanceModel:
         return log_odds
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return the model as plain JSON values."""
         counters = [[*key, counter.right, counter.seen] for key, counter in sorted(self.counters.items())]
         return {"counters": counters, "weights": self.weights}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> AcceptanceModel:
-        """Reads what `as_dict` wrote. Raises ValueError, TypeError or KeyError for anything else."""
+        """Parse the output of `as_dict`. Raises ValueError, TypeError or KeyError for invalid values."""
         model = cls()
         for source, context, right, seen in values["counters"]:
             counter = Counter(_numbers(right, POSITIONS), _numbers(seen, POSITIONS))
@@ -133,7 +138,7 @@ class AcceptanceModel:
         return model
 
     def _odds_of(self, source: str, context: str) -> tuple[float, ...]:
-        """The learned log-odds of each position; worked out once between two verdicts."""
+        """Return the learned log-odds of each position; cached between verdicts."""
         if (source, context) not in self._odds:
             rates = self._means((source, ANYWHERE), PRIORS.get(source, NEUTRAL).chances())
             if context != ANYWHERE:
@@ -151,18 +156,18 @@ class AcceptanceModel:
 
 
 def logit(chance: float) -> float:
-    """Log-odds of a chance, which is kept off 0 and 1."""
+    """Return the log-odds of a probability, clamped away from 0 and 1."""
     kept = min(0.999, max(0.001, chance))
     return math.log(kept / (1.0 - kept))
 
 
 def sigmoid(log_odds: float) -> float:
-    """The chance of log-odds."""
+    """Return the probability for these log-odds."""
     return 1.0 / (1.0 + math.exp(-max(-30.0, min(30.0, log_odds))))
 
 
 def _adjust(weights: list[float], features: Sequence[float], right: bool) -> float:
-    """Moves the weights by one judgement; returns how far the chance was off."""
+    """Update the weights with one observation. Return the prediction error."""
     surprise = right - sigmoid(sum(weight * feature for weight, feature in zip(weights, features, strict=True)))
     for number, feature in enumerate(features):
         weights[number] += LEARNING_RATE * surprise * feature

@@ -1,27 +1,27 @@
-"""What guessing may cost: one loss budget for all texts and a bound for each, one exploration credit, and the price of
-a second.
+"""Limits on the cost of drafting: a loss budget shared by all texts, a bound per text, and an exploration credit.
 
-A round here is the time of a plain step divided by the sequences in it: one token's time. All times are modelled ones,
-so that equal rounds decide alike on a busy machine and on an idle one. Knows rounds; does not know probabilities.
+The unit is a round: the time of a plain step divided by its sequences, that is, the time of one token. All times are
+modelled, not measured, so that identical rounds lead to identical decisions on busy and idle machines.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-BUDGET = 8.0  # rounds that the drafts of all texts together may lose
-SHARE = 0.01  # and of each token that was written
-TEXT, TEXT_SHARE = 2.0, 0.05  # the same of one text
-EXPLORE = 0.003  # share of the time that may go into drafts which are not expected to pay
-MOST_CREDIT = 64.0  # rounds of exploration that can be saved up
-MEMORY = 0.98  # of the speed-up, a step
-BEGIN = 16.0  # plain steps that the first steps are weighed against
+BUDGET = 8.0  # rounds that all drafts together may lose
+SHARE = 0.01  # plus this many rounds per generated token
+TEXT, TEXT_SHARE = 2.0, 0.05  # the same limits for one text
+EXPLORE = 0.003  # share of time for drafts that are not expected to pay
+MOST_CREDIT = 64.0  # maximum exploration credit, in rounds
+MEMORY = 0.98  # decay of the speedup estimate per step
+BEGIN = 16.0  # initial weight, in plain steps
 
 
 @dataclass(slots=True)
 class Losses:
-    """Rounds that all drafts took beyond the tokens that were right, and the tokens that were written. What a text wins
-    pays for others, up to the budget that it began with.
+    """Rounds lost by all drafts (their cost minus the accepted tokens), and the number of generated tokens.
+
+    Gains of one text offset losses of others, up to the initial budget.
     """
 
     lost: float = 0.0
@@ -33,17 +33,17 @@ class Losses:
         return BUDGET + SHARE * self.written - self.lost
 
     def book(self, rounds: float) -> None:
-        """Adds a loss, or a gain below 0."""
+        """Add a loss, or a gain if negative."""
         self.lost = max(SHARE * self.written - BUDGET, self.lost + rounds)
 
     def of_text(self, lost: float, written: int) -> float:
-        """Rounds that drafts of one text, of so many tokens, may still lose after having `lost` some."""
+        """Return the rounds that one text of `written` tokens may still lose after losing `lost`."""
         return min(self.left, TEXT + TEXT_SHARE * written - lost)
 
 
 @dataclass(slots=True)
 class Throughput:
-    """Tokens and modelled time over the last steps, and the exploration credit that the time gives."""
+    """Tokens and modelled time of recent steps, and the exploration credit that the time earns."""
 
     _earned: float = BEGIN
     _spent: float = BEGIN
@@ -52,22 +52,22 @@ class Throughput:
 
     @property
     def speedup(self) -> float:
-        """Tokens a second against plain decoding; at least 1, since drafting nothing is always possible."""
+        """Tokens per second relative to plain decoding; at least 1, because drafting can always be skipped."""
         return max(1.0, self._earned / self._spent)
 
     def step(self, batch: int, cost: float) -> None:
-        """Books a step of `batch` sequences that took `cost` plain steps of time."""
+        """Record a step of `batch` sequences that cost `cost` plain steps."""
         self._batch = batch
         self._earned *= MEMORY
         self._spent = MEMORY * self._spent + cost
         self._credit = min(MOST_CREDIT, self._credit + EXPLORE * cost * batch)
 
     def earn(self, tokens: int) -> None:
-        """Books what one sequence of the step committed."""
+        """Record the tokens that one sequence of the step committed."""
         self._earned += tokens / self._batch
 
     def explore(self, rounds: float) -> bool:
-        """Pays for an experiment of so many rounds, if the credit allows it."""
+        """Deduct an experiment of this many rounds if the credit allows it. Return whether it does."""
         if rounds > self._credit:
             return False
         self._credit -= rounds

@@ -1,8 +1,7 @@
-"""What rounds cost: seconds of a forward by rows, context and batch, as measured on this machine; the price of one
-step; and which draft positions of a batch are worth their rows.
+"""Cost model: forward times by rows, context and batch as measured on this machine, and which draft positions pay.
 
-A forward's rows share one pass over the weights, so its cost depends on the rows of the whole batch; how long the
-sequences are, and how many, comes on top. Knows numbers and how to read between them; measures nothing.
+All rows of a forward share one pass over the weights, so its cost depends on the rows of the whole batch, plus a cost
+for the number of sequences and their lengths. This module interpolates measurements; it takes none.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-MOST_ROWS = 1 << 31  # of a point, and tokens of a context: beyond that no float holds them
-BUCKET = 64  # tokens of context that are taken for equally long
-MOST_KNOWN = 512  # steps whose price is remembered
+MOST_ROWS = 1 << 31  # limit for rows and context tokens in a file
+BUCKET = 64  # context tokens per bucket; lengths in a bucket share a price
+MOST_KNOWN = 512  # cached step prices
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One measured forward: `batch` sequences of `context` tokens each bring `rows` rows together."""
+    """One measured forward: `rows` rows in total from `batch` sequences with `context` tokens each."""
 
     rows: int
     batch: int
@@ -31,14 +30,17 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Seconds over rows, never falling; straight between the measured points and on beyond the last."""
+    """Seconds by rows: nondecreasing, linear between measured points and beyond the last one."""
 
     rows: tuple[int, ...]
     seconds: tuple[float, ...]
 
     @classmethod
     def fit(cls, points: Mapping[int, float]) -> Curve:
-        """The nearest curve that never falls (neighbours that do are averaged: noise, since work only grows)."""
+        """Return the nearest nondecreasing curve.
+
+        Neighbours in the wrong order are averaged. They are noise, because more rows never take less time.
+        """
         blocks: list[tuple[float, int]] = []  # mean, points
         for _, value in sorted(points.items()):
             mean, count = value, 1
@@ -49,7 +51,7 @@ class Curve:
         return cls(tuple(sorted(points)), tuple(mean for mean, count in blocks for _ in range(count)))
 
     def at(self, rows: float) -> float:
-        """Seconds for so many rows."""
+        """Return the seconds for this number of rows."""
         if len(self.rows) == 1 or rows <= self.rows[0]:
             return self.seconds[0]
         right = min(bisect_right(self.rows, rows), len(self.rows) - 1)
@@ -63,8 +65,10 @@ FREE = Curve((1,), (0.0,))
 
 @dataclass(frozen=True, slots=True)
 class ForwardCost:
-    """What one model's forward costs. `curves` are by context length (of one sequence); `batches` is what so many
-    sequences of one row each cost more than one sequence of as many rows.
+    """Cost of one model's forward.
+
+    `curves` are by context length of one sequence. `batches` is the extra cost of this many one-row sequences over one
+    sequence with as many rows.
     """
 
     contexts: tuple[int, ...]
@@ -73,7 +77,7 @@ class ForwardCost:
 
     @classmethod
     def from_points(cls, points: Iterable[Point]) -> ForwardCost:
-        """Fits measured points: any number of contexts at batch 1, larger batches at the shortest of them."""
+        """Fit measured points: any number of contexts at batch 1, larger batches at the shortest context."""
         known = sorted(points, key=lambda point: (point.context, point.batch, point.rows))
         contexts = tuple(dict.fromkeys(point.context for point in known if point.batch == 1))
         curves = tuple(
@@ -84,7 +88,7 @@ class ForwardCost:
         return cls(contexts, curves, Curve.fit({1: 0.0, **extra}))
 
     def seconds(self, rows: float, batch: int = 1, context: float = 0) -> float:
-        """Seconds of a forward of `rows` rows of `batch` sequences, `context` tokens long on average."""
+        """Return the seconds of a forward with `rows` rows in total and `context` tokens per sequence on average."""
         right = min(bisect_right(self.contexts, context), len(self.contexts) - 1)
         left = max(0, right - 1)
         low, high = self.curves[left].at(rows), self.curves[right].at(rows)
@@ -94,7 +98,7 @@ class ForwardCost:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> ForwardCost:
-        """Reads what `asdict` wrote. Raises ValueError, TypeError or KeyError for anything else."""
+        """Parse the output of `asdict`. Raises ValueError, TypeError or KeyError for invalid values."""
         curves = tuple(_curve(found) for found in values["curves"])
         contexts = tuple(int(length) for length in values["contexts"])
         if len(curves) != len(contexts) or not curves or not all(0 <= length <= MOST_ROWS for length in contexts):
@@ -104,9 +108,10 @@ class ForwardCost:
 
 @dataclass(frozen=True, slots=True)
 class CostTable:
-    """What a round can be made of, in seconds: the target's forward, each drafting model's, and `retokenize`: what a
-    step's drafts cost beside all forwards, by how many there are (encoding them; drafts of different lengths are also
-    attended to apart). Those named in `whole` make a whole draft in one forward, the others one unit.
+    """Costs of a round's parts in seconds: the target's forward, each drafting model's forward, and `retokenize`.
+
+    `retokenize` is the cost of a step's drafts besides forwards, by their number: encoding, and separate attention for
+    different draft lengths. Drafters in `whole` produce a whole draft in one forward, the others one unit.
     """
 
     target: ForwardCost
@@ -115,33 +120,35 @@ class CostTable:
     whole: tuple[str, ...] = ()
 
     def plain(self, batch: int, context: float) -> float:
-        """A round in which nothing is drafted."""
+        """Return the seconds of a round without drafts."""
         return self.target.seconds(batch, batch, context)
 
     def spelling(self, drafts: float) -> float:
-        """So many drafts of one step, beside all forwards."""
+        """Return the seconds of this number of drafts in one step, besides forwards."""
         return self.retokenize.at(drafts) if drafts else 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return the table as plain JSON values."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> CostTable:
-        """Reads what `as_dict` wrote. Raises ValueError, TypeError or KeyError for anything else."""
+        """Parse the output of `as_dict`. Raises ValueError, TypeError or KeyError for invalid values."""
         drafters = {str(name): ForwardCost.from_dict(found) for name, found in values["drafters"].items()}
-        whole = tuple(str(name) for name in values.get("whole", ()))  # tables from before there were heads have none
+        whole = tuple(str(name) for name in values.get("whole", ()))  # missing in older tables, from before heads
         return cls(ForwardCost.from_dict(values["target"]), drafters, _curve(values["retokenize"]), whole)
 
 
 @dataclass(frozen=True, slots=True)
 class StepCost:
-    """The price of one step. `plain` is the seconds of the step without drafts, `extra[n]` those of n more rows,
-    `forwards` one sequence's share of a drafter's forward if all draft, `draft` what a draft takes beside its rows and
-    forwards. `price` is how many tokens a second is worth.
+    """Price of one step.
+
+    `plain` is the time of the step without drafts in seconds, `extra[n]` the time of n more rows. `forwards` is one
+    sequence's share of each drafter's forward if all sequences draft. `draft` is the cost of a draft besides its rows
+    and forwards. `price` is the value of a second in tokens.
     """
 
-    deciding: bool  # whether somebody decodes; a step that only reads prompts earns nothing and is not weighed
+    deciding: bool  # whether any sequence decodes; the throughput excludes prefill-only steps
     batch: int
     context: int
     plain: float
@@ -152,13 +159,14 @@ class StepCost:
 
     @property
     def row(self) -> float:
-        """Seconds of one more row: a mean of the first few, for costs rise in stairs."""
+        """Seconds of one more row: the mean of up to four, because costs rise in steps."""
         rows = min(4, len(self.extra) - 1)
         return self.extra[rows] / max(1, rows)
 
     def gain(self, survival: Sequence[float], token: float = 0.0, begin: float = 0.0) -> float:
-        """Tokens that the best length brings beyond what its time is worth, if drafting takes `begin` seconds and
-        `token` seconds a token; below 0 where none pays.
+        """Return the net gain in tokens of the best draft length, or a negative value if none pays.
+
+        Drafting takes `begin` seconds plus `token` seconds per token.
         """
         best, tokens = -1.0, 0.0
         for length, chance in enumerate(survival, 1):
@@ -167,12 +175,13 @@ class StepCost:
         return best
 
     def rounds(self, seconds: float) -> float:
-        """Seconds as plain rounds of one sequence, whose share of a step they are."""
+        """Convert seconds to plain rounds of one sequence, which is its share of a step."""
         return self.batch * seconds / self.plain
 
     def affords(self, rounds: float, token: float = 0.0) -> int:
-        """Tokens that one sequence may draft, in `token` seconds each, and have verified for so many rounds of its own,
-        if all draft as many.
+        """Return how many tokens one sequence may draft and verify for this many of its own rounds.
+
+        Each token takes `token` seconds to draft. Assumes that all sequences draft as many.
         """
         longest = (len(self.extra) - 1) // self.batch
         costs = (self.extra[self.batch * n] / self.plain + self.rounds(n * token) for n in range(1, longest + 1))
@@ -181,8 +190,9 @@ class StepCost:
 
 @dataclass(slots=True)
 class StepCosts:
-    """Prices of steps with drafts of up to `tokens` tokens, or of `most` together where so few take part that those are
-    fewer; steps that are alike are worked out once.
+    """Prices of steps with drafts of up to `tokens` tokens.
+
+    If few sequences take part, a step may have up to `most` draft tokens in total. Similar steps share a cached price.
     """
 
     table: CostTable
@@ -191,8 +201,9 @@ class StepCosts:
     _known: dict[tuple[int, int, int], StepCost] = field(default_factory=dict, init=False)
 
     def of(self, rows: int, batch: int, context: float, deciding: bool, speedup: float) -> StepCost:
-        """The price of a step that has `rows` rows of `batch` sequences, `context` tokens long on average, before any
-        draft, where text is written `speedup` times as fast as plainly.
+        """Return the price of a step with `rows` rows from `batch` sequences before any draft.
+
+        `context` is the average sequence length in tokens, `speedup` the current throughput relative to plain decoding.
         """
         key = rows, batch, int(context) // BUCKET * BUCKET
         if key not in self._known:
@@ -212,11 +223,11 @@ class StepCosts:
 
 
 def admit(survivals: Sequence[Sequence[float]], seconds: Callable[[int], float], price: float) -> list[int]:
-    """How many positions of each sequence to verify: what maximizes expected tokens − price × seconds(positions).
+    """Return how many positions of each sequence to verify, maximizing expected tokens − price × seconds(positions).
 
-    All rows of a step share one forward, so the best n positions are the n likeliest; `survivals[r]` never rises, so
-    those are whole beginnings. `seconds(n)` is what n more rows cost; `price` is in tokens a second. Among equals the
-    shortest.
+    All rows of a step share one forward, so the best n positions are the n most likely. `survivals[r]` never increases,
+    so these are prefixes of the drafts. `seconds(n)` is the cost of n more rows; `price` is in tokens per second. Ties
+    go to the smaller number of positions.
     """
     ranked = sorted(
         (-survival, number, position)

@@ -1,10 +1,9 @@
-"""The cost policy: a draft position is worth its time while the tokens that it is expected to bring exceed the tokens
-that the time would bring otherwise. Length 0 is always a candidate.
+"""Cost policy: draft a position only if its expected tokens exceed what the same time yields otherwise.
 
-It decides twice: before drafting, whether and how far each proposer guesses (a lookup is cheap but stands in a
-drafter's way; a drafter costs a forward a token, and first what it has not read yet); after retokenization, which
-positions of the whole batch are verified. Neither risks more than the text's loss budget. Knows expected acceptance,
-costs and budgets; does not know models or texts.
+Length 0 is always a candidate. The policy decides twice. Before drafting it decides whether and how far each proposer
+drafts: a lookup is cheap but displaces a drafter's draft, and a drafter costs a forward per token plus the prefill of
+unread text. After retokenization it decides which positions of the whole batch to verify. Neither decision risks more
+than the text's loss budget.
 """
 
 from __future__ import annotations
@@ -21,27 +20,29 @@ from codespec.speculation.contexts import follow
 from codespec.speculation.cost_model import CostTable, StepCosts, admit
 from codespec.speculation.running_costs import RunningCosts
 
-UNITS = 1.2  # a drafter's tokens for one of the target's, until it is known
-MEMORY = 0.98  # of that ratio, a draft
+UNITS = 1.2  # initial estimate of drafter tokens per target token
+MEMORY = 0.98  # decay of that ratio per draft
 NOTHING = Cap(0)
 
 
 @dataclass(frozen=True, slots=True)
 class AdaptiveCap(Cap):
-    """A cap that asks `pays`, unit by unit, whether the confidences so far are worth going on from."""
+    """A cap that calls `pays` after each unit to decide whether to continue."""
 
     pays: Callable[[collections.abc.Sequence[float]], bool] = bool
 
     def goes_on(self, confidences: collections.abc.Sequence[float]) -> bool:
-        """As `pays` decides."""
+        """Return the decision of `pays`."""
         return self.pays(confidences)
 
 
 class CostPolicy:
-    """`sources` are the proposers' names, cheapest first; those in the table's `drafters` are paid by the forward.
-    Drafts have up to `tokens` tokens, those of the sources in `longer` as many as it says, while all of a step together
-    have no more than the longest or `tokens` each. `keep` is given the acceptance model at the end. If costs
-    are `running` they follow the rounds that really run, and `keep_costs` is given them at the end.
+    """Draft-length policy based on a cost table and learned acceptance.
+
+    `sources` are the proposers' names, cheapest first. Those in the table's `drafters` cost forwards. Drafts have up to
+    `tokens` tokens, or the limit in `longer` for its sources. In total a step drafts at most the longest limit or
+    `tokens` per sequence. `keep` receives the acceptance model on close. With `running`, costs follow the actual
+    rounds, and `keep_costs` receives them on close.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class CostPolicy:
         self.acceptance = acceptance or AcceptanceModel()
         self._table, self._sources, self._tokens, self._keep = costs, tuple(sources), tokens, keep
         self._keep_costs, self._running = keep_costs, RunningCosts(costs) if running else None
-        self._modelled = (0, 0.0, 0.0)  # rows of the step's verify; seconds of it, and of its drafts, by the table
+        self._modelled = (0, 0.0, 0.0)  # the step's verify rows, and the table's seconds for verify and drafts
         self._throughput, self._losses = Throughput(), Losses()
         self._longer = dict(longer or {})
         self._steps = StepCosts(costs, tokens, max(self._longer.values(), default=0))
@@ -71,7 +72,7 @@ class CostPolicy:
         self._step = self._steps.of(1, 1, 0, False, 1.0)
 
     def caps(self, sequences: collections.abc.Sequence[Sequence]) -> list[Cap]:
-        """For each sequence a cap a proposer."""
+        """Return a cap for each sequence, with one per proposer in `by_source`."""
         deciding = [s for s in sequences if s.feed == s.num_pending]
         batch, rows = max(1, len(deciding)), max(1, sum(s.feed for s in sequences))
         context = sum(len(s.ids) for s in deciding) / batch
@@ -81,7 +82,7 @@ class CostPolicy:
         return [self._cap(s) if s.room and self._left(s) > 0.0 else NOTHING for s in sequences]
 
     def trim(self, sequences: collections.abc.Sequence[Sequence], candidates: list[Candidates]) -> list[Candidates]:
-        """The positions that pay, over the whole batch; every draft's cost is booked on its text."""
+        """Keep the positions that pay over the whole batch. Charges every draft's cost to its text's loss budget."""
         step, drafted = self._step, [(s, c) for s, c in zip(sequences, candidates, strict=True) if c.source]
         most = [self._most_rows(s, c) for s, c in drafted]
         survivals = [self._survival(s, c, c.confidences)[:n] for (s, c), n in zip(drafted, most, strict=True)]
@@ -99,7 +100,7 @@ class CostPolicy:
         return [kept.get(s) or self._cut(s, c, 0, 0) for s, c in zip(sequences, candidates, strict=True)]
 
     def observe(self, sequence: Sequence, candidates: Candidates, verdict: Verdict) -> None:
-        """Counts what was judged: the drafted tokens, and the first that was left out, by the target's next choice."""
+        """Learn from the verified tokens, and from the first trimmed token if the target's next token decides it."""
         self._throughput.earn(len(verdict.committed))
         self._losses.written += len(verdict.committed)
         if not candidates.source:
@@ -124,14 +125,14 @@ class CostPolicy:
             self._units[source] = MEMORY * self._units[source] + (1.0 - MEMORY) * ratio
 
     def timed(self, drafting: float, verifying: float) -> None:
-        """Costs follow what the last step took, if they are to."""
+        """Update the running costs with the last step's times, if enabled."""
         rows, verify, draft = self._modelled
         if self._running and rows and self._running.took(rows, (verify, verifying), (draft, drafting)):
             self._table = self.costs = self._running.fitted()
             self._steps = StepCosts(self._table, self._tokens, self._steps.most)
 
     def close(self) -> None:
-        """Keeps what was learned."""
+        """Save the learned state."""
         if self._keep:
             self._keep(self.acceptance)
         if self._running and self._keep_costs:
@@ -143,8 +144,9 @@ class CostPolicy:
         drafted: collections.abc.Sequence[tuple[Sequence, Candidates]],
         positions: int,
     ) -> tuple[int, float, float]:
-        """Rows and seconds of the step as the first table has them, whether prompts are read or not; for running costs
-        only.
+        """Return the step's rows and its seconds by the first table, prefill included.
+
+        Used for running costs only.
         """
         if self._running is None:
             return 0, 0.0, 0.0
@@ -159,15 +161,16 @@ class CostPolicy:
 
     def _cap(self, sequence: Sequence) -> Cap:
         own, bar = self._drafter_caps(sequence)
-        for source in self._sources:  # what a drafter is expected to gain is what a lookup must beat
+        for source in self._sources:  # a lookup must beat the drafters' expected gain
             if source not in self._table.drafters:
                 pays = partial(self._lookup_pays, sequence, source, bar)
                 own[source] = AdaptiveCap(self._longest(source), pays=pays)
         return Cap(max(cap.tokens for cap in own.values()), by_source=own)
 
     def _drafter_caps(self, sequence: Sequence) -> tuple[dict[str, Cap], float]:
-        """Caps of all that are paid by the forward, and the most that one of them is expected to gain. Only the best
-        drafts; another one now and then in its place, to learn.
+        """Return the caps of all drafters that cost forwards, and the largest expected gain.
+
+        Only the best one drafts. Occasionally another one drafts instead, for exploration.
         """
         found = {s: self._drafter_cap(sequence, s) for s in self._sources if s in self._table.drafters}
         own: dict[str, Cap] = {source: cap for source, (cap, _) in found.items()}
@@ -183,17 +186,17 @@ class CostPolicy:
     def _lookup_pays(
         self, sequence: Sequence, source: str, bar: float, confidences: collections.abc.Sequence[float]
     ) -> bool:
-        """Whether a text that was found beats what else could be done; else it is tried now and then, to learn."""
+        """Return whether a lookup beats the alternatives, or is tried for exploration."""
         if self._step.gain(self._expected(sequence, source, self._longest(source), confidences)) > bar:
             return True
         return bar == 0.0 and self._throughput.explore(self._step.rounds(self._step.draft))
 
     def _drafter_cap(self, sequence: Sequence, source: str) -> tuple[Cap, float]:
-        """A drafter's cap and the tokens it is expected to gain; one token now and then where it gains none."""
+        """Return a drafter's cap and expected gain in tokens. Without a gain it sometimes explores one token."""
         step, token, begin = self._step, self._token_seconds(source), self._begin_seconds(source)
         most = min(self._tokens, self._affords(sequence, step.draft + begin, token))
         gain = step.gain(self._expected(sequence, source, self._tokens), token, begin)
-        coming = sequence.remaining / 4  # rounds of two tokens, in a text that ends half-way
+        coming = sequence.remaining / 4  # assumes two tokens a round and half the remaining length
         if most and gain > 0.0 and gain * coming > step.price * self._reading(sequence, source, self._table):
             return AdaptiveCap(most, pays=partial(self._unit_pays, sequence, source)), gain
         if most and self._throughput.explore(step.rounds(step.draft + begin + token + step.row)):
@@ -201,7 +204,7 @@ class CostPolicy:
         return NOTHING, 0.0
 
     def _unit_pays(self, sequence: Sequence, source: str, confidences: collections.abc.Sequence[float]) -> bool:
-        """Whether one more target token is worth its drafting and its row, after these units."""
+        """Return whether one more target token is worth its drafting time and its row, after these units."""
         done = len(confidences)
         so_far = self._expected(sequence, source, done, confidences)[-1]
         following = self.acceptance.rate(source, self._context(sequence), round(done / self._units[source]))
@@ -230,19 +233,24 @@ class CostPolicy:
         return self._losses.of_text(sequence.outlook.lost, sequence.num_generated)
 
     def _affords(self, sequence: Sequence, seconds: float, token: float = 0.0) -> int:
-        """How many tokens a draft may risk that takes so many seconds, and `token` for each, beside its rows."""
+        """Return how many tokens a draft may risk.
+
+        Besides its rows, the draft takes `seconds`, plus `token` seconds per token.
+        """
         return self._step.affords(self._left(sequence) - self._step.rounds(seconds), token)
 
     def _most_rows(self, sequence: Sequence, candidates: Candidates) -> int:
-        """How many rows of a draft may be risked; of a drafter's, its cap has taken the risk already."""
+        """Return how many rows of a draft may be risked. A drafter's forwards were already limited by its cap."""
         if candidates.source in self._table.drafters:
             seconds = self._step.draft + self._draft_seconds(candidates)
             return self._step.affords(self._left(sequence) - self._step.rounds(seconds))
         return self._affords(sequence, self._step.draft)
 
     def _drafting(self, sequence: Sequence, candidates: Candidates) -> float:
-        """One sequence's share of what its draft took. Reading is booked like all else, but limits no first draft: a
-        text with a long prompt would never have one.
+        """Return one sequence's share of its draft's time.
+
+        Includes the drafter's prefill, which is booked but does not limit the first draft: otherwise a text with a long
+        prompt would never get one.
         """
         source, seconds = candidates.source, self._step.draft
         if source in self._table.drafters:
@@ -250,25 +258,25 @@ class CostPolicy:
         return seconds
 
     def _longest(self, source: str) -> int:
-        """The longest draft of a source in this step."""
+        """Return the longest draft of a source in this step."""
         fitting = max(self._tokens, (len(self._step.extra) - 1) // self._step.batch)
         return min(fitting, self._longer.get(source, self._tokens))
 
     def _token_seconds(self, source: str) -> float:
-        """One sequence's share of the forwards that draft one of the target's tokens."""
+        """Return one sequence's share of the forwards that draft one target token."""
         return 0.0 if source in self._table.whole else self._units[source] * self._step.forwards[source]
 
     def _begin_seconds(self, source: str) -> float:
-        """One sequence's share of a forward that makes a whole draft."""
+        """Return one sequence's share of a forward that produces a whole draft."""
         return self._step.forwards[source] if source in self._table.whole else 0.0
 
     def _draft_seconds(self, candidates: Candidates) -> float:
-        """One sequence's share of the forwards that made a draft."""
+        """Return one sequence's share of the forwards for a draft."""
         forwards = 1 if candidates.source in self._table.whole else candidates.units
         return forwards * self._step.forwards[candidates.source]
 
     def _reading(self, sequence: Sequence, source: str, table: CostTable) -> float:
-        """What a drafter has to read before its first unit, beyond a forward of one row."""
+        """Return the seconds that a drafter needs for unread text before its first unit, beyond a one-row forward."""
         cost, unread = table.drafters[source], len(sequence.ids) - sequence.outlook.read_by.get(source, 0) + 1
         return cost.seconds(unread, 1, self._step.context) - cost.seconds(1, 1, self._step.context)
 
@@ -278,7 +286,7 @@ class CostPolicy:
         return replace(candidates, ids=candidates.ids[:length], left_out=left_out, reason=reason)
 
     def _explain(self, sequence: Sequence, candidates: Candidates, length: int, most: int) -> str:
-        """In one line: context, learned chance of the first token (n judgements), chosen length and why."""
+        """Return one line: context, learned probability of the first token (n observations), length and reason."""
         source, context = candidates.source or self._sources[-1], self._context(sequence)
         if not candidates.source:
             why = "nothing found, and drafting does not pay"

@@ -1,8 +1,7 @@
-"""How far to guess: the seam, and the policies that learn nothing of probabilities and costs. Knows contexts and
-confidences; does not know models.
+"""The draft-length policy interface, and the simple policies that use neither probabilities nor costs.
 
-A fixed length, a length that stops where the drafter is unsure, two rules of thumb, and a user's own caps over any of
-them. The cost policy (cost_policy) stands behind the same seam.
+These are a fixed length, a confidence threshold, two heuristics, and user caps over any policy. The cost policy is in
+`cost_policy`.
 """
 
 from __future__ import annotations
@@ -16,16 +15,16 @@ from codespec.sequence import Candidates, Cap, Sequence, Verdict
 from codespec.speculation.contexts import follow
 from codespec.speculation.cost_model import CostTable
 
-LIKELY = 0.4  # confidence of a lookup: eight bytes match, and its first token is right in six of ten (lab/LOG.md)
+LIKELY = 0.4  # lookup confidence for an 8-byte match: its first token is right in 6 of 10 cases (lab/LOG.md)
 WARM_UP = 100
-MARKED, ELSEWHERE = 10, 3  # ds4-80: in comments and behind TRIGGERS; it says nothing of the rest
+MARKED, ELSEWHERE = 10, 3  # ds4-80: in comments and after TRIGGERS; elsewhere, which the table leaves open
 TRIGGERS = b"-=*"
 
 
 class DraftLengthPolicy(Protocol):
-    """Caps drafts before they are made, trims them across the batch after retokenization, and learns from verdicts.
+    """Caps drafts before drafting, trims them across the batch after retokenization, and learns from verdicts.
 
-    `follows_syntax`: whether it asks for contexts (`contexts.follow`). `costs`: the table that it goes by, if any.
+    `follows_syntax` is whether it uses syntax contexts (`contexts.follow`). `costs` is its cost table, if any.
     """
 
     name: str
@@ -33,33 +32,36 @@ class DraftLengthPolicy(Protocol):
     costs: CostTable | None
 
     def caps(self, sequences: collections.abc.Sequence[Sequence]) -> list[Cap]:
-        """How far each sequence may guess; the engine lowers it to what the request still needs."""
+        """Return each sequence's cap. The engine lowers it to what the request still needs."""
         ...
 
     def trim(self, sequences: collections.abc.Sequence[Sequence], candidates: list[Candidates]) -> list[Candidates]:
-        """The candidates worth verifying, one entry a sequence."""
+        """Return the candidates worth verifying, one entry per sequence."""
         ...
 
     def observe(self, sequence: Sequence, candidates: Candidates, verdict: Verdict) -> None:
-        """Learns from one round of a sequence, drafted or not; the sequence has grown by what was committed."""
+        """Learn from one round of a sequence, with or without a draft. Called after the commit."""
         ...
 
     def timed(self, drafting: float, verifying: float) -> None:
-        """Learns how many seconds the last step's drafts and its verify took."""
+        """Learn from the seconds that the last step's drafting and verify took."""
         ...
 
     def close(self) -> None:
-        """Keeps what was learned, where that is wanted."""
+        """Save the learned state, if configured."""
         ...
 
 
 def blind_cap(tokens: int) -> Cap:
-    """The cap of a policy without probabilities: a lookup of a shorter match would cost it more than it brings."""
+    """Return the cap for a policy without probabilities.
+
+    It excludes short lookup matches, which would cost more than they gain.
+    """
     return Cap(tokens, by_source={"suffix": Cap(tokens, LIKELY)})
 
 
 class FixedLength:
-    """Always `tokens` target tokens; of lookups the likely ones."""
+    """Always drafts `tokens` target tokens; uses only likely lookups."""
 
     name = "fixed"
     follows_syntax = False
@@ -69,25 +71,25 @@ class FixedLength:
         self.cap = blind_cap(tokens)
 
     def caps(self, sequences: collections.abc.Sequence[Sequence]) -> list[Cap]:
-        """The same cap for all."""
+        """Return the same cap for all sequences."""
         return [self.cap] * len(sequences)
 
     def trim(self, sequences: collections.abc.Sequence[Sequence], candidates: list[Candidates]) -> list[Candidates]:
-        """Everything drafted is verified."""
+        """Keep all candidates."""
         return candidates
 
     def observe(self, sequence: Sequence, candidates: Candidates, verdict: Verdict) -> None:
-        """Nothing is learned."""
+        """Do nothing."""
 
     def timed(self, drafting: float, verifying: float) -> None:
-        """Nothing is learned."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """Nothing is kept."""
+        """Do nothing."""
 
 
 class ConfidenceStopped(FixedLength):
-    """Up to `tokens`, but a drafter stops before the first unit it gives less than `threshold` (transformers: 0.4)."""
+    """Drafts up to `tokens`; a drafter stops at the first unit below `threshold` (transformers: 0.4)."""
 
     name = "confidence"
 
@@ -97,9 +99,9 @@ class ConfidenceStopped(FixedLength):
 
 
 class PlusTwoMinusOne(FixedLength):
-    """Two tokens longer after a draft that was right to its end, one shorter after any other; at least 1.
+    """Drafts two tokens more after a fully accepted draft, one less after any other; at least 1.
 
-    (The heuristic of transformers' assisted generation. One length for all requests, as there.)
+    This is the heuristic of assisted generation in transformers, with one length for all requests as there.
     """
 
     name = "plus2minus1"
@@ -109,22 +111,23 @@ class PlusTwoMinusOne(FixedLength):
         self._most = tokens
 
     def observe(self, sequence: Sequence, candidates: Candidates, verdict: Verdict) -> None:
-        """Adapts the length."""
+        """Adapt the length."""
         if candidates.ids:
             change = 2 if verdict.accepted == len(candidates.ids) else -1
             self.cap = blind_cap(min(self._most, max(1, self.cap.tokens + change)))
 
 
 class Ds4Table(FixedLength):
-    """The table of ds4's issue 80, by what stands at the tip: in a comment 10, in free text 0, behind - = or * 10, and
-    nothing before there are WARM_UP tokens of context.
+    """The table of ds4's issue 80: draft length by the syntax at the end of the text.
+
+    It is 10 in a comment, 0 in free text, 10 after -, = or *, and 0 before WARM_UP tokens of context.
     """
 
     name = "ds4-80"
     follows_syntax = True
 
     def caps(self, sequences: collections.abc.Sequence[Sequence]) -> list[Cap]:
-        """One number a sequence; ELSEWHERE where the table has none."""
+        """Return the table's cap for each sequence, or ELSEWHERE if the table has none."""
         follow([sequence for sequence in sequences if sequence.room])
         return [blind_cap(min(self.cap.tokens, _tabled(sequence))) for sequence in sequences]
 
@@ -137,7 +140,7 @@ def _tabled(sequence: Sequence) -> int:
 
 
 class UserCapped:
-    """Another policy under a user's hard caps, by `class` or `language.class`; the language's own number goes first."""
+    """Another policy limited by user caps, by `class` or `language.class`. The language's cap takes precedence."""
 
     follows_syntax = True
 
@@ -146,25 +149,25 @@ class UserCapped:
         self._policy, self._limits = policy, dict(limits)
 
     def caps(self, sequences: collections.abc.Sequence[Sequence]) -> list[Cap]:
-        """The policy's caps, none above the user's number."""
+        """Return the policy's caps, limited to the user's."""
         follow([sequence for sequence in sequences if sequence.room])
         return [self._limited(s, cap) for s, cap in zip(sequences, self._policy.caps(sequences), strict=True)]
 
     def trim(self, sequences: collections.abc.Sequence[Sequence], candidates: list[Candidates]) -> list[Candidates]:
-        """As the policy trims."""
+        """Delegate to the policy."""
         return self._policy.trim(sequences, candidates)
 
     def observe(self, sequence: Sequence, candidates: Candidates, verdict: Verdict) -> None:
-        """The policy learns."""
+        """Delegate to the policy."""
         self._policy.observe(sequence, candidates, verdict)
 
     def timed(self, drafting: float, verifying: float) -> None:
-        """The policy learns, and its costs may be others."""
+        """Delegate to the policy, and take over its costs."""
         self._policy.timed(drafting, verifying)
         self.costs = self._policy.costs
 
     def close(self) -> None:
-        """The policy keeps what it learned."""
+        """Delegate to the policy."""
         self._policy.close()
 
     def _limited(self, sequence: Sequence, cap: Cap) -> Cap:

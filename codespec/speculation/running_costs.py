@@ -1,7 +1,6 @@
-"""A cost table that follows the rounds that really run: what a table measured at the first start, perhaps on a busy
-machine, says of a forward is multiplied by what such forwards take now.
+"""A cost table that follows the actual rounds.
 
-Knows a table and seconds; does not know what is drafted.
+Scales the table from the first start, when the machine may have been busy, by the ratio of current to tabulated times.
 """
 
 from __future__ import annotations
@@ -11,22 +10,23 @@ from dataclasses import dataclass, field, replace
 
 from codespec.speculation.cost_model import CostTable, Curve, ForwardCost
 
-STEP, LEAST_STEP = 0.5, 0.01  # how far the first and later forwards move a ratio's logarithm at most
-SLOWER = 4.0  # forwards after which it is half as far
-OFTEN = 32  # steps between two tables
+STEP, LEAST_STEP = 0.5, 0.01  # maximum change of a ratio's logarithm by the first and by late forwards
+SLOWER = 4.0  # forwards after which that change is halved
+OFTEN = 32  # steps between two new tables
 
 
 @dataclass(slots=True)
 class Ratio:
-    """About the running median of what forwards take by what the table says, so that a process that waits for others
-    now and then says nothing of costs; 1 until there are any.
+    """Approximate running median of measured over tabulated time; 1 without samples.
+
+    A median ignores the occasional step in which the process has to wait for others.
     """
 
     middle: float = 1.0
     count: int = 0
 
     def add(self, ratio: float) -> None:
-        """One forward."""
+        """Add the ratio of one forward."""
         step = max(LEAST_STEP, STEP / (1.0 + self.count / SLOWER))
         away = math.log(max(ratio, 1e-9) / self.middle)
         self.middle *= math.exp(min(step, max(-step, away)))
@@ -35,8 +35,9 @@ class Ratio:
 
 @dataclass(slots=True)
 class RunningCosts:
-    """`table` is what was measured at first; ratios are kept by the power of two of a verify's rows, and one for all
-    that drafting models do.
+    """Ratios to the initial `table`.
+
+    There is one for each power of two of a verify's rows, and one for all drafting models.
     """
 
     table: CostTable
@@ -45,8 +46,9 @@ class RunningCosts:
     _steps: int = 0
 
     def took(self, rows: int, verify: tuple[float, float], draft: tuple[float, float]) -> bool:
-        """Takes one step: seconds as the table says and as they were, of a verify of so many rows and of the drafting
-        models (0 for none). Whether there is a new table.
+        """Record one step and return whether a new table is due.
+
+        `verify` and `draft` are (tabulated, measured) seconds; 0 for none. `rows` is the number of rows of the verify.
         """
         if verify[0] > 0.0:
             self._verify.setdefault(rows.bit_length(), Ratio()).add(verify[1] / verify[0])
@@ -56,7 +58,7 @@ class RunningCosts:
         return self._steps % OFTEN == 0
 
     def fitted(self) -> CostTable:
-        """The table as costs are now. Numbers of rows that were not seen go as those between which they are."""
+        """Return the table with current costs. Ratios for unseen row counts are interpolated."""
         target, table = self.table.target, self.table
         curves = tuple(
             Curve.fit({n: seconds * self._ratio(n) for n, seconds in zip(curve.rows, curve.seconds, strict=True)})
@@ -72,7 +74,7 @@ class RunningCosts:
         )
 
     def _ratio(self, rows: int) -> float:
-        """Of a verify of so many rows."""
+        """Return the ratio for a verify with this many rows."""
         size, seen = rows.bit_length(), sorted(self._verify)
         below = max((each for each in seen if each <= size), default=None)
         above = min((each for each in seen if each >= size), default=None)

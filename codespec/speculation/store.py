@@ -1,7 +1,6 @@
-"""What was learned about a pair, kept between runs: one file a pair in the user's state folder; and all of it as rows
-for people. Knows files and counters; does not know texts.
+"""Save what was learned about each pair in the user's state folder, one file per pair, and list it for display.
 
-A corrupt file is said once and begun afresh; a folder that can't be written is said once, and nothing is kept then.
+A corrupt file is reported once, and learning starts over. An unwritable folder is reported once, and nothing is saved.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from codespec.user_folders import make_state_folder, state_folder
 
 
 class Learned:
-    """The kept model of the pair that `fingerprint` names; what the user should know goes to `notes`."""
+    """The stored model of the pair with this fingerprint. Messages for the user go to `notes`."""
 
     def __init__(self, fingerprint: str, notes: MutableSequence[str]) -> None:
         self.file = learned_folder() / f"{fingerprint}.json"
@@ -25,27 +24,27 @@ class Learned:
         self._failed = False
 
     def load(self) -> AcceptanceModel:
-        """What was kept, or a fresh model."""
+        """Return the stored model, or a new one."""
         what, then = "what was learned about this pair", "it is learned afresh"
         return json_store.load(self.file, AcceptanceModel.from_dict, what, then, self._notes) or AcceptanceModel()
 
     def save(self, model: AcceptanceModel) -> None:
-        """Keeps it; after a failure, which is said, no more is tried."""
+        """Save the model. After a failure, which is reported, later calls do nothing."""
         if self._failed:
             return
-        with suppress(OSError):  # why nothing can be written is noted below
+        with suppress(OSError):  # `keep` reports the reason below
             make_state_folder()
         then = "make it writable, or set learn = false"
         self._failed = not json_store.keep(self.file, model.as_dict(), "what was learned", then, self._notes)
 
 
 def learned_folder() -> Path:
-    """The folder of all pairs' files."""
+    """Return the folder with all pairs' files."""
     return state_folder() / "acceptance"
 
 
 def forget() -> int:
-    """Removes what was learned about every pair; returns of how many. Raises OSError."""
+    """Delete the learned state of every pair and return the number of pairs. Raises OSError."""
     files = sorted(learned_folder().glob("*.json"))
     for file in [*files, *learned_folder().glob(f"*.json{json_store.CORRUPT}")]:
         file.unlink(missing_ok=True)
@@ -54,7 +53,7 @@ def forget() -> int:
 
 @dataclass(frozen=True, slots=True)
 class LearnedRow:
-    """First tokens of one proposer's drafts in one context: how many were judged lately, and the learned chance."""
+    """Recent observations and learned acceptance probability of first draft tokens, for one proposer and context."""
 
     pair: str
     source: str
@@ -64,7 +63,7 @@ class LearnedRow:
 
 
 def learned_rows(notes: MutableSequence[str]) -> list[LearnedRow]:
-    """All pairs' rows; a file that can't be read has none and is said in `notes`."""
+    """Return the rows of all pairs. Unreadable files are skipped and reported in `notes`."""
     names = sorted(file.stem for file in learned_folder().glob("*.json"))
     return [row for name in names for row in _rows(name, Learned(name, notes).load())]
 

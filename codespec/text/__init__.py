@@ -1,1 +1,1 @@
-"""Bytes ↔ ids, retokenization, token healing, FIM prompts, streaming text. Knows no model and no torch."""
+"""Text and tokens: byte-exact tokenizers, retokenization, token healing, FIM prompts and streaming. Needs no torch."""

@@ -1,8 +1,8 @@
-"""Carrying text from one vocabulary to another: retokenization, and bringing a drafter's tokens up to date.
+"""Carry text between vocabularies: retokenize drafts and bring a drafter's tokens up to date.
 
-Each model owns its own tokens; between different vocabularies only bytes cross, and here they cross. Pure
-functions of a tokenizer, ids and bytes; knows no model and no cache. Matching two vocabularies through
-their text is string-level exact match (SLEM, Timor et al. 2025); the cut is by cumulative token bytes.
+Each model owns its tokens; only bytes cross between vocabularies. All functions are pure in a tokenizer, ids and
+bytes. Matching two vocabularies through their text is string-level exact match (SLEM, Timor et al. 2025); the cut
+is at cumulative token bytes.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from itertools import accumulate
 
 from codespec.text.tokenizer import TextTokenizer
 
-_REJOIN = 8  # kept tokens that may be spelled anew, so that the joint is the tokenizer's own
+_REJOIN = 8  # number of kept tokens that may be retokenized, so that the joint is the tokenizer's own
 
 
 def retokenize(tokenizer: TextTokenizer, window: bytes, draft: bytes) -> list[int]:
-    """The ids that spell `draft` where it follows `window` (about the last 64 bytes before it)."""
+    """Return the ids that spell `draft` after `window` (about the last 64 bytes before it)."""
     return retokenize_batch(tokenizer, [(window, draft)])[0]
 
 
 def retokenize_batch(tokenizer: TextTokenizer, pairs: Sequence[tuple[bytes, bytes]]) -> list[list[int]]:
-    """`retokenize` of several (window, draft) pairs together; where a draft needs it, it is encoded once more.
+    """Retokenize several (window, draft) pairs together, with a second encoding only for the drafts that need it.
 
-    The ids' bytes are a prefix of the draft's: all of it up to an incomplete last character. Where no token
-    boundary falls between window and draft, the draft is spelled alone.
+    The ids' bytes are a prefix of the draft's: all of it up to an incomplete last character. If no token boundary falls
+    between window and draft, the draft is encoded alone.
     """
     drafts = [_whole_characters(window, draft) for window, draft in pairs]
     joined = [window + draft if draft else b"" for (window, _), draft in zip(pairs, drafts, strict=True)]
@@ -42,13 +42,13 @@ def retokenize_batch(tokenizer: TextTokenizer, pairs: Sequence[tuple[bytes, byte
 
 
 def tail_window(text: bytes | bytearray, size: int = 64) -> bytes:
-    """The last `size` bytes of a text and a few more, from where pre-tokenizers start anew.
+    """Return the last `size` bytes of a text, extended back to a point where pre-tokenizers start afresh.
 
-    That is behind a line break, else before a space, else at a character, within the `size` bytes before.
+    That point is after a line break, else before a space, else at a character, within the `size` bytes before.
     """
     if len(text) <= size:
         return bytes(text)
-    tail = bytes(text[-2 * size - 3 :])  # three more, so that a character begins before `latest`
+    tail = bytes(text[-2 * size - 3 :])  # three more, so that a character starts before `latest`
     latest = len(tail) - size
     start = tail.rfind(b"\n", 0, latest) + 1
     if not start:
@@ -58,9 +58,9 @@ def tail_window(text: bytes | bytearray, size: int = 64) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Resync:
-    """How to bring a drafter's ids up to a text: keep the first `kept`, then append `new_ids`.
+    """Update of a drafter's ids: keep the first `kept`, then append `new_ids`.
 
-    `end` is how many bytes of the text they spell together: all, unless the vocabulary has no token for
+    `end` is the number of bytes of the text that they spell together: all, unless the vocabulary cannot spell
     something.
     """
 
@@ -70,9 +70,9 @@ class Resync:
 
 
 def byte_ends(tokenizer: TextTokenizer, ids: Sequence[int], *, length: int | None = None) -> list[int]:
-    """Where each id ends in the text it spells, in bytes; control tokens end where the one before does.
+    """Return the byte offset at which each id ends in its text; a control token ends where its predecessor does.
 
-    With `length`, the bytes of the whole text, a dummy prefix's space counts before the text's beginning.
+    With `length`, the bytes of the whole text, the space of a dummy prefix counts before the start of the text.
     """
     ends = list(accumulate(len(tokenizer.token_bytes[number]) for number in ids))
     surplus = ends[-1] - length if ends and length is not None else 0
@@ -80,11 +80,11 @@ def byte_ends(tokenizer: TextTokenizer, ids: Sequence[int], *, length: int | Non
 
 
 def resync(tokenizer: TextTokenizer, ids: Sequence[int], ends: Sequence[int], text: bytes, *, known: int = 0) -> Resync:
-    """Compares what `ids` spell (up to their byte `ends`) with the true `text` and says what to change.
+    """Compare the text that `ids` spell (up to their byte `ends`) with the true `text` and return the update.
 
-    Ids that end at or before byte `known` are taken as right, so the work grows with what changed, not with
-    the text. Kept tokens at the joint are given up where the tokenizer itself would spell across it. Bytes
-    that are no UTF-8, and a last character that is incomplete, are spelled byte by byte.
+    Ids that end at or before byte `known` are taken as correct, so the work grows with the change, not with the text.
+    Kept tokens at the joint are dropped if the tokenizer itself would put a token across it. Bytes that are not UTF-8
+    and an incomplete last character are spelled byte by byte.
     """
     agreeing = _count_agreeing(tokenizer, ids, ends, text, known)
     covered = ends[agreeing - 1] if agreeing else 0
@@ -96,25 +96,25 @@ def resync(tokenizer: TextTokenizer, ids: Sequence[int], ends: Sequence[int], te
     bounds = list(accumulate((len(tokenizer.token_bytes[number]) for number in spelled), initial=base))
     kept = agreeing
     while (joint := ends[kept - 1] if kept else 0) not in bounds:
-        kept -= 1  # ends at `first` at the latest, whose joint is `base`
+        kept -= 1  # stops at `first` at the latest, where the joint is `base`
     return Resync(kept, spelled[bounds.index(joint) :], bounds[-1])
 
 
 def complete_utf8_length(data: bytes) -> int:
-    """How many leading bytes do not end inside a character; what can never become one counts as complete."""
+    """Return how many leading bytes do not end inside a character; invalid bytes count as complete."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     decoder.decode(data[-3:])
     return len(data) - len(decoder.getstate()[0])
 
 
 def _whole_characters(window: bytes, draft: bytes) -> bytes:
-    """The draft without a last character that it leaves incomplete."""
+    """Return the draft without an incomplete last character."""
     end = complete_utf8_length(window[-3:] + draft) - len(window[-3:])
     return draft[: max(0, end)]
 
 
 def _after(tokenizer: TextTokenizer, ids: list[int], head: int) -> list[int] | None:
-    """The ids behind the first `head` bytes; None where no token ends there."""
+    """Return the ids after the first `head` bytes, or None if no token ends there."""
     length = 0
     for place, number in enumerate(ids):
         if length >= head:
@@ -124,7 +124,7 @@ def _after(tokenizer: TextTokenizer, ids: list[int], head: int) -> list[int] | N
 
 
 def _count_agreeing(tokenizer: TextTokenizer, ids: Sequence[int], ends: Sequence[int], text: bytes, known: int) -> int:
-    """How many leading ids spell the beginning of the text."""
+    """Return how many leading ids spell the beginning of the text."""
     count = bisect_right(ends, known)
     start = ends[count - 1] if count else 0
     for number, end in zip(ids[count:], ends[count:], strict=True):
@@ -137,7 +137,7 @@ def _count_agreeing(tokenizer: TextTokenizer, ids: Sequence[int], ends: Sequence
 
 
 def _rejoin_from(tokenizer: TextTokenizer, ids: Sequence[int], agreeing: int) -> int:
-    """The first kept id that may be spelled anew: a few back, behind any control token."""
+    """Return the index of the first kept id that may be retokenized: `_REJOIN` back, or after a control token."""
     first = agreeing
     while first and agreeing - first < _REJOIN and tokenizer.token_bytes[ids[first - 1]]:
         first -= 1

@@ -1,8 +1,7 @@
-"""Which vocabulary entries are control tokens and not text: by what is declared, and by how they are spelled.
+"""Tell which vocabulary entries are control tokens rather than text, from their declaration and spelling.
 
-Knows spellings and the configuration files beside a tokenizer. Knows nothing of encoding.
-Qwen declares its FIM tokens as ordinary added tokens; GPT-NeoX and Gemma declare runs of spaces and HTML tags
-the same way; only the spelling tells the first from the second.
+Reads the configuration files beside a tokenizer. The spelling matters because Qwen declares its FIM tokens as
+ordinary added tokens, and GPT-NeoX and Gemma declare runs of spaces and HTML tags the same way.
 """
 
 from __future__ import annotations
@@ -35,17 +34,17 @@ _NAMED = ("bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_
 
 
 def is_marker(content: str) -> bool:
-    """True for strings that are spelled as control tokens are in the field."""
+    """Return whether a string is spelled like the control tokens of common models."""
     return _MARKER.fullmatch(content.strip()) is not None
 
 
 def is_control(content: str, *, declared: bool) -> bool:
-    """True if an added token stands for control and not for text; white space is always text."""
+    """Return whether an added token is a control token rather than text; white space is always text."""
     return bool(content.strip()) and (declared or is_marker(content))
 
 
 def control_ids(document: Json, vocabulary: Mapping[str, int], config: Json) -> frozenset[int]:
-    """The ids that stand for no text: control-like tokens, added or not, and the unknown token."""
+    """Return the ids that spell no text: control-like tokens, added or not, and the unknown token."""
     added = {token["content"]: bool(token.get("special")) for token in document.get("added_tokens") or ()}
     model = document.get("model") or {}
     names = {name for name in vocabulary if is_marker(name) and name not in added}
@@ -57,7 +56,7 @@ def control_ids(document: Json, vocabulary: Mapping[str, int], config: Json) -> 
 
 
 def named_tokens(config: Json) -> Iterable[str]:
-    """The special tokens a tokenizer_config.json names."""
+    """Yield the special tokens that a tokenizer_config.json names."""
     for name in _NAMED:
         content = token_content(config.get(name))
         if content:
@@ -65,14 +64,14 @@ def named_tokens(config: Json) -> Iterable[str]:
 
 
 def token_content(value: Any) -> str:
-    """The text of a token given as a string or as an object with `content`; "" if absent."""
+    """Return the text of a token given as a string or as an object with `content`; "" if absent."""
     if isinstance(value, Mapping):
         return str(value.get("content", ""))
     return value if isinstance(value, str) else ""
 
 
 def declared_eos_ids(generation: Json, model: Json, eos_id: int | None) -> frozenset[int]:
-    """What ends `generate`: the generation config's ids, else the model's, else the tokenizer's."""
+    """Return the ids that end `generate`: the generation config's, else the model's, else the tokenizer's."""
     inner = model.get("text_config")
     for source in (generation, model, inner if isinstance(inner, Mapping) else {}):
         value = source.get("eos_token_id")
@@ -85,7 +84,7 @@ def declared_eos_ids(generation: Json, model: Json, eos_id: int | None) -> froze
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file, {} where there is none; raises TokenizerError where it cannot be read."""
+    """Return a JSON object from a file, {} if the file is missing; raise TokenizerError if it is unreadable."""
     if not path.exists():
         return {}
     try:
@@ -100,7 +99,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def _learned(model: Json, names: set[str]) -> set[str]:
-    """Which of these names text itself becomes, because a merge makes them: words of the corpus, no control tokens."""
+    """Return the names that a merge produces from text: words of the corpus, not control tokens."""
     if not names or model.get("ignore_merges"):
         return names
     pairs = (pair.split(" ", 1) if isinstance(pair, str) else pair for pair in model.get("merges") or ())

@@ -1,7 +1,7 @@
-"""The end of one completion in an editor: the shape's end and the filters, put together while the text grows.
+"""Decide where one editor completion ends, from the shape's end and the filters, while the text grows.
 
-Of all that may end the text, what is clear first counts. So neither drafts nor rounds nor tokens can move the end, and
-nothing is certain that a later byte could take back. Knows bytes; knows no tokens and no rounds.
+The end that becomes decidable at the earliest byte wins, so drafts, rounds and token boundaries cannot move it, and
+no byte is reported as certain that a later byte could remove. Operates on bytes, not on tokens.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from codespec.text.overlap import MOST_RIGHT, RestOfLine
 from codespec.text.shape import resolve_scope, why_not
 from codespec.types import Shape
 
-# Control tokens of the families in the field, as models that saw them as text spell them.
+# Control tokens of common model families, as models that saw them as text spell them.
 MARKERS = (
     *("<|endoftext|>", "<|end_of_text|>", "<|im_end|>", "<|eot_id|>", "<|fim_prefix|>", "<|fim_suffix|>"),
     *("<|fim_middle|>", "<|fim_pad|>", "<|file_sep|>", "<|repo_name|>", "<fim_prefix>", "<fim_suffix>"),
@@ -26,29 +26,31 @@ MARKERS = (
 
 _TAGS = re.compile("<(?:" + "|".join(re.escape(mark[1:]) for mark in MARKERS if mark[0] == "<") + ")")
 
-MOST_LINES = 12  # that show something, where nobody asked for a shape: more is read by nobody
-LOOKED_AT = 2048  # bytes around the cursor that a completion may repeat
+MOST_LINES = 12  # non-blank lines, the default limit for shape "auto"
+LOOKED_AT = 2048  # bytes around the cursor checked for repetition
 
 
 class EndFinder(Protocol):
-    """Finds the shape's end in a text that grows."""
+    """Finder of the shape's end in a growing text."""
 
     cut: Cut | None
 
     def advance(self, data: bytes) -> None:
-        """Appends bytes."""
+        """Append bytes."""
 
     def finish(self) -> None:
-        """No more bytes come."""
+        """Mark the text as complete."""
 
     @property
     def certain(self) -> int:
-        """How many bytes no later one can take back."""
+        """Number of leading bytes that no later byte can remove."""
 
 
 class Ending:
-    """Follows one completion; `cut` is where it ends, None while it grows, and `reason` why. `idle` says why none is to
-    begin, "" where one may.
+    """End detector of one completion.
+
+    `cut` is the end in bytes, or None while the text grows; `reason` explains it. `idle` is the reason not to start a
+    completion at all, or "" if one may start.
     """
 
     def __init__(self, shape: Shape, place: Surroundings | None, prefix: str, suffix: str) -> None:
@@ -73,7 +75,7 @@ class Ending:
         self.reason = ""
 
     def advance(self, data: bytes) -> None:
-        """Appends bytes; they may end inside a character."""
+        """Append bytes; they may end inside a character."""
         self._text += data
         self._finder.advance(data)
         self._rest.advance(data)
@@ -82,7 +84,7 @@ class Ending:
         self._decide()
 
     def finish(self) -> None:
-        """The text ended by itself: what waited for more is decided."""
+        """Mark the text as complete and decide everything that waited for more bytes."""
         self._finder.finish()
         for one in self._filters:
             one.finish(self._text)
@@ -92,7 +94,7 @@ class Ending:
 
     @property
     def certain(self) -> int:
-        """How many bytes no later one can take back."""
+        """Number of leading bytes that no later byte can remove."""
         if self.cut is not None:
             return self.cut
         text = bytes(self._text)
@@ -107,8 +109,10 @@ class Ending:
             self.cut = self._finished(bytes(self._text[: first.keep]))
 
     def _finished(self, text: bytes) -> int:
-        """What is left of the whole text: without what stands to the right already, or else without white space at the
-        end; nothing where that is a crumb."""
+        """Return how many bytes of the complete text to keep, 0 if the rest is not worth showing.
+
+        Drops the text that is already to the right of the cursor, or trailing white space if there is none.
+        """
         text = text[: complete_utf8_length(text)]
         keep = self._rest.left(len(text)) if self._right.strip() else len(text.rstrip())
         if is_worthwhile(text[:keep]):
@@ -123,7 +127,7 @@ class Ending:
 
 
 def markers_beside(prefix: str, suffix: str) -> tuple[bytes, ...]:
-    """The markers that end a completion here: those that the text around it does not hold as text of its own."""
+    """Return the markers that end a completion here: those that the surrounding text does not contain itself."""
     known = {*_TAGS.findall(prefix), *_TAGS.findall(suffix)}
     return tuple(
         mark.encode()
@@ -133,7 +137,7 @@ def markers_beside(prefix: str, suffix: str) -> tuple[bytes, ...]:
 
 
 class IndentEnd:
-    """The end by indentation alone, for languages without a grammar."""
+    """End by indentation alone, for languages without a grammar."""
 
     def __init__(self, scope: Scope, before: bytes, right: bytes) -> None:
         line = before.rpartition(b"\n")[2]
@@ -142,14 +146,14 @@ class IndentEnd:
         self._deeper = bool(line.strip()) and line.rstrip().endswith((b":", b"{", b"(", b"[", b","))
         self._closer = right.strip()[:1] if right.strip()[:1] in (b")", b"]", b"}") else b""
         self._text = bytearray()
-        self._shown = 0  # bytes without the white space at their end
-        self._depth = 0  # of brackets that the text itself opened
-        self._new = False  # the line that is being written shows nothing yet
-        self._width = 0  # its indent
+        self._shown = 0  # bytes without trailing white space
+        self._depth = 0  # depth of brackets that the text itself opened
+        self._new = False  # the current line is blank so far
+        self._width = 0  # indent of the current line
         self.cut: Cut | None = None
 
     def advance(self, data: bytes) -> None:
-        """Appends bytes."""
+        """Append bytes."""
         for byte in data:
             if self.cut is not None:
                 return
@@ -157,11 +161,11 @@ class IndentEnd:
             self._look(byte)
 
     def finish(self) -> None:
-        """Nothing waits."""
+        """Do nothing: no decision is pending."""
 
     @property
     def certain(self) -> int:
-        """All but white space at the end."""
+        """Number of bytes without trailing white space."""
         return self.cut.keep if self.cut else self._shown
 
     def _look(self, byte: int) -> None:
@@ -182,11 +186,14 @@ class IndentEnd:
             self._shown = len(self._text)
 
     def _is_shallow(self, byte: int) -> bool:
-        """Whether a line that begins with this byte is less indented than the cursor's, or after an opener not more."""
+        """Return whether a line that starts with `byte` is indented less than the cursor's line.
+
+        After an opener, an equal indent counts as shallow too, unless the line starts with a closing bracket.
+        """
         return self._width < self._indent or (self._deeper and self._width == self._indent and byte not in b")]}")
 
     def _count(self, byte: int) -> None:
-        """Ends before a closing bracket that closes nothing in the text and stands to the right already."""
+        """Cut before a closing bracket that is unmatched in the text and already to the right of the cursor."""
         if not self._closer or byte not in b"()[]{}":
             return
         self._depth += 1 if byte in b"([{" else -1

@@ -1,8 +1,8 @@
-"""What is cut from a completion whatever the syntax: markers, repetitions of the line below and of itself, crumbs.
+"""Cut markers, repetitions and trivial text from a completion, whatever its syntax.
 
-Each filter follows a text that grows and reads each byte once. It says where the text ends (`cut`, decided at a byte,
-moved by nothing that follows) and how many bytes no later one can take back (`certain`). None changes a byte:
-indentation and line ends stay as they were written. Knows bytes and lines; knows no language, no tokens and no rounds.
+Each filter follows a growing text and reads each byte once. `cut` is the end of the text: it is decided at one byte
+and later bytes do not move it. `certain` is the number of bytes that no later byte can remove. No filter changes a
+byte: indentation and line ends stay as written. Operates on bytes and lines, independent of language and tokens.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from codespec_grammars import Cut
 
 from codespec.text.streaming import StopFinder
 
-LONGEST_PERIOD, LEAST_LOOP = 32, 48  # bytes of a unit that repeats within a line, and of all its repetitions
-MOST_LINES = 8  # of a block that repeats
-LONGEST_BLANK = 64  # bytes of white space in a row within a line; code is hardly indented or aligned further
+LONGEST_PERIOD, LEAST_LOOP = 32, 48  # bytes of a unit repeated within a line, and of all its repetitions
+MOST_LINES = 8  # lines of a repeated block
+LONGEST_BLANK = 64  # consecutive bytes of white space in a line; code is rarely indented or aligned further
 
 
 class Filter:
-    """Follows one text; `read` of its bytes were looked at."""
+    """Filter of one text; `read` is the number of bytes already processed."""
 
     def __init__(self) -> None:
         self.cut: Cut | None = None
@@ -25,13 +25,13 @@ class Filter:
         self.read = 0
 
     def advance(self, text: bytearray) -> None:
-        """Looks at what was appended to the text; what comes behind a cut moves nothing."""
+        """Process the bytes appended to the text; bytes after a cut have no effect."""
         if self.cut is None:
             self._look(text)
             self.read = len(text)
 
     def finish(self, text: bytearray) -> None:
-        """No more bytes come."""
+        """Mark the text as complete."""
 
     def _look(self, text: bytearray) -> None:
         raise NotImplementedError
@@ -41,7 +41,7 @@ class Filter:
 
 
 class Markers(Filter):
-    """Ends before a control token that the model spelled out as text."""
+    """Cut before a control token that the model spelled out as text."""
 
     def __init__(self, markers: tuple[bytes, ...]) -> None:
         super().__init__()
@@ -57,12 +57,12 @@ class Markers(Filter):
 
 
 class Lines(Filter):
-    """A filter that decides line by line. `line` is what stands before the text on its first line."""
+    """Filter that decides line by line; `line` is the text before the cursor on its line."""
 
     def __init__(self, line: bytes = b"") -> None:
         super().__init__()
         self._line = line
-        self._start = 0  # where the last line of the text begins
+        self._start = 0  # start of the last line of the text
 
     def _look(self, text: bytearray) -> None:
         while self.cut is None and (end := text.find(b"\n", max(self._start, self.read))) >= 0:
@@ -72,20 +72,20 @@ class Lines(Filter):
             self.certain = self._sure(text, self._last(text, len(text)))
 
     def _last(self, text: bytearray, end: int) -> bytes:
-        """The last line up to a byte."""
+        """Return the last line, up to byte `end`."""
         return (b"" if self._start else self._line) + text[self._start : end]
 
     def _add(self, text: bytearray, line: bytes, end: int) -> None:
-        """Takes a line that ends before byte `end`."""
+        """Process a line that ends before byte `end`."""
         raise NotImplementedError
 
     def _sure(self, text: bytearray, unfinished: bytes) -> int:
-        """How much is certain behind the last whole line."""
+        """Return the number of certain bytes, given the unfinished last line."""
         return len(text.rstrip())
 
 
 class RepeatedLine(Lines):
-    """Ends above a line that already stands below the cursor: `below` is the next line that shows something."""
+    """Cut above a line that equals `below`, the next non-blank line below the cursor."""
 
     def __init__(self, line: bytes, below: bytes) -> None:
         super().__init__(line)
@@ -93,7 +93,7 @@ class RepeatedLine(Lines):
         self._says = len(below.strip()) >= 2 and has_word(below)
 
     def finish(self, text: bytearray) -> None:
-        """The last line is whole."""
+        """Check the last line, which is now whole."""
         if self.cut is None and self._says and self._last(text, len(text)).rstrip() == self._below:
             self._found(text, len(text))
 
@@ -110,7 +110,7 @@ class RepeatedLine(Lines):
 
 
 class MostLines(Lines):
-    """Ends behind so many lines that show something."""
+    """Cut after `most` non-blank lines."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
@@ -123,12 +123,15 @@ class MostLines(Lines):
 
 
 class LineLoop(Lines):
-    """Ends behind the first of several equal blocks of lines: three of up to two lines, two of more than three."""
+    """Cut after the first of several equal blocks of lines.
+
+    A block of one or two lines must occur three times, a longer block twice.
+    """
 
     def __init__(self, line: bytes = b"") -> None:
         super().__init__(line)
-        self._lines: list[tuple[int, bytes]] = []  # end and bytes of each whole line that shows something
-        self._runs = [0] * (MOST_LINES + 1)  # by lag: how many of them equal the one so far above
+        self._lines: list[tuple[int, bytes]] = []  # end and bytes of each whole non-blank line
+        self._runs = [0] * (MOST_LINES + 1)  # by lag: length of the run of lines equal to the line `lag` above
 
     def _add(self, text: bytearray, line: bytes, end: int) -> None:
         if not line.strip():
@@ -146,7 +149,7 @@ class LineLoop(Lines):
         return max(0, end - len(line) + len(shown)), shown
 
     def _sure(self, text: bytearray, unfinished: bytes) -> int:
-        """All above the lines that repeat others up to the end, an unfinished one too."""
+        """Return the end of the text above the trailing lines (an unfinished one included) that repeat others."""
         certain, shown = len(text.rstrip()), unfinished.removesuffix(b"\r") if unfinished.strip() else None
         for lag in range(1, min(MOST_LINES, len(self._lines)) + 1):
             goes_on = self._runs[lag] if shown is None else self._lines[-lag][1].startswith(shown)
@@ -156,7 +159,7 @@ class LineLoop(Lines):
 
 
 class ByteLoop(Filter):
-    """Ends behind the first repetition of something short within a line, once there are more."""
+    """Cut after the first repetition of a short unit within a line, once enough repetitions follow."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -164,7 +167,7 @@ class ByteLoop(Filter):
 
     def _begin_line(self, start: int) -> None:
         self._start, self._word = start, -1
-        self._runs = [0] * (LONGEST_PERIOD + 1)  # by lag: how many of the last bytes equal those so far before
+        self._runs = [0] * (LONGEST_PERIOD + 1)  # by lag: length of the run of bytes equal to the byte `lag` before
 
     def _look(self, text: bytearray) -> None:
         for index in range(self.read, len(text)):
@@ -177,7 +180,7 @@ class ByteLoop(Filter):
         self.certain = len(text) - max(held, default=0)
 
     def _loops(self, text: bytearray, index: int) -> bool:
-        """Takes a byte; whether a loop is clear with it."""
+        """Process a byte and return whether it completes a loop."""
         runs, byte = self._runs, text[index]
         self._word = index if has_word(text[index : index + 1]) else self._word
         for lag in range(1, min(LONGEST_PERIOD, index - self._start) + 1):
@@ -192,11 +195,11 @@ class ByteLoop(Filter):
 
 
 class BlankRun(Filter):
-    """Ends before white space that goes on and on within a line, as models write it that lost the indentation."""
+    """Cut before a very long run of white space within a line, as written by a model that lost the indentation."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._shown = 0  # behind the last byte that is no space or tab
+        self._shown = 0  # end of the last byte other than space or tab
 
     def _look(self, text: bytearray) -> None:
         for index in range(self.read, len(text)):
@@ -209,15 +212,15 @@ class BlankRun(Filter):
 
 
 def is_worthwhile(text: bytes) -> bool:
-    """Whether a completion holds more than brackets, punctuation and white space."""
+    """Return whether a completion contains more than brackets, punctuation and white space."""
     return has_word(text)
 
 
 def _needed(lag: int) -> int:
-    """How many lines must equal those `lag` above."""
+    """Return how many consecutive lines must equal the line `lag` above."""
     return {1: 2, 2: 4, 3: 3}.get(lag, lag)
 
 
 def has_word(text: bytes | bytearray) -> bool:
-    """Whether the text holds a letter, a digit or part of a character beyond ASCII."""
+    """Return whether the text contains a letter, a digit or part of a non-ASCII character."""
     return any(byte >= 0x80 or chr(byte).isalnum() for byte in text)

@@ -1,8 +1,8 @@
-"""The prompt of a completion: template, budgets and token healing put together into ids.
+"""Build the prompt of a completion from template, budgets and token healing, as ids.
 
-Knows where prefix, suffix and other files' snippets go, how much room each gets, and what stays of the last prompt
-(`text.layout`). Knows no model and no requests. Source text is always text: marker-like strings in it never become
-control tokens.
+Places prefix, suffix and snippets of other files, sizes each, and reuses the layout of the previous prompt
+(`text.layout`). Source text is always encoded as text: marker-like strings in it never become control tokens.
+Independent of models and requests.
 """
 
 from __future__ import annotations
@@ -19,20 +19,21 @@ from codespec.text.windows import MOST_CHARS, Window, prefix_window, suffix_wind
 
 __all__ = ["FimMissing", "FimTemplate", "Prompt", "build_prompt", "find_template"]
 
-# Of the budget, one part in so many at most. Where the suffix stands behind what is typed, each keystroke computes it.
+# Divisors of the budget. With `psm`, the suffix follows the typed text, so each keystroke recomputes it: hence its
+# smaller share.
 _SUFFIX_SHARE = {"psm": 8, "spm": 4, "suffix_first": 4}
 _SNIPPET_SHARE = 4
-_SLACK = 8  # what must be free before parts that did not fit together are tried together again
+_SLACK = 8  # 1/8 of the room must be free before a split prefix and suffix are tried whole again
 _LEAST = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """Ids to prefill, and what the engine must know of them.
+    """Ids to prefill, with the facts that the engine needs.
 
-    `context` is the prefix's text in the prompt without `held`, the bytes that healing gave back and that
-    the completion must spell first. `continues` says whether the ids end with the prefix, so that the
-    completion runs on from it. `prefix_start` is the character of the prefix the window begins at.
+    `context` is the prefix's text in the prompt without `held`, the bytes that healing held back and that the
+    completion must spell first. `continues` is true if the ids end with the prefix, so that the completion continues
+    it. `prefix_start` is the character of the prefix at which the window begins.
     """
 
     ids: list[int]
@@ -58,14 +59,13 @@ def build_prompt(
     offset: int = 0,
     renew: bool = False,
 ) -> Prompt:
-    """At most `budget` ids for a cursor between `prefix` and `suffix`.
+    """Return a prompt of at most `budget` ids for a cursor between `prefix` and `suffix`.
 
-    Without a template or a suffix the prompt is the plain prefix, and equals the model's own encoding of
-    it. What does not fit is cut: the suffix to a quarter of the budget (an eighth where it stands behind the
-    prefix), snippets (path, text) to a quarter, the prefix to what is left. `layout`, the document's, is brought
-    up to date: where its windows lay, they stay while they fit; the snippets stay while typing goes on, unless
-    `renew`. `offset` is the character of the document that `prefix` begins at. Raises RequestError if the budget
-    leaves no room.
+    Without a template or a suffix, the prompt is the plain prefix and equals the model's own encoding of it. Text that
+    does not fit is cut: the suffix to a quarter of the budget (an eighth if it follows the prefix), snippets (path,
+    text) to a quarter, the prefix to the rest. Updates `layout`, the layout of the document: windows keep their start
+    while they fit, and snippets stay while the user keeps typing, unless `renew`. `offset` is the character of the
+    document at which `prefix` begins. Raises RequestError if the budget leaves no room.
     """
     layout = Layout() if layout is None else layout
     if template is None or not suffix:
@@ -78,7 +78,7 @@ def build_prompt(
         layout.block = _block(tokenizer, template, path, snippets, share, layout.now)
     before, behind = _windows(tokenizer, template, prefix, suffix, room - len(layout.block.ids), layout, offset)
     moved = layout.starts[:1] != starts or (layout.suffix != behind_before and template.order != "psm")
-    if moved and layout.block.snippets != tuple(snippets):  # most is read anew: the new ones cost little more
+    if moved and layout.block.snippets != tuple(snippets):  # most of the prompt changes: new ones cost little more
         layout.block = _block(tokenizer, template, path, snippets, share, layout.now)
         before, behind = _windows(tokenizer, template, prefix, suffix, room - len(layout.block.ids), layout, offset)
     layout.used = layout.now
@@ -100,7 +100,7 @@ def _plain(
 ) -> Prompt:
     room = _demand_room(budget - len(tokenizer.bos_ids))
     before = prefix_window(tokenizer, prefix, room, layout, offset)
-    # One id stays in the prompt: a forward without any has no logits.
+    # Keep one id in the prompt: a forward pass without ids has no logits.
     givable = before.ids if tokenizer.bos_ids else before.ids[1:]
     held = stable_boundary(held_vocabulary(tokenizer), givable) if heal else Held()
     ids = [*tokenizer.bos_ids, *before.ids[: len(before.ids) - held.count]]
@@ -111,7 +111,7 @@ def _prompt(
     ids: list[int], before: Window, held: Held, continues: bool, trimmed: bool, notes: tuple[str, ...]
 ) -> Prompt:
     text = before.text.encode("utf-8")
-    context = text[: max(0, len(text) - len(held.data))]  # a dummy prefix may be among the held bytes
+    context = text[: max(0, len(text) - len(held.data))]  # the held bytes may include a dummy prefix
     return Prompt(ids, context, held.data, continues, before.start, trimmed, notes)
 
 
@@ -124,7 +124,7 @@ def _demand_room(room: int) -> int:
 def _windows(
     tokenizer: TextTokenizer, template: FimTemplate, prefix: str, suffix: str, room: int, layout: Layout, offset: int
 ) -> tuple[Window, Window]:
-    """Prefix and suffix whole if they fit together, else the suffix in its share, the prefix in the rest."""
+    """Return prefix and suffix whole if they fit together, else the suffix cut to its share, the prefix to the rest."""
     encode = partial(tokenizer.encode_inside, begins=template.suffix_begins)
     if len(prefix) + len(suffix) <= room * MOST_CHARS:
         before, behind = tokenizer.encode(prefix), encode(suffix)
@@ -160,7 +160,7 @@ def _snippet_ids(
     snippets: Snippets,
     budget: int,
 ) -> tuple[list[int], tuple[str, ...]]:
-    """Each snippet behind a separator and its path, then the separator and path of the file itself."""
+    """Return the ids of all snippets, each after a separator and its path, then the file's own separator and path."""
     if not snippets:
         return [], ()
     if template.separator_id is None:

@@ -1,7 +1,6 @@
-"""Fill-in-the-middle templates, found from a tokenizer's vocabulary and never from a model's name.
+"""Find the fill-in-the-middle template of a model from its tokenizer's vocabulary, never from the model's name.
 
-Knows the spellings of the families in the field and the order of their parts. Knows no budgets and no
-prompts.
+Holds the marker spellings of common model families and the order of their parts.
 """
 
 from __future__ import annotations
@@ -14,16 +13,16 @@ from codespec.text.tokenizer import TextTokenizer
 
 Order = Literal["psm", "spm", "suffix_first"]
 _BAR = "\uff5c"  # DeepSeek's wide bar
-_GAP = "\u2581"  # and its wide underscore, which is SentencePiece's space as well
+_GAP = "\u2581"  # DeepSeek's wide underscore, which is also SentencePiece's space
 
 
 @dataclass(frozen=True, slots=True)
 class FimTemplate:
-    """How one model takes a prefix p and a suffix s, with the ids of its markers P, S and M.
+    """Order and marker ids (P, S and M) with which one model takes a prefix p and a suffix s.
 
-    `psm`: P p S s M, `spm`: P S s M p, `suffix_first`: S s P p and M if there is one. `separator_id` stands
-    before each file of several. `suffix_begins` says that the suffix was encoded like a text of its own in
-    training, with a dummy prefix. `end_ids` end a middle.
+    `psm`: P p S s M, `spm`: P S s M p, `suffix_first`: S s P p and M if there is one. `separator_id` precedes each file
+    of several. `suffix_begins` is true if training encoded the suffix like a text of its own, with a dummy prefix.
+    `end_ids` end a middle.
     """
 
     family: str
@@ -36,14 +35,14 @@ class FimTemplate:
 
     @property
     def end_ids(self) -> frozenset[int]:
-        """The template's own tokens; none belongs into a middle."""
+        """Ids of the template's own tokens; none belongs in a middle."""
         ids = (self.prefix_id, self.suffix_id, self.middle_id, self.separator_id)
         return frozenset(number for number in ids if number is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class FimMissing:
-    """Why a model cannot fill in: one clause, to be shown as it is."""
+    """Reason why a model cannot fill in, as one clause to show to the user."""
 
     reason: str
 
@@ -55,7 +54,7 @@ class _Family:
     suffix: str
     middle: str
     separator: str = ""
-    marks: tuple[str, ...] = ()  # what else must be in the vocabulary
+    marks: tuple[str, ...] = ()  # other tokens that the vocabulary must contain
     order: Order = "psm"
     suffix_begins: bool = False
 
@@ -67,7 +66,7 @@ class _Family:
 _PIPED = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
 _PLAIN = ("<fim_prefix>", "<fim_suffix>", "<fim_middle>")
 _DEEPSEEK = (f"<{_BAR}fim{_GAP}begin{_BAR}>", f"<{_BAR}fim{_GAP}hole{_BAR}>", f"<{_BAR}fim{_GAP}end{_BAR}>")
-# The first family whose spellings and marks are all there is taken.
+# The first family whose spellings and marks are all in the vocabulary wins.
 _FAMILIES = (
     _Family("qwen", *_PIPED, separator="<|file_sep|>", marks=("<|file_sep|>", "<|repo_name|>")),
     _Family("codegemma", *_PIPED, separator="<|file_separator|>", marks=("<|file_separator|>",)),
@@ -89,11 +88,11 @@ _FAMILIES = (
 
 
 def find_template(tokenizer: TextTokenizer) -> FimTemplate | FimMissing:
-    """The template of a vocabulary, or the reason there is none.
+    """Return the template of a vocabulary, or the reason why there is none.
 
     The keys `fim_prefix`, `fim_suffix` and `fim_middle` of tokenizer_config.json override the search.
-    Suffix-prefix- middle order is taken where the model is known to have learned it: `"codespec_fim_order":
-    "spm"`, or `"spm"` among `codespec_fim_orders`; it lets typing append to the prompt.
+    Suffix-prefix-middle order, in which typing appends to the prompt, is used if the config says that the model has
+    learned it: `"codespec_fim_order": "spm"`, or `"spm"` in `codespec_fim_orders`.
     """
     families = _declared(tokenizer) or _FAMILIES
     for family in families:

@@ -1,7 +1,7 @@
-"""Token healing: a prompt that ends inside a token is backed up, and what follows must spell the held bytes.
+"""Token healing: back up a prompt that ends inside a token and make the completion spell the held bytes.
 
-Knows the vocabulary sorted by bytes; knows no model and no logits. Without healing, a model that has learned
-"return" as one token meets "retu" as two pieces it was hardly ever trained on (Lundberg 2023, guidance).
+Without healing, a model that has learned "return" as one token meets "retu" as two pieces that it rarely saw in
+training (Lundberg 2023, guidance). Depends on the vocabulary only, not on models or logits.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from weakref import WeakKeyDictionary
 from codespec.text.tokenizer import TextTokenizer
 
 _VOCABULARIES: WeakKeyDictionary[TextTokenizer, HeldVocabulary] = WeakKeyDictionary()
-_FURTHEST = 4  # tokens; more is never one word
+_FURTHEST = 4  # tokens; longer spans are never one word
 _CACHED = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What healing gives back: the last `count` ids of a prompt, and the bytes they spell."""
+    """Result of healing: the last `count` ids of a prompt, and the bytes that they spell."""
 
     count: int = 0
     data: bytes = b""
 
 
 class HeldVocabulary:
-    """One vocabulary, sorted by bytes, so that the ids consistent with held bytes are found by bisection."""
+    """Vocabulary sorted by bytes, so that bisection finds the ids consistent with held bytes."""
 
     def __init__(self, tokenizer: TextTokenizer) -> None:
         table = tokenizer.token_bytes
@@ -38,12 +38,12 @@ class HeldVocabulary:
         self._allowed: OrderedDict[bytes, list[int]] = OrderedDict()
 
     def has_longer(self, start: bytes) -> bool:
-        """True if some token begins with `start` and goes on."""
+        """Return whether a token starts with `start` and is longer."""
         first, stop = self._range(start)
         return first < stop and len(self._bytes[stop - 1]) > len(start)
 
     def allowed_ids(self, held: bytes) -> list[int]:
-        """The ids that agree with held bytes: they begin with them, or spell their beginning. Ascending."""
+        """Return the ids consistent with `held`, ascending: they start with it or spell a prefix of it."""
         if held not in self._allowed:
             self._allowed[held] = sorted({*self._beginning_with(held), *self._within(held)})
             if len(self._allowed) > _CACHED:
@@ -65,7 +65,7 @@ class HeldVocabulary:
         return found
 
     def _range(self, start: bytes) -> tuple[int, int]:
-        """Where tokens that begin with `start` stand in byte order."""
+        """Return the index range of the tokens that start with `start`, in byte order."""
         rest = start.rstrip(b"\xff")
         behind = rest[:-1] + bytes([rest[-1] + 1]) if rest else None
         stop = len(self._bytes) if behind is None else bisect_left(self._bytes, behind)
@@ -73,17 +73,17 @@ class HeldVocabulary:
 
 
 def held_vocabulary(tokenizer: TextTokenizer) -> HeldVocabulary:
-    """The sorted vocabulary of a tokenizer, built once."""
+    """Return the sorted vocabulary of a tokenizer, built once."""
     if tokenizer not in _VOCABULARIES:
         _VOCABULARIES[tokenizer] = HeldVocabulary(tokenizer)
     return _VOCABULARIES[tokenizer]
 
 
 def stable_boundary(vocabulary: HeldVocabulary, ids: Sequence[int]) -> Held:
-    """How much of a prompt's tail to give back.
+    """Return how much of a prompt's tail to hold back.
 
-    Back to the earliest boundary, at most four tokens away, behind which some token spells the rest of the
-    prompt and more. Control tokens are never given back.
+    Backs up to the earliest boundary, at most four tokens back, after which one token spells the rest of the prompt and
+    more. Never holds back control tokens.
     """
     held = Held()
     data = b""

@@ -1,7 +1,6 @@
-"""What stays of a document's prompt from one keystroke to the next, so that the next prompt begins like the last.
+"""Keep a document's prompt layout from one keystroke to the next, so that consecutive prompts share a prefix.
 
-Knows places in texts and time; knows no tokens and no models. What a prompt looks like depends on its document's
-layout, and on nothing else that was asked before.
+A prompt depends on its own document's layout and on no other earlier request. Independent of tokens and models.
 """
 
 from __future__ import annotations
@@ -13,17 +12,17 @@ from dataclasses import dataclass, field
 
 from codespec.types import Owner
 
-HEAD = 128  # characters by which the beginning of a window is found again
-PLACES = 4  # in one document
-PAUSE = 5.0  # seconds without a prompt, after which typing counts as over
-OLDEST = 60.0  # seconds that snippets stay, however fast somebody types
+HEAD = 128  # characters that identify the start of a window
+PLACES = 4  # starts remembered for one document
+PAUSE = 5.0  # seconds without a prompt after which typing counts as paused
+OLDEST = 60.0  # seconds that snippets stay at most, however fast the user types
 MOST = 256  # documents
-Snippets = Sequence[tuple[str, str]]  # path and text
+Snippets = Sequence[tuple[str, str]]  # (path, text)
 
 
 @dataclass(slots=True)
 class Block:
-    """The ids that stand before a prompt for other files' snippets, and what they were made of."""
+    """Ids of other files' snippets, put before a prompt, and the inputs they were built from."""
 
     path: str = ""
     snippets: tuple[tuple[str, str], ...] = ()
@@ -34,10 +33,12 @@ class Block:
 
 @dataclass(slots=True)
 class Layout:
-    """Where one document's windows lie. `starts` are the characters of the document at which windows of its prefix
-    began, each with the text there, because edits further up move the place and not the text; the last one first, and
-    a few before it, for who jumps elsewhere and back. `split` says that prefix and suffix did not fit together.
-    `suffix` is the text of the suffix's window. `now` and `used`, the prompt before, are seconds.
+    """Positions of one document's windows.
+
+    `starts` are the characters of the document at which windows of its prefix began, each with the text there, because
+    edits further up move the position but not the text. The most recent is first; older ones serve a user who jumps
+    elsewhere and back. `split` is true if prefix and suffix did not fit together. `suffix` is the text of the suffix
+    window. `now` is the time of this prompt and `used` that of the previous one, in seconds.
     """
 
     starts: list[tuple[int, str]] = field(default_factory=list)
@@ -48,21 +49,24 @@ class Layout:
     now: float = 0.0
 
     def find_starts(self, prefix: str, offset: int) -> list[int]:
-        """The characters of `prefix` (which begins at character `offset` of the document) where windows began; those
-        that are not there any more are left out.
+        """Return the characters of `prefix` at which windows began, without those whose text is gone.
+
+        `prefix` begins at character `offset` of the document.
         """
         found = [_find(head, prefix, max(0, start - offset)) for start, head in self.starts]
         return [place for place in found if place >= 0]
 
     def keep_start(self, start: int, prefix: str, offset: int) -> None:
-        """Remembers where a window of `prefix` begins."""
+        """Remember the start of a window of `prefix`."""
         place, head = offset + start, prefix[start : start + HEAD]
         others = [one for one in self.starts if one[0] != place and one[1] != head]
         self.starts = [(place, head), *others][:PLACES]
 
     def keeps_block(self, path: str, snippets: Snippets, room: int) -> bool:
-        """Whether the snippets of the last prompt stand before the next one too: they are the same, or others came
-        while typing goes on, which would cost a whole prefill for little.
+        """Return whether the next prompt reuses the snippets of the last one.
+
+        It does if they are the same, or if they changed while the user keeps typing: new ones would cost a whole
+        prefill for little.
         """
         block = self.block
         if block.path != path or len(block.ids) > room or bool(block.snippets) != bool(snippets):
@@ -72,7 +76,7 @@ class Layout:
 
 
 class Layouts:
-    """The layouts of the documents that were worked on last; `clock` counts seconds."""
+    """Layouts of the most recently edited documents; `clock` returns seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
@@ -82,9 +86,7 @@ class Layouts:
         return len(self._layouts)
 
     def of(self, owner: Owner) -> Layout:
-        """A document's layout, which each scope has its own of; a new one for "", where nothing is known of what came
-        before.
-        """
+        """Return the layout of a document, separate for each scope; a new one if the document is ""."""
         if not owner.document:
             return Layout()
         layout = self._layouts.setdefault(owner, Layout())
@@ -96,7 +98,7 @@ class Layouts:
 
 
 def _find(head: str, text: str, expected: int) -> int:
-    """Where `head` stands in a text, the nearest place to the expected one; -1 where it does not."""
+    """Return the offset of `head` in a text, the one nearest to `expected`, or -1 if absent."""
     if not head or text.startswith(head, expected):
         return expected if head else -1
     before, behind = text.rfind(head, 0, expected + len(head)), text.find(head, expected)

@@ -1,7 +1,6 @@
-"""Prompts that clients put together themselves, with some family's markers spelled as text, taken apart.
+"""Take apart prompts that clients assembled themselves, with a model family's markers spelled as text.
 
-The table holds what Continue, Zed, Tabby, twinny, minuet and llm-ls send, whatever model answers. Knows spellings, no
-vocabulary.
+The table covers what Continue, Zed, Tabby, twinny, minuet and llm-ls send, whatever the model. Needs no vocabulary.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ _PATH = re.compile(r"[^\s()=;]*[./\\][^\s()=;]*")
 
 @dataclass(frozen=True, slots=True)
 class ReadyMade:
-    """A prompt taken apart: `files` are (path, text) of what stood before."""
+    """Parts of a ready-made prompt; `files` are (path, text) of the files before the prefix."""
 
     prefix: str
     suffix: str
@@ -23,8 +22,10 @@ class ReadyMade:
 
 @dataclass(frozen=True, slots=True)
 class _Spelling:
-    """Three markers as clients write them, with the spaces that belong to them. `separator` stands before each file,
-    `head` behind them, and `tail` is a pattern of what may follow the last marker."""
+    """Three markers as clients write them, including adjacent spaces.
+
+    `separator` precedes each file, `head` follows the files, and `tail` is a pattern for text after the last marker.
+    """
 
     prefix: str
     suffix: str
@@ -50,7 +51,7 @@ _PLAIN = ("<fim_prefix>", "<fim_suffix>", "<fim_middle>")
 _CODE = ("<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>")
 _SEED = ("<[fim-prefix]>", "<[fim-suffix]>", "<[fim-middle]>")
 _BEGIN, _HOLE, _END = (f"<\uff5cfim\u2581{name}\uff5c>" for name in ("begin", "hole", "end"))
-# The first spelling that fits is taken: of two with the same markers, the one whose files are there.
+# The first match wins; of two spellings with the same markers, the one whose files are present.
 _SPELLINGS = (
     _Spelling(*_PIPED, separator="<|file_sep|>"),  # Qwen, Granite
     _Spelling(*_PIPED, separator="<|file_separator|>"),  # CodeGemma
@@ -72,10 +73,10 @@ _SPELLINGS = (
 
 
 def split_ready_made(prompt: str) -> ReadyMade | None:
-    """The parts of a prompt in which some family's markers are spelled as text; None for other text.
+    """Return the parts of a prompt that spells a family's markers as text, or None for other text.
 
-    Only whole prompts count, with each marker once and the last at the end, so that source text that mentions markers
-    is not taken for one.
+    Accepts only whole prompts, with each marker once and the last at the end, so that source text that mentions markers
+    is not mistaken for one.
     """
     plain: ReadyMade | None = None
     for spelling in _SPELLINGS:
@@ -91,7 +92,7 @@ def split_ready_made(prompt: str) -> ReadyMade | None:
 
 
 def _files(before: str, spelling: _Spelling) -> tuple[tuple[str, str], ...]:
-    """The path and text of each file; some clients send no paths."""
+    """Return the path and text of each file; some clients send no paths."""
     if not spelling.separator:
         return ()
     pieces = (before.partition(spelling.head)[0] if spelling.head else before).split(spelling.separator)[1:]

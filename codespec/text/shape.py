@@ -1,7 +1,6 @@
-"""What shape a completion gets at a cursor: a line, a statement or a block; and where none is to begin at all.
+"""Choose the shape of a completion at a cursor (line, statement or block), or the reason not to start one.
 
-Knows what was begun at the cursor, by syntax where the language has a grammar and by indentation elsewhere; does not
-know how the end is found.
+Uses syntax if the language has a grammar, indentation otherwise.
 """
 
 from __future__ import annotations
@@ -15,15 +14,16 @@ from codespec.types import Shape
 _OPENERS = (b":", b"{", b"(", b"[", b",")
 _CLOSERS = b")]};,"
 _QUOTES = ("'", '"', "`")
-_HEAD = re.compile(rb"\s*(?:if|for|switch|while|else)\b")  # a `;` in it ends nothing
-_CALLED = re.compile(r"!?\(|\[")  # behind a name: it is whole, and called or indexed
+_HEAD = re.compile(rb"\s*(?:if|for|switch|while|else)\b")  # a `;` in a loop head ends no statement
+_CALLED = re.compile(r"!?\(|\[")  # after a name: the name is complete and is called or indexed
 
 
 def resolve_scope(shape: Shape, place: Surroundings | None, before: bytes, right: bytes) -> Scope:
-    """How much to complete; `before` ends with the cursor's line up to it, `right` is the rest of that line.
+    """Return how much to complete.
 
-    `auto` completes the line where text stands to the right or the cursor lies in a string or comment, the block where
-    one was just opened, else the statement (without a grammar: the line, on an empty line the block).
+    `before` ends with the cursor's line up to the cursor; `right` is the rest of that line. `auto` completes the line
+    if there is text to the right or the cursor is in a string or comment, the block if one was just opened, else the
+    statement. Without a grammar, it completes the line, or on an empty line the block.
     """
     if shape == "line":
         return Scope.LINE
@@ -46,7 +46,7 @@ def _by_indent(before: bytes, right: bytes) -> Scope:
 
 
 def why_not(place: Surroundings | None, before: bytes, right: bytes) -> str:
-    """Why no completion is to begin at the cursor, as a clause; "" where one may."""
+    """Return the reason not to start a completion at the cursor, as a clause, or "" if one may start."""
     left, after = before.decode("utf-8", "ignore")[-1:], right.decode("utf-8", "ignore")
     in_text = place is not None and place.in_text
     if _is_word(after[:1]):
@@ -67,7 +67,7 @@ def why_not(place: Surroundings | None, before: bytes, right: bytes) -> str:
 
 
 def _is_finished(place: Surroundings, before: bytes, right: bytes) -> bool:
-    """Whether the cursor is right behind the `;` that ends a statement: in languages of braces, and not in a head."""
+    """Return whether the cursor is right after a `;` that ends a statement of a brace language (not in a loop head)."""
     if not before.endswith(b";") or right.strip() or "{" not in place.data.block_brackets or place.data.closing_words:
         return False
     brackets = place.state.brackets

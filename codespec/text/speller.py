@@ -1,7 +1,7 @@
-"""Spelling bytes with one vocabulary's ids, and proving by the tokens' own bytes that they are spelled.
+"""Spell bytes with one vocabulary's ids, and verify the spelling against the tokens' own bytes.
 
-Knows the encoder, the table of token bytes, and what an encoder would read as something else than text.
-Knows nothing of special tokens' roles, prompts or files.
+Handles strings that the encoder would not treat as plain text. Independent of prompts, files and the roles of
+special tokens.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from codespec.errors import TokenizerError
 from codespec.text.token_bytes import single_byte_ids
 from codespec.text.tokenizer_json import TokenizerFacts
 
-_NOT_UTF8 = "[\udc80-\udcff]+"  # how `surrogateescape` shows bytes that are no UTF-8
-_FEW = 8  # short texts are encoded sooner than the encoder's other threads have woken (lab/LOG.md)
+_NOT_UTF8 = "[\udc80-\udcff]+"  # bytes that are not UTF-8, as decoded by `surrogateescape`
+_FEW = 8  # short texts are encoded before the encoder's other threads wake up (lab/LOG.md)
 _SHORT = 256  # characters
 
 
 class Speller:
-    """Encodes bytes as they stand inside a longer text: no dummy prefix, no special token, no change."""
+    """Encoder of bytes from inside a longer text: no dummy prefix, no special token, no change."""
 
     def __init__(self, backend: Tokenizer, token_bytes: Sequence[bytes], trouble: re.Pattern[str]) -> None:
         self._backend = backend
@@ -30,7 +30,7 @@ class Speller:
         self._trouble = trouble
 
     def spell(self, pieces: Sequence[bytes]) -> list[list[int]]:
-        """Ids by piece. Where something cannot be spelled, the ids end before it."""
+        """Return the ids of each piece; if something cannot be spelled, the ids end before it."""
         batch: list[str] = []
         plans = [self._plan(piece.decode("utf-8", "surrogateescape"), batch) for piece in pieces]
         encoded = self._encode(batch)
@@ -42,16 +42,16 @@ class Speller:
         encode = self._backend.encode_batch_fast
         try:
             return [item.ids for call in calls for item in encode(call, add_special_tokens=False)]
-        except BaseException as error:  # the wheel panics where an expression is given up, which is no Exception
+        except BaseException as error:  # if a regex gives up, the wheel panics: that is not an Exception
             if isinstance(error, (KeyboardInterrupt, SystemExit, MemoryError)):
                 raise
             raise TokenizerError("the tokenizer fails on this text: leave it out, or use another model") from error
 
     def _plan(self, text: str, batch: list[str]) -> list[int | bytes]:
-        """A text as places in `batch`, which is encoded, and as bytes to spell one by one.
+        """Split a text into indices of `batch` entries to encode, and bytes to spell one by one.
 
-        Single bytes spell what is no UTF-8, and the character that stands for a space in token strings. A
-        longer string that the vocabulary holds as a control or byte piece is cut after its first character.
+        Single bytes spell whatever is not UTF-8, and the character that stands for a space in token strings. A longer
+        string that the vocabulary contains as a control or byte piece is split after its first character.
         """
         if not self._trouble.search(text):
             batch.append(text)
@@ -81,7 +81,7 @@ class Speller:
         return ids
 
     def _matching(self, ids: list[int], expected: bytes) -> list[int]:
-        """The leading ids whose bytes are a prefix of `expected`; an id without bytes ends them."""
+        """Return the leading ids whose bytes are a prefix of `expected`, up to the first id without bytes."""
         pieces = [self._token_bytes[number] for number in ids]
         if b"".join(pieces) == expected and all(pieces):
             return ids
@@ -94,10 +94,10 @@ class Speller:
 
 
 def trouble_pattern(facts: TokenizerFacts, control_names: Collection[str]) -> re.Pattern[str]:
-    """What must not reach the encoder whole, as one capturing pattern.
+    """Return a capturing pattern of everything that must not reach the encoder whole.
 
-    Bytes that are no UTF-8; the space marker; and in a Unigram vocabulary, whose pieces are matched
-    literally, every control token and byte piece.
+    That is: bytes that are not UTF-8; the space marker; and in a Unigram vocabulary, which matches pieces literally,
+    every control token and byte piece.
     """
     strings = {facts.marker} - {""}
     if facts.kind == "unigram":
@@ -107,6 +107,6 @@ def trouble_pattern(facts: TokenizerFacts, control_names: Collection[str]) -> re
 
 
 def any_of(strings: Collection[str], *, or_else: str = "") -> re.Pattern[str]:
-    """A capturing pattern of literal strings, longest first, then of the pattern `or_else`."""
+    """Return a capturing pattern of literal strings, longest first, then of the pattern `or_else`."""
     choices = [re.escape(string) for string in sorted(strings, key=lambda string: (-len(string), string))]
     return re.compile("(" + "|".join([*choices, or_else] if or_else else choices) + ")")

@@ -1,6 +1,6 @@
-"""What may be shown of a growing text: whole characters, and nothing that a stop string may still take back.
+"""Compute the part of a growing text that may be shown: whole characters, without a possible start of a stop string.
 
-Knows bytes and stop strings; knows no tokens and no rounds.
+Operates on bytes, independent of tokens and rounds.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ import codecs
 
 
 class StopFinder:
-    """Finds stop strings in a growing text, the same whatever pieces it grows by."""
+    """Finder of stop strings in a growing text; the result does not depend on the chunk sizes."""
 
     def __init__(self, stops: tuple[bytes, ...] = ()) -> None:
         self.stops = stops
         self._longest = max(map(len, stops), default=0)
 
     def find(self, text: bytes | bytearray, start: int = 0) -> int | None:
-        """Where the text is to be cut, if what was added from byte `start` on completes a stop string.
+        """Return the offset at which to cut the text, or None if the bytes from `start` on complete no stop string.
 
-        Of several, the one completed first counts, and of those the longest, as if read byte by byte; so
-        the cut cannot depend on how much a round brought.
+        If several match, the one completed first wins, then the longest, as if read byte by byte, so the cut does not
+        depend on the number of bytes per round.
         """
         found: list[tuple[int, int]] = []
         for stop in self.stops:
@@ -29,7 +29,7 @@ class StopFinder:
         return min(found)[1] if found else None
 
     def held_back(self, text: bytes | bytearray) -> int:
-        """How many of the last bytes may be the beginning of a stop string."""
+        """Return how many trailing bytes may be the beginning of a stop string."""
         lengths = range(min(self._longest - 1, len(text)), 0, -1)
         return next((size for size in lengths if self._may_begin(bytes(text[-size:]))), 0)
 
@@ -38,7 +38,7 @@ class StopFinder:
 
 
 class Utf8Stream:
-    """Turns committed bytes into text that can be shown at once."""
+    """Decoder of committed bytes into text that can be shown at once."""
 
     def __init__(self, stops: StopFinder | None = None) -> None:
         self._stops = stops or StopFinder()
@@ -46,14 +46,14 @@ class Utf8Stream:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def push(self, data: bytes) -> str:
-        """The text that is certain after these bytes; an incomplete character or stop string waits."""
+        """Return the text that is certain after these bytes; an incomplete character or stop string is held back."""
         data = self._held + data
         certain = len(data) - self._stops.held_back(data)
         self._held = data[certain:]
         return self._decoder.decode(data[:certain])
 
     def finish(self) -> str:
-        """The rest, once no more bytes come: what might have become a stop; half a character is dropped."""
+        """Return the held-back text at the end of the stream, without an incomplete last character."""
         text = self._decoder.decode(self._held)
         self._held = b""
         self._decoder.reset()

@@ -1,4 +1,4 @@
-"""The bytes each token id spells. Knows how vocabularies spell bytes, nothing of encoding."""
+"""Compute the bytes that each token id spells."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 from codespec.text.tokenizer_json import Document, TokenizerFacts
 
 _BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
-# Bytes that no UTF-8 text holds: overlong leads and leads beyond U+10FFFF.
+# Bytes that never occur in UTF-8: overlong lead bytes and lead bytes beyond U+10FFFF.
 _NEVER_IN_UTF8 = frozenset({0xC0, 0xC1, *range(0xF5, 0x100)})
 
 
 def byte_level_alphabet() -> dict[int, int]:
-    """GPT-2's spelling of bytes: code point in a token string → byte.
+    """Return GPT-2's byte alphabet: code point in a token string → byte.
 
-    Printable Latin-1 stands for itself; the other 68 bytes take the code points from 256 on, in order.
+    Printable Latin-1 maps to itself; the other 68 bytes take the code points from 256 on, in order.
     """
     itself = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     moved = [byte for byte in range(256) if byte not in set(itself)]
@@ -25,7 +25,7 @@ def byte_level_alphabet() -> dict[int, int]:
 def token_bytes_table(
     vocabulary: Mapping[str, int], document: Document, facts: TokenizerFacts, control: frozenset[int]
 ) -> list[bytes]:
-    """Bytes by id, up to the largest id; b"" for control tokens and for ids no token has."""
+    """Return the bytes by id, up to the largest id; b"" for control tokens and unused ids."""
     added = {token["content"] for token in document.get("added_tokens") or ()}
     table = [b""] * (max(vocabulary.values(), default=-1) + 1)
     alphabet = byte_level_alphabet()
@@ -40,12 +40,12 @@ def token_bytes_table(
 
 
 def single_byte_ids(table: Sequence[bytes]) -> dict[int, int]:
-    """The lowest id that spells one byte alone, by byte."""
+    """Return, by byte, the lowest id that spells that byte alone."""
     return {table[number][0]: number for number in reversed(range(len(table))) if len(table[number]) == 1}
 
 
 def missing_bytes(table: Sequence[bytes]) -> list[int]:
-    """The bytes that occur in UTF-8 text and that no token spells alone."""
+    """Return the bytes that occur in UTF-8 text but have no single-byte token."""
     single = single_byte_ids(table)
     return [byte for byte in range(256) if byte not in single and byte not in _NEVER_IN_UTF8]
 
@@ -53,7 +53,7 @@ def missing_bytes(table: Sequence[bytes]) -> list[int]:
 def _byte_level_bytes(token: str, alphabet: Mapping[int, int]) -> bytes:
     try:
         return token.translate(alphabet).encode("latin-1")
-    except UnicodeEncodeError:  # outside the alphabet: decoders take the whole token as plain text
+    except UnicodeEncodeError:  # outside the alphabet: decoders treat the whole token as plain text
         return token.encode("utf-8")
 
 

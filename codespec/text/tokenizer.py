@@ -1,7 +1,6 @@
-"""Bytes ↔ ids of one model, without any clean-up.
+"""Convert between bytes and token ids of one model, without any clean-up.
 
-Knows one vocabulary: the bytes of every id, which ids are control tokens, and how ordinary text is encoded.
-Knows no model, no prompt template and no other vocabulary.
+`TextTokenizer` holds the bytes of every id, the set of control tokens and the encoder of ordinary text.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ from codespec.text.token_bytes import missing_bytes, token_bytes_table
 from codespec.text.tokenizer_json import Document, Kind, private_copy, read_facts
 from codespec.text.trial import try_out
 
-MOST_TEMPLATE = 1 << 20  # bytes of a chat template
-HOLES, SPARE_IDS = 4, 1 << 16  # ids that a vocabulary may have for each token, and beside them
-LEAST_REMEMBERED, MOST_REMEMBERED = 500, 64  # characters of a text; texts
+MOST_TEMPLATE = 1 << 20  # bytes
+HOLES, SPARE_IDS = 4, 1 << 16  # the largest id is less than HOLES * tokens + SPARE_IDS
+LEAST_REMEMBERED, MOST_REMEMBERED = 500, 64  # characters of a cached text; number of cached texts
 _PROBES = (
     "def f(x):\n\treturn x != 1\n",
     "a = 1\r\n\r\nb = 2\r\n",
     "if x:\n        y  =   [ 1 , 2 ]    # two  \n\n\n",
     "  leading and trailing  ",
-    "Caf\u00e9 Cafe\u0301 \uff26\uff35\uff2c\uff2c \ufb01 \u00b2 \u212b",  # NFC, NFD and what NFKC would fold
+    "Caf\u00e9 Cafe\u0301 \uff26\uff35\uff2c\uff2c \ufb01 \u00b2 \u212b",  # NFC, NFD, NFKC-foldable characters
     "Upper LOWER Stra\u00dfe \u0130",
     "\U0001f469\u200d\U0001f469\u200d\U0001f467 \u65e5\u672c\u8a9e don 't ' s . , !",
     "\u00a0\u2009x\u3000\ufeff",
@@ -39,16 +38,16 @@ _PROBES = (
 
 
 class TextTokenizer:
-    """One model's tokenizer, byte for byte.
+    """Byte-exact tokenizer of one model.
 
-    token_bytes   what each id spells, b"" for control tokens and ids no token has
-    vocab, vocab_size         token string → id; the largest id + 1
-    special_ids   all control tokens, marker-like added tokens included
-    bos_ids       what stands before a text
-    model_eos_ids what ends Hugging Face `generate`
-    eos_ids       what ends a completion: those and every control token, since none spells text
-    kind, dummy_prefix, byte_fallback, normalizer, trims_offsets, notes      for the pair report
-    config        tokenizer_config.json
+    token_bytes        bytes of each id, b"" for control tokens and unused ids
+    vocab, vocab_size  token string → id; the largest id + 1
+    special_ids        all control tokens, including marker-like added tokens
+    bos_ids            ids put before a text
+    model_eos_ids      ids that end Hugging Face `generate`
+    eos_ids            ids that end a completion: `model_eos_ids` and every control token, since none spells text
+    config             contents of tokenizer_config.json
+    kind, dummy_prefix, byte_fallback, normalizer, trims_offsets, notes: facts for the pair report
     """
 
     def __init__(self, document: Document, *, config: Mapping[str, Any], eos_ids: frozenset[int] | None = None) -> None:
@@ -76,7 +75,10 @@ class TextTokenizer:
 
     @classmethod
     def from_folder(cls, path: Path) -> TextTokenizer:
-        """Reads a Hugging Face folder; raises TokenizerError if it is missing, broken or cannot keep text."""
+        """Read a Hugging Face folder.
+
+        Raises TokenizerError if tokenizer.json is missing, corrupt or cannot round-trip text.
+        """
         file = path / "tokenizer.json"
         if not file.is_file():
             raise TokenizerError(f"{path} holds no tokenizer.json: give a complete Hugging Face model folder")
@@ -86,7 +88,7 @@ class TextTokenizer:
         try_out(document.get("pre_tokenizer"))
         try:
             tokenizer = cls(document, config=config)
-        except (AttributeError, LookupError, TypeError, ValueError) as error:  # of a type that no field of it has
+        except (AttributeError, LookupError, TypeError, ValueError) as error:  # a field has an unexpected type
             raise TokenizerError(f"{file} is corrupt ({type(error).__name__}): fetch the model again") from error
         named_eos = tokenizer.vocab.get(token_content(config.get("eos_token")))
         generation, model = read_json(path / "generation_config.json"), read_json(path / "config.json")
@@ -101,41 +103,42 @@ class TextTokenizer:
         eos_ids: frozenset[int] = frozenset(),
         config: Mapping[str, Any] | None = None,
     ) -> TextTokenizer:
-        """From a tokenizer in memory, which is copied and left as it is.
+        """Copy a tokenizer in memory, leaving the original unchanged.
 
-        `eos_ids` becomes `model_eos_ids`; `config` is what its tokenizer_config.json would hold.
+        `eos_ids` becomes `model_eos_ids`; `config` stands in for the contents of its tokenizer_config.json.
         """
         return cls(json.loads(backend.to_str()), config=config or {}, eos_ids=eos_ids)
 
     @property
     def eos_ids(self) -> frozenset[int]:
-        """What ends a completion: what ends the model's own generation, and every control token."""
+        """Ids that end a completion: those that end the model's own generation, and every control token."""
         return self.special_ids | self.model_eos_ids
 
     def encode(self, text: str) -> list[int]:
-        """The ids of ordinary text at the start of a sequence; markers are text, no special token is added.
+        """Return the ids of ordinary text at the start of a sequence.
 
-        Equal to the model's own encoding, NFC and marker strings apart. Raises TokenizerError where the
-        vocabulary has no token for a character.
+        Markers are encoded as text, and no special token is added. Apart from NFC and marker strings, the result equals
+        the model's own encoding. Raises TokenizerError if the vocabulary has no token for a character.
         """
         return self.encode_batch([text])[0]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """`encode` of several texts in one call."""
+        """Encode several texts in one call."""
         return self._spell_whole([self._with_dummy_prefix(text) for text in texts])
 
     def spell(self, pieces: Sequence[bytes]) -> list[list[int]]:
-        """The ids of pieces as they stand inside a longer text: no dummy prefix, nothing raised.
+        """Return the ids of pieces from inside a longer text: no dummy prefix, no exception.
 
-        Any bytes will do: what is no UTF-8 is spelled by single bytes. Where the vocabulary has no token
-        for something, the ids end before it: their bytes are always a prefix of the piece, and none is a
-        control token.
+        Accepts any bytes: bytes that are not UTF-8 become single-byte tokens. If the vocabulary cannot spell something,
+        the ids end before it: their bytes are always a prefix of the piece. No id is a control token.
         """
         return self._speller.spell(pieces)
 
     def encode_inside(self, text: str, *, begins: bool = False) -> list[int]:
-        """The ids of ordinary text that something else precedes: `encode` without a dummy prefix, unless it `begins`
-        like a text of its own. The last long ones are remembered: a suffix stays while somebody types before it.
+        """Return the ids of ordinary text that follows other text: `encode` without a dummy prefix.
+
+        With `begins`, the text gets the dummy prefix of a text of its own. Caches the latest long texts, because a
+        suffix stays the same while the user types before it.
         """
         text = self._with_dummy_prefix(text) if begins else text
         if len(text) < LEAST_REMEMBERED:
@@ -143,16 +146,16 @@ class TextTokenizer:
         ids = self._remembered.pop(text, None)
         if ids is None:
             ids = tuple(self._spell_whole([text])[0])
-        self._remembered[text] = ids  # the latest stands last
+        self._remembered[text] = ids  # most recent last
         if len(self._remembered) > MOST_REMEMBERED:
             del self._remembered[next(iter(self._remembered))]
         return list(ids)
 
     def encode_with_specials(self, text: str, stand_ins: Mapping[str, str] | None = None) -> list[int]:
-        """The ids of a ready-made prompt: control tokens written in it are parsed, none is added.
+        """Return the ids of a ready-made prompt: its control tokens are parsed, none is added.
 
-        `stand_ins` are characters that hide others from the parser (see `control_starts`); what they stand for is
-        put back before text is encoded.
+        `stand_ins` maps characters to substitutes that hide them from the parser (see `control_starts`); the original
+        characters are restored before encoding.
         """
         back = str.maketrans({new: old for old, new in (stand_ins or {}).items()})
         if not self._control_spellings:
@@ -166,17 +169,17 @@ class TextTokenizer:
         return ids
 
     def decode_bytes(self, ids: Iterable[int], *, at_start: bool = False) -> bytes:
-        """The bytes of ids, control tokens left out; `at_start` drops the dummy prefix's space of a whole
-        text.
+        """Return the bytes of ids, without control tokens.
 
-        A Metaspace tokenizer encodes "x" and " x" alike at a text's start; this answers the first.
+        `at_start` drops the space of the dummy prefix at the start of a whole text. A Metaspace tokenizer encodes "x"
+        and " x" alike there; the result is "x".
         """
         data = b"".join([self.token_bytes[number] for number in ids])
         return data[1:] if at_start and self.dummy_prefix and data.startswith(b" ") else data
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of the ids' bytes and the control tokens; equal ones share a vocabulary."""
+        """Hash of the ids' bytes and the control tokens; equal hashes mean the same vocabulary."""
         digest = hashlib.sha256(json.dumps([len(data) for data in self.token_bytes]).encode())
         digest.update(b"".join(self.token_bytes))
         digest.update(json.dumps(sorted((self.vocab[name], name) for name in self._control_names)).encode())
@@ -184,7 +187,7 @@ class TextTokenizer:
 
     @cached_property
     def control_starts(self) -> frozenset[str]:
-        """The characters that the control tokens' spellings begin with: text without them spells none."""
+        """First characters of all control tokens: text without any of them contains no control token."""
         return frozenset(name.strip()[0] for name in self._control_spellings)
 
     @cached_property
@@ -193,7 +196,7 @@ class TextTokenizer:
 
     @cached_property
     def _control_spellings(self) -> dict[str, int]:
-        """Control tokens as prompts write them; SentencePiece's leading marker may be left out."""
+        """Control tokens as prompts write them, with or without SentencePiece's leading marker."""
         spellings = {name: self.vocab[name] for name in self._control_names}
         bare = {name.removeprefix("\u2581"): number for name, number in spellings.items()}
         return {**bare, **spellings}
@@ -240,7 +243,7 @@ class TextTokenizer:
 def _find_bos_ids(
     backend: Tokenizer, document: Document, vocab: Mapping[str, int], config: Mapping[str, Any]
 ) -> tuple[int, ...]:
-    """The ids put before a text: by tokenizer_config.json where it says so, else by the post-processor."""
+    """Return the ids put before a text, from tokenizer_config.json if declared, else from the post-processor."""
     if "add_bos_token" in config or "add_eos_token" in config:
         bos_id = vocab.get(token_content(config.get("bos_token")))
         return (bos_id,) if config.get("add_bos_token") and bos_id is not None else ()
@@ -253,7 +256,7 @@ def _find_bos_ids(
 
 
 def _chat_template(file: Path) -> dict[str, str]:
-    """A chat template that lies beside tokenizer_config.json and goes before the one in it."""
+    """Read the chat template file, which overrides the one in tokenizer_config.json."""
     if not file.exists():
         return {}
     try:
@@ -274,14 +277,14 @@ def _to_bytes(text: str) -> bytes:
 
 
 def _character_at(data: bytes, start: int) -> str:
-    """The first whole character at or after a byte offset."""
+    """Return the first whole character at or after a byte offset."""
     return data[start : start + 7].decode("utf-8", errors="ignore")[:1]
 
 
 def _load_backend(document: Document) -> Tokenizer:
     try:
         backend = Tokenizer.from_str(private_copy(document))
-    except BaseException as error:  # the wheel has no narrower type for a document it cannot read, and panics are wider
+    except BaseException as error:  # bad documents raise bare Exception; panics are wider still
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
             raise
         said = " ".join(str(error).split())[:200]
@@ -291,7 +294,7 @@ def _load_backend(document: Document) -> Tokenizer:
 
 
 def _demand_dense(vocab: Mapping[str, int]) -> None:
-    """TokenizerError for ids far beyond the number of tokens: the table of their bytes has a place for each id."""
+    """Raise TokenizerError if an id far exceeds the number of tokens: the byte table has one entry for each id."""
     last = max(vocab.values(), default=0)
     if last >= HOLES * len(vocab) + SPARE_IDS:
         raise TokenizerError(

@@ -1,9 +1,8 @@
-"""What a tokenizer.json declares, and the private copy codespec encodes with.
+"""Read the properties that a tokenizer.json declares and make the private copy that codespec encodes with.
 
-Knows the fields of the `tokenizers` library's JSON document. Knows nothing of ids, files on disk or models.
-The private copy differs from the original in what would lose or invent bytes: the NFC normalizer and the
-dummy prefix are taken out (the dummy prefix comes back as an ordinary space where a text begins), truncation,
-padding and dropout are off, and marker-like added tokens count as special, so that source text stays text.
+The private copy drops everything that would lose or invent bytes. It has no NFC normalizer and no dummy prefix (a
+text starts with an ordinary space instead); truncation, padding and dropout are off. Marker-like added tokens count
+as special, so that source text stays text.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ _LOSSY = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class TokenizerFacts:
-    """The declared properties that decide how ids and bytes correspond.
+    """Declared properties that decide how ids and bytes correspond.
 
-    `marker` stands for a space inside token strings ("" where none does); `dummy_prefix` says when a space
-    that is not in the text is put before it; `normalizer` is a readable name for the pair report.
+    `marker` stands for a space inside token strings ("" if none does). `dummy_prefix` says when a space is put before
+    the text. `normalizer` is a readable name for the pair report.
     """
 
     kind: Kind
@@ -44,7 +43,7 @@ class TokenizerFacts:
 
 
 def read_facts(document: Document) -> TokenizerFacts:
-    """Reads the facts; raises TokenizerError where the kind or a normalizer cannot keep text to the byte."""
+    """Read the facts; raise TokenizerError if the kind or a normalizer cannot round-trip text to the byte."""
     model = document.get("model") or {}
     kind = _kind(document, model)
     marker = "" if kind == "byte-level" else _marker(document)
@@ -64,7 +63,7 @@ def read_facts(document: Document) -> TokenizerFacts:
 
 
 def private_copy(document: Document) -> str:
-    """The JSON of the copy that encodes ordinary text only, byte for byte, without a dummy prefix."""
+    """Return the JSON of the private copy: it encodes ordinary text only, byte for byte, without a dummy prefix."""
     changed = dict(document)
     changed.update(truncation=None, padding=None)
     changed["normalizer"] = _without(document.get("normalizer"), {"NFC", "Prepend"})
@@ -83,7 +82,7 @@ def _as_text_or_special(token: Document) -> dict[str, Any]:
 
 
 def _components(part: Document | None) -> Iterator[Document]:
-    """The leaves of a normalizer, pre-tokenizer, decoder or post-processor, sequences opened."""
+    """Yield the leaves of a normalizer, pre-tokenizer, decoder or post-processor, with sequences flattened."""
     if part is None:
         return
     for key in _NESTED:
@@ -138,7 +137,7 @@ def _refuse_lossy_normalizer(document: Document, marker: str) -> None:
 
 
 def _keeps_text(part: Document, marker: str) -> bool:
-    """True for NFC, which the private copy leaves out, and for SentencePiece's way of marking spaces."""
+    """Return whether a normalizer keeps text: NFC, which the private copy drops, or SentencePiece's space marking."""
     if part["type"] == "Replace":
         return bool(part["pattern"] == {"String": " "} and part["content"] == marker)
     if part["type"] == "Prepend":
@@ -158,12 +157,12 @@ def _dummy_prefix(document: Document) -> DummyPrefix:
 
 
 def _metaspace_scheme(part: Document) -> str:
-    """The scheme, also of documents older than the field `prepend_scheme`."""
+    """Return the prepend scheme, also for documents older than the field `prepend_scheme`."""
     return str(part.get("prepend_scheme") or ("always" if part.get("add_prefix_space", True) else "never"))
 
 
 def _without(part: Document | None, dropped: set[str]) -> Document | None:
-    """The normalizer without the named steps; None where nothing is left."""
+    """Return the normalizer without the named steps, or None if none is left."""
     if part is None or part.get("type") in dropped:
         return None
     if "normalizers" not in part:

@@ -1,8 +1,8 @@
-"""Whether a tokenizer's own regular expressions end in time: tried on short texts by a process that can be ended.
+"""Check that a tokenizer's regular expressions terminate, by splitting short texts in a process that can be killed.
 
-Knows pre-tokenizers and which texts expressions stumble over; knows no vocabulary. The library's expressions backtrack,
-with the interpreter's lock and beyond any signal, so one that never ends would take the whole process with it:
-`python -m codespec.text.trial` reads a pre-tokenizer from its input and ends with 0 once it has split all texts.
+The library's expressions backtrack while holding the interpreter's lock and ignore signals, so one that never ends
+would hang the whole process. `python -m codespec.text.trial` reads a pre-tokenizer from stdin and exits with 0
+after splitting all texts.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from typing import Any
 from codespec.bounded_json import parse_json
 from codespec.errors import TokenizerError
 
-SECONDS = 10.0  # real ones take some hundredths beside the start of the process
-SHORT, LONG = 40, 4096  # characters of one kind in a row: exponential time shows in few of them, cubic time in many
-MOST_CHARACTERS = 32  # of the expressions themselves, which are tried too
+SECONDS = 10.0  # real ones take some hundredths of a second, plus the process start
+SHORT, LONG = 40, 4096  # run lengths: exponential time shows in short runs, cubic time in long ones
+MOST_CHARACTERS = 32  # characters named by the expressions, which are tried too
 _WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+"
 _LETTERS = r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])|[^\r\n\p{L}\p{N}]?\p{L}+"
 _MARKS = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-# Those of the starter pair, Qwen 2 and Llama 3, of which most models are made, also as GGUF files' readers spell them:
-# they need no trial.
+# Expressions of the starter pair, Qwen 2 and Llama 3, on which most models are based, also as GGUF readers spell them.
+# They need no trial.
 KNOWN = frozenset(
     {
         r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+|\s*[\r\n]+[ \t]*|[ \t]+(?!\S)|[ \t]+|\s+",
         *(words + number + _MARKS for words in (_WORDS, _LETTERS) for number in (r"|\p{N}", r"|\p{N}{1,3}")),
     }
 )
-END = "\u2028!"  # what fits no run, so that an expression has to go back
+END = "\u2028!"  # matches no run, so the expression has to backtrack
 _USUAL = "aA0 \n\t._-(\"'=/é中\u0301\U0001f600"
 
 
 def try_out(pre_tokenizer: Any) -> None:
-    """Raises TokenizerError for a pre-tokenizer that does not split short texts in time, or fails on one."""
+    """Raise TokenizerError if a pre-tokenizer fails on short texts or does not split them in time."""
     if KNOWN.issuperset(_expressions(pre_tokenizer)):
         return
     command = [sys.executable, "-P", "-m", "codespec.text.trial"]
@@ -54,10 +54,10 @@ def try_out(pre_tokenizer: Any) -> None:
 
 
 def texts(pre_tokenizer: Any) -> Iterator[str]:
-    """Runs of one and of two characters, of the usual ones and of those that the expressions name."""
+    """Yield runs of one and of two characters, from the usual ones and those that the expressions name."""
     named = "".join(dict.fromkeys(character for one in _expressions(pre_tokenizer) for character in one))
     characters = [*dict.fromkeys(_USUAL + named[:MOST_CHARACTERS])]
-    end = END + named[:MOST_CHARACTERS]  # an expression is not tried where a character that it demands is missing
+    end = END + named[:MOST_CHARACTERS]  # a match is not attempted if a required character is missing
     for place, character in enumerate(characters):
         for other in ("", characters[place - 1], "a"):
             yield (character + other) * SHORT + end
@@ -65,7 +65,7 @@ def texts(pre_tokenizer: Any) -> Iterator[str]:
 
 
 def _expressions(part: Any) -> Iterator[str]:
-    """The regular expressions in a pre-tokenizer."""
+    """Yield the regular expressions of a pre-tokenizer."""
     if isinstance(part, Mapping):
         pattern = part.get("pattern")
         if isinstance(pattern, Mapping) and isinstance(pattern.get("Regex"), str):
@@ -78,9 +78,9 @@ def _expressions(part: Any) -> Iterator[str]:
 
 
 def main() -> None:
-    """Splits all texts by the pre-tokenizer on the input."""
+    """Split all texts with the pre-tokenizer read from stdin."""
     if hasattr(signal, "alarm"):
-        signal.alarm(2 * int(SECONDS))  # should whoever waits for it be gone
+        signal.alarm(2 * int(SECONDS))  # in case the parent process is gone
     from tokenizers import Tokenizer
 
     pre_tokenizer = parse_json(sys.stdin.buffer.read())

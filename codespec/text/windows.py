@@ -1,8 +1,7 @@
-"""Which part of a long text goes into a prompt: windows in tokens, anchored so that typing does not move
-them.
+"""Choose which part of a long text goes into a prompt, as token windows anchored so that typing does not move them.
 
-Knows token budgets, lines and where the last window lay; knows no templates. Nothing here costs more than the budget,
-however long the text.
+Depends on token budgets, lines and the previous window, not on templates. The cost of each function is bounded by
+the budget, not by the length of the text.
 """
 
 from __future__ import annotations
@@ -15,13 +14,13 @@ from codespec.text.align import byte_ends
 from codespec.text.layout import Layout
 from codespec.text.tokenizer import TextTokenizer
 
-MOST_CHARS = 8  # a token; code has 2 to 5, and what is clipped by this before encoding would not fit
+MOST_CHARS = 8  # per token; code has 2 to 5, so text clipped at this limit would not fit anyway
 _CHARS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A part of a text, its ids, and the character of the text it starts at; `cut` if it is not all of it."""
+    """Part of a text, its ids and its start as a character offset; `cut` if it is not the whole text."""
 
     ids: list[int]
     text: str
@@ -32,11 +31,11 @@ class Window:
 def prefix_window(
     tokenizer: TextTokenizer, text: str, budget: int, layout: Layout | None = None, offset: int = 0
 ) -> Window:
-    """The end of a text that begins at character `offset` of its document, at most `budget` tokens.
+    """Return the end of a text that begins at character `offset` of its document, at most `budget` tokens.
 
-    It starts at a line. Where the layout's last window began it begins again, while that fits and fills half of the
-    budget; when it is full, the start moves on to where three quarters of the budget are left. Without a last window
-    the start lies on a grid of a quarter of the budget.
+    The window starts at a line. It keeps the start of the layout's last window as long as that fits and fills half of
+    the budget. When the window is full, the start advances so that three quarters of the budget are used. Without a
+    previous window, the start lies on a grid of a quarter of the budget.
     """
     layout = Layout() if layout is None else layout
     start, ids = _choose_start(tokenizer, text, budget, layout.find_starts(text, offset), offset)
@@ -45,7 +44,7 @@ def prefix_window(
 
 
 def suffix_window(encode: Callable[[str], list[int]], token_bytes: list[bytes], text: str, budget: int) -> Window:
-    """The beginning of a text, at most `budget` tokens, cut behind a line where there is one."""
+    """Return the beginning of a text, at most `budget` tokens, cut after a line break if possible."""
     kept = text[: budget * MOST_CHARS]
     ids = encode(kept)
     while len(ids) > budget or (len(kept) < len(text) and not kept.endswith("\n")):
@@ -64,7 +63,7 @@ def suffix_window(encode: Callable[[str], list[int]], token_bytes: list[bytes], 
 def _choose_start(
     tokenizer: TextTokenizer, text: str, budget: int, anchors: Sequence[int], offset: int
 ) -> tuple[int, list[int]]:
-    """Where a window begins, and its ids."""
+    """Return the start of a window and its ids."""
     full = False
     for place, anchor in enumerate(anchors):
         ids = tokenizer.encode(text[anchor : anchor + budget * MOST_CHARS + 1])
@@ -76,19 +75,19 @@ def _choose_start(
         ids = tokenizer.encode(text[start:])
         if len(ids) <= budget:
             return start, ids
-    start = max(0, len(text) - (budget - 1) // 4)  # a character takes four tokens at most, a dummy prefix one
+    start = max(0, len(text) - (budget - 1) // 4)  # a character takes at most four tokens, a dummy prefix one
     return start, tokenizer.encode(text[start:])
 
 
 def _starts(tokenizer: TextTokenizer, text: str, budget: int, offset: int, full: bool) -> Iterator[int]:
-    """Starts from which a window may fit, the widest first; behind a `full` window those that free a quarter."""
+    """Yield candidate starts, widest window first; after a `full` window, those that free a quarter."""
     clipped = max(0, len(text) - budget * MOST_CHARS)
     if not full and not clipped:
         yield 0
     step = max(1, budget // 4 * _CHARS)
     data = text[clipped:].encode("utf-8")
     ends = byte_ends(tokenizer, tokenizer.spell([data])[0])
-    first = -(-(clipped + offset) // step) * step - offset  # the grid is the document's
+    first = -(-(clipped + offset) // step) * step - offset  # the grid is relative to the document
     if full:
         gone = ends[: max(0, len(ends) - budget * 3 // 4)]
         first = clipped + len(data[: gone[-1] if gone else 0].decode("utf-8", errors="ignore"))
@@ -100,7 +99,7 @@ def _starts(tokenizer: TextTokenizer, text: str, budget: int, offset: int, full:
 
 
 def _line_start(text: str, least: int, limit: int) -> int:
-    """The first line start at or after a character; that character itself if its line goes beyond `limit`."""
+    """Return the first line start at or after `least`, or `least` itself if its line goes beyond `limit`."""
     if least == 0 or text[least - 1] == "\n":
         return least
     start = text.find("\n", least, limit) + 1

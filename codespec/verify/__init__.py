@@ -1,1 +1,1 @@
-"""The verifier: what the target says to a draft, and how a token is sampled."""
+"""Verification of drafts by the target, and sampling."""

@@ -1,6 +1,4 @@
-"""How far a draft is right: two rules, and the target's side of a round that both look at. Knows ids,
-probabilities and noise; does not know models and texts.
-"""
+"""Acceptance rules for drafts, and the target's view of a round that they use."""
 
 from __future__ import annotations
 
@@ -15,14 +13,16 @@ from codespec.types import CompletionRequest
 from codespec.verify import noise
 from codespec.verify.sampling import Position, Row, Sampler, draw, prepare, probabilities
 
-ACCEPTING, REDRAWING = 1, 2  # what noise is for: each purpose has its own
+ACCEPTING, REDRAWING = 1, 2  # purposes of noise; each has its own stream
 
 
 @dataclass(slots=True)
 class View:
-    """What the target says behind each of one sequence's candidates: logits [candidates + 1, vocabulary] and where they
-    stand. A row is worked on when it is asked for, and may be asked once. `picked`: the choices, where they were made
-    before; `logprobs`: the rows' own, where they are asked for.
+    """The target's view of one sequence's candidates.
+
+    `logits` [candidates + 1, vocabulary] are the rows after each candidate, `positions` their positions in the text. A
+    row is processed on first access and may be accessed only once. `picked` holds the choices if they were already
+    made. `logprobs` holds the log-probabilities of each row if requested.
     """
 
     sampler: Sampler
@@ -35,13 +35,13 @@ class View:
     _rows: Row | None = None
 
     def chosen(self, row: int) -> int:
-        """The target's own choice, which depends on no draft."""
+        """Return the target's own choice, which does not depend on the draft."""
         if self.picked is not None:
             return self.picked[row]
         return self.sampler.pick(self._prepared(row), self.request, self.choice, self.positions[row])
 
     def probabilities(self, row: int) -> Row:
-        """The probabilities [vocabulary] of that choice."""
+        """Return the probabilities [vocabulary] of the target's choice."""
         return probabilities(self._prepared(row), self.request)
 
     def _prepared(self, row: int) -> Row:
@@ -52,28 +52,28 @@ class View:
         return found
 
     def uniform(self, row: int, purpose: int) -> float:
-        """A number in [0, 1) that nothing else in this text depends on."""
+        """Return a number in [0, 1) that is independent of all other noise in this text."""
         position = self.positions[row]
         return noise.uniform(noise.row_key(self.request.seed, self.choice, position.offset, position.silent, purpose))
 
 
 class AcceptanceRule(Protocol):
-    """Decides how many candidates stand, and which token comes behind them."""
+    """Decides how many candidates are accepted, and which token follows them."""
 
     def judge(self, candidates: Candidates, view: View) -> tuple[int, int]:
-        """The number of candidates to keep, and the target's correction or bonus token."""
+        """Return the number of accepted candidates and the target's correction or bonus token."""
         ...
 
 
 class MatchRule:
-    """The longest prefix in which candidate and choice are equal.
+    """Accepts the longest prefix in which candidates equal the target's choices.
 
-    Exact for greedy and for seeded sampling alike, whatever the draft, because a choice does not depend on it
-    (string-level exact match where the draft came as text: Timor et al. 2025; seeded replay: Daliri et al. 2024).
+    Exact for greedy and for seeded sampling with any draft, because a choice does not depend on the draft (string-level
+    exact match if the draft is text: Timor et al. 2025; seeded replay: Daliri et al. 2024).
     """
 
     def judge(self, candidates: Candidates, view: View) -> tuple[int, int]:
-        """Choices up to the first that is not the candidate."""
+        """Compare candidates with choices up to the first difference."""
         for row, candidate in enumerate(candidates.ids):
             choice = view.chosen(row)
             if choice != candidate:
@@ -82,22 +82,24 @@ class MatchRule:
 
 
 class RejectionRule:
-    """Speculative sampling (Leviathan et al. 2023; Chen et al. 2023): a candidate that the drafter drew from q stands
-    with probability min(1, p/q); else a token is drawn from what p has beyond q.
+    """Speculative sampling (Leviathan et al. 2023; Chen et al. 2023).
 
-    The text depends on the draft, its distribution does not: it is the target's, if each candidate was drawn from the
-    row of q that came with it and nobody dropped one for what it is.
+    A candidate sampled from q is accepted with probability min(1, p/q). If it is rejected, a token is sampled from the
+    normalized positive part of p − q.
+
+    The text depends on the draft, but its distribution is the target's, provided each candidate was sampled from the
+    row of q that came with it and no candidate was dropped because of its value.
     """
 
     def judge(self, candidates: Candidates, view: View) -> tuple[int, int]:
-        """Up to the first candidate that does not stand; behind all of them the target's own choice."""
+        """Accept up to the first rejected candidate. If all are accepted, add the target's own choice."""
         for row, (candidate, theirs) in enumerate(zip(candidates.ids, candidates.probabilities, strict=True)):
             ours = view.probabilities(row)
             if view.uniform(row, ACCEPTING) * theirs[candidate] >= ours[candidate]:
                 beyond = ours.copy()
-                both = min(ours.size, theirs.size)  # one model may have more rows for ids without text
+                both = min(ours.size, theirs.size)  # one model may have extra rows for ids without text
                 beyond[:both] -= theirs[:both]
                 beyond.clip(0.0, out=beyond)
-                if beyond.any():  # else they are the same but for rounding, and it stands
+                if beyond.any():  # otherwise p and q differ only by rounding: accept
                     return row, draw(beyond, view.uniform(row, REDRAWING))
         return len(candidates.ids), view.chosen(len(candidates.ids))

@@ -1,9 +1,8 @@
-"""The target's own choices for many rows at once, where the logits lie: one small copy comes back. Knows logits and
-requests' settings; knows no drafts.
+"""Choose the target's tokens for many rows on the logits' device, so that only a small copy returns to the host.
 
-The same formulas as `verify.sampling`, over the whole vocabulary instead of the few ids that may win: a graphics
-processor hashes 152,000 tokens sooner than it could send one row of them to the host. What a row gives depends on that
-row alone. Noise has the same bits as the host's; logarithms and sums may round otherwise, so a text is one device's.
+Uses the formulas of `verify.sampling`, but over the whole vocabulary instead of the few ids that may win: a GPU hashes
+152,000 tokens faster than it can send one row of them to the host. A row's result depends on that row alone. Noise has
+the same bits as on the host. Logarithms and sums may round differently, so a text is reproducible only on one device.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from codespec.types import CompletionRequest
 from codespec.verify.noise import LOW, row_key, token_hashes
 from codespec.verify.sampling import Position
 
-AT_ONCE = 32  # rows whose noise is made together: 152,000 numbers of 8 bytes each, a few times over
+AT_ONCE = 32  # rows per batch of noise: a few arrays of 152,000 8-byte numbers per row
 SIGN = 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
 class SampledRow:
-    """Whose row it is, and where it stands."""
+    """The request and choice of a row, and its position."""
 
     request: CompletionRequest
     choice: int
@@ -33,7 +32,7 @@ class SampledRow:
 
 
 class DeviceSampler:
-    """Chooses for one vocabulary on one device; holds its token hashes there."""
+    """Sampler for one vocabulary on one device, where it stores the token hashes."""
 
     def __init__(self, token_bytes: list[bytes], device: torch.device) -> None:
         hashes = token_hashes(token_bytes)
@@ -41,7 +40,10 @@ class DeviceSampler:
         self._low, self._high = self._hashes & LOW, _shifted(self._hashes, 32)
 
     def choose(self, logits: Tensor, asked: collections.abc.Sequence[SampledRow]) -> Tensor:
-        """One id [rows] for each row of logits [rows, vocabulary] (float32; changed in place), on their device."""
+        """Return one id per row [rows] for logits [rows, vocabulary], on their device.
+
+        The logits are float32 and are modified in place.
+        """
         for row, one in zip(logits, asked, strict=True):
             _prepare(row, one)
         chosen = logits.argmax(dim=1)
@@ -62,7 +64,7 @@ class DeviceSampler:
 
 
 def _prepare(row: Tensor, one: SampledRow) -> None:
-    """Penalty and restriction, in place."""
+    """Apply the penalty and the restriction in place."""
     penalty, position = one.request.repetition_penalty, one.position
     if penalty != 1.0 and position.before:
         seen = torch.tensor(sorted(set(position.before)), device=row.device)
@@ -76,7 +78,7 @@ def _prepare(row: Tensor, one: SampledRow) -> None:
 
 
 def survivors(rows: Tensor, requests: collections.abc.Sequence[CompletionRequest]) -> Tensor:
-    """Which ids top-k, top-p and min-p leave of prepared rows [rows, vocabulary]."""
+    """Return a mask of the ids that top-k, top-p and min-p keep, for prepared rows [rows, vocabulary]."""
     kept, size = torch.ones_like(rows, dtype=torch.bool), rows.shape[1]
     wide = max([request.top_k for request in requests if request.top_k < size], default=0)
     if wide:
@@ -93,7 +95,10 @@ def survivors(rows: Tensor, requests: collections.abc.Sequence[CompletionRequest
 
 
 def _nucleus(rows: Tensor, requests: collections.abc.Sequence[CompletionRequest]) -> Tensor:
-    """The best ids before which less than top_p of the probability lies; of equal ones the first."""
+    """Return a mask of the ids in the top-p nucleus: those preceded by less than top_p of the probability.
+
+    Ties are resolved by lower id.
+    """
     heat = torch.tensor([[request.temperature] for request in requests], device=rows.device)
     ordered, order = rows.sort(dim=1, descending=True, stable=True)
     weights = ((ordered - ordered[:, :1]) / heat).exp().double()
@@ -105,8 +110,9 @@ def _nucleus(rows: Tensor, requests: collections.abc.Sequence[CompletionRequest]
 
 
 def gumbel(keys: collections.abc.Sequence[int], hashes: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """Standard Gumbel noise [keys, vocabulary] of tokens with these 64-bit hashes, given in halves too; the bits of
-    `noise.gumbel`.
+    """Return standard Gumbel noise [keys, vocabulary] for tokens with these 64-bit hashes.
+
+    `low` and `high` are the hashes' halves. The bits equal those of `noise.gumbel`.
     """
     key = torch.tensor([[_signed(key)] for key in keys], device=hashes.device)
     bits = low ^ (key & LOW)
@@ -119,7 +125,7 @@ def gumbel(keys: collections.abc.Sequence[int], hashes: Tensor, low: Tensor, hig
 
 
 def _mix(value: Tensor) -> Tensor:
-    """SplitMix64's finalizer (Steele, Lea and Flood 2014) in signed numbers, whose products wrap around alike."""
+    """SplitMix64's finalizer (Steele, Lea and Flood 2014) in signed integers, whose products wrap identically."""
     value = value + _signed(0x9E3779B97F4A7C15)
     value = (value ^ _shifted(value, 30)) * _signed(0xBF58476D1CE4E5B9)
     value = (value ^ _shifted(value, 27)) * _signed(0x94D049BB133111EB)
@@ -127,10 +133,10 @@ def _mix(value: Tensor) -> Tensor:
 
 
 def _shifted(value: Tensor, count: int) -> Tensor:
-    """To the right, zeros coming in."""
+    """Logical right shift."""
     return (value >> count) & ((1 << (64 - count)) - 1)
 
 
 def _signed(value: int) -> int:
-    """The signed number with the same 64 bits."""
+    """Return the signed integer with the same 64 bits."""
     return (value ^ SIGN) - SIGN

@@ -1,11 +1,11 @@
-"""Seeded noise that depends on text only: its key is (seed, choice, byte offset, the token's bytes).
+"""Seeded noise that depends on text only. Its key is (seed, choice, byte offset, the token's bytes).
 
-Bytes key it, not ids, batches or positions. So one seed gives one text whatever is drafted, and a drafter with another
-vocabulary can use the same noise: tokens that spell the same bytes at the same offset get the same noise in both models
-(after drafter-invariant speculation, Daliri et al. 2024). Knows hashes; does not know logits.
+The key contains bytes, not ids, batches or positions, so a seed gives the same text for any draft, and a drafter with
+another vocabulary can use the same noise: tokens with the same bytes at the same offset get the same noise in both
+models (following drafter-invariant speculation, Daliri et al. 2024).
 
-A token's noise comes from 52 bits. The upper 32 come from two 32-bit products, cheap enough for a whole vocabulary at
-every row; they bound the noise, so that only the few tokens that may win need the rest.
+A token's noise comes from 52 bits. The upper 32 come from two 32-bit products, cheap enough for a whole vocabulary in
+every row. They bound the noise, so only the few tokens that may win need the rest.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ Floats = NDArray[np.float64]
 
 
 def token_hashes(token_bytes: collections.abc.Sequence[bytes]) -> Hashes:
-    """A 64-bit hash of each id's bytes [vocabulary]. Of ids that spell the same, later ones get a tag; so do ids
-    without bytes.
+    """Return a 64-bit hash of each id's bytes [vocabulary].
+
+    If several ids have the same bytes, including none, the later ones are tagged to differ.
     """
     seen: dict[bytes, int] = {}
     hashes = []
@@ -39,8 +40,10 @@ def token_hashes(token_bytes: collections.abc.Sequence[bytes]) -> Hashes:
 
 
 def row_key(seed: int, *place: int) -> int:
-    """The 64-bit key of one position: choice, bytes after the prompt, tokens without bytes since the last byte, and
-    what else tells one draw from another.
+    """Return the 64-bit key of one position.
+
+    `place` is the choice, the bytes after the prompt, the tokens without bytes since the last byte, and anything else
+    that distinguishes one draw from another.
     """
     key = _mix(seed & MASK)
     for part in place:
@@ -49,17 +52,20 @@ def row_key(seed: int, *place: int) -> int:
 
 
 def uniform(key: int) -> float:
-    """A number in [0, 1) with 48 bits."""
+    """Return a number in [0, 1) with 48 random bits."""
     return (_mix(key) >> 16) * 2.0**-48
 
 
 def halves(hashes: Hashes) -> Halves:
-    """Lower and upper 32 bits, each in a row of its own."""
+    """Return the lower and the upper 32 bits as separate arrays."""
     return (hashes & np.uint64(LOW)).astype(np.uint32), (hashes >> np.uint64(32)).astype(np.uint32)
 
 
 def coarse(key: int, hashes: Halves) -> NDArray[np.uint32]:
-    """The upper 32 of each token's bits. Both halves of key and hash go in, so that no two tokens share theirs."""
+    """Return the upper 32 of each token's 52 bits.
+
+    Both halves of key and hash enter, so that no two tokens share theirs.
+    """
     bits = hashes[0] ^ np.uint32(key & LOW)
     bits *= np.uint32(0x7FEB352D)
     bits ^= bits >> np.uint32(15)
@@ -69,7 +75,7 @@ def coarse(key: int, hashes: Halves) -> NDArray[np.uint32]:
 
 
 def gumbel(key: int, hashes: Hashes) -> Floats:
-    """Standard Gumbel noise of these tokens."""
+    """Return standard Gumbel noise for these tokens."""
     upper = coarse(key, halves(hashes)).astype(np.uint64) << np.uint64(20)
     lower = _mix_all(hashes ^ np.uint64(key)) >> np.uint64(44)
     uniforms = ((upper | lower).astype(np.float64) + 0.5) * 2.0**-52
@@ -77,7 +83,7 @@ def gumbel(key: int, hashes: Hashes) -> Floats:
 
 
 def least_coarse(noise: float) -> int:
-    """A token whose upper bits are below this has less noise than that."""
+    """Return the upper bits below which a token has less than this noise."""
     return int(math.exp(-math.exp(-noise)) * 2.0**32)
 
 
@@ -90,7 +96,7 @@ def _mix(value: int) -> int:
 
 
 def _mix_all(value: Hashes) -> Hashes:
-    """The same for many, whose products wrap around."""
+    """The same finalizer for arrays; products wrap around."""
     value = value + np.uint64(0x9E3779B97F4A7C15)
     value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

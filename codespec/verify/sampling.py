@@ -1,9 +1,9 @@
-"""The target's own choice for each row of logits. Knows logits and one request's settings; knows no drafts.
+"""Choose the target's token for each row of logits.
 
-Greedy is an argmax; sampling is the argmax of processed log-probabilities plus keyed noise, so that a row's choice is a
-function of its logits and its position in the text alone. Every row is worked on by itself, in the processor's memory:
-neighbours can't change a choice. Filters run in the order of transformers: repetition penalty, temperature, top-k,
-top-p, min-p.
+Greedy decoding is an argmax. Sampling is the argmax of processed log-probabilities plus keyed noise, so a row's choice
+is a function of its logits and its position in the text alone. Every row is processed separately on the CPU, so
+neighbouring rows can't change a choice. Filters run in the order of transformers: repetition penalty, temperature,
+top-k, top-p, min-p.
 """
 
 from __future__ import annotations
@@ -22,17 +22,19 @@ from codespec.verify.noise import Floats, coarse, gumbel, halves, least_coarse, 
 Row = NDArray[np.float32]  # one row of logits or probabilities [vocabulary]
 Ids = NDArray[np.int64]
 
-FEW = 512  # so many ids are hashed without asking which of them may win
-BOUND = 6.2  # nats of noise, which one id in 500 has
+FEW = 512  # up to this many ids are hashed without preselection
+BOUND = 6.2  # nats of noise, exceeded by one id in 500
 MARGIN = 1e-3  # nats, for rounding
-NEAR = math.exp(-7.0)  # of the best weight
-REACHES = (1.0, 2.0, 4.0, 8.0, 16.0, math.inf)  # nats below the best within which the head of a row is looked for
+NEAR = math.exp(-7.0)  # relative to the best weight
+REACHES = (1.0, 2.0, 4.0, 8.0, 16.0, math.inf)  # nats below the best score, tried in order by _top
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a row stands: bytes and silent tokens after the prompt, ids before it (for the penalty), ids allowed
-    (None: all).
+    """Position of a row in the text.
+
+    `offset` and `silent` count bytes and tokens without bytes after the prompt. `before` holds the preceding ids for
+    the penalty. `allowed` holds the allowed ids (None: all).
     """
 
     offset: int
@@ -42,7 +44,7 @@ class Position:
 
 
 class Sampler:
-    """Chooses for one vocabulary; holds its token hashes."""
+    """Sampler for one vocabulary; stores its token hashes."""
 
     def __init__(self, token_bytes: list[bytes]) -> None:
         self._hashes = token_hashes(token_bytes)
@@ -52,14 +54,14 @@ class Sampler:
     def choose(
         self, logits: Tensor, request: CompletionRequest, choice: int, positions: collections.abc.Sequence[Position]
     ) -> list[int]:
-        """One id a row of logits [rows, vocabulary] (float32; may be changed in place)."""
+        """Return one id per row of logits [rows, vocabulary] (float32; may be modified in place)."""
         rows = logits.cpu().numpy()
         for row, position in zip(rows, positions, strict=True):
             prepare(row, request, position)
         return [self.pick(row, request, choice, position) for row, position in zip(rows, positions, strict=True)]
 
     def pick(self, row: Row, request: CompletionRequest, choice: int, position: Position) -> int:
-        """The choice in a row that was prepared."""
+        """Return the choice in a prepared row."""
         if request.temperature == 0.0:
             return int(row.argmax())
         ids, key = survivors(row, request), row_key(request.seed, choice, position.offset, position.silent)
@@ -73,8 +75,10 @@ class Sampler:
         return scores + gumbel(key, self._hashes[ids])
 
     def _contenders(self, row: Row, ids: Ids, temperature: float, key: int) -> Ids:
-        """Those of many ids that may win: all with more noise than BOUND, and all whose score is so near to the best
-        of these that less noise than BOUND may do.
+        """Return the ids that may win.
+
+        These are all ids with more noise than BOUND, and all whose score is so close to the best of these that less
+        noise may suffice.
         """
         whole = ids.size == row.size
         scores = row if whole else row[ids]
@@ -88,7 +92,7 @@ class Sampler:
 
 
 def prepare(row: Row, request: CompletionRequest, position: Position) -> None:
-    """Penalty and restriction, in place; once a row."""
+    """Apply the penalty and the restriction in place. Call once per row."""
     if request.repetition_penalty != 1.0:
         penalize(row, position.before, request.repetition_penalty)
     if position.allowed is not None:
@@ -96,8 +100,9 @@ def prepare(row: Row, request: CompletionRequest, position: Position) -> None:
 
 
 def penalize(row: Row, before: collections.abc.Sequence[int], penalty: float) -> None:
-    """Repetition penalty in place (Keskar et al. 2019): scores of ids seen before are divided, or multiplied if
-    negative; once, however often they were said.
+    """Apply the repetition penalty in place (Keskar et al. 2019).
+
+    Scores of ids seen before are divided, or multiplied if negative. Repeated ids are penalized once.
     """
     seen = np.array(before, dtype=np.int64)
     scores = row[seen]
@@ -105,7 +110,7 @@ def penalize(row: Row, before: collections.abc.Sequence[int], penalty: float) ->
 
 
 def restrict(row: Row, allowed: collections.abc.Sequence[int]) -> None:
-    """Leaves only the allowed ids, in place."""
+    """Set the scores of all other ids to -inf, in place."""
     kept = np.array(allowed, dtype=np.int64)
     scores = row[kept]
     row.fill(-np.inf)
@@ -113,7 +118,7 @@ def restrict(row: Row, allowed: collections.abc.Sequence[int]) -> None:
 
 
 def probabilities(row: Row, request: CompletionRequest) -> Row:
-    """Probabilities [vocabulary] that a prepared row's choice has under the request's temperature and filters."""
+    """Return the probabilities [vocabulary] of a prepared row under the request's temperature and filters."""
     found = np.zeros_like(row)
     if request.temperature == 0.0:
         found[row.argmax()] = 1.0
@@ -126,13 +131,13 @@ def probabilities(row: Row, request: CompletionRequest) -> Row:
 
 
 def draw(weights: Row, share: float) -> int:
-    """The id at `share` (0 to 1) of the weights, laid end to end."""
+    """Sample an id by weight: the inverse of the cumulative weights at `share` (0 to 1)."""
     ends = weights.cumsum(dtype=np.float64)
     return int(np.searchsorted(ends, share * ends[-1], side="right"))
 
 
 def survivors(row: Row, request: CompletionRequest) -> Ids | None:
-    """The ids that top-k, top-p and min-p leave; None for all."""
+    """Return the ids that top-k, top-p and min-p keep; None for all."""
     ids: Ids | None = None
     if 0 < request.top_k < row.size:
         ids = _top(row, request.top_k)
@@ -145,7 +150,7 @@ def survivors(row: Row, request: CompletionRequest) -> Ids | None:
 
 
 def _top(row: Row, count: int) -> Ids:
-    """The best ids; more where several are equal to the last."""
+    """Return the `count` best ids, or more if several tie with the last."""
     for reach in REACHES:
         head = np.flatnonzero(row >= row.max() - reach)
         if head.size >= count:
@@ -156,12 +161,15 @@ def _top(row: Row, count: int) -> Ids:
 
 
 def _nucleus(row: Row, ids: Ids | None, temperature: float, share: float) -> Ids:
-    """The best ids (of these) before which less than `share` of the probability lies; of equal ones the first."""
+    """Return the ids (among `ids`) preceded by less than `share` of the probability.
+
+    Ties are resolved by lower id.
+    """
     scores = row if ids is None else row[ids]
     weights = np.exp((scores - row.max()) / temperature)
     wanted = share * float(weights.sum(dtype=np.float64))
     sure, close = _edge(weights, wanted)
-    if not close.size:  # a share within a rounding error of 1: all of them
+    if not close.size:  # `share` is 1 up to rounding: all ids
         return sure if ids is None else ids[sure]
     ordered = np.sort(scores[close])[::-1]
     ends = np.exp((ordered - row.max()) / temperature).cumsum(dtype=np.float64)
@@ -174,11 +182,11 @@ def _nucleus(row: Row, ids: Ids | None, temperature: float, share: float) -> Ids
 
 
 def _edge(weights: Row, wanted: float) -> tuple[Ids, Ids]:
-    """Places whose weights surely are among the greatest that make up `wanted`, and a few in which those end."""
+    """Return the indices certain to be in the nucleus of weight `wanted`, and a few among which it ends."""
     near = np.flatnonzero(weights >= NEAR)
     if near.size <= FEW and float(weights[near].sum()) >= wanted:
         return near[:0], near
-    steps = weights.view(np.uint32) >> np.uint32(17)  # 64 steps for each power of two, in the order of the weights
+    steps = weights.view(np.uint32) >> np.uint32(17)  # 64 bins per power of two, ordered by weight
     above = np.bincount(steps, weights)[::-1].cumsum()[::-1]
-    step = int((above >= wanted).sum()) - 1  # `above` falls; -1 where rounding leaves even all of them below `wanted`
+    step = int((above >= wanted).sum()) - 1  # `above` decreases; -1 if rounding puts the total below `wanted`
     return np.flatnonzero(steps > step), np.flatnonzero(steps == step)

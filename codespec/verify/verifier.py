@@ -1,7 +1,7 @@
-"""One batched target forward over what every sequence brings, and the verdict on each draft.
+"""Run one batched target forward over all sequences of a step, and accept or reject their candidates.
 
-Row j of a sequence is the target's view after j candidates, by which candidate j is judged. Prefill is the
-same thing with more pending ids and no candidates, so there is one kind of step. Knows ids and logits, no drafters.
+Row j of a sequence is the target's output after j candidates and decides candidate j. Prefill is the same with more
+pending ids and no candidates, so there is only one kind of step.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from codespec.verify.sampling import Position, Sampler
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What one sequence does in a step: how many pending ids it feeds, and the candidates behind them (if it feeds
-    all).
+    """One sequence's part in a step: the number of pending ids to feed, and the candidates after them.
+
+    There are candidates only if all pending ids are fed.
     """
 
     sequence: Sequence
@@ -39,8 +40,10 @@ class Turn:
 
 
 class Verifier:
-    """The target's side of a round. `rule` judges candidates that came alone; those that came with the drafter's
-    probabilities are judged by rejection.
+    """The target's side of a round.
+
+    `rule` applies to candidates without probabilities; those with the drafter's probabilities are verified by
+    rejection.
     """
 
     def __init__(self, target: LanguageModel, rule: AcceptanceRule) -> None:
@@ -54,14 +57,14 @@ class Verifier:
 
     @torch.inference_mode()
     def verify(self, turns: collections.abc.Sequence[Turn]) -> list[View | None]:
-        """Runs all turns in one forward; returns what the target says to each that decides."""
+        """Run all turns in one forward. Return the target's view of each turn, or None if it decides no token."""
         return self._views(turns, self.target.forward([self._rows(turn) for turn in turns]))
 
     @torch.inference_mode()
     def accept(
         self, turns: collections.abc.Sequence[Turn], views: collections.abc.Sequence[View | None]
     ) -> list[Verdict | None]:
-        """Judges the candidates by the views, rolls rejected positions back, and returns a verdict for each view."""
+        """Apply the acceptance rule, roll back rejected positions, and return a verdict for each view."""
         verdicts = [None if view is None else self._judge(turn, view) for turn, view in zip(turns, views, strict=True)]
         for turn, verdict in zip(turns, verdicts, strict=True):
             self._settle(turn, verdict)
@@ -75,7 +78,7 @@ class Verifier:
         return Rows(sequence.slot, sequence.cached, [*ids, *turn.candidates.ids], keep=len(turn.candidates.ids) + 1)
 
     def _views(self, turns: collections.abc.Sequence[Turn], logits: Tensor) -> list[View | None]:
-        """What the target says to each turn that decides; logits [all their rows, vocabulary]."""
+        """Return the target's view of each turn that decides. `logits` is [all their rows, vocabulary]."""
         views: list[View | None] = []
         row = 0
         for turn in turns:
@@ -88,7 +91,7 @@ class Verifier:
 
     def _view(self, turn: Turn, logits: Tensor) -> View:
         sequence = turn.sequence
-        own = None if sequence.request.logprobs is None else own_logprobs(logits)  # before the sampler changes them
+        own = None if sequence.request.logprobs is None else own_logprobs(logits)  # before logits are modified
         positions = self._positions(sequence, turn.candidates.ids)
         return View(self.sampler, sequence.request, sequence.choice, logits, positions, own)
 
@@ -99,7 +102,10 @@ class Verifier:
         views: collections.abc.Sequence[View | None],
         logits: Tensor,
     ) -> None:
-        """All rows' choices where the logits lie, in one copy; whoever is judged by rejection needs its rows whole."""
+        """Choose for all rows on the logits' device, with one copy to the host.
+
+        Skips turns that are verified by rejection, which need their whole rows.
+        """
         row = 0
         positions: list[int] = []
         asked: list[SampledRow] = []
@@ -130,7 +136,7 @@ class Verifier:
         return Verdict(accepted, committed, told)
 
     def _settle(self, turn: Turn, verdict: Verdict | None) -> None:
-        """The cache keeps what was fed and accepted; the last committed token's keys come with the next step."""
+        """Keep the fed and accepted ids in the cache. The last committed token is fed in the next step."""
         sequence = turn.sequence
         sequence.cached += turn.feed + (verdict.accepted if verdict else 0)
         self.target.rollback(sequence.slot, sequence.cached)

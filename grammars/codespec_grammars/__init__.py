@@ -1,8 +1,7 @@
-"""Grammar knowledge as data, one folder a language: in which syntactic context does a text's tip lie?
+"""Find the syntactic context at the tip of a text, using one folder of grammar data for each language.
 
-A leaf: knows tree-sitter and the folders beside this file; imports neither codespec nor the language server, and does
-not know what a context is used for. `ContextTracker` follows a text that grows at its tip; adding a language is adding
-a folder with `language.toml` and `contexts.scm`.
+Depends on tree-sitter only, not on codespec or the language server. `ContextTracker` follows a text that grows at its
+tip. To add a language, add a folder with a `language.toml` and a `contexts.scm`.
 """
 
 from codespec_grammars.contexts import Context, Cursor, CursorError

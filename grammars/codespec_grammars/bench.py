@@ -1,7 +1,7 @@
-"""What a decision costs: `python -m codespec_grammars.bench [FILE …]`. Knows files and clocks; asserts nothing.
+"""Measure the time of a context decision: `python -m codespec_grammars.bench [FILE …]`.
 
-Without files it takes this Python's own library. Each file is repeated to 10,000 lines; text is typed at random places
-in pieces of a few bytes, with and without the text to the right.
+Without files, it uses modules of Python's standard library. Each file is repeated to 10,000 lines. Text is typed at
+random positions in pieces of a few bytes, with and without a suffix.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ LINES, PLACES, PIECES = 10_000, 80, 12
 
 
 def measure(language: str, source: bytes, places: int = PLACES, seed: int = 0) -> list[float]:
-    """Milliseconds of this thread for each decision; the first at a place includes reading its window."""
+    """Return the thread time of each decision in milliseconds, sorted.
+
+    The first decision at each position includes lexing its window.
+    """
     chance, times = random.Random(seed), []
     for _ in range(places):
         cut = chance.randrange(len(source))
@@ -38,7 +41,7 @@ def measure(language: str, source: bytes, places: int = PLACES, seed: int = 0) -
 
 
 def report(name: str, language: str, source: bytes) -> None:
-    """Prints one line of a file's figures."""
+    """Print one line with the percentiles for a file."""
     lines = max(1, source.count(b"\n"))
     times = measure(language, source * (LINES // lines + 1))
     p50, p90, p99 = (times[int(len(times) * part)] for part in (0.5, 0.9, 0.99))
@@ -46,7 +49,7 @@ def report(name: str, language: str, source: bytes) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Measures each file that has a known language."""
+    """Measure each file with a known language."""
     if not arguments:
         report("inspect + typing", "python", (inspect.getsource(inspect) + inspect.getsource(typing)).encode())
     for path in map(Path, arguments):

@@ -1,4 +1,4 @@
-"""The contexts, and what is known about a cursor as a value that can be sent. Does not know how a context is found."""
+"""Define the contexts, and a cursor as a value that can be sent as JSON."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from enum import StrEnum
 
 
 class Context(StrEnum):
-    """What is being written at the tip of a text. Each name is also the only kind of capture a `contexts.scm` may use.
+    """The syntactic context at the tip of a text. A `contexts.scm` may use only these names as captures.
 
     comment      inside a comment
-    docstring    inside a string or comment that documents (a docstring, `/** … */`, `///`)
-    string       inside a string literal, its interpolations excepted
+    docstring    inside a documentation string or comment (a docstring, `/** … */`, `///`)
+    string       inside a string literal, except its interpolations
     import       inside an import, include, use or package statement
     signature    inside the head of a function or type: name, parameters, result
     arguments    directly inside the brackets of a call
-    closing      right after a closing bracket, where further closers tend to come
-    block_start  right after what opens a block (`:`, `{`, `then`), still on its line
-    indent       in the white space that begins a line
+    closing      right after a closing bracket, where further closers are likely
+    block_start  right after a block opener (`:`, `{`, `then`), on the same line
+    indent       in the white space at the start of a line
     operator     right after an operator or an assignment sign
-    identifier   inside a word, or right after what a member's name must follow (`.`, `::`)
+    identifier   inside a word, or right after a token that a member's name follows (`.`, `::`)
     statement    anywhere else in code
     free_text    prose: Markdown paragraphs, text between tags
-    unknown      no grammar for this language, so nothing can be said (and nothing is capped)
+    unknown      no grammar for this language (the draft length is not capped)
     """
 
     COMMENT = "comment"
@@ -43,19 +43,22 @@ class Context(StrEnum):
 
 
 TEXT_LIKE = frozenset({Context.COMMENT, Context.DOCSTRING, Context.STRING, Context.FREE_TEXT})
-# These describe the last token, the others what the tip lies in.
+# These describe the last token; the others describe the construct around the tip.
 OF_LAST_TOKEN = frozenset({Context.CLOSING, Context.BLOCK_START, Context.OPERATOR, Context.IDENTIFIER})
 NAMES = frozenset(context.value for context in Context)
 
 
 class CursorError(ValueError):
-    """A sent cursor that is none; the message names the field."""
+    """Raised for an invalid sent cursor; the message names the field."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """The context at the tip, the brackets open there (outermost first), the indent that the next statement is
-    expected to have (in characters of white space) and the language's name."""
+    """The context at a tip, the brackets open there and the language's name.
+
+    `open_brackets` has the outermost first. `indent` is the expected indent of the next statement, in characters of
+    white space.
+    """
 
     context: Context = Context.UNKNOWN
     open_brackets: str = ""
@@ -63,7 +66,7 @@ class Cursor:
     language: str = ""
 
     def as_dict(self) -> dict[str, str | int]:
-        """Plain JSON values; `Cursor.parse` reads them back."""
+        """Return plain JSON values that `Cursor.parse` reads back."""
         return {
             "context": self.context.value,
             "open_brackets": self.open_brackets,
@@ -73,7 +76,7 @@ class Cursor:
 
     @classmethod
     def parse(cls, sent: Mapping[str, object]) -> Cursor:
-        """Reads what `as_dict` wrote; absent fields take their defaults. Raises CursorError naming the bad field."""
+        """Parse the output of `as_dict`. Absent fields take their defaults. Raises CursorError naming the bad field."""
         unknown = sent.keys() - {"context", "open_brackets", "indent", "language"}
         if unknown:
             raise CursorError(f"cursor has no field {min(unknown)!r}")

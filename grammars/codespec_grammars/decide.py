@@ -1,7 +1,7 @@
-"""Decides on one context from what the tree and the lexer say; parses nothing.
+"""Choose the context at a tip from the tree's captures and the lexer's state.
 
-The tree decides where no error lies between the tip and the node that gives the context. Elsewhere the lexer does: it
-reads left to right, so that what follows can't mislead it.
+The tree decides if there is no error between the tip and the captured node. Otherwise the lexer does: it reads left to
+right, so text after the tip can't mislead it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from codespec_grammars.statement import begins_with, is_word, statement_start, w
 
 _HEADS = (Context.IMPORT, Context.SIGNATURE)
 _LOOSE = (Context.STATEMENT, Context.ARGUMENTS)
-_VALUE = re.compile(rb"[^=!<>]=[^=>]|\breturn\b")  # a call after it is no signature
+_VALUE = re.compile(rb"[^=!<>]=[^=>]|\breturn\b")  # parentheses after this belong to a call, not to a signature
 _STRING_START = re.compile(rb"[ \t]*[A-Za-z]{0,3}$")
 
 
 @dataclass(frozen=True, slots=True)
 class Tip:
-    """The text, the tip in it, and the lexer's state there."""
+    """A text, the position of the tip in it, and the lexer state there."""
 
     data: Language
     rules: LexerRules
@@ -34,7 +34,7 @@ class Tip:
 
 
 def decide(at: Tip, found: Found) -> Context:
-    """The context at the tip."""
+    """Return the context at the tip."""
     inside = found.inside if found.clean else None
     text = _text_by_lexer(at) if found.errors or inside is Context.STRING else None
     if inside is Context.STRING and text is Context.DOCSTRING:
@@ -69,7 +69,7 @@ def decide(at: Tip, found: Found) -> Context:
 
 
 def _token(at: Tip, found: Found, stripped: bytes) -> Context | None:
-    """The context by the last token on the line, or by its bytes where the tree has an error around it."""
+    """Return the context given by the last token on the line, or by its bytes if the tree has errors."""
     if word_before(at.text, at.tip).decode("utf-8", "replace") in at.data.block_openers:
         return Context.BLOCK_START
     if found.token or not found.errors:
@@ -93,7 +93,7 @@ def _opens_block(at: Tip, stripped: bytes) -> bool:
 
 
 def _text_by_lexer(at: Tip) -> Context | None:
-    """Comment, string or docstring, as the lexer sees it."""
+    """Return the lexer's view if the tip is in a comment, string or docstring, else None."""
     if at.state.comment >= 0:
         documents = at.rules.docs and at.text.startswith(at.rules.docs, at.state.comment)
         return Context.DOCSTRING if documents else Context.COMMENT
@@ -113,7 +113,7 @@ def _text_by_lexer(at: Tip) -> Context | None:
 
 
 def _without_comments(at: Tip, text: bytes) -> bytes:
-    """The text without the comment lines at its end."""
+    """Return the text without its trailing comment lines."""
     while text:
         line = text.rfind(b"\n") + 1
         if not text[line:].lstrip().startswith(at.rules.line_comments):
@@ -123,7 +123,7 @@ def _without_comments(at: Tip, text: bytes) -> bytes:
 
 
 def _by_lexer(at: Tip) -> Context | None:
-    """Import, signature or arguments by the statement's first word and the innermost bracket."""
+    """Return import, signature or arguments, by the statement's first word and the innermost bracket."""
     if _imports(at):
         return Context.IMPORT
     if _head(at, at.rules.signatures):
@@ -132,7 +132,7 @@ def _by_lexer(at: Tip) -> Context | None:
 
 
 def _corrected(at: Tip, inside: Context | None) -> Context | None:
-    """The context of a tree with errors, unless the lexer knows better."""
+    """Correct the context from a tree with errors by the lexer's view."""
     if inside is None or (inside in _LOOSE and _open_here(at) < 2):
         inside = _by_lexer(at) or inside
     called = _in_call(at)
@@ -144,7 +144,7 @@ def _corrected(at: Tip, inside: Context | None) -> Context | None:
 
 
 def _in_call(at: Tip) -> bool | None:
-    """Whether the innermost bracket is a `(` after a word; None where no bracket is open."""
+    """Return whether the innermost bracket is a `(` after a word, or None if no bracket is open in the statement."""
     brackets = at.state.brackets
     if not brackets or brackets[-1][0].block:
         return None
@@ -152,7 +152,7 @@ def _in_call(at: Tip) -> bool | None:
 
 
 def _calls(at: Tip) -> bool:
-    """Whether the innermost bracket follows a name in an assigned or returned value; that is no signature."""
+    """Return whether the innermost bracket follows a name in an assigned or returned value: a call, not a signature."""
     opened = at.state.brackets[-1][1]
     before = at.text[statement_start(at.text, opened, at.state.brackets[:-1]) : opened]
     name = word_before(at.text, opened).decode("utf-8", "replace")
@@ -160,7 +160,7 @@ def _calls(at: Tip) -> bool:
 
 
 def _imports(at: Tip) -> bool:
-    """Whether the statement is an import, or the one that opened the innermost brackets, as in `import { a,`."""
+    """Return whether the tip is in an import, including inside its brackets, as in `import { a,`."""
     if at.rules.imports is None or _head(at, at.rules.imports):
         return at.rules.imports is not None
     brackets = at.state.brackets
@@ -171,7 +171,7 @@ def _imports(at: Tip) -> bool:
 
 
 def _open_here(at: Tip) -> int:
-    """How many brackets the statement itself has open."""
+    """Return the number of open brackets that belong to the current statement."""
     count = 0
     for opener, _ in reversed(at.state.brackets):
         if opener.block:
@@ -186,5 +186,5 @@ def _after_word(text: bytes, at: int) -> bool:
 
 
 def _head(at: Tip, words: re.Pattern[bytes] | None) -> bool:
-    """Whether the tip lies in a statement that begins with one of the words, before what ends its head."""
+    """Return whether the tip is in the head of a statement that begins with one of the words."""
     return words is not None and begins_with(words, at.text, at.tip, at.state, at.rules.heads is not None)

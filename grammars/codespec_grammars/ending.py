@@ -1,8 +1,8 @@
-"""Where code that is being written ends: with its line, with the statement that was begun, or with the block. Knows the
-lexer, lines and indents; knows no tree.
+"""Find the end of a completion: the end of the line, of the statement, or of the block.
 
-Everything is decided at a byte, from the bytes before it: neither the pieces that a text comes in nor what follows can
-move an end. A line is judged when its first token is known; until then, what stands above it may be the whole.
+Uses the lexer, line breaks and indents, but no syntax tree. Each decision depends only on the bytes before it, so
+neither chunk boundaries nor later text can move an end. A line is judged as soon as its first token is known; until
+then, the completion may already have ended above it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from codespec_grammars.statement import dangles, introduces, is_whole, is_word
 from codespec_grammars.surroundings import Closed, Surroundings, width
 
 _NEWLINE, _BLANKS = 10, b" \t\r\f"
-_LONG_LINE = 1024  # bytes of a line that are lexed again at each closer
+_LONG_LINE = 1024  # a line longer than this (bytes) isn't lexed again from its start at each closer
 
 
 class Scope(Enum):
-    """How much is completed: the line, the statement (a compound one with its blocks), the block around the cursor."""
+    """How much to complete: the line, the statement (with the blocks of a compound one), or the enclosing block."""
 
     LINE = auto()
     STATEMENT = auto()
@@ -29,7 +29,10 @@ class Scope(Enum):
 
 
 class Cut(NamedTuple):
-    """`keep` bytes belong to the completion, which was clear after `seen` bytes; `reason` is a clause for people."""
+    """The end of a completion: `keep` is its length in bytes, `seen` the number of bytes that were needed to decide.
+
+    `reason` is a human-readable clause.
+    """
 
     seen: int
     keep: int
@@ -37,7 +40,7 @@ class Cut(NamedTuple):
 
 
 class CodeEnd:
-    """Follows what is written at a cursor and finds its end: `cut`, None while it may go on."""
+    """Find the end of the text written at a cursor. `cut` is None until the end has been found."""
 
     def __init__(self, around: Surroundings, scope: Scope) -> None:
         self.around, self.scope = around, scope
@@ -45,18 +48,18 @@ class CodeEnd:
         self._text = bytearray()
         self._lexer = Lexer(around.rules, around.before)
         self._checkpoint = around.checkpoint
-        self._open = len(around.state.stack)  # of what is open at the cursor, how much still is
-        self._line = -len(around.line)  # where the line begins that is being written
-        self._new = around.blank  # it is not judged yet
-        self._word = -1  # where its first word begins, once that is all there is to judge it by
-        self._inside = False  # it begins inside text or brackets
-        self._introduces = True  # nothing but comments, decorators and the like so far
-        self._tail = -1  # behind the end of a block: only closers may follow
+        self._open = len(around.state.stack)  # number of entries open at the cursor that are still open
+        self._line = -len(around.line)  # start of the current line
+        self._new = around.blank  # the current line has not been judged yet
+        self._word = -1  # start of its first word, while the decision depends on that word
+        self._inside = False  # the current line begins inside text or brackets
+        self._introduces = True  # only comments, decorators and the like so far
+        self._tail = -1  # the end of a finished block, after which only closers may follow
         self._least = self._begin()
         self._closers = {mark[-1] for mark in (opener.close for opener in around.rules.openers.values()) if mark}
 
     def _begin(self) -> int:
-        """The least indent that a further line may have, before anything is written."""
+        """Return the initial minimum indent for further lines."""
         around = self.around
         self._width = width(around.line)
         self._goes_on = self.scope is Scope.STATEMENT
@@ -73,7 +76,7 @@ class CodeEnd:
         return pos >= 0 and not self.around.before[pos + 1 :].strip()
 
     def advance(self, data: bytes) -> None:
-        """Appends bytes; they may end inside a character."""
+        """Append bytes, which may end inside a UTF-8 character."""
         for byte in data:
             if self.cut is not None:
                 return
@@ -81,13 +84,13 @@ class CodeEnd:
             self._look(byte)
 
     def finish(self) -> None:
-        """No more bytes come: a word that begins a line is whole."""
+        """Mark the end of input, which completes a pending word at the start of a line."""
         if self.cut is None and self._word >= 0:
             self._judge(bytes(self._text[self._word :]))
 
     @property
     def certain(self) -> int:
-        """How many bytes no later one can take back."""
+        """The number of bytes that later input can't remove from the completion."""
         if self.cut is not None:
             return self.cut.keep
         if self._tail >= 0:
@@ -112,7 +115,7 @@ class CodeEnd:
             self._close()
 
     def _state(self, length: int) -> LexState:
-        """The lexer's state after so many bytes."""
+        """Return the lexer state after the first `length` bytes."""
         self._lexer.text = self.around.before + bytes(self._text[:length])
         self._lexer.forget(self._checkpoint.pos)
         return self._lexer.run(self._checkpoint, len(self._lexer.text))
@@ -135,7 +138,7 @@ class CodeEnd:
         self._line, self._new, self._inside = length, True, False
 
     def _is_sealed(self, line: bytes, state: LexState) -> bool:
-        """Whether the statement's first line is all of it, whatever follows."""
+        """Return whether the statement ends with its first line, regardless of later lines."""
         closed = len(state.stack) == self._open and (not state.stack or state.stack[-1][0].block)
         return self._goes_on and closed and is_whole(line, self.around.rules)
 
@@ -145,7 +148,7 @@ class CodeEnd:
         return self.around.line + bytes(self._text[:end])
 
     def _begin_line(self, byte: int) -> None:
-        """Judges the line at its first visible byte, or leaves that to its first word."""
+        """Judge the line at its first non-blank byte, or wait for its first word to end."""
         state = self._state(len(self._text) - 1)
         self._open = min(self._open, len(state.stack))
         own = len(state.stack) > self._open
@@ -162,7 +165,7 @@ class CodeEnd:
             self._judge(bytes([byte]))
 
     def _accept(self, own: bool) -> None:
-        """The line belongs to the completion. The first of a block, or of a blank beginning, says how deep it lies."""
+        """Accept the line. The first line of a block, or after a blank cursor line, sets the minimum indent."""
         if self._is_first() and not own and not self._is_closer(self._text[-1]):
             self._settle()
         self._new, self._word, self._inside = False, -1, own
@@ -171,7 +174,7 @@ class CodeEnd:
         return not self._text[: max(0, self._line)].strip()
 
     def _settle(self) -> None:
-        """The first line's indent is the measure from here on."""
+        """Take the first line's indent as the reference for later lines."""
         if self.scope is Scope.STATEMENT and self.around.blank:
             self._width, self._least = self._indent, self._indent + 1
         elif self.scope is Scope.BLOCK and self.around.opened and not self._bracketed:
@@ -183,7 +186,7 @@ class CodeEnd:
         return byte in b")]}" and any(pair[1].encode()[0] == byte for pair in self.around.data.brackets)
 
     def _is_directive(self, byte: int, own: bool) -> bool:
-        """Whether the line is for a preprocessor: its indent says nothing, inside blocks."""
+        """Return whether the line is a preprocessor directive inside a block, whose indent is meaningless."""
         inside = own or bool(self.around.state.stack)
         return byte == 0x23 and inside and b"#" not in self.around.rules.line_comments and self._indent < self._width
 
@@ -192,7 +195,7 @@ class CodeEnd:
             self._judge(bytes(self._text[self._word : -1]))
 
     def _judge(self, first: bytes) -> None:
-        """The first token of a line that is not deep enough is known: does the completion go on with it?"""
+        """Decide by its first token whether a line that is not indented enough still belongs to the completion."""
         state = self._state(len(self._text))
         self._open = min(self._open, len(state.stack))
         begins = len(self.around.before) + max(0, self._line)
@@ -206,7 +209,10 @@ class CodeEnd:
             self._end_above("the statement is complete" if self._goes_on else "the block is complete")
 
     def _is_part(self, first: bytes, word: str) -> bool:
-        """Whether a line as deep as the statement's first belongs to it: what was introduced, `else`, a `{` below."""
+        """Return whether a line at the indent of the statement's first line belongs to the statement.
+
+        It does after a decorator or comment, if it begins with a word such as `else`, or if it is the opening `{`.
+        """
         data = self.around.data
         if self._introduces or dangles(bytes(self._text[: max(0, self._line - 1)])):
             return not self._is_first()
@@ -219,7 +225,7 @@ class CodeEnd:
         return opened and word in self.around.data.closing_words
 
     def _close_by_word(self, word: str) -> None:
-        """`fi`, `end` and the like, unless they already stand below."""
+        """End the block with `fi`, `end` or the like, unless the suffix already closes it."""
         below = self.around.below
         if width(below) == self._indent and re.match(re.escape(word.encode()) + rb"\b", below.strip()):
             self._end_above("what closes it stands to the right")
@@ -230,7 +236,7 @@ class CodeEnd:
             self._follow_tail(self._text[end])
 
     def _close(self) -> None:
-        """A closer was written: perhaps of what was open at the cursor."""
+        """Handle a closer, which may close something that was open at the cursor."""
         length = len(self._text)
         state = self._state(length)
         if len(state.stack) >= self._open:
@@ -252,14 +258,16 @@ class CodeEnd:
             self._goes_on, self._tail = (False, length) if entry[0].block and first else (True, -1)
 
     def _pass_by(self, state: LexState) -> None:
-        """Lexes a long line from here on: not from within a comment or what may be half of a longer delimiter."""
+        """Move the checkpoint here if the line is long, unless inside a comment or possibly inside a delimiter."""
         delimiter = in_text(state) is not None and self._text[-1] not in b")]}"
         if state.pos - self._checkpoint.pos > _LONG_LINE and state.comment < 0 and not delimiter:
             self._checkpoint = state
 
     def _follow_tail(self, byte: int) -> None:
-        """Behind the end of the block: closers of what else was open, a terminator, what goes on with the value. What
-        begins a further block of the same statement does not belong to this one.
+        """Follow the rest of the line after a finished block.
+
+        Outer closers, a terminator or the rest of the expression may follow. A word such as `else` begins another block
+        of the same statement and is excluded.
         """
         after = bytes(self._text[self._tail :]).lstrip(b" \t")
         if not after or is_word(byte):
@@ -272,7 +280,7 @@ class CodeEnd:
             self._go_on_behind(byte)
 
     def _in_call(self) -> bool:
-        """Whether arguments are open around the block."""
+        """Return whether the block is inside the arguments of a call."""
         return self._open > 0 and self.around.state.stack[self._open - 1][0].open == b"("
 
     def _go_on_behind(self, byte: int) -> None:
@@ -287,7 +295,7 @@ class CodeEnd:
             self._least = self._width + 1
 
     def _half_closer(self) -> int:
-        """How many of the last bytes may be the first of a closer that already stands to the right."""
+        """Return the number of trailing bytes that may begin a closer that the suffix already contains."""
         if not self._open or self.around.closed[self._open - 1] is Closed.NOWHERE:
             return 0
         close = self.around.state.stack[self._open - 1][0].close

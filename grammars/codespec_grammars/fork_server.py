@@ -1,9 +1,9 @@
 """`python -P -m codespec_grammars.fork_server`: forks a parsing process for every socket that it receives on stdin.
 
-A grammar is somebody else's C code that runs on somebody else's text: it can crash, loop and take all memory. So no
-text is parsed in the process that needs the answer. A fork has the grammar loaded and is there in a millisecond, so one
-that died is replaced at once. Each is bounded in processor time for a request and in memory, and ends with its socket.
-Knows services (modules with a `Service` class, SECONDS and MEMORY); does not know what they answer.
+A grammar is third-party C code that runs on untrusted text: it can crash, loop or exhaust memory. So text is never
+parsed in the process that needs the result. A fork has the grammar loaded and is ready in a millisecond, so one that
+died is replaced at once. Each fork has limits on memory and on CPU time per request, and exits when its socket closes.
+A service is a module with a `Service` class, SECONDS and MEMORY.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from typing import Any
 
 from codespec_grammars.registry import load_grammar
 
-ORDER = 256  # bytes of an order, filled up with spaces: a stream keeps no borders between shorter and longer ones
-HEAD = struct.Struct("!I")  # the length of a message
+ORDER = 256  # bytes of an order, padded with spaces because a stream socket has no message boundaries
+HEAD = struct.Struct("!I")  # length prefix of a message
 
 
 def main() -> None:
-    """Forks until the process that started it is gone."""
-    import resource  # not on Windows, where nothing is forked
+    """Fork on request until the parent process is gone."""
+    import resource  # not available on Windows, which can't fork
 
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # writing one down takes a second
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all; this one ends with the one that asks
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system forgets processes that ended
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # writing a core dump takes a second
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the whole group; this exits with its parent
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps exited children
     control = socket.socket(fileno=os.dup(0))
     while True:
         data, channels, _, _ = socket.recv_fds(control, ORDER, 1)
@@ -39,7 +39,7 @@ def main() -> None:
             return
         name, language = json.loads(data)
         service = importlib.import_module(name)
-        load_grammar(language)  # here, so that every later fork has it
+        load_grammar(language)  # before the fork, so that later forks have it too
         if os.fork() == 0:
             control.close()
             _serve(socket.socket(fileno=channels[0]), service, language)
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def _serve(channel: socket.socket, service: ModuleType, language: str) -> None:
-    """Answers until the socket is closed. Too much time or memory ends the process in the middle."""
+    """Answer requests until the socket is closed. Exceeding the time or memory limit kills the process."""
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     bound_memory(service.MEMORY)
     answer: Callable[[Any], Any] = service.Service(language).answer
@@ -62,13 +62,13 @@ def _serve(channel: socket.socket, service: ModuleType, language: str) -> None:
 
 
 def message(value: Any) -> bytes:
-    """A value as it is sent in either direction."""
+    """Encode a value as a message, for either direction."""
     body = json.dumps(value).encode()
     return HEAD.pack(len(body)) + body
 
 
 def bound_memory(more: int) -> None:
-    """Allows `more` bytes than are taken now. If the system does not report that, time is the only bound."""
+    """Limit memory to `more` bytes above current use. Without /proc there is no memory limit."""
     import resource
 
     try:

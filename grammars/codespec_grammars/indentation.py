@@ -1,5 +1,6 @@
-"""Which indent the next statement is expected to have. Knows lines, open brackets and a language's block openers; knows
-no tree. Columns are characters of white space, a tab counts as one.
+"""Predict the indent of the next statement from lines, open brackets and block openers, without a syntax tree.
+
+Columns are characters of white space; a tab counts as one.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from codespec_grammars.language import Language
 from codespec_grammars.lexer import LexState
 from codespec_grammars.lexer_rules import BRACKET, LexerRules
 
-LOOKED_AT = 1536  # bytes before the tip that show the indent in use
+LOOKED_AT = 1536  # bytes before the tip from which the indent unit is inferred
 _INDENTED = re.compile(rb"^([ \t]+)[^\s]", re.M)
 
 
 def indent_unit(data: Language, text: bytes) -> int:
-    """Columns of one level: what the last lines use, else what the language says."""
+    """Return the columns of one indent level: as used in the last lines, else the language's default."""
     found = _INDENTED.findall(text, max(0, len(text) - LOOKED_AT))
     if data.indent == "0":
         return 0
@@ -33,8 +34,10 @@ def indent_unit(data: Language, text: bytes) -> int:
 def expected_indent(
     data: Language, rules: LexerRules, text: bytes, tip: int, state: LexState, opens_block: bool
 ) -> int:
-    """The indent of the next statement: one level more after what opens a block or bracket, else that of the line on
-    which the last statement began."""
+    """Return the indent of the next statement.
+
+    It is one level more after an opened block or bracket, else the indent of the line where the last statement began.
+    """
     end = _last_code(data, text, tip)
     if end == 0:
         return 0
@@ -48,7 +51,7 @@ def expected_indent(
 
 
 def _last_code(data: Language, text: bytes, tip: int) -> int:
-    """The end of the last line, up to the tip, that holds more than white space; without its line comment."""
+    """Return the end of the last non-blank line up to the tip, without its line comment."""
     end = len(text[:tip].rstrip())
     start = text.rfind(b"\n", 0, end) + 1
     for mark in data.line_comments:
@@ -59,7 +62,7 @@ def _last_code(data: Language, text: bytes, tip: int) -> int:
 
 
 def _opens(data: Language, line: bytes, state: LexState, start: int) -> bool:
-    """Whether something was opened on the line and still is; not inside a string that ends with the line."""
+    """Return whether the line opened a bracket or block that is still open, except inside a single-line string."""
     for opener, at in state.stack:
         if not opener.multiline:
             return False
@@ -70,7 +73,7 @@ def _opens(data: Language, line: bytes, state: LexState, start: int) -> bool:
 
 
 def _statement_line(text: bytes, start: int, state: LexState) -> int:
-    """Back to the line of the opening bracket where the line at `start` only closes it."""
+    """Return the start of the opening bracket's line if the line at `start` closes that bracket, else `start`."""
     closed, opened = state.closed
     end = text.find(b"\n", start)
     if 0 <= opened < start <= closed and (end < 0 or closed < end):

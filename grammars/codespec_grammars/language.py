@@ -1,4 +1,4 @@
-"""What a `language.toml` says: the facts of a language that no query can express. Unknown fields are errors."""
+"""Load `language.toml` files, which hold the facts of a language that a query can't express."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class GrammarDataError(ValueError):
-    """A `language.toml` or `contexts.scm` that says something this package does not understand."""
+    """Raised for an invalid `language.toml` or `contexts.scm`; the message gives file and line."""
 
     def __init__(self, path: Path, line: int, message: str) -> None:
         super().__init__(f"{path.parent.name}/{path.name}:{line}: {message}")
@@ -18,8 +18,10 @@ class GrammarDataError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class StringRule:
-    """One kind of string literal. `close` is `open` where the file does not say; `escape` is the regular
-    expression of what hides a quote; `interpolation` opens code inside.
+    """One kind of string literal.
+
+    `close` defaults to `open`. `escape` is a regular expression for an escaped character, `interpolation` the opener of
+    code inside the string.
     """
 
     open: str
@@ -31,55 +33,57 @@ class StringRule:
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """One language. Words and markers are literal text, `atoms` are regular expressions of code that only looks
-    like a string, comment or bracket.
+    """One language.
+
+    Words and markers are literal text. `atoms` are regular expressions for code that only looks like a string, comment
+    or bracket.
     """
 
     name: str
-    module: str  # the wheel's module
+    module: str  # module of the grammar's wheel
     ids: tuple[str, ...]  # editors' language ids
     files: tuple[str, ...]  # file name globs
     brackets: tuple[str, ...]  # such as "()"
     folder: Path
-    function: str = "language"  # the module's function that gives the grammar
+    function: str = "language"  # the module's function that returns the grammar
     line_comments: tuple[str, ...] = ()
     block_comments: tuple[tuple[str, str], ...] = ()
     doc_comments: tuple[str, ...] = ()  # comment openers that begin documentation
-    docstrings: bool = False  # a string that begins a block documents it
+    docstrings: bool = False  # a string at the start of a block is a docstring
     nested_comments: bool = False
     strings: tuple[StringRule, ...] = ()
     atoms: tuple[str, ...] = ()
     heredoc: str = ""  # regular expression; group 1 is the word that ends it
-    block_brackets: str = ""  # opening brackets that hold statements
-    value_before: str = r"[=(,:\[]"  # regular expression: a `{` after it holds no statements
-    value_words: tuple[str, ...] = ()  # nor does one after these
-    block_openers: tuple[str, ...] = ()  # what ends a head and opens a block
+    block_brackets: str = ""  # opening brackets that contain statements
+    value_before: str = r"[=(,:\[]"  # regular expression: a `{` after it contains no statements
+    value_words: tuple[str, ...] = ()  # words after which a `{` contains no statements
+    block_openers: tuple[str, ...] = ()  # tokens that end a head and open a block
     operators: str = ""  # bytes that end an operator
-    members: tuple[str, ...] = ()  # what a member's name follows
+    members: tuple[str, ...] = ()  # tokens before a member's name
     import_words: tuple[str, ...] = ()
     signature_words: tuple[str, ...] = ()
-    signature_pattern: str = ""  # the same as a regular expression
-    restart_words: tuple[str, ...] = ()  # begin a statement and never stand inside brackets
-    restart_pattern: str = ""  # the same as a regular expression
+    signature_pattern: str = ""  # regular expression, in addition to the words
+    restart_words: tuple[str, ...] = ()  # begin a statement and never occur inside brackets
+    restart_pattern: str = ""  # regular expression, in addition to the words
     head_words: tuple[str, ...] = ()  # begin a head that `head_end` ends
     head_end: str = ""
     flat_words: tuple[str, ...] = ()  # begin a head whose block is not indented
-    continuation_words: tuple[str, ...] = ()  # begin a line and belong to the statement above
+    continuation_words: tuple[str, ...] = ()  # begin a line that continues the statement above
     closing_words: tuple[str, ...] = ()  # end a block that a word opened
-    # Begin a part of a block, whose statements lie deeper.
+    # Begin a part of a block, whose statements are indented further.
     label_words: tuple[str, ...] = ("case", "default", "public", "private", "protected")
-    item: str = "[A-Za-z_@]"  # regular expression: what a line of the outermost code begins with
-    anchors: tuple[str, ...] = ()  # the same, of lines that are hardly ever inside a string or comment, best first
-    window_opening: str = ""  # what a window must begin with that does not begin the file
-    indented_opening: str = ""  # the same where the window begins with an indented line
+    item: str = "[A-Za-z_@]"  # regular expression for the start of a top-level line
+    anchors: tuple[str, ...] = ()  # the same for lines that are rarely inside a string or comment, best first
+    window_opening: str = ""  # text to put before a window that doesn't begin at the start of the file
+    indented_opening: str = ""  # the same for a window that begins with an indented line
     placeholder: str = "CSPEC"
     terminator: str = ""  # ends a statement
-    indent: str = "4"  # columns of one level, "0" where there are none, or "tab"
-    default: str = "statement"  # the context where nothing else is said
+    indent: str = "4"  # columns of one level, "0" if the language has no indents, or "tab"
+    default: str = "statement"  # context if nothing else applies
 
 
 def load_language(folder: Path) -> Language:
-    """Reads `folder/language.toml`. Raises GrammarDataError with file and line where it is not understood."""
+    """Read `folder/language.toml`. Raises GrammarDataError with file and line if it is invalid."""
     path = folder / "language.toml"
     text, table = _read(path)
     known = {item.name for item in fields(Language)} - {"name", "folder"}
@@ -94,7 +98,7 @@ def load_language(folder: Path) -> Language:
 
 
 def _read(path: Path) -> tuple[str, dict[str, Any]]:
-    """The file's text and fields; those that it does not name come from the language it `inherits` from."""
+    """Return the file's text and fields. Missing fields come from the language that it `inherits` from."""
     text = path.read_text(encoding="utf-8")
     try:
         table = tomllib.loads(text)

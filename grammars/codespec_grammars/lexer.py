@@ -1,6 +1,6 @@
-"""A left-to-right lexer for one language: what stands open at a position. Knows brackets, strings, comments and code
-lines; knows no grammar. Its state at a position depends on the bytes before it only, so that following a text and
-starting afresh give the same.
+"""A left-to-right lexer that tracks open brackets, strings and comments, without a grammar.
+
+Its state at a position depends only on the bytes before it, so incremental and fresh runs give the same result.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from codespec_grammars.lexer_rules import BRACKET, LexerRules, Opener, heredoc_opener
 
-# An open thing and where it was opened; -1 where only a sent cursor shows it.
+# An opener and its position, or -1 if only a sent cursor shows that it is open.
 Entry = tuple[Opener, int]
 
 
@@ -19,8 +19,12 @@ _SKIPPED = frozenset({"atom", "flat", "escape"})
 
 @dataclass(frozen=True, slots=True)
 class LexState:
-    """What is known at `pos`: the open things, outermost first; the last pair of brackets that was closed; the heredocs
-    that begin at the next line; where the last line comment began."""
+    """The lexer state at `pos`.
+
+    `stack` holds the open entries, outermost first; `closed` the positions of the last closed bracket pair, closer
+    first; `pending` the heredocs that begin on the next line; `comment` the start of the line comment around `pos`, or
+    -1.
+    """
 
     pos: int = 0
     stack: tuple[Entry, ...] = ()
@@ -30,13 +34,16 @@ class LexState:
 
     @property
     def brackets(self) -> tuple[Entry, ...]:
-        """The open brackets alone."""
+        """The open brackets, without strings, comments and heredocs."""
         return tuple(entry for entry in self.stack if entry[0].sort == BRACKET)
 
 
 class Lexer:
-    """Runs over one text, `run` by `run`. `lines` collects the starts of the lines that begin in code, with the number
-    of things open there; `dropped` what ended without its closer, `repairs` where that closer would have to stand."""
+    """Lexes one text incrementally.
+
+    `lines` collects the start of each line that begins in code, with the number of entries open there. `dropped`
+    collects the entries that ended without a closer, and `repairs` the positions where their closers are missing.
+    """
 
     def __init__(self, rules: LexerRules, text: bytes) -> None:
         self.rules, self.text = rules, text
@@ -45,7 +52,7 @@ class Lexer:
         self.repairs: list[tuple[int, bytes]] = []
 
     def run(self, state: LexState, end: int) -> LexState:
-        """The state at `end`, from the one at `state.pos`."""
+        """Lex from `state.pos` to `end` and return the state there."""
         self._stack = list(state.stack)
         self._closed, self._pending, self._comment = state.closed, list(state.pending), -1
         pos, text, stack, code = state.pos, self.text, self._stack, self.rules.code
@@ -60,7 +67,7 @@ class Lexer:
         return LexState(end, tuple(self._stack), self._closed, tuple(self._pending), self._comment)
 
     def forget(self, pos: int) -> None:
-        """Forgets the lines and repairs that a run from `pos` finds again."""
+        """Discard the lines and repairs that a run from `pos` will find again, and all of `dropped`."""
         while self.lines and self.lines[-1][0] > pos:
             self.lines.pop()
         while self.repairs and self.repairs[-1][0] >= pos:
@@ -107,7 +114,7 @@ class Lexer:
         self.lines.append((start, len(self._stack)))
 
     def _end_line(self, start: int) -> None:
-        """Drops what a new line shows to have been left open above."""
+        """Drop the entries that the new line shows to have been left open."""
         for depth, (opener, _) in enumerate(self._stack):
             if not opener.multiline:
                 self._drop(depth, start - 1)
@@ -122,15 +129,18 @@ class Lexer:
             self.repairs.append((start, self.rules.terminator))
 
     def _in_plain_bracket(self) -> bool:
-        """Whether the innermost thing is a bracket that holds no statements, and no interpolation in a string."""
+        """Return whether the innermost entry is a bracket that is neither a block nor an interpolation in a string."""
         opener = self._stack[-1][0]
         inside_text = len(self._stack) > 1 and self._stack[-2][0].sort != BRACKET
         return opener.sort == BRACKET and not opener.block and not inside_text
 
     def _left_open_at(self, start: int, opened: int) -> int:
-        """Where the bracket opened at `opened` must have been meant to end, now that a line begins at `start`: before
-        it where it begins a statement (with a word that never stands inside brackets, or no deeper than the line with
-        the bracket); before the colon of a head on the line above; -1 where it may go on."""
+        """Return the position where a bracket that was left open should have been closed, or -1 if it may continue.
+
+        `opened` is the bracket's position, `start` that of the new line. The closer belongs before the new line if that
+        begins a statement: with a word that never occurs inside brackets, or at most as deep as the bracket's line. It
+        belongs before the final colon if the line above is a head.
+        """
         rules, text = self.rules, self.text
         if rules.restart and rules.restart.match(text, start):
             return start
@@ -147,7 +157,7 @@ class Lexer:
         return above + shown - 1 if text[above + shown - 1 : above + shown] == b":" else -1
 
     def _drop(self, depth: int, pos: int) -> None:
-        """Takes what is open from `depth` on as ended at `pos`."""
+        """Treat the entries from `depth` on as ended at `pos`."""
         for opener, start in reversed(self._stack[depth:]):
             self.dropped.append((opener, start))
             self.repairs.append((pos, opener.close))
@@ -173,13 +183,13 @@ def _first_column(text: bytes, start: int) -> int:
 
 
 def _first_word(text: bytes, start: int) -> int:
-    """Where the line's first word begins, -1 where it begins with something else or is blank."""
+    """Return the position of the line's first word, or -1 if the line is blank or begins with something else."""
     first = _first_column(text, start)
     return first if text[first : first + 1].isalpha() else -1
 
 
 def in_text(state: LexState) -> Opener | None:
-    """The string, block comment or heredoc that the position lies in."""
+    """Return the opener of the string, block comment or heredoc around the position, or None."""
     if state.stack and state.stack[-1][0].sort != BRACKET:
         return state.stack[-1][0]
     return None

@@ -1,4 +1,4 @@
-"""A language's lexer: its data as regular expressions. Knows markers, quotes and brackets; does not know any text."""
+"""Compile a language's markers, quotes and brackets into the regular expressions of its lexer."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ BRACKET, STRING, COMMENT, HEREDOC = range(4)
 
 @dataclass(frozen=True, slots=True)
 class Opener:
-    """What may stand open: a bracket, a string, a block comment or a heredoc. `inside` finds the next event in it, and
-    is None where code goes on."""
+    """A bracket, string, block comment or heredoc that can be open.
+
+    `inside` finds the next event inside it; None means that code continues inside.
+    """
 
     sort: int
     open: bytes
@@ -28,12 +30,12 @@ class Opener:
 
 @dataclass(frozen=True, slots=True)
 class LexerRules:
-    """`code` finds the next event in code; its group names say which. Openers are found by their text."""
+    """The lexer rules of a language. `code` finds the next event in code, whose kind is the group name."""
 
     code: re.Pattern[bytes]
     openers: dict[bytes, Opener]
-    values: dict[bytes, Opener]  # the same brackets where a value is expected: they hold no statements
-    value: re.Pattern[bytes]  # what stands before those
+    values: dict[bytes, Opener]  # the block brackets in a value position, where they contain no statements
+    value: re.Pattern[bytes]  # the text before such a bracket
     heredoc: re.Pattern[bytes] | None
     restart: re.Pattern[bytes] | None
     imports: re.Pattern[bytes] | None
@@ -49,7 +51,7 @@ class LexerRules:
 
 
 def compile_rules(data: Language) -> LexerRules:
-    """All regular expressions of one language."""
+    """Compile the regular expressions of one language."""
     openers = {rule.interpolation.encode(): _interpolation(rule) for rule in data.strings if rule.interpolation}
     openers |= {pair[0].encode(): _bracket(data, pair) for pair in data.brackets}
     openers |= {rule.open.encode(): _string(rule) for rule in data.strings}
@@ -77,7 +79,7 @@ def compile_rules(data: Language) -> LexerRules:
 
 @lru_cache(maxsize=64)
 def heredoc_opener(word: bytes) -> Opener:
-    """The opener of a heredoc that a line with `word` alone ends."""
+    """Return the opener of a heredoc that ends with a line containing only `word`."""
     inside = re.compile(rb"(?P<close>^[ \t]*" + re.escape(word) + rb"(?=\r?$))", re.M)
     return Opener(HEREDOC, b"", b"\n" + word + b"\n", inside)
 
@@ -133,7 +135,10 @@ def _any(marks: Sequence[str]) -> bytes:
 
 
 def _flat(data: Language) -> bytes:
-    """Strings and brackets that end on their line with nothing special inside: most, and skipped in one match."""
+    """Return a pattern for strings and brackets that end on their line with nothing special inside.
+
+    Most are like that, and the lexer skips each in one match.
+    """
     marks = [*data.line_comments, *(mark[0] for mark in data.block_comments), *(rule.open[-1] for rule in data.strings)]
     special = re.escape("".join({mark[0] for mark in marks}).encode()) + rb"\\\n<"
     plain = [rule for rule in data.strings if not rule.multiline and len(rule.open) == 1 and rule.open == rule.close]
@@ -145,7 +150,7 @@ def _flat(data: Language) -> bytes:
 
 
 def _item(data: Language) -> bytes:
-    """The first characters of a line that begins an item, not one that goes on with the item above."""
+    """Return a pattern for the start of a line that begins an item, not one that continues the item above."""
     goes_on = _words(data.continuation_words)
     never = b"(?!" + goes_on.pattern + b")" if goes_on else b""
     return never + b"(?:" + data.item.encode() + b")"

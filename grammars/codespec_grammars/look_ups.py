@@ -1,5 +1,6 @@
-"""Looks up the tips of texts in processes of their own, one for each language: a text that breaks a grammar costs that
-process, and the lexer alone answers for it. Knows the service; knows no windows.
+"""Look up the tip of a text in a separate process for each language.
+
+A text that breaks a grammar kills only that process; its context then comes from the lexer alone.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from codespec_grammars.queries import Found
 from codespec_grammars.workers import Worker, WorkerDied
 
 SERVICE = "codespec_grammars.window_service"
-SECONDS = 10.0  # of the clock: the process ends itself long before, and the first one has to be started
+SECONDS = 10.0  # wall-clock timeout: the process hits its CPU limit long before, but the first one has to start
 log = logging.getLogger("codespec_grammars")
 _lock = threading.Lock()
 _workers: dict[str, Worker] = {}
@@ -22,21 +23,21 @@ _reported: set[str] = set()
 
 
 class Broken(Exception):
-    """The text broke the process."""
+    """Raised if the text broke the process."""
 
 
 def prepare(language: str) -> None:
-    """Has the process of a language with a grammar started, so that the first look-up need not wait for it."""
+    """Start the process of a language that has a grammar, so that the first look-up doesn't wait for it."""
     with _lock:
         if language not in _workers:
             try:
                 _workers[language] = Worker(SERVICE, language)
             except WorkerDied:
-                return  # the first look-up tries again, and reports it
+                return  # the first look-up tries again and reports the error
 
 
 def find(language: str, text: str, tip: int, width: int, left: int) -> Found | None:
-    """What `look_up` finds in a text's tree; None if the parse was given up. Raises Broken."""
+    """Run `look_up` on the tree of a text. Returns None if the parse was given up. Raises Broken."""
     with _lock:
         try:
             reply = _ask(language, (text, tip, width, left))
@@ -50,7 +51,7 @@ def find(language: str, text: str, tip: int, width: int, left: int) -> Found | N
 
 
 def _ask(language: str, request: tuple[str, int, int, int]) -> Any:
-    """Asks the process of a language. One that was there may have died of something else, so a new one decides."""
+    """Send a request to the language's process. An existing one may have died earlier, so retry with a new one."""
     worker = _workers.pop(language, None)
     if worker is not None:
         with suppress(WorkerDied):
@@ -68,7 +69,7 @@ def _context(name: str | None) -> Context | None:
 
 
 def _report(language: str) -> None:
-    """Once for each language: a text that breaks a grammar may come with every key."""
+    """Log a warning once for each language, because a text that breaks a grammar may recur with every key."""
     if language not in _reported:
         _reported.add(language)
         log.warning(

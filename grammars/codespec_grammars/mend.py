@@ -1,5 +1,6 @@
-"""Makes the text around a tip parse: a placeholder at the tip, closers for what is open there and is not closed to the
-right. Knows the lexer; parses nothing.
+"""Make the text around a tip parsable: insert a placeholder and the closers that the suffix lacks.
+
+Uses the lexer only; parsing happens elsewhere.
 """
 
 from __future__ import annotations
@@ -16,15 +17,14 @@ WORD = "CSPEC"
 
 @dataclass(frozen=True, slots=True)
 class Mended:
-    """What follows the tip in the parsed text: the placeholder, the closers at the tip, the suffix, the closers that
-    belong after it."""
+    """The text to parse after the tip: the placeholder, and `rest` with the suffix and the added closers."""
 
     placeholder: bytes
     rest: bytes
 
 
 def repaired(lexer: Lexer, start: int, tip: int) -> bytes:
-    """The text from `start` to the tip with closers where something was left open."""
+    """Return the text from `start` to `tip`, with a closer inserted wherever one was missing."""
     pieces, last = [], start
     for pos, close in lexer.repairs:
         if pos < start or not close:
@@ -36,26 +36,26 @@ def repaired(lexer: Lexer, start: int, tip: int) -> bytes:
 
 
 class Mender:
-    """Mends for one suffix. What the suffix closes depends on the open things alone and is remembered per stack."""
+    """Mends the text around a tip. The closers depend only on the open entries and the suffix, and are cached."""
 
     def __init__(self, data: Language, rules: LexerRules) -> None:
         self.data, self.rules = data, rules
         self._known: dict[tuple[tuple[tuple[bytes, bytes, bool], ...], bytes], tuple[bytes, bytes]] = {}
 
     def mend(self, text: bytes, tip: int, state: LexState, suffix: bytes) -> Mended:
-        """What to put after the tip; `suffix` is already cut to its window."""
+        """Return the text to put after the tip. `suffix` is already cut to its window."""
         at_tip, at_end = self._closers(state.stack, suffix)
         placeholder = self._placeholder(text, tip, state)
         end = suffix.find(b"\n")
         line = suffix if end < 0 else suffix[:end]
-        if state.comment >= 0:  # closers would be part of the comment: they wait for its end
+        if state.comment >= 0:  # closers would be part of the line comment, so insert them after it
             return Mended(placeholder, line + (b"\n" + at_tip if at_tip else b"") + suffix[len(line) :] + at_end)
         if not line.strip() and self._ends_statement(state, at_tip):
             at_tip += self._end(text, tip, state)
         return Mended(placeholder, at_tip + suffix + at_end)
 
     def _end(self, text: bytes, tip: int, state: LexState) -> bytes:
-        """What ends the statement at the tip: the rest of its head, or the terminator."""
+        """Return the text that ends the statement at the tip: the end of its head, or the terminator."""
         heads = self.rules.heads
         if heads is None or text[:tip].rstrip().endswith(b":") or not begins_with(heads, text, tip, state, True):
             return self.data.terminator.encode()
@@ -69,7 +69,7 @@ class Mender:
         return (self.data.placeholder if in_code else WORD).encode()
 
     def _ends_statement(self, state: LexState, at_tip: bytes) -> bool:
-        """Whether nothing but blocks is open once the closers at the tip are written."""
+        """Return whether only blocks are still open after the closers at the tip."""
         left = len(state.stack) - len(at_tip.strip())
         return in_text(state) is None and (left <= 0 or state.stack[left - 1][0].block)
 
@@ -82,7 +82,7 @@ class Mender:
         return self._known[key]
 
     def _find_closers(self, stack: tuple[Entry, ...], suffix: bytes) -> tuple[bytes, bytes]:
-        """What to write at the tip and what after the suffix, so that everything in `stack` is closed once."""
+        """Return the closers for the tip and those for the end of the suffix, so that each entry is closed once."""
         if stack and stack[-1][0].sort != BRACKET and not self._ends_inside(stack, suffix):
             at_tip, at_end = self._find_closers(stack[:-1], suffix)
             return stack[-1][0].close + at_tip, at_end
@@ -98,13 +98,18 @@ class Mender:
         return at_tip, at_end
 
     def _closes_at_tip(self, entry: Entry, left: set[int], dropped: set[int]) -> bool:
-        """Whether nothing to the right closes it; what holds statements may end far away, anything else ends here."""
+        """Return whether the entry has to be closed at the tip.
+
+        It does if the suffix leaves it open, except for a block, which may end beyond the window.
+        """
         opener, pos = entry
         return pos in dropped or (pos in left and not opener.block)
 
     def _ends_inside(self, stack: tuple[Entry, ...], suffix: bytes) -> bool:
-        """Whether the suffix closes the string or comment that the tip lies in. A quote that begins another string
-        looks the same: it is known by what stands around it, or by leaving a later one open where read as the end.
+        """Return whether the suffix closes the string or comment around the tip.
+
+        A quote could also begin another string. The text around it tells them apart; otherwise it counts as a closer
+        only if that leaves no later string open.
         """
         opener = stack[-1][0]
         inside = opener.inside

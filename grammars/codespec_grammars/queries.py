@@ -1,5 +1,6 @@
-"""A language's `contexts.scm`: read, compiled, and run on a tree. Knows which captures may be used, the predicates that
-tree-sitter evaluates, and `; inherits: x, y` on the first line; knows no lexer.
+"""Read, compile and run a language's `contexts.scm`.
+
+Checks capture names and predicates, and resolves `; inherits: x, y` on the first line.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from codespec_grammars.language import GrammarDataError
 if TYPE_CHECKING:
     import tree_sitter
 
-# tree-sitter takes an unknown predicate as true, so that the pattern captures everything: refused instead.
+# tree-sitter treats an unknown predicate as true, so the pattern would capture everything. Unknown ones are rejected.
 PREDICATES = re.compile(r"(?:not-)?(?:any-)?(?:eq|match)\?|(?:not-)?any-of\?|set!|is(?:-not)?\?")
 _TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|;[^\n]*|@([\w.-]+)|#([\w.-]+[?!]?)')
 _INHERITS = re.compile(r";+\s*inherits:\s*([\w, -]+)\s*\n")
@@ -26,18 +27,21 @@ MATCH_LIMIT = 256
 
 @dataclass(frozen=True, slots=True)
 class ContextQuery:
-    """A compiled query. Where two patterns capture one node, the later pattern holds."""
+    """A compiled query. If two patterns capture the same node, the later one wins."""
 
     query: tree_sitter.Query
     source: str
 
 
 def compile_contexts(language: tree_sitter.Language, folder: Path) -> ContextQuery:
-    """Compiles `folder/contexts.scm` with what it inherits in front. Raises GrammarDataError with file and line."""
+    """Compile `folder/contexts.scm`, preceded by the files it inherits from.
+
+    Raises GrammarDataError with file and line.
+    """
     sources = _with_inherited(folder / "contexts.scm", ())
     for path, source in sources:
         _check(path, source)
-        _compile(language, path, source)  # alone first, so that an error's row is the file's own
+        _compile(language, path, source)  # separately first, so that an error's row refers to this file
     whole = "\n".join(source for _, source in sources)
     return ContextQuery(_compile(language, sources[-1][0], whole), whole)
 
@@ -66,7 +70,7 @@ def _check(path: Path, source: str) -> None:
 
 
 def _compile(language: tree_sitter.Language, path: Path, source: str) -> tree_sitter.Query:
-    import tree_sitter  # it may be missing: whoever has a Language has it
+    import tree_sitter  # optional dependency, installed if there is a Language
 
     try:
         return tree_sitter.Query(language, source)
@@ -77,9 +81,11 @@ def _compile(language: tree_sitter.Language, path: Path, source: str) -> tree_si
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """`inside` is the innermost captured node around the tip, `token` the one that the last token before it is, `ended`
-    the widest one that ends there. `clean` says that no error lies between the tip and `inside`, `errors`
-    that there is one somewhere.
+    """The captures at a tip.
+
+    `inside` is the innermost captured node around the tip, `token` the capture of the last token before it, and `ended`
+    the widest capture that ends with that token. `clean` is set if there is no error between the tip and `inside`,
+    `errors` if there is one anywhere in the tree.
     """
 
     inside: Context | None = None
@@ -93,9 +99,10 @@ NOTHING = Found()
 
 
 def look_up(tree: tree_sitter.Tree, contexts: ContextQuery, tip: int, width: int, left: int) -> Found:
-    """`tip` and `width` say where the placeholder stands in the text, `left` is the end of the last token before it.
+    """Return the captures around the placeholder at `tip`, which is `width` bytes long.
 
-    Left-biased: at a line's end the node at the tip itself is some outer block, or the token after it.
+    `left` is the end of the last token before it. The look-up is left-biased: at the end of a line, the node at the tip
+    itself is an outer block or the next token.
     """
     import tree_sitter
 
@@ -126,7 +133,7 @@ def look_up(tree: tree_sitter.Tree, contexts: ContextQuery, tip: int, width: int
 
 
 def _error_around(root: tree_sitter.Node, tip: int, width: int) -> int | None:
-    """The size of the smallest error node around the placeholder; None where there is none."""
+    """Return the size in bytes of the smallest error node around the placeholder, or None."""
     if not root.has_error:
         return None
     sizes = [node.end_byte - node.start_byte for node in nodes_around(root, tip, tip + width) if node.is_error]
@@ -134,7 +141,10 @@ def _error_around(root: tree_sitter.Node, tip: int, width: int) -> int | None:
 
 
 def nodes_around(root: tree_sitter.Node, start: int, end: int) -> Iterator[tree_sitter.Node]:
-    """The nodes that hold a range, outermost first. Goes down once: a node finds its parent by going down to it."""
+    """Yield the nodes that contain a range, outermost first.
+
+    Descends from the root once, because tree-sitter finds a node's parent by descending from the root each time.
+    """
     cursor = root.walk()
     node: tree_sitter.Node | None = root
     while node is not None and node.start_byte <= start and node.end_byte >= end:

@@ -1,5 +1,7 @@
-"""Which languages there are, and their grammars. Knows the folders beside this file; imports tree-sitter and a
-grammar's wheel when a language is first asked for. An unknown language or a missing package is a note, never an error.
+"""List the languages and load their grammars.
+
+tree-sitter and a grammar's wheel are imported on first use. An unknown language or a missing package gives a note, not
+an error.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ FOLDER = Path(__file__).resolve().parent
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """A language that can be parsed: its data, its tree-sitter grammar, its contexts and its lexer's rules."""
+    """A language that can be parsed: its data, tree-sitter grammar, context query and lexer rules."""
 
     data: Language
     language: tree_sitter.Language
@@ -33,24 +35,24 @@ class Grammar:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Why there is no grammar, in one sentence."""
+    """A language without a grammar. `note` gives the reason in one sentence."""
 
     note: str
 
 
 @cache
 def languages() -> dict[str, Language]:
-    """Every language by name: each folder beside this file that holds a `language.toml`."""
+    """Return all languages by name: one for each folder beside this file with a `language.toml`."""
     return {path.parent.name: load_language(path.parent) for path in sorted(FOLDER.glob("*/language.toml"))}
 
 
 def language_names() -> tuple[str, ...]:
-    """The names of all languages, sorted."""
+    """Return the names of all languages, sorted."""
     return tuple(languages())
 
 
 def find_language(language_id: str = "", path: str = "") -> str:
-    """The name of the language that an editor calls `language_id`, else of the file's name; "" where none is known."""
+    """Return the name of the language with that editor language id, else of the file name, or "" if unknown."""
     for data in languages().values():
         if language_id and language_id in (data.name, *data.ids):
             return data.name
@@ -63,7 +65,7 @@ def find_language(language_id: str = "", path: str = "") -> str:
 
 @cache
 def load_grammar(language: str) -> Grammar | Missing:
-    """The grammar by a language's name or id. Only this package's own broken data raises (GrammarDataError)."""
+    """Load the grammar for a language name or id. Raises GrammarDataError only if this package's data is invalid."""
     name = find_language(language)
     if not name:
         return Missing(f"no grammar for the language {language!r}: the context is unknown")

@@ -1,4 +1,4 @@
-"""Where the statement around the tip begins, whether it is still a head, and whether a finished line is all of it."""
+"""Find the start of the statement around the tip, and decide whether a line is a head or a whole statement."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from codespec_grammars.lexer import Entry, LexState
 from codespec_grammars.lexer_rules import BRACKET, COMMENT, LexerRules
 
 _BRACKETS = re.compile(rb"\([^()\[\]{}]*\)|\[[^()\[\]{}]*\]|\{[^()\[\]{}]*\}")
-# The end of a head such as Python's, if more follows it on the line.
+# The end of a head such as Python's, followed by code on the same line.
 _ENDED = re.compile(rb":\s+\S")
 # Decorators, annotations and the like, alone on their line.
 _ATTRIBUTE = re.compile(rb"(?:@[\w.:]+[ \t]*(?:\(.*)?|#!?\[.*|\[[\w.]+(?:\(.*)?\]|template[ \t]*<.*>)[ \t]*$")
@@ -17,7 +17,7 @@ _MAY_GO_ON = re.compile(rb"[ \t]*(?:if|do|\})")
 
 
 def word_before(text: bytes, tip: int) -> bytes:
-    """The word that ends at the tip, b"" where none does."""
+    """Return the word that ends at the tip, or b""."""
     start = tip
     while start > 0 and tip - start < 64 and is_word(text[start - 1]):
         start -= 1
@@ -25,12 +25,12 @@ def word_before(text: bytes, tip: int) -> bytes:
 
 
 def is_word(byte: int) -> bool:
-    """Whether the byte is part of a word: ASCII letters, digits, `_` and all of UTF-8's others."""
+    """Return whether the byte is part of a word: an ASCII letter, a digit, `_`, or a byte of a non-ASCII character."""
     return byte >= 0x80 or byte == 0x5F or 48 <= byte <= 57 or 65 <= byte <= 90 or 97 <= byte <= 122
 
 
 def statement_start(text: bytes, tip: int, stack: tuple[Entry, ...]) -> int:
-    """The start of the line on which the statement begins, or the position behind the block's opener or a `;` on it."""
+    """Return the start of the statement: its line, or the position after a block opener or `;` on that line."""
     start, block = tip, -1
     for opener, pos in reversed(stack):
         if opener.sort == BRACKET and opener.block:
@@ -42,7 +42,10 @@ def statement_start(text: bytes, tip: int, stack: tuple[Entry, ...]) -> int:
 
 
 def begins_with(words: re.Pattern[bytes], text: bytes, tip: int, state: LexState, colon: bool) -> bool:
-    """Whether the statement begins with one of the words and the tip lies in its head, which a `colon` may end."""
+    """Return whether the statement begins with one of the words and the tip is in its head.
+
+    `colon`: a colon ends the head.
+    """
     start = statement_start(text, tip, state.stack)
     if words.match(text, start, tip) is None:
         return False
@@ -56,20 +59,22 @@ def begins_with(words: re.Pattern[bytes], text: bytes, tip: int, state: LexState
 
 
 def introduces(line: bytes, rules: LexerRules) -> bool:
-    """Whether the line only says something about the statement after it: a comment, a decorator."""
+    """Return whether the line only introduces the next statement: a comment or a decorator."""
     line = line.strip()
     comments = (*rules.line_comments, *(opener.open for opener in rules.openers.values() if opener.sort == COMMENT))
     return line.startswith(comments) or _ATTRIBUTE.match(line) is not None
 
 
 def dangles(line: bytes) -> bool:
-    """Whether the line ends in something that must be followed by more, however deep the next line is."""
+    """Return whether the line ends in an operator that the next line must continue, whatever its indent."""
     return _DANGLING.search(line) is not None
 
 
 def is_whole(line: bytes, rules: LexerRules) -> bool:
-    """Whether a statement of this one line can't go on below, if nothing is open at its end. Said only where it is
-    sure: other lines show it by what follows."""
+    """Return whether a one-line statement can't continue below it, given that nothing is open at its end.
+
+    Conservative: otherwise the text after the line decides.
+    """
     if not line.strip() or dangles(line) or introduces(line, rules):
         return False
     if rules.heads is not None:

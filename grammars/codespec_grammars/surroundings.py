@@ -1,6 +1,4 @@
-"""What surrounds a cursor in code, as far as it says how a completion there ends: what is open, what was just opened,
-what the text to the right closes.
-"""
+"""Collect the facts about a cursor that decide where a completion ends: open brackets and blocks, and their closers."""
 
 from __future__ import annotations
 
@@ -15,13 +13,13 @@ from codespec_grammars.lexer_rules import BRACKET, STRING, LexerRules
 from codespec_grammars.registry import Missing, load_grammar
 from codespec_grammars.tracker import ContextTracker
 
-AFTER = 4096  # bytes to the right that may close what is open at the cursor
+AFTER = 4096  # bytes of the suffix that are searched for closers
 MOST_CLOSERS = 64
 _TRIPLE = (b'"""', b"'''")
 
 
 class Closed(Enum):
-    """Where something that is open at the cursor is closed to its right."""
+    """The position of the closer, in the suffix, of an entry that is open at the cursor."""
 
     NOWHERE = auto()
     SAME_LINE = auto()
@@ -30,10 +28,11 @@ class Closed(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """A cursor in code. `before` is the window of text up to it, `state` the lexer's there, `checkpoint` its state at a
-    line's end above; `closed` says of each open thing, outermost first, where it ends to the right. `opened` is true
-    where a block or bracket was opened and nothing written in it yet; `opener_width` is the indent of the line that
-    opened it.
+    """A cursor in code.
+
+    `before` is the window of text up to the cursor, `state` the lexer state there, and `checkpoint` the state at the
+    end of a line above. `closed` has one item for each open entry, outermost first. `opened` is set if the cursor is in
+    a block or bracket that is still empty; `opener_width` is the indent of the line that opened it.
     """
 
     data: Language
@@ -50,34 +49,34 @@ class Surroundings:
 
     @property
     def line(self) -> bytes:
-        """The cursor's line up to it."""
+        """The current line up to the cursor."""
         return self.before[self.before.rfind(b"\n") + 1 :]
 
     @property
     def blank(self) -> bool:
-        """Whether nothing stands on the line before the cursor."""
+        """Whether the line is blank before the cursor."""
         return not self.line.strip()
 
     @property
     def in_text(self) -> bool:
-        """Whether the cursor lies in a string, a comment or prose."""
+        """Whether the cursor is in a string, a comment or prose."""
         return self.state.comment >= 0 or in_text(self.state) is not None or self.context in TEXT_LIKE
 
     def width_of(self, entry: Entry) -> int:
-        """The indent of the line on which something was opened; -1 where that is out of sight."""
+        """Return the indent of the line that opened an entry, or -1 if that line is outside the window."""
         return _width_at(self.before, entry[1]) if entry[1] >= 0 else -1
 
 
 def read_surroundings(
     language: str, prefix: bytes, suffix: bytes = b"", *, sent: Cursor | None = None
 ) -> Surroundings | None:
-    """The facts about the cursor between `prefix` and `suffix`; None where the language has no grammar."""
+    """Return the surroundings of the cursor between `prefix` and `suffix`, or None if the language has no grammar."""
     grammar = load_grammar(language)
     if isinstance(grammar, Missing):
         return None
     tracker = ContextTracker(language, prefix, suffix, sent=sent)
     cursor, lexed = tracker.context(), tracker.lexed
-    assert lexed is not None  # there is a grammar
+    assert lexed is not None  # the grammar was checked above
     before, state = lexed.text, lexed.state()
     right = suffix.partition(b"\n")[0].rstrip(b"\r")
     opened, width = _opened(grammar.data, before, state, cursor)
@@ -97,7 +96,7 @@ def read_surroundings(
 
 
 def _opened(data: Language, before: bytes, state: LexState, cursor: Cursor) -> tuple[bool, int]:
-    """Whether something was opened last and holds nothing yet, and the indent of the line with the opener."""
+    """Return whether the cursor follows an opener whose block is still empty, and the indent of the opener's line."""
     line = before.rfind(b"\n") + 1
     if before[line:].strip():
         brackets = state.brackets
@@ -113,7 +112,7 @@ def _opened(data: Language, before: bytes, state: LexState, cursor: Cursor) -> t
 
 
 def _without_introduction(data: Language, text: bytes) -> bytes:
-    """The text without white space and comments at its end, or a docstring, where a block's opener stands before."""
+    """Return the text without trailing white space, and without the comments or docstring after a block opener."""
     text = above = text.rstrip()
     marks = tuple(mark.encode() for mark in data.line_comments)
     while marks and above[above.rfind(b"\n") + 1 :].lstrip().startswith(marks):
@@ -127,8 +126,10 @@ def _without_introduction(data: Language, text: bytes) -> bytes:
 
 
 def _find_closed(rules: LexerRules, before: bytes, stack: tuple[Entry, ...], suffix: bytes) -> tuple[Closed, ...]:
-    """Where the suffix closes each open thing. A closer that begins its line belongs to what was opened on a line of
-    the same indent: with a closer missing, the first one to the right is some outer block's.
+    """Return where the suffix closes each open entry.
+
+    A closer at the start of a line is matched to the entry opened on a line with the same indent, because if a closer
+    is missing, the first one in the suffix belongs to an outer block.
     """
     result = [Closed.NOWHERE] * len(stack)
     if not stack:
@@ -153,15 +154,17 @@ def _find_closed(rules: LexerRules, before: bytes, stack: tuple[Entry, ...], suf
 
 
 def _still_open(stack: tuple[Entry, ...], right: bytes) -> tuple[Entry, ...]:
-    """The stack without a string that is not closed on its line where it must be, or where only closers of code follow:
-    what stands to the right is code."""
+    """Return the stack without an innermost string that the rest of its line doesn't close.
+
+    Applies to single-line strings, and to others if only closers follow on the line: the text to the right is code.
+    """
     last = stack[-1][0]
     code = not last.multiline or (right.strip() and not right.strip(b" \t\r)]};,"))
     return stack[:-1] if last.sort == STRING and code and last.close not in right else stack
 
 
 def _closed_by(found: re.Match[bytes], earlier: LexState, now: LexState) -> int | None:
-    """Which of the marked things the closer closed."""
+    """Return the index of the marked entry that the closer closed, or None."""
     if now.closed[0] == found.start() and now.closed[1] <= -2:
         return -now.closed[1] - 2
     if len(now.stack) < len(earlier.stack) and earlier.stack[-1][0].sort != BRACKET:
@@ -171,7 +174,7 @@ def _closed_by(found: re.Match[bytes], earlier: LexState, now: LexState) -> int 
 
 
 def _of_width(before: bytes, stack: tuple[Entry, ...], index: int, column: int) -> int:
-    """The innermost open thing, from `index` outwards, opened on a line of that indent; `index` where there is none."""
+    """Return the innermost entry, from `index` outwards, opened on a line of that indent, or `index` if none was."""
     for outer in range(index, -1, -1):
         if stack[outer][1] >= 0 and _width_at(before, stack[outer][1]) == column:
             return outer
@@ -183,12 +186,12 @@ def _width_at(text: bytes, pos: int) -> int:
 
 
 def width(line: bytes) -> int:
-    """Columns of white space that a line begins with; tabs go to the next multiple of eight."""
+    """Return the indent of a line in columns, with tab stops every eight columns."""
     return len(line[: len(line) - len(line.lstrip(b" \t"))].expandtabs(8))
 
 
 def only_closer_missing(around: Surroundings) -> bool:
-    """Whether what stands before the cursor is complete but for a closer that already stands to the right."""
+    """Return whether the code before the cursor is complete except for a closer that the suffix already contains."""
     shut = around.closed and around.closed[-1] is Closed.SAME_LINE
     if not shut or around.in_text or around.right.strip(b" \t)]};,>\"'`"):
         return False

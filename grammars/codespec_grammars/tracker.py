@@ -1,7 +1,7 @@
-"""Follows a text that grows at its tip and is cut back, and says the context there: lexer → parseable text → tree →
-decision, reconciled with the cursor that a language server sent.
+"""Track the context at the tip of a text that grows and is rolled back.
 
-Everything kept only saves time: a tracker that followed a text says what a fresh one of the same text says.
+Pipeline: lexer → parsable text → tree → decision, reconciled with the cursor that a language server sent. All state is
+a cache: a tracker that has followed a text gives the same result as a fresh one.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from codespec_grammars.queries import NOTHING, Found
 from codespec_grammars.registry import Grammar, Missing, load_grammar
 from codespec_grammars.window import LexedWindow, heads, parse_start, suffix_window
 
-# With more things open than this, no tree is parsed: walking up through one costs the square of its depth.
+# With more entries open than this, nothing is parsed: walking up a tree is quadratic in its depth.
 DEEPEST = 128
 _AROUND = frozenset({Context.ARGUMENTS, Context.IMPORT, Context.SIGNATURE})
 _PLAIN = frozenset({Context.STATEMENT, Context.UNKNOWN})
 
 
 class ContextTracker:
-    """The context at the tip of `prefix` plus what was appended to it; `suffix` stands to the right of the tip.
+    """Tracks the context at the tip of `prefix` plus the appended bytes, with `suffix` to the right of the tip.
 
-    `language` is a name or an editor's id; an unknown one always gives `unknown`, and `note` says why. `sent` is what
-    a language server knows about the cursor before anything is appended: it wins where this tracker's window is too
-    small to see it.
+    `language` is a name or an editor's language id; the context of an unknown language is always `unknown`, and `note`
+    gives the reason. `sent` is the language server's view of the cursor before anything is appended. It takes
+    precedence if the tracker's window is too small.
     """
 
     def __init__(self, language: str, prefix: bytes, suffix: bytes = b"", *, sent: Cursor | None = None) -> None:
@@ -46,32 +46,32 @@ class ContextTracker:
 
     @property
     def appended(self) -> int:
-        """How many bytes were appended and not rolled back."""
+        """The number of bytes that were appended and not rolled back."""
         return self._length
 
     @property
     def lexed(self) -> LexedWindow | None:
-        """The lexed window up to the tip; None where the language has no grammar."""
+        """The lexed window up to the tip, or None if the language has no grammar."""
         return self._tracked.lexed if self._tracked else None
 
     @property
     def bytes_parsed(self) -> int:
-        """How many bytes were given to the parser so far."""
+        """The number of bytes parsed so far."""
         return self._tracked.bytes_parsed if self._tracked else 0
 
     @property
     def given_up(self) -> int:
-        """How many parses were given up so far, because they took too long or broke the parser."""
+        """The number of parses that were abandoned so far because they took too long or broke the parser."""
         return self._tracked.given_up if self._tracked else 0
 
     def advance(self, data: bytes) -> None:
-        """Appends bytes at the tip; they may end inside a character."""
+        """Append bytes at the tip. They may end inside a UTF-8 character."""
         self._length += len(data)
         if self._tracked:
             self._tracked.lexed.append(data)
 
     def rollback(self, length: int) -> None:
-        """Cuts the appended text back to `length` bytes. Raises ValueError where it is shorter than that."""
+        """Cut the appended text back to `length` bytes. Raises ValueError if it is shorter than that."""
         if not 0 <= length <= self._length:
             raise ValueError(f"cannot roll back to {length} bytes: {self._length} were appended")
         self._length = length
@@ -79,14 +79,14 @@ class ContextTracker:
             self._tracked.lexed.cut(length)
 
     def context(self, *, parse: bool = True) -> Cursor:
-        """What is known about the tip now; without `parse` only what the lexer sees, which asks no other process."""
+        """Return the cursor at the tip. Without `parse`, use the lexer only, which needs no other process."""
         if self._tracked is None:
             return self._sent if self._sent and not self._length else Cursor()
         return self._tracked.cursor(parse)
 
 
 class _Tracked:
-    """A tracker whose language has a grammar."""
+    """The state of a tracker whose language has a grammar."""
 
     def __init__(self, grammar: Grammar, prefix: bytes, suffix: bytes) -> None:
         self._grammar = grammar
@@ -99,14 +99,14 @@ class _Tracked:
         self._answer: tuple[tuple[int, bool], Cursor] | None = None
 
     def seed(self, sent: Sent | None) -> None:
-        """Takes what a sent cursor adds to what the window shows."""
+        """Apply the part of a sent cursor that the window doesn't show."""
         self._sent = sent
         self._answer = None
         if sent is not None:
             self.lexed.seed(sent.open)
 
     def cursor(self, parse: bool = True) -> Cursor:
-        """The answer at the tip, worked out once for the same text."""
+        """Return the cursor at the tip, cached until the text changes."""
         asked = (self.lexed.version, parse)
         if self._answer is None or self._answer[0] != asked:
             self._answer = (asked, self._work_out(parse))
@@ -142,7 +142,7 @@ class _Tracked:
         return self._find(before, mended.placeholder, _clean(mended.rest))
 
     def _find(self, before: bytes, placeholder: bytes, rest: bytes) -> Found:
-        """Looks the placeholder up. A text that broke the parser breaks it again with the next key: it is not tried."""
+        """Look up the placeholder. A text that broke the parser would break it again at the next key: no retries."""
         text = before + placeholder + rest
         self.bytes_parsed += len(text)
         try:
@@ -156,8 +156,10 @@ class _Tracked:
 
 
 def _clean(text: bytes) -> bytes:
-    """The text without bytes that are no UTF-8 (queries read nodes as text, and a tip may lie inside a character) and
-    without zeros (on which some grammars' scanners take long)."""
+    """Remove invalid UTF-8 and replace NUL bytes with spaces.
+
+    Queries read nodes as text, and a tip may be inside a character. Some grammars' scanners are slow on NUL bytes.
+    """
     try:
         text.decode()
     except UnicodeDecodeError:
@@ -167,13 +169,13 @@ def _clean(text: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """The sent cursor, and the entries that were opened before the window began."""
+    """A sent cursor, with the entries that were opened before the start of the window."""
 
     cursor: Cursor
     open: tuple[Entry, ...]
 
     def correct(self, context: Context, state: LexState) -> Context:
-        """The sent context for text and plain code directly inside what it said to be open."""
+        """Return the sent context if the tip is in text or plain code directly inside the sent entries."""
         if not self.open or state.stack != self.open:
             return context
         sent = self.cursor.context
@@ -182,7 +184,7 @@ class Sent:
 
 
 def reconcile(sent: Cursor, own: Cursor, rules: LexerRules) -> Sent | None:
-    """None where the window shows all that was sent."""
+    """Return the part of the sent cursor that the window lacks, or None if it lacks nothing."""
     if (sent.context, sent.open_brackets) == (own.context, own.open_brackets):
         return None
     outer = sent.open_brackets.removesuffix(own.open_brackets) if own.open_brackets else sent.open_brackets
@@ -194,8 +196,10 @@ def reconcile(sent: Cursor, own: Cursor, rules: LexerRules) -> Sent | None:
 
 
 def _text_opener(context: Context, rules: LexerRules) -> Opener | None:
-    """What must have begun before the window for the cursor to be in such a text: the first of its kind that spans
-    lines."""
+    """Return the opener that must precede the window for the cursor to be in such a text.
+
+    It is the first multi-line opener of that kind, or None for a context that isn't text.
+    """
     openers = [opener for opener in rules.openers.values() if opener.multiline]
     if context is Context.COMMENT:
         return next((item for item in openers if item.sort == COMMENT and not item.documents), None)

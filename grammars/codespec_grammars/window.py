@@ -1,5 +1,6 @@
-"""The window of bytes before the tip, lexed. Each bound is a function of the text alone, so that a tracker that has
-followed the text looks at the same bytes as a fresh one.
+"""The lexed window of bytes before the tip.
+
+Its bounds depend on the text alone, so an incremental tracker uses the same bytes as a fresh one.
 """
 
 from __future__ import annotations
@@ -9,13 +10,13 @@ from bisect import bisect_left
 from codespec_grammars.lexer import Entry, Lexer, LexState
 from codespec_grammars.lexer_rules import BRACKET, LexerRules
 
-# Lexed before the tip: 6 to 8 KB, begun at a line; about 200 lines of code.
+# Lexed before the tip: 6 to 8 KB, starting at a line; about 200 lines of code.
 BEFORE, STEP, MOST_LINES = 6144, 2048, 320
-# With lines longer than LONG_LINE on average, fewer bytes: a line is lexed again at each decision.
+# If lines are longer than LONG_LINE on average, the window is smaller: each decision lexes the last line again.
 LONG_LINE, LONG_LINES, LONG_STEP = 256, 1024, 256
-# Parsed before the tip: at least NEAR bytes where there is a line to begin at, never more than PARSED.
+# Parsed before the tip: at least NEAR bytes if a suitable line exists, never more than PARSED.
 PARSED, NEAR = 1024, 192
-# Parsed above that: the last HEADS lines that opened what is open there, each of at most HEAD bytes.
+# Parsed above that: the last HEADS lines with openers that are still open there, each of at most HEAD bytes.
 HEADS, HEAD = 12, 160
 # Parsed after the tip.
 AFTER, LINES_AFTER = 512, 25
@@ -24,14 +25,15 @@ MOST_CHECKPOINTS = 32
 
 
 def kept_from(length: int) -> int:
-    """Where the part of a prefix begins that any later window can need."""
+    """Return the start of the part of a prefix that later windows may need."""
     return max(0, (length - BEFORE) // STEP * STEP)
 
 
 def window_start(rules: LexerRules, text: bytes, whole: bool) -> tuple[int, bool]:
-    """The start of the window whose end is the text's, in steps of STEP, and whether a line begins there: one that
-    begins an item and so is no line of a string or comment, else any; none where lines are long. `whole`: the text is
-    a file from its start.
+    """Return the start of the window that ends with `text`, and whether a line begins there.
+
+    The start moves in steps of STEP. It is a line that begins an item (so it isn't inside a string or comment) if there
+    is one, else any line; with long lines it may be inside a line. `whole`: the text begins at the start of the file.
     """
     tip = len(text)
     start = kept_from(tip)
@@ -47,8 +49,10 @@ def window_start(rules: LexerRules, text: bytes, whole: bool) -> tuple[int, bool
 
 
 def parse_start(lexer: Lexer, tip: int, stack: tuple[Entry, ...]) -> int | None:
-    """The start of the parsed part: a line around which the same is open as at the tip and that no line after it is
-    indented less than. The nearest one that begins an item, else the least indented; None where none is near.
+    """Return the start of the part to parse, or None if no suitable line is within PARSED bytes.
+
+    A suitable line has only entries open that are also open at the tip, and no later line is indented less. The nearest
+    one that begins an item is preferred, then the least indented.
     """
     text, rules = lexer.text, lexer.rules
     opened_at, least = [pos for _, pos in stack], LONG_INDENT
@@ -73,8 +77,10 @@ def parse_start(lexer: Lexer, tip: int, stack: tuple[Entry, ...]) -> int | None:
 
 
 def heads(lexer: Lexer, stack: tuple[Entry, ...], start: int) -> bytes:
-    """What must stand before a part that begins at `start` so that it opens what is open there: the lines that did
-    so, the bare openers where those are long or far up."""
+    """Return the text that reopens, before a part that begins at `start`, everything that is open there.
+
+    It consists of the lines with the openers, or of the bare openers if those lines are long or far up.
+    """
     above = [entry for entry in stack if entry[1] < start]
     pieces, index = [], 0
     while index < len(above):
@@ -91,20 +97,20 @@ def heads(lexer: Lexer, stack: tuple[Entry, ...], start: int) -> bytes:
 
 
 def _depth(lexer: Lexer, line: int) -> int:
-    """How many things are open where a line of code begins, -1 where it begins in a text."""
+    """Return the number of entries open at the start of a line, or -1 if it begins in a string or comment."""
     at = bisect_left(lexer.lines, (line, 0))
     return lexer.lines[at][1] if at < len(lexer.lines) and lexer.lines[at][0] == line else -1
 
 
 def _indent(text: bytes, start: int) -> int:
-    """Columns of white space at a line's start; a blank line above the tip counts as deep."""
+    """Return the indent of a line in columns; LONG_INDENT for a blank line."""
     line = text[start : start + LONG_INDENT]
     shown = line.lstrip(b" \t")
     return LONG_INDENT if shown[:1] in (b"\n", b"\r") else len(line) - len(shown)
 
 
 def suffix_window(rules: LexerRules, suffix: bytes, in_code: bool) -> bytes:
-    """What is parsed after the tip: up to the next line that begins an item, at most LINES_AFTER lines."""
+    """Return the text to parse after the tip: up to the next line that begins an item, at most LINES_AFTER lines."""
     suffix = suffix[:AFTER]
     start = 0
     for _ in range(LINES_AFTER):
@@ -122,8 +128,10 @@ def _begins_item(rules: LexerRules, text: bytes, start: int) -> bool:
 
 
 class LexedWindow:
-    """A prefix's end and what was appended. `text` and `tip` are those of the window, which begins `start` bytes into
-    what is kept."""
+    """The end of a prefix with the bytes appended to it.
+
+    `text` and `tip` refer to the window, which begins `start` bytes into the kept text.
+    """
 
     def __init__(self, rules: LexerRules, prefix: bytes) -> None:
         self._rules = rules
@@ -136,12 +144,12 @@ class LexedWindow:
 
     @property
     def appended(self) -> int:
-        """How many bytes were appended."""
+        """The number of appended bytes."""
         return len(self._data)
 
     @property
     def text(self) -> bytes:
-        """The window's bytes up to the tip."""
+        """The bytes of the window up to the tip."""
         return self.lexer.text
 
     @property
@@ -150,30 +158,30 @@ class LexedWindow:
         return len(self.lexer.text)
 
     def begins_file(self, start: int) -> bool:
-        """Whether a position in the window is the start of the whole text."""
+        """Return whether a position in the window is the start of the file."""
         return self._whole and self.start + start == 0
 
     def seed(self, entries: tuple[Entry, ...]) -> None:
-        """Starts anew with things open at the window's start."""
+        """Restart lexing with `entries` open at the start of the window."""
         self._seed = entries
         self.version += 1
         self._begin(self.start, self._at_line)
 
     def append(self, data: bytes) -> None:
-        """Adds bytes at the tip."""
+        """Append bytes at the tip."""
         self._data += data
         self._move()
 
     def cut(self, length: int) -> None:
-        """Keeps the first `length` appended bytes."""
+        """Keep only the first `length` appended bytes."""
         del self._data[length:]
         self._move()
-        # A checkpoint lies before a line's end, which must still be there.
+        # A checkpoint lies before a line break, which must not have been cut off.
         while len(self._checkpoints) > 1 and self._checkpoints[-1].pos >= self.tip:
             self._checkpoints.pop()
 
     def state(self) -> LexState:
-        """The lexer's state at the tip. Work: the last line, and what was appended since the last checkpoint."""
+        """Return the lexer state at the tip. Lexes the last line and the bytes appended since the last checkpoint."""
         lexer, tip = self.lexer, self.tip
         last = self._checkpoints[-1]
         lexer.forget(last.pos)
@@ -188,7 +196,7 @@ class LexedWindow:
 
     @property
     def checkpoint(self) -> LexState:
-        """The state at the last line's end that `state` came by, from where the tip's is found again."""
+        """The lexer state at the last line end that `state` passed, from which lexing resumes."""
         return self._checkpoints[-1]
 
     def _move(self) -> None:

@@ -1,9 +1,9 @@
-"""What a language's grammar says about the tip of a short text: parsed, and looked up by its `contexts.scm`. Runs in a
-process that the fork server made. Always parses from nothing: trees made from older ones differ where the code is
-broken.
+"""Parse a short text and look up the captures at its tip, in a process made by the fork server.
 
-py-tree-sitter (0.25, 0.26) never frees what a read callback returns. So each text is put into one buffer, and the
-callback returns parts of that.
+Never parses incrementally: an incremental tree differs from a fresh one if the code is broken.
+
+py-tree-sitter (0.25, 0.26) never frees the objects that a read callback returns. So each text is put into one buffer,
+and the callback returns views of that.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import tree_sitter
 from codespec_grammars.queries import look_up
 from codespec_grammars.registry import Grammar, load_grammar
 
-SECONDS = 0.1  # of the processor, for a parse that makes no progress reports; clean code takes 1 ms
+SECONDS = 0.1  # CPU time limit, for a parse that makes no progress callbacks; clean code takes 1 ms
 MEMORY = 256 << 20
-# Progress reports before a parse is given up; each is a hundred steps of the parser, in clean code 13 microseconds, in
-# garbage up to 200. Dense clean code takes 17 per KB.
+# Progress callbacks before a parse is given up. One comes every hundred parser steps: 13 microseconds in clean code, up
+# to 200 in garbage. Dense clean code takes 17 callbacks per KB.
 MOST_STEPS = 32
 MOST_BYTES = 8192
 
@@ -29,19 +29,21 @@ class Service:
 
     def __init__(self, language: str) -> None:
         grammar = load_grammar(language)
-        assert isinstance(grammar, Grammar)  # who asks has it
+        assert isinstance(grammar, Grammar)  # the client checked
         self._contexts, self._parser = grammar.contexts, Parser(grammar.language)
 
     def answer(self, request: tuple[str, int, int, int]) -> tuple[Any, ...] | None:
-        """The fields of `Found` for a text, where the placeholder stands in it and how long that is, and the end of the
-        last token before it; None if the parse was given up."""
+        """Return the fields of `Found`, or None if the parse was given up.
+
+        `request` is the text, the placeholder's position and length, and the end of the last token before it, in bytes.
+        """
         text, tip, width, left = request
         tree = self._parser.parse(text.encode())
         return astuple(look_up(tree, self._contexts, tip, width, left)) if tree is not None else None
 
 
 class _Buffer:
-    """Holds one text at a time; both end together."""
+    """A fixed buffer for one text at a time, aligned to its end."""
 
     def __init__(self) -> None:
         self._bytes = bytearray(MOST_BYTES)
@@ -50,12 +52,12 @@ class _Buffer:
         self._start = MOST_BYTES
 
     def put(self, text: bytes) -> None:
-        """Replaces the text."""
+        """Replace the text."""
         self._start = MOST_BYTES - len(text)
         self._bytes[self._start :] = text
 
     def part(self, offset: int) -> memoryview:
-        """The text from `offset` on; one object for each offset, however often it is asked for."""
+        """Return the text from `offset` on, always the same object for the same position in the buffer."""
         start = min(self._start + offset, MOST_BYTES)
         if start not in self._parts:
             self._parts[start] = self._end[start:]
@@ -63,14 +65,14 @@ class _Buffer:
 
 
 class Parser:
-    """A parser for one language. A tree is to be looked up before the next text is parsed."""
+    """A parser for one language. A tree is valid only until the next text is parsed."""
 
     def __init__(self, language: tree_sitter.Language) -> None:
         self._parser = tree_sitter.Parser(language)
         self._buffer = _Buffer()
 
     def parse(self, text: bytes) -> tree_sitter.Tree | None:
-        """The tree of `text`; None if it is too long, or if parsing it takes too many steps."""
+        """Return the tree of `text`, or None if the text is too long or parsing it takes too many steps."""
         if len(text) > MOST_BYTES:
             return None
         buffer = self._buffer
@@ -83,7 +85,7 @@ class Parser:
             return steps >= MOST_STEPS
 
         def read(offset: int, _point: tree_sitter.Point) -> bytes | memoryview:
-            # A query reads nodes byte by byte: those objects are never new.
+            # A query reads nodes byte by byte, and one-byte objects are cached by Python.
             return text[offset : offset + 1] if done else buffer.part(offset)
 
         try:

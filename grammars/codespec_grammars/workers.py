@@ -1,5 +1,6 @@
-"""Parsing processes, as seen from the process that needs their answers: each is forked on demand, answers one request
-at a time, and is gone once it crashes or is late. Knows the fork server; knows no service.
+"""Client side of the parsing processes.
+
+Each process is forked on demand, answers one request at a time, and is discarded if it crashes or times out.
 """
 
 from __future__ import annotations
@@ -18,27 +19,27 @@ from typing import Any
 from codespec_grammars.fork_server import HEAD, ORDER, message
 
 MOST_ANSWER = 1 << 24  # bytes
-COMMAND = (sys.executable, "-P", "-m", "codespec_grammars.fork_server")  # -P: nothing of the open folder is run
-# What an interpreter needs of the environment; the rest may hold secrets.
+COMMAND = (sys.executable, "-P", "-m", "codespec_grammars.fork_server")  # -P: don't import from the open folder
+# Prefixes of the environment variables that an interpreter needs; others may contain secrets.
 _NEEDED = ("PATH", "HOME", "PYTHON", "LD_", "DYLD_", "LANG", "LC_", "VIRTUAL_ENV")
 
 
 class WorkerDied(Exception):
-    """The process ended or did not answer in time; it is gone."""
+    """Raised if the process ended or did not answer in time. It is gone then."""
 
 
 class Worker:
-    """A process that answers for one service and one language. One request at a time."""
+    """A process for one service and one language. Handles one request at a time."""
 
     def __init__(self, service: str, language: str) -> None:
-        """Orders the process, and does not wait for it. Raises WorkerDied if there can be none."""
+        """Request the process without waiting for it. Raises WorkerDied if it can't be started."""
         try:
             self._socket = _fork_server.order(service, language)
         except OSError as error:
             raise WorkerDied from error
 
     def ask(self, request: Any, seconds: float) -> Any:
-        """Waits for the answer. Raises WorkerDied."""
+        """Send a request and wait for the answer. Raises WorkerDied."""
         try:
             self._socket.settimeout(seconds)
             self._socket.sendall(message(request))
@@ -48,7 +49,7 @@ class Worker:
             raise WorkerDied from error
 
     async def ask_beside(self, request: Any, seconds: float) -> Any:
-        """The same, while the event loop runs on. Cancelling it ends the process. Raises WorkerDied."""
+        """Send a request without blocking the event loop. Cancelling ends the process. Raises WorkerDied."""
         loop, answered = asyncio.get_running_loop(), False
         try:
             self._socket.setblocking(False)
@@ -64,7 +65,7 @@ class Worker:
                 self.close()
 
     def close(self) -> None:
-        """Ends the process, if it still runs: at once if it waits, else when its time is over."""
+        """End the process: at once if it is idle, else when its time limit expires."""
         self._socket.close()
 
     def _receive(self, length: int) -> bytes:
@@ -88,7 +89,7 @@ def _length(head: bytes) -> int:
 
 
 def _read(body: bytes) -> Any:
-    """An answer, of a process in which somebody else's code may have written anywhere."""
+    """Decode an answer from a process whose memory third-party code may have corrupted."""
     try:
         return json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -102,7 +103,7 @@ def _some(data: bytes) -> bytes:
 
 
 class _ForkServer:
-    """The one that this process started, if any; another one if that ended."""
+    """The fork server of this process, started on demand and restarted if it ended."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -110,7 +111,7 @@ class _ForkServer:
         self._control: socket.socket | None = None
 
     def order(self, service: str, language: str) -> socket.socket:
-        """The near end of a socket to a new process. Raises OSError."""
+        """Start a worker process and return our end of its socket. Raises OSError."""
         ours, theirs = socket.socketpair()
         with theirs:
             data = json.dumps([service, language]).encode().ljust(ORDER)
@@ -122,7 +123,7 @@ class _ForkServer:
         return ours
 
     def ready(self) -> socket.socket:
-        """The socket for orders, of a process that is started if none runs. Raises OSError."""
+        """Return the control socket, after starting the fork server if it isn't running. Raises OSError."""
         with self._lock:
             if self._control is None or self._process is None or self._process.poll() is not None:
                 self.end()
@@ -130,7 +131,7 @@ class _ForkServer:
             return self._control
 
     def end(self) -> None:
-        """Ends it; it has nothing to lose."""
+        """Kill the fork server, which has no state to save."""
         if self._control is not None:
             self._control.close()
         if self._process is not None:
@@ -165,6 +166,6 @@ atexit.register(_fork_server.end)
 
 
 def start_fork_server() -> None:
-    """Starts it ahead of the first request; if it can't be started, that request reports it."""
+    """Start the fork server before the first request. If that fails, the first request reports the error."""
     with contextlib.suppress(OSError):
         _fork_server.ready()

@@ -1,1 +1,1 @@
-"""The language server: the editor's side of codespec. Knows editors and the daemon's HTTP interface, never torch."""
+"""The language server, which connects editors to the daemon over HTTP. Never imports torch."""

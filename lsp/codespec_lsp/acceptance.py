@@ -1,8 +1,8 @@
-"""Counts what happened to suggestions. Acceptance is seen by the command that an item carries, by a client's reports,
-and by edits alone, so that it counts in every editor.
+"""Count shown, accepted and dismissed suggestions.
 
-The three may all report the same piece, in any order: for each suggestion only the furthest counts. Nothing is kept
-beyond the process, and nothing is sent.
+Acceptance is detected from the item's command, from client reports and from edits, so that it works in every editor.
+All three may report the same piece, in any order, so only the furthest position of each suggestion counts. The counters
+stay in this process and are never sent.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ MOST = 256  # suggestions remembered
 
 @dataclass(slots=True)
 class Counters:
-    """Of one client, since it connected. `shown` counts suggestions that were answered, `accepted` those taken whole,
-    `partly_accepted` those of which only a piece was taken, `dismissed` those that other text came instead of,
-    `kept_quiet` requests that got nothing for that reason; `milliseconds` are the last requests' times to an answer.
+    """The counters of one client since it connected.
+
+    `shown` counts answered suggestions, `accepted` those accepted in full, `partly_accepted` those accepted only in
+    part, `dismissed` those replaced by other text, and `kept_quiet` the requests suppressed because of that.
+    `milliseconds` holds the answer times of the last requests.
     """
 
     requests: int = 0
@@ -43,11 +45,11 @@ class Counters:
 
     @property
     def acceptance(self) -> float:
-        """The share of what was shown that was taken, whole or in part."""
+        """The share of shown suggestions that were accepted in full or in part."""
         return (self.accepted + self.partly_accepted) / self.shown if self.shown else 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON values, in camelCase as editors have it."""
+        """Return plain JSON values with camelCase names, as usual in editors."""
         times = sorted(self.milliseconds)
         return {
             "questions": self.requests,
@@ -72,7 +74,7 @@ class Counters:
 
 @dataclass(slots=True)
 class _Counted:
-    """One suggestion as far as it was shown; `taken` is how far it was accepted."""
+    """One suggestion with the text shown so far. `taken` is the length of its accepted part."""
 
     name: str
     text: str
@@ -82,7 +84,7 @@ class _Counted:
 
     @property
     def whole(self) -> bool:
-        """Whether all that was shown was taken."""
+        """Whether all of the shown text was accepted."""
         return self.taken >= len(self.text)
 
 
@@ -93,7 +95,7 @@ class _Shown:
 
 
 class Acceptance:
-    """Of one client. Texts grow: showing the longer one under the same name is still one suggestion."""
+    """The acceptance tracking of one client. A text that grows under the same name is still one suggestion."""
 
     def __init__(self, counters: Counters) -> None:
         self._counters = counters
@@ -101,7 +103,7 @@ class Acceptance:
         self._shown: dict[str, list[_Shown]] = {}
 
     def show(self, document: str, suggestions: Sequence[Suggestion], tip: int) -> None:
-        """Takes what was answered at `tip`, an offset in the document."""
+        """Record the suggestions answered at `tip`, an offset in the document."""
         self._shown[document] = []
         for index, suggestion in enumerate(suggestions):
             name, text = suggestion.name, suggestion.text
@@ -118,7 +120,7 @@ class Acceptance:
             self._all.popitem(last=False)
 
     def edited(self, document: str, edit: Edit) -> None:
-        """Takes an edit: a piece that came at once and goes on from a suggestion was accepted."""
+        """Handle an edit. A piece of a suggestion that was inserted in one edit counts as accepted."""
         shown = self._shown.get(document, [])
         for each in shown:
             before = each.typed_prefix.typed
@@ -128,28 +130,28 @@ class Acceptance:
         self._shown[document] = [each for each in shown if not each.typed_prefix.lost]
 
     def accept(self, name: str) -> None:
-        """The client reports that it was accepted whole."""
+        """Handle a report that a suggestion was accepted in full."""
         counted = self._all.get(name)
         if counted is not None:
             self._take(counted, self._typed(counted), len(counted.text))
 
     def accept_part(self, name: str, length: int) -> None:
-        """The client reports how much was accepted so far, in characters of what was shown."""
+        """Handle a report of the accepted length so far, in characters of the shown text."""
         counted = self._all.get(name)
         if counted is not None and length > 0:
             self._take(counted, self._typed(counted), min(length, len(counted.text)))
 
     def close(self, document: str) -> None:
-        """The document is gone."""
+        """Drop the suggestions of a closed document."""
         self._shown.pop(document, None)
 
     def _typed(self, counted: _Counted) -> int:
-        """How much of it stands in a document already."""
+        """Return the number of the suggestion's characters that a document already contains."""
         shown = [shown for each in self._shown.values() for shown in each if shown.counted is counted]
         return shown[0].typed_prefix.typed if shown else 0
 
     def _take(self, counted: _Counted, start: int, end: int) -> None:
-        """Counts what is new between two offsets of the text."""
+        """Count the part between two offsets of the text that was not counted before."""
         new = end - max(start, counted.taken)
         if new <= 0 and counted.accepted:
             return

@@ -1,6 +1,4 @@
-"""A text as an editor keeps it: lines, positions in them, edits. Knows LSP's line ends and its three units of columns;
-knows no files and no protocol.
-"""
+"""A document's text as lines, with positions and edits, for LSP's line ends and its three position encodings."""
 
 from __future__ import annotations
 
@@ -9,13 +7,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 Encoding = Literal["utf-8", "utf-16", "utf-32"]
-ROWS = 256  # that are taken at a time
+ROWS = 256  # rows joined at a time
 _END = re.compile(r"(\r\n|\n|\r)")
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Position:
-    """A row, and a column in code points."""
+    """A row and a column in code points."""
 
     row: int
     column: int
@@ -23,7 +21,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """At `start`, an offset in code points of the text before it, `removed` gave way to `text`."""
+    """A replacement of `removed` with `text` at `start`, an offset in code points of the text before the edit."""
 
     start: int
     removed: str
@@ -31,7 +29,7 @@ class Edit:
     row: int = 0
 
     def least(self) -> Edit:
-        """The same without what begins or ends both texts: what was really typed."""
+        """Return the edit without the common prefix and suffix of both texts, which leaves what was really typed."""
         removed, text = self.removed, self.text
         same = _common(removed, text)
         removed, text = removed[same:], text[same:]
@@ -40,14 +38,17 @@ class Edit:
 
 
 def _common(one: str, other: str) -> int:
-    """How many characters both begin with."""
+    """Return the length of the common prefix."""
     if one.startswith(other) or other.startswith(one):
         return min(len(one), len(other))
     return next(index for index, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
 
 
 def split_lines(text: str) -> list[str]:
-    """Lines with their ends; the last one has none, and there is always one. Only \\n, \\r\\n and \\r end a line."""
+    """Split a text into lines that keep their line ends. There is always a last line, without an end.
+
+    Only \\n, \\r\\n and \\r end a line.
+    """
     if "\r" not in text:
         *lines, last = text.split("\n")
         return [*(line + "\n" for line in lines), last]
@@ -56,7 +57,7 @@ def split_lines(text: str) -> list[str]:
 
 
 class Buffer:
-    """The text of one document; `encoding` is the unit of the client's columns."""
+    """The text of one document. `encoding` is the unit of the client's columns."""
 
     def __init__(self, text: str, encoding: Encoding = "utf-16") -> None:
         self.encoding: Encoding = encoding
@@ -69,32 +70,32 @@ class Buffer:
 
     @property
     def newline(self) -> str:
-        """The line end of the first line; \\n where there is none yet."""
+        """The line end of the first line, or \\n if it has none."""
         first = self.lines[0]
         return first[len(first.rstrip("\r\n")) :] or "\n"
 
     def position(self, line: int, character: int) -> Position:
-        """A client's position; one behind a line's or the text's end is that end, as LSP has it."""
+        """Convert a client's position. One after the end of a line or of the text is that end, as LSP specifies."""
         if line >= len(self.lines):
             return Position(len(self.lines) - 1, len(self.lines[-1]))
         return Position(line, _column(self.lines[line].rstrip("\r\n"), character, self.encoding))
 
     def character(self, position: Position) -> int:
-        """A position's column in the client's units."""
+        """Return a position's column in the client's units."""
         return width(self.lines[position.row][: position.column], self.encoding)
 
     def offset(self, position: Position) -> int:
-        """A position as a number of code points from the start."""
+        """Return a position as an offset in code points."""
         return sum(map(len, self.lines[: position.row])) + position.column
 
     def replace(self, start: Position, end: Position, text: str) -> Edit:
-        """Puts `text` where start … end was."""
+        """Replace the range from `start` to `end` with `text`."""
         start, end = min(start, end), max(start, end)
         lines, first = self.lines, start.row
         edit = Edit(self.offset(start), self.between(start, end), text, start.row)
         piece = lines[first][: start.column] + text + lines[end.row][end.column :]
         if start.column == 0 and first and lines[first - 1].endswith("\r") and piece.startswith("\n"):
-            first -= 1  # a \n that was put behind a \r makes one line end of both
+            first -= 1  # a \n inserted after a \r forms one line end with it
             piece = lines[first] + piece
         new = split_lines(piece)
         if end.row < len(lines) - 1 and not new[-1]:
@@ -103,20 +104,23 @@ class Buffer:
         return edit
 
     def replace_all(self, text: str) -> Edit:
-        """Replaces the whole text."""
+        """Replace the whole text."""
         edit = Edit(0, self.text, text)
         self.lines = split_lines(text)
         return edit
 
     def between(self, start: Position, end: Position) -> str:
-        """The text from one position to another."""
+        """Return the text between two positions."""
         if start.row == end.row:
             return self.lines[start.row][start.column : end.column]
         middle = "".join(self.lines[start.row + 1 : end.row])
         return self.lines[start.row][start.column :] + middle + self.lines[end.row][: end.column]
 
     def before(self, position: Position, most: int, step: int) -> str:
-        """At most `most` characters up to a position, from a line's start, which moves only in steps of `step`."""
+        """Return at most `most` characters up to a position.
+
+        They begin at the start of a line, if possible, which moves only in steps of `step`.
+        """
         here = self.offset(position)
         if here <= most:
             return "".join(self.lines[: position.row]) + self.lines[position.row][: position.column]
@@ -131,7 +135,7 @@ class Buffer:
         return self.lines[row - 1][-(left - taken) :] + text if row and left - taken > step else text
 
     def after(self, position: Position, most: int) -> str:
-        """At most `most` characters from a position on."""
+        """Return at most `most` characters from a position on."""
         text = self.lines[position.row][position.column :]
         for row in range(position.row + 1, len(self.lines), ROWS):
             if len(text) >= most:
@@ -141,7 +145,7 @@ class Buffer:
 
 
 def width(text: str, encoding: Encoding) -> int:
-    """How long a text is in the client's units; a lone surrogate counts as what it is spelled with."""
+    """Return the length of a text in the client's units. A lone surrogate counts as its encoded length."""
     if encoding == "utf-32" or text.isascii():
         return len(text)
     if encoding == "utf-16":
@@ -150,9 +154,11 @@ def width(text: str, encoding: Encoding) -> int:
 
 
 def _column(line: str, units: int, encoding: Encoding) -> int:
-    """The code point at a client's column; a column inside a character is its start. By halves, measured as a whole:
-    looking at each character of a long line takes longer than a key may."""
-    start, end = 0, min(units, len(line))  # what is left to decide; no character has less than one unit
+    """Return the code point at a client's column. A column inside a character gives its start.
+
+    Uses binary search with whole-slice measurements: iterating over a long line is too slow for one key press.
+    """
+    start, end = 0, min(units, len(line))  # the remaining range; each character has at least one unit
     middle = end
     while start < end:
         taken = width(line[start:middle], encoding)

@@ -1,6 +1,7 @@
-"""From a request to its suggestions: the cache first, then the daemon; in time, never for a text that has changed.
+"""Answer completion requests, from the cache or from the daemon, within a time budget.
 
-A completion goes on growing after an answer that the clock cut short, and `tell_more` says so. Knows no protocol.
+A request for a text that has changed gets no answer. If the budget cuts an answer short, its completion keeps growing,
+and `tell_more` notifies the client.
 """
 
 from __future__ import annotations
@@ -16,23 +17,25 @@ from codespec_lsp.completions import Completion, CompletionCache, Suggestion, Ty
 from codespec_lsp.documents import Document
 from codespec_lsp.prompt import Prompt
 
-# Seconds that a completion goes on though nobody waits for it: typing along asks again, in VS Code 50 ms after a
-# change, in Neovim 200 ms.
+# Seconds that a completion continues without a waiting request. If the user types the suggested text, the client
+# requests again: VS Code 50 ms after a change, Neovim 200 ms.
 AFTER_CANCEL, AFTER_EDIT = 0.15, 0.4
-MORE_EVERY = 0.1  # seconds between two notifications that there is more
-RECENT = 0.3  # a change at most so long ago is what made the client ask
+MORE_EVERY = 0.1  # minimum seconds between two `more` notifications
+RECENT = 0.3  # seconds within which a request counts as triggered by the last change
 
 
 class ContentModified(Exception):
-    """The document changed, or a newer request came: this one gets no answer."""
+    """Raised if the document changed or a newer request superseded this one, so it gets no answer."""
 
 
 @dataclass(eq=False, slots=True)
 class CompletionRequest:
-    """What a client requests, with its document as it is then. `received` is the clock's time, `offset` the cursor in
-    code points. `selected`: an entry of the client's own list is selected, and the prompt goes on behind that entry.
-    `edit_range` is what an inline item replaces, `word` what a list's item does. `resumes`: it continues a completion.
-    `in_magic`: what stands there is a magic of a notebook's cell.
+    """A client's request, with the state of its document at that time.
+
+    `received` is the clock's time, `offset` the cursor in code points. `selected`: an item of the client's completion
+    list is selected, and the prompt continues after that item. `edit_range` is the range that an inline item replaces,
+    `word` the one that a list item replaces. `resumes`: the request continues a stopped completion. `in_magic`: the
+    cursor is in a magic of a notebook cell.
     """
 
     document: Document
@@ -51,16 +54,16 @@ class CompletionRequest:
 
     @property
     def stale(self) -> bool:
-        """Whether it no longer gets an answer."""
+        """Whether the request no longer gets an answer."""
         return self.superseded or self.document.revision != self.revision
 
     @property
     def in_document(self) -> bool:
-        """Whether all of the prompt's text stands in the document."""
+        """Whether the document contains all of the prompt's text."""
         return not self.selected and not self.resumes
 
     def is_beside(self, other: CompletionRequest) -> bool:
-        """Whether the other asks the same: two parts of an editor may, a menu of completions and ghost text."""
+        """Return whether the other request is equivalent, as when an editor's menu and ghost text both send one."""
         place = (self.revision, self.offset, self.selected)
         return place == (other.revision, other.offset, other.selected) and self.edit_range == other.edit_range
 
@@ -75,7 +78,7 @@ class Generation:
     linger: asyncio.TimerHandle | None = None
 
     def keep(self) -> None:
-        """Somebody waits for it."""
+        """Cancel the pending stop because a request waits for this completion."""
         if self.linger is not None:
             self.linger.cancel()
             self.linger = None
@@ -83,8 +86,7 @@ class Generation:
 
 @dataclass(eq=False, slots=True)
 class DocumentState:
-    """The requests and completions of one document: the newest request and those being answered, the completion being
-    generated and its alternatives, and what was answered last."""
+    """The requests, generations and last answer of one document."""
 
     newest: CompletionRequest | None = None
     answering: list[CompletionRequest] = field(default_factory=list)
@@ -93,23 +95,23 @@ class DocumentState:
     alternatives_task: asyncio.Task[None] | None = None
     answered: CompletionRequest | None = None
     shown: Suggestion | None = None
-    notified: bool = False  # that there is more, and no request came since
+    notified: bool = False  # the client was notified of more text and has sent no request since
     notified_at: float = 0.0
     notify_later: asyncio.TimerHandle | None = None
 
     def follows_notification(self, request: CompletionRequest) -> bool:
-        """Whether the client requests this only because it was notified of more."""
+        """Return whether the client sent this request only because it was notified of more text."""
         return self.notified and self.answered is not None and self.answered.revision == request.revision
 
     def supersede(self, by: CompletionRequest | None = None) -> None:
-        """The open requests get no answer, but for those that ask what `by` asks."""
+        """Mark the open requests as superseded, except those equivalent to `by`."""
         for request in [*self.answering, self.newest]:
             if request is not None and not (by and request.is_beside(by)):
                 request.superseded = True
                 request.wake.set()
 
     def let_linger(self, seconds: float) -> None:
-        """Nobody waits for the completion now. It goes on for a while if there is something to type along."""
+        """Let a completion without a waiting request continue for some time if it has text, else stop it."""
         generation = self.generation
         if generation is None or generation.task.done():
             return
@@ -120,7 +122,7 @@ class DocumentState:
         generation.linger = asyncio.get_running_loop().call_later(seconds, self.stop)
 
     def stop(self) -> None:
-        """Stops all generation."""
+        """Stop all generation."""
         generation, self.generation = self.generation, None
         if generation is not None:
             generation.keep()
@@ -128,7 +130,7 @@ class DocumentState:
         self.stop_alternatives()
 
     def stop_alternatives(self) -> None:
-        """Stops the generation of alternatives."""
+        """Stop the generation of alternatives."""
         if self.alternatives_task is not None:
             self.alternatives_task.cancel()
         self.alternatives, self.alternatives_task = [], None
@@ -138,8 +140,11 @@ Generate = Callable[[CompletionRequest, list[Completion], int], "asyncio.Task[No
 
 
 class Completer:
-    """Answers one client. `generate` starts to fill completions (the number is 0 for the best one, else how many
-    alternatives); `tell_more` notifies the client that a document's answer has grown, and returns whether it did."""
+    """Answers the requests of one client.
+
+    `generate` starts to stream completions; its last argument is the number of alternatives, or 0 for the best one.
+    `tell_more` notifies the client that a document's answer has grown, and returns whether it did.
+    """
 
     def __init__(
         self,
@@ -156,13 +161,13 @@ class Completer:
         self._states: dict[str, DocumentState] = {}
 
     def receive(self, request: CompletionRequest) -> None:
-        """Takes a request when it arrives: an older one of its document gets no answer if it asks something else."""
+        """Register a request on arrival. It supersedes older, different requests for its document."""
         state = self._state(request.document)
         state.supersede(request)
         state.newest = request
 
     def edited(self, document: Document, edit: Edit) -> None:
-        """The document changed: a completion that does not go on from there stops at once."""
+        """Handle an edit. A completion that doesn't continue from the new text stops at once."""
         state = self._state(document)
         for request in state.answering:
             request.wake.set()
@@ -175,7 +180,7 @@ class Completer:
                 state.let_linger(AFTER_EDIT)
 
     def close(self, document: Document) -> None:
-        """The document is gone."""
+        """Stop all work for a closed document."""
         state = self._states.pop(document.uri, None)
         if state is not None:
             state.supersede()
@@ -183,10 +188,11 @@ class Completer:
         self.cache.forget(document.uri)
 
     async def answer(self, request: CompletionRequest, budget: float, alternatives: int) -> list[Suggestion]:
-        """What to show, the best first; [] for nothing. Raises ContentModified."""
+        """Return the suggestions to show, the best first. Raises ContentModified."""
         state = self._state(request.document)
         if request.stale or not (state.newest is None or state.newest.is_beside(request)):
-            raise ContentModified  # the second: two asked here, and a newer one elsewhere superseded the last only
+            # Second condition: of two equivalent requests, a newer one elsewhere in the document superseded only one.
+            raise ContentModified
         told = state.follows_notification(request)
         several = alternatives if request.explicit and not told else 1
         state.answering.append(request)
@@ -200,7 +206,8 @@ class Completer:
             before = state.shown if state.answered is not None and state.answered.is_beside(request) else None
             found_now = self._suggestions(state, request, completion, several)
             if before is not None and not told and _is_longer(state.shown, before):
-                self._tell_more(request.document)  # whoever was answered before could not be told while this one waited
+                # An equivalent request, answered earlier, could not be notified while this one waited.
+                self._tell_more(request.document)
             return found_now
         finally:
             state.answering.remove(request)
@@ -212,14 +219,14 @@ class Completer:
         return self._states.setdefault(document.uri, DocumentState())
 
     def _find_cached(self, state: DocumentState, request: CompletionRequest) -> list[tuple[Completion, str]]:
-        """The cached completions that fit; the one that was shown last goes first."""
+        """Return the cached completions that fit, the one that was shown last first."""
         found = self.cache.find(request.prompt)
         return sorted(found, key=lambda each: state.shown is None or each[0] is not state.shown.completion)
 
     def _find_or_generate(
         self, state: DocumentState, request: CompletionRequest, found: list[tuple[Completion, str]]
     ) -> Completion:
-        """The completion that answers: a cached or growing one, else a new one."""
+        """Return a cached or growing completion for the request, or start a new one."""
         if found:
             completion, rest = found[0]
             self._counters.from_memory += 1
@@ -238,7 +245,7 @@ class Completer:
         return completion
 
     def _resume(self, state: DocumentState, request: CompletionRequest, completion: Completion, rest: str) -> None:
-        """Continues a completion that was stopped, behind the text it has."""
+        """Continue a stopped completion after its current text."""
         state.stop()
         completion.resumed += 1
         typed = len(completion.text) - len(rest)
@@ -259,15 +266,17 @@ class Completer:
     async def _wait(
         self, state: DocumentState, request: CompletionRequest, completion: Completion, budget: float, several: int
     ) -> None:
-        """Waits until the completion is whole, or the budget is spent, or the text after what is shown can be shown.
-        Raises ContentModified."""
+        """Wait until the completion is complete or the budget is spent.
+
+        If the completion was shown before, any text that can be shown is enough. Raises ContentModified.
+        """
         recent = request.received - request.document.changed < RECENT and not request.explicit
         end = (request.document.changed if recent else request.received) + budget
         alternatives = state.alternatives if several > 1 else []
         known = state.shown is not None and state.shown.completion is completion
 
         def listen() -> None:
-            if known or not completion.growing:  # else one more piece changes nothing
+            if known or not completion.growing:  # otherwise another piece changes nothing
                 request.wake.set()
 
         completion.listeners.append(listen)
@@ -312,7 +321,7 @@ class Completer:
         return suggestions[:most]
 
     def _grown(self, document: Document, completion: Completion) -> None:
-        """Notifies the client that there is more, if this completion is the one that it was answered with."""
+        """Notify the client of more text if its last answer showed this completion."""
         state = self._states.get(document.uri)
         if state is None or state.answered is None or state.shown is None or state.answering:
             return
@@ -337,12 +346,12 @@ class Completer:
 
 
 def _is_longer(shown: Suggestion | None, before: Suggestion) -> bool:
-    """Whether the same completion is shown further than it was."""
+    """Return whether `shown` is the same completion as `before` with more text shown."""
     return shown is not None and shown.completion is before.completion and len(shown.shown) > len(before.shown)
 
 
 def _is_nothing(completion: Completion) -> bool:
-    """Whether it is known that there is nothing to complete."""
+    """Return whether the completion has finished without any text."""
     return completion.done and not completion.text
 
 

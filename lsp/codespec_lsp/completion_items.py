@@ -1,8 +1,8 @@
-"""Suggestions as the protocol's items.
+"""Convert suggestions to LSP completion items.
 
-An item replaces the line up to the cursor, of a long one its end, and repeats what stands there: clients that keep an
-old suggestion on the screen while the user types find the new one to be its continuation. The line's emoji stay as they
-are.
+An item replaces the line up to the cursor (of a long line, its end) and repeats that text. So clients that keep an old
+suggestion on screen while the user types can match the new one as its continuation. Text up to the last emoji of the
+line is not replaced.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ ACCEPT = "codespec.accept"
 MOST_LABEL = 80
 _TO_LAST_PAIR = re.compile("(?s:.*)[\U00010000-\U0010ffff]")
 _WORD = re.compile(r"[\w$]*")
-REPEATED = 512  # characters of a long line, one to two times as many of which an item repeats: the start stays in place
-MOST_ANSWER, COPIES = 56 << 10, 3  # bytes of the texts in an answer, and how often it holds each
+REPEATED = 512  # an item repeats one to two times as many characters of a long line, so that its start rarely moves
+MOST_ANSWER, COPIES = 56 << 10, 3  # maximum bytes of the texts in an answer, and copies of each text in it
 
 
 @dataclass(frozen=True, slots=True)
 class EditRange:
-    """What an item replaces: `range`, in which `typed` stands already. `newline` is the one that the client shows."""
+    """The range that an item replaces, and its current text `typed`. `newline` is the client's line end."""
 
     range: types.Range
     typed: str
@@ -36,13 +36,13 @@ class EditRange:
 
 
 def fitting(suggestions: Sequence[Suggestion], edit: EditRange) -> list[Suggestion]:
-    """The first suggestions, as many as make an answer that no client chokes on."""
+    """Return the first suggestions, limited to MOST_ANSWER bytes, which every client can handle."""
     sizes = accumulate(COPIES * len(json.dumps(edit.typed + each.shown)) for each in suggestions)
     return [each for each, size in zip(suggestions, sizes, strict=True) if size <= MOST_ANSWER]
 
 
 def inline_item(suggestion: Suggestion, edit: EditRange) -> types.InlineCompletionItem:
-    """For textDocument/inlineCompletion."""
+    """Return an item for textDocument/inlineCompletion."""
     text = edit.typed + with_newline(suggestion.shown, edit.newline)
     return types.InlineCompletionItem(
         insert_text=text,
@@ -53,8 +53,11 @@ def inline_item(suggestion: Suggestion, edit: EditRange) -> types.InlineCompleti
 
 
 def completion_list(suggestions: Sequence[Suggestion], edit: EditRange, word: str) -> types.CompletionList:
-    """For textDocument/completion; `word` is what the client filters by, the word up to the cursor. What it filters in
-    goes on behind that, so that an item stays while the user types it along."""
+    """Return the list for textDocument/completion.
+
+    `word` is the word up to the cursor, by which the client filters. The filter text continues after it, so an item
+    stays in the list while the user types its text.
+    """
     items = [_completion_item(suggestion, edit, word, index) for index, suggestion in enumerate(suggestions)]
     return types.CompletionList(is_incomplete=True, items=items)
 
@@ -77,18 +80,21 @@ def _completion_item(suggestion: Suggestion, edit: EditRange, word: str, index: 
 
 
 def _command(suggestion: Suggestion, edit: EditRange) -> types.Command:
-    """Tells us that it was taken: which, how much of the item stood there, and how much of the text was typed along."""
+    """Return the command that reports acceptance.
+
+    Its arguments are the suggestion's name, the length of the repeated text, and the number of typed characters.
+    """
     lead = len(with_newline(edit.typed, edit.newline))
     return types.Command(title="codespec", command=ACCEPT, arguments=[suggestion.name, lead, suggestion.typed])
 
 
 def with_newline(text: str, newline: str) -> str:
-    """The text with the client's line ends."""
+    """Return the text with the client's line ends."""
     return text.replace("\r\n", "\n") if newline == "\n" else text
 
 
 def one_line_label(typed: str, rest: str) -> str:
-    """What is typed and the first line behind it that shows anything, for a list of one-line labels."""
+    """Return a one-line label: the typed text and the first non-blank line after it."""
     first, *lines = rest.splitlines() or [""]
     if first.strip():
         return typed + (first.rstrip() if typed else first.strip())
@@ -97,14 +103,16 @@ def one_line_label(typed: str, rest: str) -> str:
 
 
 def repeats_from(buffer: Buffer, here: Position) -> int:
-    """Where what an item repeats begins: with the line, or behind its last character of two UTF-16 units. VS Code shows
-    no suggestion whose replaced text has one (seen in 1.100)."""
+    """Return the start column of the repeated text: 0, or the end of the last character with two UTF-16 units.
+
+    VS Code shows no suggestion whose replaced text contains such a character (seen in 1.100).
+    """
     line = buffer.lines[here.row][: here.column]
     found = None if line.isascii() else _TO_LAST_PAIR.match(line)
     return found.end() if found else 0
 
 
 def word_start(buffer: Buffer, here: Position) -> int:
-    """The column where the word up to a position begins."""
+    """Return the start column of the word that ends at a position."""
     line = buffer.lines[here.row][: here.column]
     return len(line) - len(_WORD.match(line[::-1])[0])  # type: ignore[index]  # it matches any text

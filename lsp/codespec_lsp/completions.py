@@ -1,6 +1,6 @@
-"""Completions as text: growing or finished, typed along by the user, and cached for as long as they fit.
+"""Completions as text: streamed or finished, followed while the user types them, and cached while they fit.
 
-Knows strings and edits; knows no daemon and no editor.
+Uses strings and edits only, without the daemon or the editor.
 """
 
 from __future__ import annotations
@@ -14,17 +14,19 @@ from dataclasses import dataclass, field
 from codespec_lsp.buffer import Edit
 from codespec_lsp.prompt import Prompt
 
-# What an editor inserts by itself while one character is typed.
+# Pairs that an editor inserts when one character is typed.
 PAIRS = ("()", "[]", "{}", '""', "''", "``", "<>")
-# Within a word, and after a sign that joins characters, more text would change what is there.
+# Inside a word, or after a joining character, more text would change the text already shown.
 _UNSTABLE_END = re.compile(r"(?:[\w$\r]|\S?[\u200d\ufe0f])+\Z")
 _numbers = itertools.count(1)
 
 
 @dataclass(eq=False, slots=True)
 class Completion:
-    """A completion of a prompt. `growing`: it is being streamed; `done`: nothing more comes. Listeners are called at
-    each change."""
+    """A completion of a prompt.
+
+    `growing`: it is being streamed. `done`: it is complete. The listeners are called at each change.
+    """
 
     prompt: Prompt
     text: str = ""
@@ -36,17 +38,17 @@ class Completion:
     listeners: list[Callable[[], None]] = field(default_factory=list)
 
     def grow(self, piece: str) -> None:
-        """Appends a piece that will not be taken back."""
+        """Append a final piece."""
         self.text += piece
         self._notify()
 
     def finish(self, reason: str) -> None:
-        """Nothing more comes."""
+        """Mark the completion as complete."""
         self.done, self.growing, self.finish_reason = True, False, reason
         self._notify()
 
     def stop(self) -> None:
-        """The stream is over before the completion is done."""
+        """Mark the stream as stopped before the completion is done."""
         self.growing = False
         self._notify()
 
@@ -56,22 +58,25 @@ class Completion:
 
 
 class CompletionCache:
-    """The completions seen last; the least recently used one is dropped first."""
+    """An LRU cache of completions."""
 
     def __init__(self, most: int = 24) -> None:
         self._most = most
         self._completions: OrderedDict[int, Completion] = OrderedDict()
 
     def add(self, completion: Completion) -> None:
-        """Keeps a completion."""
+        """Add a completion."""
         self._completions[completion.number] = completion
         self._completions.move_to_end(completion.number)
         while len(self._completions) > self._most:
             self._completions.popitem(last=False)
 
     def find(self, prompt: Prompt) -> list[tuple[Completion, str]]:
-        """The completions that fit a prompt, each with its text from there on, the latest first. One that was typed to
-        its end does not fit; one that was empty from the start says that there is nothing to complete."""
+        """Return the completions that fit a prompt, each with its remaining text, the latest first.
+
+        A completion that was typed to its end does not fit. One that finished empty does, and means that there is
+        nothing to complete.
+        """
         found = []
         for completion in reversed(self._completions.values()):
             rest = completion.prompt.rest(prompt, completion.text)
@@ -83,7 +88,7 @@ class CompletionCache:
         return found
 
     def forget(self, uri: str) -> None:
-        """Drops the completions of a document."""
+        """Drop the completions of a document."""
         for number in [number for number, each in self._completions.items() if each.prompt.uri == uri]:
             del self._completions[number]
 
@@ -94,8 +99,11 @@ class CompletionCache:
 
 @dataclass(slots=True)
 class TypedPrefix:
-    """How much of a completion the document already holds because the user types along. `start` is where the completion
-    begins, in code points of the document; `typed` of it stand there. Once `lost` is true, an edit has diverged."""
+    """The part of a completion that the document already contains because the user typed it.
+
+    `start` is the completion's offset in the document, in code points; `typed` is the number of its code points that
+    are there. `lost` is set once an edit has diverged.
+    """
 
     start: int
     typed: int = 0
@@ -103,12 +111,14 @@ class TypedPrefix:
 
     @property
     def tip(self) -> int:
-        """Where the rest of the completion would go."""
+        """The offset of the completion's remaining text."""
         return self.start + self.typed
 
     def follow(self, edit: Edit, text: str) -> str:
-        """Takes an edit; returns which piece of `text` it put at the tip. Deleting what was typed along returns nothing
-        and loses nothing."""
+        """Apply an edit and return the piece of `text` that it inserted at the tip.
+
+        Deleting typed text returns "" without setting `lost`.
+        """
         if self.lost:
             return ""
         edit = edit.least()
@@ -124,7 +134,7 @@ class TypedPrefix:
         return edit.text
 
     def _take_back(self, edit: Edit) -> None:
-        """A deletion is followed where it ends at the tip and lies within what was typed along."""
+        """Follow a deletion that ends at the tip and lies within the typed part; any other sets `lost`."""
         end = edit.start + len(edit.removed)
         if edit.text or end != self.tip or edit.start < self.start:
             self.lost = True
@@ -133,13 +143,15 @@ class TypedPrefix:
 
 
 def is_accepted(piece: str) -> bool:
-    """Whether a piece that came in one edit was accepted, not typed: more than a key, and not what an editor adds to a
-    key (the second of a pair, a line's indentation)."""
+    """Return whether a piece inserted by one edit was accepted rather than typed.
+
+    It was if it is longer than a key press and not added by the editor (a closing bracket or quote, indentation).
+    """
     return len(piece) > 1 and bool(piece.strip()) and piece not in PAIRS
 
 
 def stable_prefix(text: str) -> str:
-    """How much of a growing text can be shown: up to the end of a word, without a line that is only white space yet."""
+    """Return the part of a growing text that can be shown: up to the end of a word, without a last blank line."""
     shown = _UNSTABLE_END.sub("", text)
     if not shown.strip():
         return ""
@@ -149,7 +161,7 @@ def stable_prefix(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """A completion as it is suggested at a prompt: `shown` is the part of its `rest` that can be shown by now."""
+    """A completion as suggested at a prompt: `rest` is its remaining text, `shown` the part that can be shown now."""
 
     completion: Completion
     shown: str
@@ -157,21 +169,21 @@ class Suggestion:
 
     @classmethod
     def of(cls, completion: Completion, prompt: Prompt) -> Suggestion:
-        """What a completion suggests at a prompt; nothing where it does not fit."""
+        """Return the suggestion of a completion at a prompt, with empty texts if it does not fit."""
         rest = completion.prompt.rest(prompt, completion.text) or ""
         return cls(completion, rest if completion.done else stable_prefix(rest), rest)
 
     @property
     def name(self) -> str:
-        """What client and server call it."""
+        """The completion's identifier between client and server."""
         return str(self.completion.number)
 
     @property
     def typed(self) -> int:
-        """How many characters of the completion stand in the document already."""
+        """The number of the completion's characters that are already in the document."""
         return len(self.completion.text) - len(self.rest)
 
     @property
     def text(self) -> str:
-        """The completion from its start as far as it is shown."""
+        """The completion from its start to the end of the shown part."""
         return self.completion.text[: self.typed + len(self.shown)]

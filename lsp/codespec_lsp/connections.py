@@ -1,8 +1,8 @@
-"""Connections to the daemon. Nothing is sent on one before the other end is known to be the user's own daemon.
+"""Connections to the daemon. No request is sent before the other end is proven to be the user's own daemon.
 
-The socket in the user's state folder is known by its owner. Over a port each connection begins with a challenge that
-only the user's daemon can answer: a second connection may lead to somebody else. Redirects are refused, and no proxy is
-asked.
+A socket in the user's state folder is verified by its owner. Each connection to a port begins with a challenge that
+only the user's daemon can answer, because a later connection may reach another process. Redirects are refused, and no
+proxy is used.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ if TYPE_CHECKING:
     from aiohttp.connector import Connection
     from aiohttp.tracing import Trace
 
-MOST = 32  # requests at once
-IDLE_SECONDS = 60.0  # of a connection that is kept; a daemon keeps them longer
-TRIES = 3  # a connection may end just before it is used
+MOST = 32  # concurrent requests
+IDLE_SECONDS = 60.0  # for which an idle connection is kept; a daemon keeps it longer
+TRIES = 3  # because a connection may close just before it is used
 
 
 class NotOwnSocket(Exception):
-    """The socket is not the user's own."""
+    """Raised if the socket is not the user's own."""
 
 
 class ConnectionMoved(Exception):
-    """The connection is gone, and another one would have to be proven anew."""
+    """Raised if the connection is gone; a new one needs a new proof."""
 
 
 class _OwnSocket(aiohttp.UnixConnector):
-    """Connections to a socket that is the user's own by its file, and by who listens, where the system can tell."""
+    """Connects only to a socket whose file, and whose listener if the system reports it, belong to the user."""
 
     async def connect(self, req: ClientRequest, traces: list[Trace], timeout: aiohttp.ClientTimeout) -> Connection:
         connection = await super().connect(req, traces, timeout)
@@ -57,7 +57,7 @@ class _OwnSocket(aiohttp.UnixConnector):
 
 
 class _OneConnection(aiohttp.TCPConnector):
-    """Has one connection in its life, to `peer`. Raises ConnectionMoved where a request would go over another."""
+    """A connector for a single connection, to `peer`. Raises ConnectionMoved if a request would open another one."""
 
     def __init__(self) -> None:
         super().__init__(limit=1, keepalive_timeout=IDLE_SECONDS)
@@ -66,7 +66,7 @@ class _OneConnection(aiohttp.TCPConnector):
 
     @property
     def alive(self) -> bool:
-        """Whether a request may go over its connection."""
+        """Whether the connection is open."""
         return self._only is not None and not self._only.is_closing()
 
     async def connect(self, req: ClientRequest, traces: list[Trace], timeout: aiohttp.ClientTimeout) -> Connection:
@@ -81,14 +81,14 @@ class _OneConnection(aiohttp.TCPConnector):
 
 
 class _PortConnection:
-    """One connection over a port."""
+    """One TCP connection."""
 
     def __init__(self, seconds: float) -> None:
         self.connector = _OneConnection()
         self.session = _session(self.connector, seconds)
 
     async def challenge(self, url: str, nonce: bytes, seconds: float) -> Mapping[str, Any]:
-        """The reply to a challenge; {} for what is no reply."""
+        """Send a challenge and return the reply, or {} if it is invalid."""
         timeout, data = aiohttp.ClientTimeout(total=seconds), b""
         nonce_body = {"nonce": nonce.hex()}
         async with self.session.post(url, json=nonce_body, allow_redirects=False, timeout=timeout) as reply:
@@ -105,7 +105,7 @@ class _PortConnection:
 
 
 class Connections:
-    """Of one daemon."""
+    """The connections to one daemon."""
 
     def __init__(self, url: str, token: str, seconds: float) -> None:
         self._url, self._token, self._seconds = url, token, seconds
@@ -118,8 +118,10 @@ class Connections:
     async def request(
         self, method: str, path: str, body: Mapping[str, Any] | None = None
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """The reply to a request that only the user's own daemon gets. Leaving early closes the connection. Raises
-        DaemonError, aiohttp's errors or TimeoutError."""
+        """Send a request to the user's own daemon and yield the reply. Leaving early closes the connection.
+
+        Raises DaemonError, aiohttp's errors or TimeoutError.
+        """
         more: dict[str, Any] = {"json": body, "headers": self._headers, "allow_redirects": False}
         async with self._room, AsyncExitStack() as stack:
             reply = await self._by_socket(method, path, more)
@@ -132,13 +134,13 @@ class Connections:
             yield reply
 
     async def close(self) -> None:
-        """Ends all connections."""
+        """Close all connections."""
         connections, self._free = self._free, []
         for session in (*(connection.session for connection in connections), *([self._own] if self._own else [])):
             await session.close()
 
     async def _by_socket(self, method: str, path: str, more: dict[str, Any]) -> aiohttp.ClientResponse | None:
-        """None where there is no socket that leads to a daemon: nothing was sent."""
+        """Send a request over the socket. Returns None, with nothing sent, if no socket leads to a daemon."""
         if self._own is None:
             return None
         try:
@@ -156,7 +158,7 @@ class Connections:
             except ConnectionMoved:
                 await connection.session.close()
                 continue
-            except BaseException:  # cancelling too ends the connection, whose reply would be the next one's
+            except BaseException:  # even if cancelled: otherwise the next request would get this one's reply
                 await connection.session.close()
                 raise
             stack.push_async_callback(self._give_back, connection)
@@ -164,7 +166,7 @@ class Connections:
         raise Absent(f"The daemon at {self._url} ends its connections at once.")
 
     async def _take(self) -> _PortConnection:
-        """A connection that is free, or a new one to whoever proves to be the user's own daemon."""
+        """Return a free connection, or open a new one and have the daemon prove its identity."""
         while self._free:
             connection = self._free.pop()
             if connection.connector.alive:
@@ -204,13 +206,13 @@ def _session(connector: aiohttp.BaseConnector, seconds: float) -> aiohttp.Client
 
 
 def _own_socket(url: str) -> Path | None:
-    """Where a daemon on this machine would have its socket."""
+    """Return the path of the socket that a daemon on this machine would use, or None."""
     parts = urlsplit(url)
     return socket_of(parts.port or 80) if sys.platform != "win32" and parts.hostname in LOCAL else None
 
 
 def _is_ours(transport: asyncio.Transport | None) -> bool:
-    """Whether a process of this user listens at the other end; True where the system can't tell."""
+    """Return whether a process of this user listens at the other end; True if the system can't tell."""
     if transport is None or not hasattr(socket, "SO_PEERCRED"):
         return transport is not None
     own = transport.get_extra_info("socket")

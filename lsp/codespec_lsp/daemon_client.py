@@ -1,5 +1,6 @@
-"""The daemon over HTTP: one stream of events for each request, and its health. Knows what the daemon's errors mean;
-starts nothing, and leaves to `connections` who is at the other end.
+"""The HTTP client of the daemon: one event stream for each request, and health checks.
+
+It starts no daemon. The `connections` module verifies the other end.
 """
 
 from __future__ import annotations
@@ -19,16 +20,18 @@ if TYPE_CHECKING:
 
 MOST_LINE = 1 << 20
 CONNECT_SECONDS = 2.0
-OPTIONAL = ("draft",)  # fields that a daemon of an earlier version refuses, and that a request can do without
+OPTIONAL = ("draft",)  # optional fields that a daemon of an earlier version rejects
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """How the daemon is, and what it reported. `ready`, `starting`, `silent` (somebody listens, but does not answer in
-    time), `absent` (nobody listens), or `foreign` (not the user's own daemon, or one that can't serve). Where it is
-    ready: its version, its models' names, the name in its setting `model`, a better model that it offers, all names
-    that mean the model it has, and what it can't write, in one sentence. Where it is foreign, `error` is a whole
-    sentence if there is one."""
+    """The daemon's state and report.
+
+    The state is `ready`, `starting`, `silent` (it listens but does not answer in time), `absent` (nothing listens), or
+    `foreign` (not the user's own daemon, or one that can't serve). If ready, the other fields are the version, the
+    names of the models, the value of its setting `model`, a better model that it offers, all names of its model, and a
+    warning sentence about what it can't write. If foreign, `error` is a whole sentence or "".
+    """
 
     state: Literal["ready", "starting", "silent", "absent", "foreign"]
     message: str = ""
@@ -43,8 +46,11 @@ class Health:
 
 
 class DaemonError(Exception):
-    """The daemon can't serve this now. `again` is the seconds to wait before another try; None where that is no use.
-    `field` is the request's field that it does not take, if it named one."""
+    """Raised if the daemon can't serve a request.
+
+    `again` is the number of seconds to wait before a retry, or None if a retry is useless. `field` is the name of the
+    rejected request field, or "".
+    """
 
     def __init__(self, message: str, again: float | None = None, field: str = "") -> None:
         super().__init__(message)
@@ -53,21 +59,24 @@ class DaemonError(Exception):
 
 
 class Absent(DaemonError):
-    """Nobody listens there, or the daemon died in the middle of a stream."""
+    """Raised if nothing listens, or if the daemon died in the middle of a stream."""
 
 
 class DaemonClient:
-    """The client of one daemon; aiohttp is loaded with the first request."""
+    """The client of one daemon. aiohttp is imported at the first request."""
 
     def __init__(self, url: str, token: str = "") -> None:
         self.url = url
         self._token = token
         self._connections: Connections | None = None
-        self._unknown: set[str] = set()  # of OPTIONAL: fields that the daemon there, an older one, does not know
+        self._unknown: set[str] = set()  # fields of OPTIONAL that the daemon, an older version, rejected
 
     async def events(self, body: Mapping[str, Any]) -> AsyncIterator[tuple[str, dict[str, Any]]]:
-        """The events of one completion, each with its name. Leaving early closes the connection, which is what stops
-        the work. A daemon that does not know one of OPTIONAL is asked without it from then on. Raises DaemonError."""
+        """Yield the events of one completion as (name, value). Raises DaemonError.
+
+        Leaving early closes the connection, which stops the daemon's work. If the daemon rejects a field of OPTIONAL,
+        the request is repeated without it, and later requests omit it.
+        """
         while True:
             try:
                 async with contextlib.aclosing(self._events(body)) as events:
@@ -80,7 +89,7 @@ class DaemonClient:
                 self._unknown.add(error.field)
 
     async def _events(self, body: Mapping[str, Any]) -> AsyncGenerator[tuple[str, dict[str, Any]], None]:
-        """The events of one request, without fields that are not known there."""
+        """Yield the events of one request, sent without the rejected fields."""
         import aiohttp
 
         known = {name: value for name, value in body.items() if name not in self._unknown}
@@ -91,14 +100,14 @@ class DaemonClient:
                 async for event in _read_events(reply):
                     yield event
         except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError) as error:
-            self._unknown.clear()  # the next daemon may be a newer one
+            self._unknown.clear()  # the next daemon may be a newer version
             raise Absent(f"The daemon at {self.url} does not answer ({type(error).__name__}).") from error
         except aiohttp.ClientError as error:
             what = f"What answers at {self.url} is no codespec daemon ({type(error).__name__})"
             raise DaemonError(f"{what}: set codespec.url.") from error
 
     async def send_files(self, body: Mapping[str, Any]) -> None:
-        """Sends the files that completions of a document may copy from. Raises DaemonError."""
+        """Send the files that drafts in a document may copy from. Raises DaemonError."""
         import aiohttp
 
         try:
@@ -111,7 +120,7 @@ class DaemonClient:
             raise DaemonError(f"What answers at {self.url} is no codespec daemon: set codespec.url.") from error
 
     async def health(self) -> Health:
-        """Whether somebody is there, and who."""
+        """Check the daemon's health. Never raises DaemonError."""
         import aiohttp
 
         try:
@@ -124,13 +133,13 @@ class DaemonClient:
         except DaemonError as error:
             return Health("foreign", str(error), error=str(error))
         except aiohttp.ClientError as error:
-            if isinstance(error, aiohttp.ClientConnectionError):  # refused, or cut: a daemon that is killed does that
+            if isinstance(error, aiohttp.ClientConnectionError):  # refused, or closed by a daemon that was killed
                 return Health("absent")
             return Health("foreign", f"no answer ({type(error).__name__})")
         return read_health(reply.status, report)
 
     async def close(self) -> None:
-        """Ends all connections."""
+        """Close all connections."""
         if self._connections is not None:
             await self._connections.close()
             self._connections = None
@@ -144,7 +153,7 @@ class DaemonClient:
 
 
 async def _read_events(reply: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, dict[str, Any]]]:
-    """Server-sent events, until the stream ends; an error event is raised."""
+    """Yield server-sent events until the stream ends. Raises DaemonError for an error event."""
     name = ""
     async for line in reply.content:
         text = line.decode("utf-8", "replace").rstrip("\r\n")
@@ -159,7 +168,7 @@ async def _read_events(reply: aiohttp.ClientResponse) -> AsyncIterator[tuple[str
 
 
 async def _refusal(reply: aiohttp.ClientResponse) -> DaemonError:
-    """The error that a status other than 200 means."""
+    """Return the error for a reply whose status is not 200."""
     report = _as_object(await reply.content.read(MOST_LINE))
     message = _of_error(report, "message") or f"The daemon answered {reply.status}."
     wait = reply.headers.get("Retry-After", "")
@@ -168,7 +177,7 @@ async def _refusal(reply: aiohttp.ClientResponse) -> DaemonError:
 
 
 def read_health(status: int, report: dict[str, Any]) -> Health:
-    """What a reply of /health says of who answered."""
+    """Convert a reply of /health to a `Health`."""
     if status == 200 and report.get("status") == "ok":
         texts = {name: str(report.get(name, "")) for name in ("version", "target", "drafter", "model", "warning")}
         offer, names = report.get("offer"), report.get("names")
@@ -185,7 +194,7 @@ def read_health(status: int, report: dict[str, Any]) -> Health:
 
 
 def _of_error(report: dict[str, Any], name: str) -> str:
-    """A text of a reported error; "" where there is none."""
+    """Return a field of the reported error as text, or ""."""
     error = report.get("error")
     return str(error.get(name, "")) if isinstance(error, dict) else ""
 

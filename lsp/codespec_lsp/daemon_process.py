@@ -1,8 +1,7 @@
-"""One daemon process for all editors: found where one answers, started where none does, restarted a few times
-when it dies. Its log begins empty at each start, and the former one lies beside it.
+"""Start, watch and restart the daemon process that all editors of a user share.
 
-Knows processes, their log and a lock file in the user's state folder. A started daemon outlives this language server:
-other editors use it.
+A lock file in the user's state folder ensures that only one language server starts it. Each start begins an empty log
+and keeps the previous one beside it. The daemon outlives this language server because other editors may use it.
 """
 
 from __future__ import annotations
@@ -26,21 +25,24 @@ from codespec.user_folders import state_folder
 from codespec_lsp.daemon_client import DaemonClient, DaemonError, Health
 from codespec_lsp.serve_command import LOG_KB, absolute_environment
 
-MOST_LOG_BYTES = 16 * LOG_KB * 1000  # the log of a version that did not bound it may be long
+MOST_LOG_BYTES = 16 * LOG_KB * 1000  # older versions did not bound the log
 MOST_STARTS = 3
-WITHIN = 600.0  # seconds in which MOST_STARTS may be made
+WITHIN = 600.0  # at most MOST_STARTS starts within these seconds
 POLL_EVERY = 0.2
-LISTEN_SECONDS = 60.0  # it listens before it loads
+LISTEN_SECONDS = 60.0  # it listens before it loads its models
 END_SECONDS = 40.0  # open requests finish first
-EXIT_SECONDS = 2.0  # of a process whose memory is given back
-_KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # Windows' SIGTERM does it
-# Kept as long as this process lives: what was started may outlive whoever started it.
+EXIT_SECONDS = 2.0  # for an exiting process to release its memory
+_KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # on Windows, SIGTERM kills
+# Kept for the life of this process: a daemon may outlive the Starter that started it.
 _started: list[subprocess.Popen[bytes]] = []
 
 
 class Starter:
-    """Makes sure that a daemon answers; `command` is None where none may be started. While `replaces` is true, a daemon
-    that it started is replaced as soon as a signal kills it."""
+    """Ensures that a daemon answers.
+
+    `command` is None if no daemon may be started. While `replaces` is true, a daemon that this object started is
+    replaced as soon as a signal kills it.
+    """
 
     def __init__(
         self,
@@ -60,8 +62,10 @@ class Starter:
         self.replaces = True
 
     async def ensure(self) -> None:
-        """Returns once a daemon listens, which may still be loading. Raises DaemonError that says why there is none.
-        Cancelling the wait does not stop the start: the next request needs it too."""
+        """Return once a daemon listens, which may still be loading. Raises DaemonError with the reason if none does.
+
+        Cancelling the wait does not stop the start, because the next request needs it too.
+        """
         await asyncio.shield(self._begin())
 
     def _begin(self) -> asyncio.Task[None]:
@@ -79,15 +83,17 @@ class Starter:
         await self._start_or_wait()
 
     async def close(self) -> None:
-        """Stops waiting; what was started goes on."""
+        """Stop waiting. A started daemon keeps running."""
         self.replaces = False
         if self._ensuring is not None:
             self._ensuring.cancel()
             await asyncio.gather(self._ensuring, return_exceptions=True)
 
     async def restart(self) -> None:
-        """Ends the daemon, if an editor started it, and starts it again. One that hangs ignores other signals, so it is
-        killed. Raises DaemonError that says why it can\'t be restarted."""
+        """Restart the daemon, if an editor started it. A hanging one ignores SIGTERM, so it is killed.
+
+        Raises DaemonError with the reason if it can't be restarted.
+        """
         pid = self._read_pid()
         if self._command is None or not await asyncio.to_thread(self.serves, pid):
             raise DaemonError(
@@ -105,11 +111,14 @@ class Starter:
         await self.ensure()
 
     def forgive(self) -> None:
-        """Forgets earlier starts: the user asked for another try."""
+        """Reset the start counter, at the user's request."""
         self._starts.clear()
 
     def _answers(self, health: Health, *, patient: bool = True) -> bool:
-        """Whether there is a daemon. One that is starting may be too busy to answer: who is `patient` waits for it."""
+        """Return whether there is a daemon. Raises DaemonError if it can't serve.
+
+        A starting daemon may be too busy to answer, so being silent is an error only without `patient`.
+        """
         if health.state == "foreign" or (health.state == "silent" and not patient):
             if health.error:
                 raise DaemonError(health.error)
@@ -119,7 +128,7 @@ class Starter:
         return health.state in ("ready", "starting")
 
     async def _start_or_wait(self) -> None:
-        """Whoever holds the lock starts it. The others wait for that, and all wait while something is silent."""
+        """Start the daemon if this process gets the lock, else wait until another one has. Wait while it is silent."""
         end = self._clock() + LISTEN_SECONDS
         while True:
             with held(self._file("lock")) as mine:
@@ -136,7 +145,7 @@ class Starter:
         await self._count_start()
         process = self._process = self._spawn()
         _started.append(process)
-        with contextlib.suppress(OSError):  # no other editor can restart this daemon then, and that is all
+        with contextlib.suppress(OSError):  # the only consequence: other editors can't restart this daemon
             self._file("pid").write_text(str(process.pid))
         while not self._answers(await self._client.health()):
             if process.poll() is not None:
@@ -146,13 +155,15 @@ class Starter:
         self._watch(process)
 
     def _watch(self, process: subprocess.Popen[bytes]) -> None:
-        """Has the process replaced if a signal kills it, so that the next request finds one that loads or is ready.
-        One that exits by itself was meant to, or would do so again: the next request finds out."""
+        """Replace the process if a signal kills it, so that the next request finds one that loads or is ready.
+
+        A process that exits by itself did so on request, or would exit again; the next request handles that.
+        """
         loop = asyncio.get_running_loop()
 
         def wait() -> None:
             process.wait()
-            with contextlib.suppress(RuntimeError):  # nobody is left who would need another
+            with contextlib.suppress(RuntimeError):  # the event loop is closed, so no replacement is needed
                 loop.call_soon_threadsafe(self._ended, process)
 
         threading.Thread(target=wait, daemon=True).start()
@@ -175,7 +186,7 @@ class Starter:
         self._starts.append(now)
 
     async def _exit_code(self) -> int | None:
-        """What the last process ended with. Its port is free a moment before that is known."""
+        """Return the exit code of the last process. Waits, because its port is freed shortly before it has exited."""
         if self._process is None:
             return None
         end = self._clock() + EXIT_SECONDS
@@ -197,7 +208,7 @@ class Starter:
                     stdin=subprocess.DEVNULL,
                     stdout=out,
                     stderr=subprocess.STDOUT,
-                    cwd=log.parent,  # not the folder that is open: what lies there may be anybody's
+                    cwd=log.parent,  # not the open folder, whose files are untrusted
                     env=environment,
                     start_new_session=True,
                 )
@@ -205,23 +216,23 @@ class Starter:
                 raise DaemonError(f"The daemon can't be started ({error.strerror}): check the installation.") from error
 
     def _read_pid(self) -> int:
-        """The id of the process that a language server started last; 0 for none."""
+        """Return the id of the last process that a language server started, or 0."""
         if self._process is not None and self._process.poll() is None:
-            return self._process.pid  # the disk may have been too full to write it down
+            return self._process.pid  # the pid file may be missing because the disk was full
         try:
             return int(self._file("pid").read_text())
         except (OSError, ValueError):
             return 0
 
     def serves(self, pid: int) -> bool:
-        """Whether that process is a daemon for this port, and not another one that got its id since."""
+        """Return whether that process is a daemon for this port, not another one that reuses its id."""
         own = next((process for process in _started if process.pid == pid), None)
         if own is not None:
             return own.poll() is None
         return pid > 0 and f" serve --port {self._port} " in f"{command_line(pid)} "
 
     def _last_words(self, code: int | None) -> str:
-        """What killed it, or the last line of its log: as a rule one sentence that says what to do."""
+        """Return the signal that killed the daemon, or the last line of its log, which usually says what to do."""
         log = self._file("log")
         if code is not None and code < 0:
             why = f"signal {-code} killed it"
@@ -234,7 +245,7 @@ class Starter:
 
 
 def command_line(pid: int) -> str:
-    """The command line of a process; "" where there is none, or the system does not tell."""
+    """Return the command line of a process, or "" if there is no such process or it can't be read."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace").strip()
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
@@ -244,15 +255,17 @@ def command_line(pid: int) -> str:
 
 
 def _retrieve(task: asyncio.Task[None]) -> None:
-    """Retrieves its error for asyncio; whoever waits gets it too, and else the next request runs into it again."""
+    """Retrieve the task's error, so that asyncio doesn't log it. If no request waits, the next one meets it again."""
     if not task.cancelled():
         task.exception()
 
 
 @contextlib.contextmanager
 def held(file: Path) -> Iterator[bool]:
-    """Whether this process got the lock. It ends with the block or with the process, however that ends. Raises
-    DaemonError where there can be no lock file."""
+    """Try to lock a file, and yield whether this process got the lock.
+
+    The lock is released at the end of the block or of the process. Raises DaemonError if the file can't be created.
+    """
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         opened = file.open("a+b")
@@ -282,23 +295,25 @@ def _lock(file: IO[bytes]) -> bool:
 
 
 def open_log(log: Path) -> IO[bytes]:
-    """An empty log, with the one before it as `.1`. A link in its place stays, and what it names is appended to. Raises
-    OSError."""
+    """Open an empty log and keep the previous one as `.1`. If `log` is a link, append to its target instead.
+
+    Raises OSError.
+    """
     log.parent.mkdir(parents=True, exist_ok=True)
-    with contextlib.suppress(OSError):  # there is none, or it can't be kept: the daemon matters more
+    with contextlib.suppress(OSError):  # no previous log, or it can't be kept: start the daemon anyway
         state = log.lstat()
         if stat.S_ISREG(state.st_mode) and state.st_size:
             log.replace(former(log))
-    return log.open("a+b", buffering=0)  # readable, so that its newer half can be kept
+    return log.open("a+b", buffering=0)  # readable, so that the daemon can keep its newer half
 
 
 def former(log: Path) -> Path:
-    """Where the log before this one is."""
+    """Return the path of the previous log."""
     return log.with_name(f"{log.name}.1")
 
 
 def last_line(log: Path) -> str:
-    """The last line of a log, as a rule one sentence that says what to do; "" where there is none."""
+    """Return the last line of a log, usually one sentence that says what to do, or ""."""
     try:
         lines = read_regular(log, MOST_LOG_BYTES).decode("utf-8", "replace").strip().splitlines()
     except (OSError, ValueError):

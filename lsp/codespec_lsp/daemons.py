@@ -1,4 +1,4 @@
-"""The daemons that this process uses: one client for each address and token, shared by all editors it serves."""
+"""The daemon clients of this process: one for each configuration, shared by all editors that it serves."""
 
 from __future__ import annotations
 
@@ -16,15 +16,18 @@ Command = Callable[[int, Sequence[str]], list[str]]
 
 
 class Daemons:
-    """Finds the client and the starter for some settings."""
+    """Holds the client and the starter for each combination of settings."""
 
     def __init__(self, command: Command = serve_command) -> None:
         self._command = command
         self._known: dict[tuple[Any, ...], tuple[DaemonClient, Starter]] = {}
 
     def find(self, settings: Settings) -> tuple[DaemonClient, Starter]:
-        """Both for these settings, whose starter alone replaces a dead daemon at that address from now on. Raises
-        DaemonError where the token can't be read, or a path means nothing."""
+        """Return the client and the starter for these settings.
+
+        From now on, only this starter replaces a dead daemon at that address. Raises DaemonError if the token can't be
+        read or a relative path can't be resolved.
+        """
         starts = settings.start_daemon and settings.daemon_is_here
         arguments = (*_model_flag(settings), *settings.daemon_arguments, *_token_flag(settings))
         key = (settings.url, settings.token_file, starts, arguments)
@@ -37,14 +40,14 @@ class Daemons:
         return self._known[key]
 
     async def close(self) -> None:
-        """Ends all connections; daemons go on."""
+        """Close all connections. The daemons keep running."""
         for client, starter in self._known.values():
             await starter.close()
             await client.close()
 
 
 def _token(settings: Settings) -> str:
-    """What the daemon asks for; "" for nothing. Raises DaemonError where it can't be read."""
+    """Return the daemon's token, or "" if none is set. Raises DaemonError if it can't be read."""
     try:
         return read_token(settings.token_file)
     except ConfigError as error:
@@ -60,14 +63,14 @@ def _token_flag(settings: Settings) -> tuple[str, ...]:
 
 
 class ConfiguredDaemon:
-    """The daemon that a client's settings name at the time."""
+    """The daemon for a client's current settings."""
 
     def __init__(self, daemons: Daemons, settings: Callable[[], Settings]) -> None:
         self._daemons = daemons
         self._settings = settings
 
     async def events(self, body: Mapping[str, Any]) -> AsyncIterator[tuple[str, dict[str, Any]]]:
-        """The events of one completion. Raises DaemonError."""
+        """Yield the events of one completion. Raises DaemonError."""
         events = self._client()[0].events(body)
         try:
             async for event in events:
@@ -76,26 +79,26 @@ class ConfiguredDaemon:
             await events.aclose()  # type: ignore[attr-defined]  # it is a generator
 
     async def send_files(self, body: Mapping[str, Any]) -> None:
-        """Sends the files that completions of a document may copy from. Raises DaemonError."""
+        """Send the files that drafts in a document may copy from. Raises DaemonError."""
         await self._client()[0].send_files(body)
 
     async def ensure(self) -> None:
-        """Returns once a daemon listens. Raises DaemonError."""
+        """Return once a daemon listens. Raises DaemonError."""
         await self._client()[1].ensure()
 
     async def restart(self) -> None:
-        """Ends the daemon that an editor started, and starts it again. Raises DaemonError."""
+        """Restart the daemon, if an editor started it. Raises DaemonError."""
         await self._client()[1].restart()
 
     async def health(self) -> Health:
-        """How the daemon is; it is not started for that."""
+        """Return the daemon's health, without starting one."""
         try:
             return await self._client()[0].health()
         except DaemonError as error:
             return Health("foreign", str(error), error=str(error))
 
     def forgive(self) -> None:
-        """The user asks for another try."""
+        """Reset the starter's count of failed starts, at the user's request."""
         try:
             self._client()[1].forgive()
         except DaemonError:

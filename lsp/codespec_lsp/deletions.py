@@ -1,8 +1,7 @@
-"""What stood somewhere before it was deleted: a guess at what is written there again. Retyping, an edit of a copy, a
-change of mind.
+"""Remember deleted text as a draft for the text that is typed at the same position again.
 
-Kept for each document, a few places and a bounded length, and gone with it. Knows edits and offsets (code points);
-knows no documents and nothing of what may be sent.
+This helps with retyping, editing a copy or a change of mind. Each document keeps a few positions with texts of bounded
+length. Offsets are in code points.
 """
 
 from __future__ import annotations
@@ -12,27 +11,27 @@ from dataclasses import dataclass
 from codespec_lsp.buffer import Edit
 
 MOST_PLACES = 8
-MOST_TEXT = 16_384  # characters of one place
-MOST_TYPED = 200  # characters behind a place, up to which the cursor is still there
-LEAST = 4  # characters beside white space: less is typed faster than it is guessed
+MOST_TEXT = 16_384  # characters of one deletion
+MOST_TYPED = 200  # maximum characters between the start of a deletion and the cursor
+LEAST = 4  # minimum non-blank characters: shorter text is typed faster than it is drafted
 
 
 @dataclass(slots=True)
 class Deletion:
-    """`text` stood at `start`, an offset in the text as it is now."""
+    """Deleted text; `start` is its offset in the current text."""
 
     start: int
     text: str
 
 
 class Deletions:
-    """The last places of one document where something was deleted, the latest first."""
+    """The last deletions in one document, the latest first."""
 
     def __init__(self) -> None:
         self._places: list[Deletion] = []
 
     def edited(self, edit: Edit) -> None:
-        """Moves the places along, and takes what the edit removed. What is removed bit by bit is one place."""
+        """Shift the recorded deletions and add the text that the edit removed. Adjacent deletions are merged."""
         edit = edit.least()
         if edit.removed and self._joins(edit):
             return
@@ -42,8 +41,10 @@ class Deletions:
             self._places = [deletion, *self._places][:MOST_PLACES]
 
     def find(self, offset: int, before: str, after: str) -> str:
-        """What stood where the cursor is, without what is typed again by now; "" if nothing did, or if it stands there
-        again. `before` and `after` are the text around the cursor, its next MOST_TYPED characters at least.
+        """Return the deleted text at the cursor, without the part that was retyped, or "".
+
+        The result is "" if the text is there again. `before` and `after` are the text around the cursor, at least
+        MOST_TYPED characters on each side.
         """
         found = ""
         for place in self._places:
@@ -57,7 +58,7 @@ class Deletions:
         return found
 
     def _joins(self, edit: Edit) -> bool:
-        """Adds to the latest place what was removed right before it (backspace) or right behind it (delete)."""
+        """Merge text removed right before (backspace) or after (delete) the latest deletion; return whether it was."""
         if edit.text or not self._places:
             return False
         last, end = self._places[0], edit.start + len(edit.removed)
@@ -73,7 +74,7 @@ class Deletions:
         return True
 
     def _move(self, edit: Edit) -> None:
-        """Places behind the edit move with the text; those inside what it removed are gone."""
+        """Shift the deletions after the edit and drop those inside the removed text."""
         end, grown = edit.start + len(edit.removed), len(edit.text) - len(edit.removed)
         self._places = [
             place if place.start <= edit.start else Deletion(place.start + grown, place.text)

@@ -1,8 +1,7 @@
-"""Where suggestions were dismissed: what was typed instead of one, or what replaced it. Nothing is suggested unasked at
-a place where the last three were.
+"""Track dismissed suggestions, and suppress automatic ones at a place after three dismissals in a row.
 
-A place is the text around the cursor, so that it stays the same when lines above come and go. Kept in memory for each
-document and gone with it; knows edits and prompts, and tells nobody.
+A suggestion is dismissed if the user types something else or another suggestion replaces it. A place is the text around
+the cursor, so it doesn't change with edits to lines above. The data stays in memory and is dropped with its document.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from codespec_lsp.prompt import Prompt
 
 MOST_DISMISSED = 3  # in a row at one place
 MOST_PLACES = 256
-LINES, MOST_LINE = 2, 200  # lines up to the cursor that make a place, and characters of them and of what follows
+LINES, MOST_LINE = 2, 200  # lines up to the cursor that define a place; maximum characters before and after it
 
 Place = tuple[str, str, str]
 
 
 @dataclass(slots=True)
 class _Open:
-    """A suggestion that is shown and neither taken nor dismissed yet."""
+    """A shown suggestion that has been neither accepted nor dismissed."""
 
     place: Place
     text: str
@@ -31,7 +30,7 @@ class _Open:
 
 
 class Dismissals:
-    """Of one client."""
+    """The dismissals of one client."""
 
     def __init__(self, counters: Counters) -> None:
         self._counters = counters
@@ -39,21 +38,21 @@ class Dismissals:
         self._dismissed: OrderedDict[Place, int] = OrderedDict()
 
     def show(self, prompt: Prompt, text: str, tip: int) -> None:
-        """Takes what is shown first at `tip`, an offset in the document."""
+        """Record the first suggestion shown at `tip`, an offset in the document."""
         place = place_of(prompt)
         known = self._open.get(prompt.uri)
         if known is not None and known.place == place and not (text.startswith(known.text) or known.text == text):
-            self._dismiss(place)  # it was shown, and another one stands there now
+            self._dismiss(place)  # another suggestion has replaced it
         self._open[prompt.uri] = _Open(place, text, tip)
 
     def edited(self, uri: str, edit: Edit) -> None:
-        """Takes an edit: what goes along the suggestion agrees with it, other text at its place dismisses it."""
+        """Handle an edit. Typing the suggested text resets its place's count; other text at the tip dismisses it."""
         shown = self._open.get(uri)
         if shown is None:
             return
         edit = edit.least()
         if edit.text and not edit.removed and edit.start == shown.tip:
-            # Only the first character tells: an editor may add a closing bracket to it.
+            # Only the first character counts, because an editor may add a closing bracket to it.
             if shown.text.startswith(edit.text[0]):
                 self._dismissed.pop(shown.place, None)
             else:
@@ -62,15 +61,15 @@ class Dismissals:
             del self._open[uri]
 
     def is_quiet(self, prompt: Prompt) -> bool:
-        """Whether nothing is to be suggested there unasked."""
+        """Return whether automatic suggestions at the prompt's place are suppressed."""
         return self._dismissed.get(place_of(prompt), 0) >= MOST_DISMISSED
 
     def forgive(self, prompt: Prompt) -> None:
-        """The user asked for a suggestion there."""
+        """Reset the count of the prompt's place, after the user invoked completion there."""
         self._dismissed.pop(place_of(prompt), None)
 
     def close(self, uri: str) -> None:
-        """The document is gone."""
+        """Drop the data of a closed document."""
         self._open.pop(uri, None)
         for place in [place for place in self._dismissed if place[0] == uri]:
             del self._dismissed[place]
@@ -84,6 +83,6 @@ class Dismissals:
 
 
 def place_of(prompt: Prompt) -> Place:
-    """The document, the last lines up to the cursor and the rest of its line."""
+    """Return the place of a prompt: the document, the last lines up to the cursor and the rest of its line."""
     before = "\n".join(prompt.prefix[-MOST_LINE * LINES :].split("\n")[-LINES:])
     return prompt.uri, before[-MOST_LINE:], prompt.suffix[:MOST_LINE].partition("\n")[0]

@@ -1,4 +1,4 @@
-"""The open documents of one client: URI, path, version, text, and where the text was edited lately."""
+"""The open documents of one client: URI, path, version, text and recently edited rows."""
 
 from __future__ import annotations
 
@@ -18,10 +18,13 @@ _revisions = itertools.count(1)
 
 @dataclass(eq=False, slots=True)
 class Document:
-    """An open document. `uri` is canonical, `spelled` as the client wrote it last, `file` its file's: a cell's is its
-    notebook. `version` is the client's, which may be anything, and `revision` ours: no two texts have the same.
-    `changed` is the clock's time of its last change, `edited_rows` were edited lately, the latest first; `language` is
-    a grammar's name. A document is `lost` while its text is not known."""
+    """An open document.
+
+    `uri` is canonical, `spelled` is its last spelling by the client, and `file` is the URI of its file, which for a
+    cell is the notebook. `version` is the client's and can be any number; `revision` is ours and unique to each text.
+    `changed` is the clock's time of the last change, `edited_rows` the recently edited rows, the latest first.
+    `language` is a grammar's name. `lost` is set while the text is unknown.
+    """
 
     uri: str
     language_id: str
@@ -39,25 +42,25 @@ class Document:
 
     @property
     def is_cell(self) -> bool:
-        """Whether it is one of a notebook's."""
+        """Whether the document is a notebook cell."""
         return self.file != self.uri
 
     @property
     def path(self) -> str:
-        """Its file's path, or its name where it has none."""
+        """The path of the document's file, or the document's name if it has no file."""
         return path_of(self.file)
 
     @property
     def language(self) -> str:
-        """The grammar's name; "" for none."""
+        """The name of the document's grammar, or ""."""
         return find_language(self.language_id, self.path)
 
     def lose(self) -> None:
-        """Its text is not known from here on, until the whole of it comes."""
+        """Mark the text as unknown until the client sends the whole text."""
         self.lost, self.revision = True, next(_revisions)
 
     def edited(self, edit: Edit) -> None:
-        """Remembers where an edit was made, and moves the rows below it."""
+        """Record the row of an edit and shift the recorded rows below it."""
         self.revision = next(_revisions)
         grown = edit.text.count("\n") - edit.removed.count("\n")
         moved = [row + grown if row > edit.row else row for row in self.edited_rows]
@@ -66,7 +69,7 @@ class Document:
 
 
 class Documents:
-    """All open documents, the one that was used last at the end."""
+    """All open documents, the most recently used one at the end."""
 
     def __init__(self) -> None:
         self._open: dict[str, Document] = {}
@@ -75,25 +78,25 @@ class Documents:
         return iter(self._open.values())
 
     def get(self, uri: str) -> Document | None:
-        """The open document of a URI."""
+        """Return the open document with a URI, or None."""
         return self._open.get(uri)
 
     @property
     def last(self) -> Document | None:
-        """The document that was used last."""
+        """The most recently used document, or None."""
         return next(reversed(self._open.values()), None)
 
     def open(self, document: Document) -> None:
-        """Takes a document; one opened again replaces itself."""
+        """Add a document, replacing one with the same URI."""
         self._open.pop(document.uri, None)
         self._open[document.uri] = document
 
     def close(self, uri: str) -> Document | None:
-        """Forgets a document."""
+        """Remove a document and return it, or None."""
         return self._open.pop(uri, None)
 
     def used(self, document: Document) -> None:
-        """Puts a document at the end."""
+        """Move a document to the end."""
         if self._open.get(document.uri) is document:
             del self._open[document.uri]
             self._open[document.uri] = document

@@ -1,7 +1,7 @@
-"""Which documents are neither completed nor sent as context, and why: secret names, the user's globs, ignore files.
+"""Decide which documents are neither completed nor sent as context: secret names, the user's globs, ignore files.
 
-Looks at the file system in threads, since it may take its time, and remembers the result for a moment. What an ignore
-file says is `codespec.ignore_files`'s business.
+The file system is read in threads, because it may be slow, and each decision is cached for a short time. Ignore files
+are handled by `codespec.ignore_files`.
 """
 
 from __future__ import annotations
@@ -19,22 +19,24 @@ from codespec.ignore_patterns import Patterns
 from codespec.secret_files import is_secret
 from codespec_lsp.uris import other_paths, path_of, split_uri
 
-MOST_LINKS = 40  # one after the other, as Linux has it
-DECIDE_AGAIN = 1.0  # seconds after which a document is decided on again
-PATIENCE = 0.5  # seconds that a request waits for that; a slow file system holds up no other document
+MOST_LINKS = 40  # in a chain, as in Linux
+DECIDE_AGAIN = 1.0  # seconds after which a decision is repeated
+PATIENCE = 0.5  # seconds that a request waits for a decision; a slow file system doesn't block other documents
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What excludes a document: the user's globs, which hold from the root of each open folder and by names everywhere,
-    and ignore files."""
+    """The rules that exclude a document: ignore files, and the user's globs.
+
+    A glob applies from the root of each open folder, and to names everywhere.
+    """
 
     roots: frozenset[Path]
     globs: Patterns
     ignore_files: IgnoreFiles
 
     def reason(self, uri: str) -> str:
-        """Why a document is excluded, in one sentence; "" where it is not. Waits for the file system."""
+        """Return one sentence that explains why a document is excluded, or "". Blocks on the file system."""
         scheme = split_uri(uri).scheme
         if scheme not in ("file", "untitled"):
             return f"{scheme or 'this'} is no file on this machine, so it is not completed."
@@ -54,7 +56,10 @@ class Rules:
         return self.ignore_files.reason(Path(path), self.roots)
 
     def lets_out(self, path: Path) -> bool:
-        """Whether a file may be sent; never one whose name is looked up as another, which would be decided on."""
+        """Return whether a file may be sent.
+
+        A path that changes in a round trip through its URI is refused: the decision would be about another file.
+        """
         uri = path.as_uri()
         return path_of(uri) == str(path) and not self.reason(uri)
 
@@ -64,7 +69,7 @@ class Rules:
 
 
 class Exclusions:
-    """Answers for one client."""
+    """The exclusion decisions for one client."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -73,20 +78,20 @@ class Exclusions:
         self._use(Rules(frozenset(), Patterns(()), IgnoreFiles()))
 
     def set_roots(self, roots: Sequence[str]) -> None:
-        """The folders that the editor has open."""
+        """Set the folders that are open in the editor."""
         self._use(Rules(frozenset(map(Path, roots)), self._rules.globs, self._rules.ignore_files))
 
     def set_globs(self, globs: Sequence[str]) -> None:
-        """The user's own."""
+        """Set the user's globs."""
         patterns = Patterns(glob.encode("utf-8", "replace") for glob in globs)
         self._use(Rules(self._rules.roots, patterns, self._rules.ignore_files))
 
     def known(self, uri: str) -> str | None:
-        """Why a document is excluded, as it was found last; "" where it is not; None while that is being found out."""
+        """Return the last known reason why a document is excluded, "" if it isn't, or None while undecided."""
         return None if uri in self._deciding or uri not in self._known else self._known[uri][1]
 
     async def refresh(self, uris: Iterable[str]) -> None:
-        """Decides again on documents whose decision is old. Returns in time, though some may not be known yet."""
+        """Refresh old decisions. Waits at most PATIENCE, so some documents may still be undecided."""
         now = self._clock()
         waited = [self._begin(uri, now) for uri in uris if self._is_old(uri, now)]
         left = {decision.task: decision.began + PATIENCE - now for decision in waited}
@@ -95,18 +100,18 @@ class Exclusions:
 
     @property
     def rules(self) -> Rules:
-        """What they are now; others are another object."""
+        """The current rules. Changed rules are a new object."""
         return self._rules
 
     def forget(self, uri: str) -> None:
-        """The document is gone."""
+        """Drop the decision for a closed document."""
         self._known.pop(uri, None)
         decision = self._deciding.pop(uri, None)
         if decision is not None:
             decision.task.cancel()
 
     def _use(self, rules: Rules) -> None:
-        """Takes other rules, and drops what is being decided by the old ones."""
+        """Replace the rules and drop all decisions by the old ones."""
         for uri in list(self._deciding):
             self.forget(uri)
         self._rules = rules
@@ -116,7 +121,7 @@ class Exclusions:
         return uri not in self._known or now - self._known[uri][0] > DECIDE_AGAIN
 
     def _begin(self, uri: str, now: float) -> _Decision:
-        """The decision that is under way for a document, or a new one."""
+        """Return the running decision for a document, or start one."""
         decision = self._deciding.get(uri)
         if decision is None:
             decision = self._deciding[uri] = _Decision(asyncio.get_running_loop().create_task(self._decide(uri)), now)
@@ -130,14 +135,14 @@ class Exclusions:
 
 @dataclass(frozen=True, slots=True)
 class _Decision:
-    """A decision under way."""
+    """A running decision."""
 
     task: asyncio.Task[None]
     began: float
 
 
 def _meant(uri: str) -> list[str]:
-    """The paths that a URI may mean: its own; if nothing is there, also the files that another way to read it finds."""
+    """Return the paths that a URI may mean: its own and, if that doesn't exist, existing files by other readings."""
     path = path_of(uri)
     if os.path.lexists(path):
         return [path]
@@ -145,15 +150,15 @@ def _meant(uri: str) -> list[str]:
 
 
 def _links(path: str) -> Iterator[str]:
-    """What a path names, link by link."""
-    with contextlib.suppress(OSError, ValueError):  # it is no link, or no name for a file
+    """Yield the targets of a chain of links."""
+    with contextlib.suppress(OSError, ValueError):  # not a link, or not a valid file name
         for _ in range(MOST_LINKS):
             path = os.path.join(os.path.dirname(path), os.readlink(path))
             yield path
 
 
 def _names(patterns: Patterns, parts: Sequence[str]) -> bool:
-    """Whether a pattern names a path or a folder above it."""
+    """Return whether a pattern matches a path or a folder above it."""
     return any(
         found is not None and not found.negated
         for count in range(1, len(parts) + 1)

@@ -1,7 +1,7 @@
-"""What the files define that a document imports and that are not open: found and read beside the loop, now and then.
+"""Find and outline the files that a document imports, outside the event loop and at intervals.
 
-Only regular files of the document's own repository, only heads of definitions, and only what the rules about secrets,
-globs and ignore files let out, by the name that is spelled and by the one that it leads to. Knows no prompt.
+Only regular files of the document's repository are read, and only the heads of their definitions are used. The rules
+about secrets, globs and ignore files must allow both the spelled path and its resolved target.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from codespec_lsp.exclusions import PATIENCE, Exclusions, Rules
 from codespec_lsp.imports import find_imported, import_rows
 from codespec_lsp.uris import path_of, split_uri
 
-LOOK_AGAIN = 1.0  # seconds after which it is looked again, where somebody asks: decisions on open files get as old
+LOOK_AGAIN = 1.0  # seconds after which a request looks again; exclusion decisions have the same maximum age
 SERVICE = "codespec_lsp.outline_reader"
-READING = 5.0  # seconds for one file's outline; where it takes longer there is none
+READING = 5.0  # seconds for one file's outline, which is empty if it takes longer
 MOST_FILES = 6
-MOST_CHARACTERS = 4096  # for one document: reading them must not take the time of the answer
+MOST_CHARACTERS = 4096  # for one document, to limit the time for prefilling them
 MOST_KEPT = 256  # outlines
 
 
 class Definitions(NamedTuple):
-    """The heads of what a file defines."""
+    """The heads of a file's definitions."""
 
     path: str
     text: str
 
 
 class File(NamedTuple):
-    """A file as it is imported, what that name leads to, and the state of it."""
+    """An imported file: its path, the resolved path, and the modification time and size of that."""
 
     path: str
     meant: str
@@ -49,7 +49,7 @@ class File(NamedTuple):
 
 @dataclass(slots=True)
 class _Imports:
-    """What a document imports by some rules, as far as the look that `began` then is over."""
+    """The imports of a document under some rules. `files` is set when the search that started at `began` ends."""
 
     rules: Rules
     began: float
@@ -58,7 +58,7 @@ class _Imports:
 
 
 class ImportedFiles:
-    """What the documents of one client import."""
+    """The imported files of one client's documents."""
 
     def __init__(self, exclusions: Exclusions, clock: Callable[[], float]) -> None:
         self._exclusions = exclusions
@@ -66,11 +66,11 @@ class ImportedFiles:
         self._imports: dict[str, _Imports] = {}
         self._outlines: dict[File, str] = {}
         self._reading: asyncio.Task[None] | None = None
-        # One of its own: a folder that does not answer holds up nothing else, and looking goes on when it does.
+        # A separate thread: a folder that does not answer blocks nothing else, and the search continues when it does.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="codespec-imports")
 
     def known(self, document: Document) -> tuple[Definitions, ...]:
-        """What the last look found, as far as it is read and there is room for it; nothing while one is under way."""
+        """Return the definitions that the last search found and that fit the limit; empty during a search."""
         imports = self._imports.get(document.uri)
         if imports is None or imports.rules is not self._exclusions.rules or not imports.looking.done():
             return ()
@@ -83,8 +83,10 @@ class ImportedFiles:
         return tuple(found)
 
     async def look(self, document: Document) -> None:
-        """Looks which files a document imports, unless that was done a moment ago, and waits for it, but not for long.
-        They are read afterwards."""
+        """Find the files that a document imports, unless that was done recently. Waits at most PATIENCE.
+
+        The files are read afterwards.
+        """
         imports, now = self._imports.get(document.uri), self._clock()
         old = imports is not None and (now - imports.began >= LOOK_AGAIN and imports.looking.done())
         if imports is None or old or imports.rules is not self._exclusions.rules:
@@ -97,26 +99,26 @@ class ImportedFiles:
             await asyncio.wait([imports.looking], timeout=left)
 
     async def read(self, seconds: float) -> None:
-        """Waits until the files that were found are read."""
+        """Wait at most `seconds` until the found files have been read."""
         if self._reading is not None and not self._reading.done():
             await asyncio.wait([self._reading], timeout=seconds)
 
     def close(self, uri: str) -> None:
-        """A document is gone."""
+        """Drop the imports of a closed document."""
         imports = self._imports.pop(uri, None)
         if imports is not None:
             imports.looking.cancel()
 
     async def end(self) -> None:
-        """The client is gone, after its documents."""
+        """Stop all work, after all documents are closed."""
         self._thread.shutdown(wait=False, cancel_futures=True)
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.wait([self._reading])
 
     async def _look(self, document: Document) -> None:
-        """Finds the files of the newest look, and has those read that are not known."""
-        await asyncio.sleep(0)  # until whoever began it has kept it
+        """Find the imported files, and start reading those without an outline."""
+        await asyncio.sleep(0)  # let the caller store this search first
         imports = self._imports[document.uri]
         rows = import_rows(document.buffer.lines)
         if rows:
@@ -127,7 +129,7 @@ class ImportedFiles:
             self._reading = asyncio.get_running_loop().create_task(self._read(unread))
 
     async def _read(self, files: Sequence[File]) -> None:
-        """Has each file read in a process. One that breaks it, or takes too long, counts as empty."""
+        """Read each file in a process. A file that breaks the process or takes too long has an empty outline."""
         for file in files:
             while len(self._outlines) >= MOST_KEPT:
                 del self._outlines[next(iter(self._outlines))]
@@ -144,7 +146,7 @@ class ImportedFiles:
 
 
 def _find(rows: Sequence[str], uri: str, rules: Rules) -> tuple[File, ...]:
-    """On the thread: the files that are meant, that lie in the document's own repository, and that may be sent."""
+    """Find the imported files of the document's repository that may be sent. Runs in the thread."""
     file = Path(path_of(uri))
     if split_uri(uri).scheme != "file" or not file.is_absolute():
         return ()
@@ -156,14 +158,16 @@ def _find(rows: Sequence[str], uri: str, rules: Rules) -> tuple[File, ...]:
         for path, meant in sendable(find_imported(rows, file, repository), repository, rules):
             state = meant.stat()
             found.append(File(str(path), str(meant), state.st_mtime_ns, state.st_size))
-    except (OSError, ValueError, RuntimeError):  # it is gone, its name is none, or its links lead round and round
+    except (OSError, ValueError, RuntimeError):  # a missing file, an invalid name, or a cycle of links
         return ()
     return tuple(found[:MOST_FILES])
 
 
 def sendable(paths: Iterable[Path], repository: Path, rules: Rules) -> Iterator[tuple[Path, Path]]:
-    """Those of the paths, each with what it leads to, that lie in a repository and in none within it, and that the
-    rules let out by both names. Waits for the file system; raises OSError, ValueError or RuntimeError as that does.
+    """Yield the paths that may be sent, each with its resolved target.
+
+    The target must be in the repository, not in one nested in it, and the rules must allow both paths. Blocks on the
+    file system. Raises OSError, ValueError or RuntimeError.
     """
     top, roots = repository.resolve(), [root.resolve() for root in rules.roots]
     for path in paths:

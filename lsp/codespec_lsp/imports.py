@@ -1,7 +1,7 @@
-"""The rows of a file that import others, and which files of its repository they may mean.
+"""Find the import rows of a file and the repository files that they may refer to.
 
-By names alone: an import's words are looked for as a path, below the file's own folder and the folders above it. Knows
-how languages spell imports and how their files end; opens no file but go.mod, and knows no documents and no rules.
+Uses names only: the words of an import are looked up as a path below the file's folder and the folders above it. No
+file except go.mod is opened.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from typing import NamedTuple
 
 from codespec.regular_file import read_regular
 
-ROWS = 400  # that are searched
+ROWS = 400  # searched rows
 MOST_ROW = 200  # characters
 MOST_INSIDE = 40  # rows inside one bracket
-MOST_FILES, MOST_EACH = 12, 3  # files in all, and for one import
+MOST_FILES, MOST_EACH = 12, 3  # files in total, and for one import
 MOST_WORDS = 12  # of an import
-MOST_TRIED = 20_000  # names: some ten milliseconds
-MOST_FOLDERS, MOST_NAMES = 200, 5000  # that are listed, and of each
+MOST_TRIED = 20_000  # names, which takes about ten milliseconds
+MOST_FOLDERS, MOST_NAMES = 200, 5000  # listed folders, and names read of each
 _IMPORT = re.compile(
     r"\s*(?:(?:import|from|use|using|#\s*include|require|require_relative|include|package|extern crate|"
     r"export .* from)\b|(?:pub(?:\([\w: ]*\))? )?mod \w+;)"
 )
 _REQUIRE = re.compile(r".*\brequire\(")
 _QUOTED = re.compile(r"""["'<]([\w@~$./+-]+)["'>]""")
-_ALIASES = ("@", "~")  # of a repository's own sources
+_ALIASES = ("@", "~")  # for the repository's own sources
 _MODULE = re.compile(r"\s*(?:pub(?:\([\w: ]*\))? )?mod (\w+);")
 _WORDS = re.compile(r"\.*[\w$]+(?:(?:\.|::)[\w$]+)*|\.+(?=\s+import\b)")
 _NO_WORDS = re.compile(r"\sas\s+\w+|#.*|//.*|;.*")
@@ -37,9 +37,9 @@ _KEYWORDS = frozenset(
     ("import", "from", "use", "using", "static", "type", "extern", "crate", "pub", "include", "require")
 )
 _HERE, _ABOVE, _TOP = "self", "super", "crate"  # Rust's
-_RUST_ROOTS = ("mod.rs", "lib.rs", "main.rs")  # whose modules lie beside them
+_RUST_ROOTS = ("mod.rs", "lib.rs", "main.rs")  # their modules are in the same folder
 _GO_MODULE = re.compile(rb"^module\s+(\S+)", re.MULTILINE)
-_BESIDE = ("src", "lib", "include", "src/main/java", "src/main/kotlin")  # below a project, where sources begin
+_BESIDE = ("src", "lib", "include", "src/main/java", "src/main/kotlin")  # source folders of a project
 _C = ("", ".h", ".hpp")
 _SCRIPT = ("", ".ts", ".tsx", ".js", ".jsx", ".mjs", ".d.ts", "/index.ts", "/index.tsx", "/index.js")
 _SCRIPTS = (".ts", ".tsx", ".js", ".jsx", ".mjs", ".cjs", ".vue", ".svelte")
@@ -59,14 +59,14 @@ ENDINGS = {
 
 
 class Import(NamedTuple):
-    """What a row names: `words` of a path, `above` folders above the file's own; None: anywhere above."""
+    """An imported path: its `words`, relative to the folder `above` levels up from the file's own (None: any level)."""
 
     words: tuple[str, ...]
     above: int | None = None
 
 
 def import_rows(lines: Sequence[str]) -> list[str]:
-    """The rows of a file that import something, with those inside a bracket that such a row opens."""
+    """Return the import rows of a file, including the rows inside a bracket that such a row opens."""
     rows, inside = list[str](), 0
     for row in lines[:ROWS]:
         if len(row) >= MOST_ROW:
@@ -78,7 +78,7 @@ def import_rows(lines: Sequence[str]) -> list[str]:
 
 
 def find_imported(rows: Sequence[str], file: Path, repository: Path) -> list[Path]:
-    """Existing files of the repository that the rows of a file may mean, at most MOST_FILES, in their order."""
+    """Return existing repository files that the import rows may refer to, in row order, at most MOST_FILES."""
     tree, tried = _Tree(), 0
     folders = [folder for folder in file.parents if folder.is_relative_to(repository)]
     if file.suffix == ".go":
@@ -103,7 +103,7 @@ def find_imported(rows: Sequence[str], file: Path, repository: Path) -> list[Pat
 
 
 def parse_import(row: str) -> list[Import]:
-    """What a row may name, the likeliest first; nothing for one that says where the file itself belongs."""
+    """Return the imports that a row may contain, the likeliest first. A `package` declaration gives none."""
     quoted = _QUOTED.findall(row)
     if quoted:
         return [_path_import(each) for each in quoted]
@@ -119,14 +119,14 @@ def parse_import(row: str) -> list[Import]:
 
 
 def _path_import(text: str) -> Import:
-    """`./a/b`, `../c`, `geo/box.h`, `@/layout/box`."""
+    """Parse a quoted path such as `./a/b`, `../c`, `geo/box.h` or `@/layout/box`."""
     parts = [part for part in text.split("/") if part not in ("", ".")]
     above = parts.count("..") if text.startswith(".") else None
     return Import(tuple(part for part in parts if part != "..")[:MOST_WORDS], above)
 
 
 def _word_import(text: str) -> Import:
-    """`..a.b`, `com.shop.Price`, `crate::shop::price`, `super::price`."""
+    """Parse a dotted name such as `..a.b`, `com.shop.Price`, `crate::shop::price` or `super::price`."""
     dots = len(text) - len(text.lstrip("."))
     words = [word for word in re.split(r"\.|::", text) if word]
     above = dots - 1 if dots else None
@@ -138,7 +138,7 @@ def _word_import(text: str) -> Import:
 
 
 def _is_elsewhere(named: Import, suffix: str) -> bool:
-    """Whether it is of the language's own library, or a package by its bare name, whatever a file here is called."""
+    """Return whether the import is from the standard library, or a package by its bare name."""
     if named.above is not None or not named.words:
         return False
     if suffix in (".py", ".pyi", ".ipynb"):
@@ -147,7 +147,7 @@ def _is_elsewhere(named: Import, suffix: str) -> bool:
 
 
 def _find_go(rows: Sequence[str], folders: Sequence[Path], tree: _Tree, file: Path) -> list[Path]:
-    """A package is a folder of the module that go.mod names."""
+    """Find the files of Go imports: a package is a folder of the module that go.mod declares."""
     top = next((folder for folder in folders if tree.holds(folder, "go.mod")), None)
     found = list[Path]()
     try:
@@ -168,7 +168,7 @@ def _find_go(rows: Sequence[str], folders: Sequence[Path], tree: _Tree, file: Pa
 
 
 def _candidates(named: Import, folders: Sequence[Path], endings: Sequence[str]) -> Iterator[tuple[Path, str]]:
-    """Where an import may lie: more of its words first, then nearer folders."""
+    """Yield the possible paths of an import as (folder, name): more words first, then nearer folders."""
     if named.above is None:
         starts = [*folders, *(folder / name for folder in folders for name in _BESIDE)]
     else:
@@ -178,25 +178,25 @@ def _candidates(named: Import, folders: Sequence[Path], endings: Sequence[str]) 
 
 
 def _spellings(named: Import) -> Iterator[tuple[str, ...]]:
-    """The words as a path: the last ones may be what a file defines, the first one an alias of the repository."""
+    """Yield the possible paths: the last words may be names that a file defines, the first a repository alias."""
     words = named.words
     if words and named.above is None and words[0] in _ALIASES:
         words = words[1:]
     yield from (words[:end] for end in range(len(words), 0, -1))
-    if words and words[-1].endswith(".js"):  # as TypeScript calls what it will become
+    if words and words[-1].endswith(".js"):  # TypeScript imports a .ts file by its compiled name
         yield (*words[:-1], words[-1].removesuffix(".js"))
-    if len(words) == 1 and "." in words[0]:  # as Lua does between quotes
+    if len(words) == 1 and "." in words[0]:  # Lua's quoted module names
         yield tuple(word for word in words[0].split(".") if word)
 
 
 class _Tree:
-    """Which names there are below some folders, spelled as the folders spell them; each is listed once."""
+    """The names in folders, in their exact spelling. Each folder is listed once."""
 
     def __init__(self) -> None:
         self._listed: dict[str, frozenset[str]] = {}
 
     def holds(self, start: Path, name: str) -> bool:
-        """Whether the path `name` is there below a folder."""
+        """Return whether the path `name` exists below a folder."""
         folder = str(start)
         *folders, last = name.split("/")
         for each in folders:
@@ -206,7 +206,7 @@ class _Tree:
         return last in self.names(folder)
 
     def names(self, folder: str) -> frozenset[str]:
-        """The names in a folder, as far as they are looked at."""
+        """Return the names in a folder, within the limits."""
         known = self._listed.get(folder)
         if known is None and len(self._listed) < MOST_FOLDERS:
             known = self._listed[folder] = _list(folder)
@@ -217,12 +217,12 @@ def _list(folder: str) -> frozenset[str]:
     try:
         with os.scandir(folder) as entries:
             return frozenset(entry.name for entry in islice(entries, MOST_NAMES))
-    except (OSError, ValueError):  # there is none, or it may not be looked into
+    except (OSError, ValueError):  # no such folder, or no permission
         return frozenset()
 
 
 def _joined(rows: Sequence[str]) -> list[str]:
-    """The rows, those inside a bracket with the one that opens it."""
+    """Return the rows, with the rows inside a bracket joined to the one that opens it."""
     joined, inside = list[str](), 0
     for row in rows:
         if inside:
@@ -234,7 +234,7 @@ def _joined(rows: Sequence[str]) -> list[str]:
 
 
 def _left_inside(row: str, inside: int) -> int:
-    """How many more rows stand inside a bracket at most, behind a row; `inside` is what was left before it."""
+    """Return the maximum number of further rows inside a bracket after `row`; `inside` is the number before it."""
     opens, closes = row.rstrip().endswith(("(", "{")), row.lstrip().startswith((")", "}"))
     if opens and not inside:
         return MOST_INSIDE

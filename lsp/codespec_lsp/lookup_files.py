@@ -1,8 +1,8 @@
-"""Sends the daemon files that guesses in a document may be copied from: the other open files, those that it imports,
-and those beside it. No model reads them, so whole files may go; only what the rules about secrets, globs and ignore
-files let out, as for snippets.
+"""Send the daemon the files that drafts in a document may copy from.
 
-One document at a time, the one that was visited last. Knows bounds and the wire; does not know what the daemon does.
+These are the other open files, the imported files and files in the same folder. No model reads them, so whole files are
+sent, subject to the same rules about secrets, globs and ignore files as snippets. Only the files of the document that
+was visited last are sent.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from codespec_lsp.newest import Newest
 from codespec_lsp.prompt import MOST_PATH, clean
 from codespec_lsp.uris import path_of, split_uri
 
-DELAY = 0.3  # seconds: who goes through many documents has only the last one's sent
-WAIT = 2.0  # seconds until a daemon that is not there is tried again
+DELAY = 0.3  # seconds, so that passing through many documents sends only the last one's files
+WAIT = 2.0  # seconds before another try if no daemon answers
 TRIES = 60
-MOST_FILE = 64 * 1024  # bytes of one file; a longer one is left out
+MOST_FILE = 64 * 1024  # bytes of one file; longer files are left out
 MOST_TOGETHER = 256 * 1024  # characters
-MOST_NAMES = 4096  # of a folder that are looked at
+MOST_NAMES = 4096  # searched names in a folder
 NOTEBOOK = ".ipynb"
-MOST_BESIDE = 16  # files of the same folder, those that were changed last
+MOST_BESIDE = 16  # files of the same folder, the most recently changed ones
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
@@ -42,7 +42,7 @@ Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is sent for a document: its name at the daemon, the open files, and the rules for others."""
+    """The data for one document: its name at the daemon, the open files, and the rules for other files."""
 
     name: str
     open: tuple[tuple[str, str], ...]  # path and text
@@ -50,28 +50,28 @@ class Wanted:
 
 
 class LookupFiles:
-    """Of one client. `find` says what a document wants, None for nothing, once that is known; `send` sends a body."""
+    """The lookup files of one client. `find` returns the data for a document, or None; `send` sends a request body."""
 
     def __init__(self, find: Callable[[Document], Awaitable[Wanted | None]], send: Send, spawn: Spawn) -> None:
         self._find, self._send, self._spawn = find, send, spawn
         self._newest = Newest(lambda document: spawn(self._gather(document)))
         self._sent: dict[str, str] = {}  # names at the daemon by URI
-        # One of its own: a folder that does not answer holds up no decision about what may be sent.
+        # A separate thread, so that a folder that does not answer doesn't block the exclusion decisions.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="codespec-lookups")
 
     def plan(self, document: Document) -> None:
-        """A document was visited: its files are sent in a moment, as they are then."""
+        """Plan to send the files for a visited document after DELAY, with their content at that time."""
         self._newest.plan(document, DELAY)
 
     def close(self, uri: str) -> None:
-        """A document is gone: the daemon may forget its files."""
+        """Tell the daemon to forget the files of a closed document."""
         self._newest.close(uri)
         name = self._sent.pop(uri, "")
         if name:
             self._spawn(self._try({"document": name, "files": []}, tries=1))
 
     def end(self) -> None:
-        """The client is gone, after its documents."""
+        """Release the thread, after all documents are closed."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def _gather(self, document: Document) -> None:
@@ -87,7 +87,7 @@ class LookupFiles:
             await self._try({"document": wanted.name, "files": files}, TRIES)
 
     async def _try(self, body: dict[str, Any], tries: int) -> None:
-        """Sends a body to a daemon that may still be starting; guesses can do without it, so a failure says nothing."""
+        """Send a body to a daemon that may still be starting. Failures are silent, because the files are optional."""
         for _ in range(tries):
             try:
                 await self._send(body)
@@ -101,8 +101,10 @@ class LookupFiles:
 
 
 def find_files(uri: str, rows: Sequence[str], rules: Rules, known: Collection[str]) -> list[tuple[str, str]]:
-    """The files of a document's own repository that it imports and those beside it, path and text, as far as the rules
-    let them out, without those that are `known`. Waits for the file system.
+    """Return the path and text of files that a document imports or that are in its folder.
+
+    Only files of the document's repository are returned that the rules allow, without the `known` paths. Blocks on the
+    file system.
     """
     file, found = Path(path_of(uri)), list[tuple[str, str]]()
     if split_uri(uri).scheme != "file" or not file.is_absolute():
@@ -111,26 +113,26 @@ def find_files(uri: str, rows: Sequence[str], rules: Rules, known: Collection[st
         repository = repository_of(file, rules.roots)
         if repository is None:
             return []
-        beside = _beside(file) if file.suffix != NOTEBOOK else []  # whose files are JSON
+        beside = _beside(file) if file.suffix != NOTEBOOK else []  # notebook files are JSON
         paths = dict.fromkeys((*find_imported(rows, file, repository), *beside))
         unknown = [path for path in paths if str(path) not in known]
         for path, meant in sendable(unknown, repository, rules):
             text = _read(meant)
             found += [(str(path), text)] if text else []
-    except (OSError, ValueError, RuntimeError):  # a folder is gone, a name is none, or links lead round and round
+    except (OSError, ValueError, RuntimeError):  # a missing folder, an invalid name, or a cycle of links
         return found
     return found
 
 
 def _beside(file: Path) -> list[Path]:
-    """The files of the same folder and kind, those that were changed last first."""
+    """Return the files with the same folder and suffix, the most recently changed first."""
     names = islice(file.parent.iterdir(), MOST_NAMES)
     others = [path for path in names if path.suffix == file.suffix and path != file and path.is_file()]
     return sorted(others, key=lambda path: path.stat().st_mtime, reverse=True)[:MOST_BESIDE]
 
 
 def _read(path: Path) -> str:
-    """A file's text; "" for what is none, or is too long."""
+    """Return the text of a file, or "" if it is not UTF-8 text, too long or unreadable."""
     try:
         return decode_text(read_regular(path, MOST_FILE))
     except (OSError, NotUtf8):
@@ -138,7 +140,7 @@ def _read(path: Path) -> str:
 
 
 def _within(files: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The first files that have room together."""
+    """Return the first files that fit into MOST_TOGETHER, with cleaned paths and texts."""
     kept, left = list[tuple[str, str]](), MOST_TOGETHER
     for path, text in files:
         if text.strip() and len(text) <= min(left, MOST_FILE):

@@ -1,6 +1,6 @@
-"""JSON-RPC on a stream: reads frames, hands messages to the protocol, answers what is no message with an error.
+"""JSON-RPC on a stream: read frames, pass messages to the protocol, and answer invalid ones with an error.
 
-Knows headers, JSON and the order in which messages may come; knows no feature. No message's text is logged.
+Checks headers, JSON and the order of messages. The text of a message is never logged.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ _TYPE = re.compile(rb"content-type:[^\r\n]*\r?\n", re.IGNORECASE)
 
 
 class Reader(Protocol):
-    """Bytes from a client."""
+    """A stream of bytes from a client."""
 
     def readline(self) -> Awaitable[bytes]:
-        """Up to a line's end; less at the end."""
+        """Read up to the end of a line, or to the end of the stream."""
         ...
 
     def readexactly(self, n: int) -> Awaitable[bytes]:
-        """So many bytes."""
+        """Read `n` bytes."""
         ...
 
 
 class Messages:
-    """The conversation with one client."""
+    """The message loop of one connection."""
 
     def __init__(self, protocol: LspProtocol) -> None:
         self._protocol = protocol
         self._initialized = False
-        self._told: set[str] = set()  # on stderr
+        self._told: set[str] = set()  # sentences already written to stderr
         self.ended_well = False
 
     async def read(self, reader: Reader) -> None:
-        """Takes messages until the client sends exit or is gone, or until the stream can't be followed any more."""
+        """Handle messages until the client sends exit or disconnects, or until framing is lost."""
         while (body := await _read_body(reader)) is not None:
             if not isinstance(body, bytes):
                 self._refuse(None, PARSE_ERROR, body)
@@ -56,7 +56,7 @@ class Messages:
                 return
 
     def _take(self, body: bytes) -> bool:
-        """Handles one message; true for exit."""
+        """Handle one message. Returns True for exit."""
         try:
             data = parse_json(body)
         except TooLarge as error:
@@ -69,7 +69,7 @@ class Messages:
         if wrong:
             self._refuse(_id_of(data), INVALID_REQUEST, wrong)
             return False
-        if "method" not in data and _id_of(data) is None:  # the answer to no request of ours
+        if "method" not in data and _id_of(data) is None:  # a response that matches no request of ours
             return False
         method, is_request = data.get("method"), "id" in data and "method" in data
         if method == EXIT:
@@ -87,7 +87,7 @@ class Messages:
                 self._protocol._send_response(data["id"], None, error.to_response_error())
             else:
                 self._leave_out(data, f"{error.message} Please report it to the makers of the editor.")
-        except Exception as error:  # the process border: one message must not end the conversation
+        except Exception as error:  # one bad message must not end the connection
             if is_request:
                 self._refuse(data["id"], -32603, f"The message failed ({type(error).__name__}).")
             else:
@@ -95,23 +95,23 @@ class Messages:
         return False
 
     def _leave_out(self, data: dict[str, Any], sentence: str) -> None:
-        """Nobody waits for an answer to a notification; an editor shows what its server writes here, once."""
+        """Report a failed notification, which gets no response, on stderr, which editors show. Each sentence once."""
         self._protocol.left_out(data)
         if sentence not in self._told:
             self._told.add(sentence)
             sys.stderr.write(f"codespec lsp: {sentence}\n")
 
     def _structured(self, data: dict[str, Any]) -> Any:
-        """The message as lsprotocol's object. Raises JsonRpcException."""
+        """Convert a message to an lsprotocol object. Raises JsonRpcException."""
         try:
             return self._protocol.structure_message(data)
         except JsonRpcException:
             raise
-        except Exception as error:  # what lsprotocol raises on values of other types is the client's fault
+        except Exception as error:  # lsprotocol raises various errors for values of wrong types
             raise JsonRpcInvalidParams("The parameters are not what the protocol says.") from error
 
     def _in_order(self, method: Any, is_request: bool, number: Any) -> bool:
-        """Whether a message may come now: nothing before initialize, nothing after shutdown."""
+        """Return whether a message is allowed now: none before initialize, none after shutdown."""
         if method is None:
             return self._initialized
         wrong, code = "", INVALID_REQUEST
@@ -132,7 +132,7 @@ class Messages:
 
 
 async def _read_body(reader: Reader) -> bytes | str | None:
-    """The next body; None at the end, a sentence where the stream can't be followed."""
+    """Read the next message body. Returns None at the end of the stream, or a sentence if framing is lost."""
     length = None
     try:
         for _ in range(MOST_HEADER_LINES):
@@ -144,7 +144,7 @@ async def _read_body(reader: Reader) -> bytes | str | None:
             elif not line.strip():
                 break
             elif not _TYPE.fullmatch(line):
-                return "A header is neither Content-Length nor Content-Type."  # a web page speaks HTTP to any port
+                return "A header is neither Content-Length nor Content-Type."  # a web page can send HTTP to any port
         if length is None:
             return "There is no Content-Length."
         if length > MOST_BODY:
@@ -158,7 +158,7 @@ async def _read_body(reader: Reader) -> bytes | str | None:
 
 
 def _what_is_wrong(data: Any) -> str:
-    """Why a JSON value is no message; "" where it is one."""
+    """Return one sentence that explains why a JSON value is not a valid message, or ""."""
     if not isinstance(data, dict) or data.get("jsonrpc") != "2.0":
         return "This is no JSON-RPC 2.0 message."
     if "id" in data and _id_of(data) is None:

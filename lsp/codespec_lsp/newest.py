@@ -1,5 +1,6 @@
-"""Work for one document at a time, the one that was planned last, and that in a moment: who goes through many documents
-has it done for the last one only.
+"""Delayed work for one document at a time: a newer plan replaces an older one.
+
+A user who clicks through many documents triggers the work for the last one only.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from codespec_lsp.documents import Document
 
 
 class Newest:
-    """`start` begins the work for a document; None where it needs none."""
+    """Schedules work for one document. `start` begins the work and returns its task, or None if none is needed."""
 
     def __init__(self, start: Callable[[Document], asyncio.Task[None] | None]) -> None:
         self._start = start
@@ -20,13 +21,13 @@ class Newest:
         self._running: asyncio.Task[None] | None = None
 
     def plan(self, document: Document, delay: float) -> None:
-        """Begins in so many seconds, instead of whatever was planned or is under way."""
+        """Begin the work in `delay` seconds, after cancelling anything planned or running."""
         self.stop()
         self._uri = document.uri
         self._waiting = asyncio.get_running_loop().call_later(delay, self._begin, document)
 
     def stop(self) -> None:
-        """Ends whatever is planned or under way."""
+        """Cancel the planned or running work."""
         if self._waiting is not None:
             self._waiting.cancel()
         if self._running is not None:
@@ -34,7 +35,7 @@ class Newest:
         self._waiting = self._running = None
 
     def close(self, uri: str) -> None:
-        """A document is gone: the work of others goes on."""
+        """Cancel the work for a closed document, if it is the current one."""
         if uri == self._uri:
             self.stop()
 

@@ -1,7 +1,7 @@
-"""Notebooks: which cells they have, in which order, and what of the cells above stands before a cell's own text.
+"""Track the order of notebook cells, and collect the code of the cells above one as its context.
 
-A cell is a document of its own, but its file is the notebook. Text cells are no code, and neither are magics, which
-other programs read. Knows cells by their URIs, all canonical; knows no protocol.
+A cell is a separate document whose file is the notebook. Text cells and magics, which other programs interpret, are not
+code. All URIs are canonical.
 """
 
 from __future__ import annotations
@@ -16,14 +16,17 @@ from codespec_lsp.documents import Document, Documents
 from codespec_lsp.uris import notebook_of
 
 TEXT = "markdown"  # the language of text cells
-WITH_MAGICS = "python"  # the language whose cells may hold magics
-_OTHER_LANGUAGE = re.compile(r"\s*%%(?!(?:capture|prun|time|timeit)\b)")  # at a cell's start; these hold Python
+WITH_MAGICS = "python"  # the language whose cells may contain magics
+_OTHER_LANGUAGE = re.compile(r"\s*%%(?!(?:capture|prun|time|timeit)\b)")  # a cell magic, except those for Python code
 _MAGIC = re.compile(r"^[ \t]*[%!].*\n?", re.MULTILINE)
 
 
 @dataclass(slots=True)
 class Notebook:
-    """One notebook; `cells` from top to bottom. Those of a client without notebooks in its protocol come one by one."""
+    """One notebook with its cells from top to bottom.
+
+    `one_by_one`: the client doesn't support notebook messages and opens each cell separately.
+    """
 
     uri: str
     cells: list[str] = field(default_factory=list)
@@ -38,13 +41,13 @@ class Notebooks:
         self._of: dict[str, Notebook] = {}  # by cell
 
     def open(self, uri: str, cells: Sequence[str]) -> None:
-        """A notebook was opened."""
+        """Add an opened notebook."""
         self.close(uri)
         self._open[uri] = Notebook(uri)
         self.splice(uri, 0, 0, cells)
 
     def splice(self, uri: str, start: int, count: int, cells: Sequence[str]) -> None:
-        """Puts cells where `count` others were."""
+        """Replace `count` cells from `start` on."""
         notebook = self._open.get(uri)
         if notebook is None:
             return
@@ -54,14 +57,14 @@ class Notebooks:
         self._of |= dict.fromkeys(cells, notebook)
 
     def close(self, uri: str) -> list[str]:
-        """A notebook was closed; the cells that it had."""
+        """Remove a closed notebook and return its cells."""
         notebook = self._open.pop(uri, None) or Notebook(uri)
         for cell in notebook.cells:
             self._of.pop(cell, None)
         return notebook.cells
 
     def opened(self, document: str) -> str:
-        """The file that an opened document is part of: for a cell its notebook, else itself."""
+        """Register an opened document and return the URI of its file: for a cell its notebook, else itself."""
         uri = notebook_of(document)
         if document not in self._of and uri:
             notebook = self._open.setdefault(uri, Notebook(uri, one_by_one=True))
@@ -69,7 +72,7 @@ class Notebooks:
         return self._of[document].uri if document in self._of else document
 
     def closed(self, document: str) -> None:
-        """A document was closed. A cell that came alone goes alone."""
+        """Handle a closed document. A cell that was opened separately is removed."""
         notebook = self._of.get(document)
         if notebook is not None and notebook.one_by_one:
             self.splice(notebook.uri, notebook.cells.index(document), 1, ())
@@ -77,7 +80,7 @@ class Notebooks:
                 del self._open[notebook.uri]
 
     def above(self, document: Document, documents: Documents) -> str:
-        """The code of the cells above one, in its language, as lines; as much as is sent of it, or somewhat more."""
+        """Return the code of the cells above one in the same language, at least as much as a prompt can hold."""
         notebook = self._of.get(document.uri)
         if notebook is None:
             return ""
@@ -92,7 +95,7 @@ class Notebooks:
 
 
 def code_of(cell: Document) -> str:
-    """A cell's text as lines, without magics."""
+    """Return a cell's text without magics, ending with a line break."""
     text = cell.buffer.text
     if cell.language_id == WITH_MAGICS:
         text = "" if _OTHER_LANGUAGE.match(text) else _MAGIC.sub("", text)
@@ -100,7 +103,7 @@ def code_of(cell: Document) -> str:
 
 
 def is_magic(language: str, buffer: Buffer, row: int) -> bool:
-    """Whether a row of a cell is a magic, or in a cell that one hands to another program."""
+    """Return whether a row of a cell is a magic, or part of a cell whose magic passes it to another program."""
     if language != WITH_MAGICS:
         return False
     return bool(_OTHER_LANGUAGE.match(buffer.text) or _MAGIC.match(buffer.lines[row]))

@@ -1,6 +1,4 @@
-"""What files define, read and parsed in a process that the fork server made. Knows files and grammars; knows no rules
-and no documents.
-"""
+"""Read and outline files in a process made by the fork server. Does not check whether a file may be sent."""
 
 from __future__ import annotations
 
@@ -13,24 +11,24 @@ from codespec_grammars.registry import Grammar, load_grammar
 from codespec.regular_file import read_regular
 from codespec_lsp.outlines import outline
 
-SECONDS = 2.0  # of the processor
+SECONDS = 2.0  # CPU time
 MEMORY = 256 << 20
-MOST_BYTES = 128 << 10  # of a file
+MOST_BYTES = 128 << 10  # of one file
 
 
 class Service:
-    """Reads files, each in a process for its language."""
+    """Reads the outlines of files."""
 
     def __init__(self, language: str) -> None:
-        """A file says itself which language it is of."""
+        """Ignore the language, which is found from each file's name."""
 
     def answer(self, path: str) -> str:
-        """The heads of what a file defines."""
+        """Return the heads of a file's definitions."""
         return read_outline(Path(path))
 
 
 def read_outline(path: Path) -> str:
-    """The heads of what a file defines; "" for one that can't be read, is too long, or of no language that is known."""
+    """Return the heads of a file's definitions, or "" if it can't be read, is too long, or has no known language."""
     language = find_language(path=str(path))
     grammar = load_grammar(language) if language else None
     if not isinstance(grammar, Grammar):

@@ -1,7 +1,7 @@
-"""What a file defines, as its heads: functions, classes and their methods without bodies, small types whole.
+"""Outline a file: the heads of functions, classes and methods without bodies, and small types in full.
 
-For files that another one imports, so that a model sees names, parameters and results there. Knows syntax trees and the
-names of their fields, which grammars share; knows no language and no documents.
+Outlines of imported files show a model their names, parameters and results. Uses node types and field names that
+grammars share, so it has no language-specific code.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from collections.abc import Iterator
 import tree_sitter
 
 MOST = 2048  # characters of one outline
-MOST_CHILDREN = 400  # of one node that are looked at
+MOST_CHILDREN = 400  # searched children of one node
 MOST_HEAD = 240  # bytes of one head
-MOST_WHOLE = 400  # bytes of a type that is shown whole
-_WRAPPED = ("definition", "declaration")  # fields that hold what a decorator or an export is about
+MOST_WHOLE = 400  # bytes of a type that is shown in full
+_WRAPPED = ("definition", "declaration")  # fields for the definition inside a decorator or an export
 _NO_DEFINITIONS = ("statement", "loop", "expression")
 _TYPES = ("struct", "interface", "enum", "type", "record")
-_AROUND = ("preproc_if", "linkage_specification", "namespace_definition", "ambient_declaration")  # definitions
-MOST_AROUND = 4  # one in the other
+_AROUND = ("preproc_if", "linkage_specification", "namespace_definition", "ambient_declaration")  # wrap definitions
+MOST_AROUND = 4  # nested
 _PROTOTYPES = ("function_signature", "method_signature")
-_DECLARATIONS = ("declaration", "field_declaration")  # C's, which may be prototypes
+_DECLARATIONS = ("declaration", "field_declaration")  # in C, these may be prototypes
 _HOLD_METHODS = ("class", "impl", "trait", "object", "module", "namespace", *_TYPES)
 
 
 def outline(root: tree_sitter.Node, source: bytes) -> str:
-    """The heads of a file's definitions in their order, "" where there are none."""
+    """Return the heads of a file's definitions in order, or ""."""
     lines: list[str] = []
     left = MOST
     for head in _heads(root, source, deep=False):
@@ -62,7 +62,7 @@ def _heads(parent: tree_sitter.Node, source: bytes, *, deep: bool, around: int =
 
 
 def _unwrapped(node: tree_sitter.Node) -> tree_sitter.Node:
-    """What a decorator, an export or Go's `type` is about; the node itself elsewhere."""
+    """Return the definition inside a decorator, an export or Go's `type`, else the node itself."""
     for field in _WRAPPED:
         inner = node.child_by_field_name(field)
         if inner is not None:
@@ -72,7 +72,7 @@ def _unwrapped(node: tree_sitter.Node) -> tree_sitter.Node:
 
 
 def _end_of_prototype(node: tree_sitter.Node) -> int:
-    """Where the head ends of a function that is declared without a body, or given as a value to a name; 0: neither."""
+    """Return the end of the head of a function prototype, or of a function assigned to a name; 0 for neither."""
     if node.has_error:
         return 0
     if node.type in _PROTOTYPES:
@@ -101,7 +101,7 @@ def _is_type(node: tree_sitter.Node) -> bool:
 
 
 def _text(source: bytes, start: int, end: int, most: int) -> str:
-    """A piece from its line's indentation on, without what opens the body."""
+    """Return a piece of the source with its line's indentation."""
     line = source.rfind(b"\n", 0, start) + 1
     indent = source[line:start] if not source[line:start].strip() else b""
     piece = source[start : min(end, start + most)].rstrip()

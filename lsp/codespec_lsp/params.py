@@ -1,8 +1,8 @@
-"""The parameters of a client's messages: exactly the fields that we read, in the protocol's present form.
+"""Validate and normalize the parameters of client messages, limited to the fields that the server reads.
 
-Old and careless clients leave out what is required, send null for what is optional, numbers that are too large, and
-ranges as pairs. Such a message is either understood or refused, with the field's name; what we do not read can spoil
-none. Knows shapes only: what a message means is its handler's business.
+Old and careless clients omit required fields, send null for optional ones, numbers that are too large, or ranges as
+pairs. Such a message is either normalized or refused with the field's name. Fields that are not read can't make a
+message invalid.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import Any
 
 from lsprotocol import types
 
-MOST_NUMBER = 2**31 - 1  # of a line or a column; a larger one means the end, too
+MOST_NUMBER = 2**31 - 1  # for a line or a column; anything larger also means the end
 ENCODINGS = ("utf-8", "utf-16", "utf-32")
 INVOKED, AUTOMATIC = 1, 2
 
-Reader = Callable[[Any], Any]  # from a JSON value to the same in the protocol's form; None is also what is absent
+Reader = Callable[[Any], Any]  # converts a JSON value to the protocol's form; an absent value is None
 
 
 class Misread(ValueError):
-    """A field is missing, or is none that the protocol knows; the text is its name and what it must be."""
+    """Raised if a field is missing or invalid. The message gives its name and what it must be."""
 
 
 def record(**readers: Reader) -> Reader:
-    """An object with these fields; one that is read as None is left out."""
+    """Return a reader for an object with these fields. Fields read as None are left out."""
 
     def read(value: Any) -> dict[str, Any]:
         if value is not None and not isinstance(value, Mapping):
@@ -45,12 +45,12 @@ def _read_field(name: str, reader: Reader, value: Any) -> Any:
 
 
 def maybe(reader: Reader) -> Reader:
-    """What may be absent or null."""
+    """Return a reader for a value that may be absent or null."""
     return lambda value: None if value is None else reader(value)
 
 
 def items(reader: Reader) -> Reader:
-    """A list."""
+    """Return a reader for a list."""
 
     def read(value: Any) -> list[Any]:
         if not isinstance(value, list):
@@ -61,69 +61,69 @@ def items(reader: Reader) -> Reader:
 
 
 def text(value: Any) -> str:
-    """A text."""
+    """Read a string."""
     if not isinstance(value, str):
         raise Misread("must be a text")
     return value
 
 
 def identifier(value: Any) -> int | str:
-    """A name of a request, or of its progress."""
+    """Read a request id or a progress token."""
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise Misread("must be a text or a whole number")
     return value
 
 
 def number(value: Any) -> int:
-    """A line or a column: never less than 0, and no larger than the protocol has it."""
+    """Read a line or a column: at least 0, capped at the protocol's maximum."""
     if not _is_whole(value) or value < 0:
         raise Misread("must be a whole number that is not negative")
     return int(min(value, MOST_NUMBER))
 
 
 def span(value: Any) -> dict[str, Any]:
-    """A range. VS Code's own, as JSON, is a list of its two positions, and so have some clients sent it."""
+    """Read a range. Some clients send VS Code's own JSON form, a list of two positions."""
     pair = {"start": value[0], "end": value[1]} if isinstance(value, list) and len(value) == 2 else value
     return dict(record(start=POSITION, end=POSITION)(pair))
 
 
 def anything(value: Any) -> Any:
-    """Whatever it is."""
+    """Return the value unchanged."""
     return value
 
 
 def _version(value: Any) -> int | None:
-    """A document's version, which we only repeat: None for what is none."""
+    """Read a document's version, which is only passed on; None if it is invalid."""
     return int(value) if _is_whole(value) else None
 
 
 def _is_whole(value: Any) -> bool:
-    """Whether it is a whole number, be it written as 3 or as 3.0."""
+    """Return whether the value is a whole number, written as 3 or as 3.0."""
     return isinstance(value, int | float) and not isinstance(value, bool) and value % 1 == 0
 
 
 def _language(value: Any) -> str:
-    """A document's language; "" where the client names none, and its name decides."""
+    """Read a document's language id, or "" if there is none; the file name decides then."""
     return value if isinstance(value, str) else ""
 
 
 def _change(value: Any) -> dict[str, Any]:
-    """One change: the whole text where it has no range."""
+    """Read one change. Without a range it replaces the whole text."""
     change = record(range=maybe(span), text=text)(value)
     if "range" not in change and value.get("rangeLength") is not None:
-        raise Misread("range must be there, as rangeLength is")  # else a piece would be taken for the whole text
+        raise Misread("range must be there, as rangeLength is")  # otherwise a piece would replace the whole text
     return dict(change)
 
 
 def _context(value: Any) -> dict[str, Any]:
-    """An inline completion's context. Clients without one do not say that the user asked; the draft had 0 for that."""
+    """Read the context of an inline completion. Missing means automatic; 0 meant invoked in the protocol's draft."""
     context = record(triggerKind=maybe(number), selectedCompletionInfo=maybe(record(range=span, text=text)))(value)
     kind = context.get("triggerKind", AUTOMATIC)
     return {**context, "triggerKind": INVOKED if kind in (0, INVOKED) else AUTOMATIC}
 
 
 def _capabilities(value: Any) -> dict[str, Any]:
-    """Of a hundred capabilities the few that matter here; one in a form that is not known is none."""
+    """Read the few capabilities that the server uses. One in an unknown form counts as absent."""
     general, document = _part(value, "general") or {}, _part(value, "textDocument") or {}
     inline, named = _part(document, "inlineCompletion"), general.get("positionEncodings")
     encodings = [each for each in named if each in ENCODINGS] if isinstance(named, list) else []
@@ -144,7 +144,7 @@ def _part(value: Any, name: str) -> Mapping[str, Any] | None:
 
 
 def _initialize(value: Any) -> dict[str, Any]:
-    """The root may be a path, as it was before there were roots with URIs."""
+    """Read the initialize parameters. The root may be a path, as in early versions of the protocol."""
     read = record(
         capabilities=_capabilities,
         clientInfo=maybe(record(name=lambda name: name if isinstance(name, str) else "")),
@@ -181,7 +181,7 @@ READERS: Mapping[str, Reader] = {
     types.INITIALIZE: _initialize,
     types.INITIALIZED: lambda value: {},
     types.SHUTDOWN: lambda value: None,
-    types.SET_TRACE: lambda value: {"value": "off"},  # pygls keeps it; nothing is traced
+    types.SET_TRACE: lambda value: {"value": "off"},  # pygls stores it, but nothing is traced
     types.TEXT_DOCUMENT_DID_OPEN: record(textDocument=OPENED),
     types.TEXT_DOCUMENT_DID_CHANGE: record(textDocument=IDENTIFIED, contentChanges=items(_change)),
     types.TEXT_DOCUMENT_DID_CLOSE: record(textDocument=DOCUMENT),

@@ -1,6 +1,6 @@
-"""What the daemon is sent for one cursor: the text around it, facts about the cursor, pieces of other files.
+"""Build the daemon request for a cursor: the text around it, its syntax, and snippets of other files.
 
-Knows the request's fields and their bounds; does not know which files may be sent.
+Enforces the limits of the request's fields. The caller decides which files may be sent.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from codespec_lsp.imports import import_rows
 from codespec_lsp.syntax import DocumentSyntax
 
 MOST_LANGUAGE, MOST_PATH = 64, 4096  # characters
-MOST_VERSION = 2**31 - 1  # of a document, as the protocol has it
-STEPS = 4  # the prefix's start moves by a quarter
-ROWS_AROUND = 12  # above and below an edit
+MOST_VERSION = 2**31 - 1  # maximum document version in the protocol
+STEPS = 4  # the start of the prefix moves by a quarter of the window
+ROWS_AROUND = 12  # rows above and below an edit
 MOST_FILES = 6
 MOST_IMPORTS = 1024  # characters of one file's imports
 MOST_SNIPPET = 2048  # characters of one snippet
@@ -31,8 +31,11 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """The text around a cursor as far as it is sent; `offset` code points of the text stand before `prefix`. `above`
-    code points at that text's start are not the document's own, but of a notebook's cells above it."""
+    """The text around a cursor that is sent.
+
+    `offset` is the number of code points before `prefix`. The first `above` code points of the text are from the
+    notebook cells above the document.
+    """
 
     uri: str
     prefix: str
@@ -42,19 +45,19 @@ class Prompt:
 
     @property
     def own_prefix(self) -> str:
-        """What of the prefix stands in the document itself."""
+        """The part of the prefix that is in the document itself."""
         return self.prefix[max(0, self.above - self.offset) :]
 
     @property
     def own_offset(self) -> int:
-        """How many code points of the document stand before that."""
+        """The number of the document's code points before `own_prefix`."""
         return max(0, self.offset - self.above)
 
     def rest(self, other: Prompt, text: str) -> str | None:
-        """What of `text`, a completion of this prompt, is still to come at the other; None where it does not fit."""
+        """Return the rest of `text`, a completion of this prompt, at the other prompt, or None if it does not fit."""
         typed = len(other.prefix) - len(self.prefix)
         if typed < 0 or not text.startswith(other.prefix[len(self.prefix) :]):
-            return None  # most end here, before whole texts are compared
+            return None  # the common case, before whole texts are compared
         if (self.uri, self.offset, self.suffix) != (other.uri, other.offset, other.suffix):
             return None
         return text[typed:] if other.prefix.startswith(self.prefix) else None
@@ -76,8 +79,11 @@ def build_prompt(
     until: Position | None = None,
     above: str = "",
 ) -> Prompt:
-    """The text around a position. `selected` is taken to stand between the position and `until`, before the cursor;
-    `above` stands before the document."""
+    """Build the prompt at a position.
+
+    `selected` replaces the text between the position and `until`, with the cursor after it. `above` precedes the
+    document's text.
+    """
     prefix = _within(lambda most: _before(above, buffer, position, most))
     suffix = _within(lambda most: buffer.after(until or position, most))
     offset = len(above) + buffer.offset(position) - len(prefix)
@@ -85,7 +91,7 @@ def build_prompt(
 
 
 def _before(above: str, buffer: Buffer, position: Position, most: int) -> str:
-    """At most `most` characters up to a position, whose start moves in steps, as that of `Buffer.before` does."""
+    """Return at most `most` characters up to a position. Their start moves in steps, as in `Buffer.before`."""
     step = most // STEPS
     own = buffer.before(position, most, step)
     too_many = len(above) + len(own) - most
@@ -98,12 +104,12 @@ def _before(above: str, buffer: Buffer, position: Position, most: int) -> str:
 
 
 def clean(text: str) -> str:
-    """The text without lone surrogates, which UTF-8 can't spell. Offsets stay the same."""
+    """Replace lone surrogates, which UTF-8 can't encode. Offsets stay the same."""
     return text if text.isascii() else _LONE_SURROGATE.sub("\ufffd", text)
 
 
 def _within(window: Callable[[int], str]) -> str:
-    """A window of at most MOST_SIDE bytes. If it has more, it is halved, so that typing does not move it."""
+    """Return a window of at most MOST_SIDE bytes. A larger one is halved, so that typing does not move it."""
     most = MOST_SIDE
     while len((text := clean(window(most))).encode()) > MOST_SIDE:
         most //= 2
@@ -122,7 +128,7 @@ def request_body(
     trigger: str,
     max_tokens: int,
 ) -> dict[str, Any]:
-    """The request as JSON values."""
+    """Return the request as JSON values."""
     return {
         "document": document,
         "version": version if version is not None and abs(version) <= MOST_VERSION else None,
@@ -139,7 +145,7 @@ def request_body(
 
 
 class SnippetCache:
-    """The snippets for each document. While one file is typed in, the others do not change, and so neither do they."""
+    """A cache of the snippets for each document, which stay the same while the other files don't change."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[object, tuple[Snippet, ...]]] = {}
@@ -152,8 +158,10 @@ class SnippetCache:
         syntax: Mapping[str, DocumentSyntax],
         imported: tuple[Snippet, ...] = (),
     ) -> tuple[Snippet, ...]:
-        """The snippets for `here`; `imported` are those of files that are not open. The order of use does not count
-        while nothing else changes."""
+        """Return the snippets for `here`. `imported` are those of files that are not open.
+
+        A changed order of use alone doesn't change the result.
+        """
         others = [document for document in documents if document is not here and may_send(document)]
         state = (frozenset((other.uri, other.revision, syntax[other.uri].parsed) for other in others), imported)
         known = self._known.get(here.uri)
@@ -162,7 +170,7 @@ class SnippetCache:
         return known[1]
 
     def forget(self, uri: str) -> None:
-        """The document is gone."""
+        """Drop the snippets of a closed document."""
         self._known.pop(uri, None)
 
 
@@ -172,8 +180,11 @@ def find_snippets(
     syntax: Mapping[str, DocumentSyntax],
     imported: Sequence[Snippet] = (),
 ) -> tuple[Snippet, ...]:
-    """The snippets for one document: first of the files that its imports name, with the heads of what these define, be
-    they open or `imported` from disk, then of those used last."""
+    """Return the snippets for one document.
+
+    Imported files come first, open or from disk (`imported`), with the heads of their definitions. The open files used
+    last follow.
+    """
     rows = "\n".join(import_rows(here.buffer.lines))
     files = [document for document in others if document is not here]
     named = [document for document in files if _stem(document) in rows][:MOST_FILES]
@@ -193,7 +204,7 @@ def find_snippets(
 
 
 def _pieces(document: Document, defined: str) -> Iterable[str]:
-    """The imports, what is defined, then what is around the rows edited lately, the latest first; no row twice."""
+    """Yield the imports, the outline, then the text around recently edited rows, the latest first; no row twice."""
     yield "".join(import_rows(document.buffer.lines))[:MOST_IMPORTS]
     yield defined
     seen: set[int] = set()

@@ -1,5 +1,7 @@
-"""JSON-RPC beyond what pygls does: documents change in the order of the messages, a completion request is taken with
-its document as it is when it arrives, and Copilot's and our own messages are plain JSON.
+"""Extend the JSON-RPC protocol of pygls.
+
+Documents change in message order, a completion request captures its document's state on arrival, and messages of
+Copilot's and our own extensions are plain JSON.
 """
 
 from __future__ import annotations
@@ -26,13 +28,13 @@ CONTENT_MODIFIED = -32801
 
 
 class Protocol(LanguageServerProtocol):
-    """For one connection; its server is ours."""
+    """The protocol of one connection to a `Server`."""
 
     _server: Server
 
     def __init__(self, server: Any, converter: Any) -> None:
         super().__init__(server, converter)
-        self._open: dict[int | str, CompletionRequest] = {}  # by their ids
+        self._open: dict[int | str, CompletionRequest] = {}  # by message id
 
     @property
     def shut_down(self) -> bool:
@@ -40,8 +42,11 @@ class Protocol(LanguageServerProtocol):
         return bool(self._shutdown)
 
     def structure_message(self, data: dict[str, Any]) -> Any:
-        """A message as lsprotocol's object, or with parameters of plain JSON: those of documents, whose versions may be
-        larger than lsprotocol lets them, and those of messages that nobody here reads. Raises JsonRpcException."""
+        """Convert a message to an lsprotocol object, or to one with plain JSON parameters. Raises JsonRpcException.
+
+        Parameters stay plain JSON for document messages, whose versions may exceed lsprotocol's limit, and for messages
+        without a reader in `params`.
+        """
         method, params = data.get("method"), data.get("params")
         if method is None:
             return super().structure_message(data)
@@ -60,8 +65,11 @@ class Protocol(LanguageServerProtocol):
         return super().structure_message({**data, "params": read})
 
     def left_out(self, data: Mapping[str, Any]) -> None:
-        """A notification could not be followed. After a change of a document its text is not known, and if it is not
-        said which document changed, that of none."""
+        """Handle a notification that could not be applied.
+
+        If it opened or changed a document, that document's text is unknown from then on; without a URI, that of all
+        documents.
+        """
         method, params = data.get("method"), data.get("params")
         named = params if isinstance(params, Mapping) else {}
         document = named.get("textDocument", named.get("notebookDocument"))
@@ -73,40 +81,40 @@ class Protocol(LanguageServerProtocol):
 
     @lsp_method(types.TEXT_DOCUMENT_DID_OPEN)
     def lsp_text_document__did_open(self, params: Mapping[str, Any]) -> None:  # type: ignore[override]  # plain JSON
-        """A document was opened."""
+        """Handle textDocument/didOpen."""
         item = params["textDocument"]
         self._server.session.opened(item["uri"], item["languageId"], item.get("version"), item["text"])
 
     @lsp_method(types.TEXT_DOCUMENT_DID_CHANGE)
     def lsp_text_document__did_change(self, params: Mapping[str, Any]) -> None:  # type: ignore[override]  # plain JSON
-        """A document was edited."""
+        """Handle textDocument/didChange."""
         document = params["textDocument"]
         self._server.session.changed(document["uri"], document.get("version"), params["contentChanges"])
 
     @lsp_method(types.TEXT_DOCUMENT_DID_CLOSE)
     def lsp_text_document__did_close(self, params: Mapping[str, Any]) -> None:  # type: ignore[override]  # plain JSON
-        """A document was closed."""
+        """Handle textDocument/didClose."""
         self._server.session.closed(params["textDocument"]["uri"])
 
     @lsp_method(types.NOTEBOOK_DOCUMENT_DID_OPEN)
     def lsp_notebook_document__did_open(self, params: Mapping[str, Any]) -> None:  # type: ignore[override]  # plain JSON
-        """A notebook was opened."""
+        """Handle notebookDocument/didOpen."""
         notebook = params["notebookDocument"]
         cells = [cell["document"] for cell in notebook["cells"]]
         self._server.session.notebook_opened(notebook["uri"], cells, params["cellTextDocuments"])
 
     @lsp_method(types.NOTEBOOK_DOCUMENT_DID_CHANGE)
     def lsp_notebook_document__did_change(self, params: Mapping[str, Any]) -> None:  # type: ignore[override]  # plain JSON
-        """A notebook was edited."""
+        """Handle notebookDocument/didChange."""
         self._server.session.notebook_changed(params["notebookDocument"]["uri"], params["change"].get("cells", {}))
 
     @lsp_method(types.NOTEBOOK_DOCUMENT_DID_CLOSE)
     def lsp_notebook_document__did_close(self, params: Mapping[str, Any]) -> None:  # type: ignore[override]  # plain JSON
-        """A notebook was closed."""
+        """Handle notebookDocument/didClose."""
         self._server.session.notebook_closed(params["notebookDocument"]["uri"])
 
     def _handle_request(self, msg_id: int | str, method_name: str, params: Any) -> None:
-        """A completion request is taken at once: its handler runs later, when the document may have changed."""
+        """Capture the state for a completion request at once, because the document may change before its handler."""
         if method_name in COMPLETIONS:
             params = self._take(params)
             if params is not None:
@@ -116,18 +124,20 @@ class Protocol(LanguageServerProtocol):
     def _run_generator(
         self, future: Future[Any] | None, *, gen: Generator[Any, Any, Any], result_future: Future[Any]
     ) -> None:
-        """A handler of ours is cancelled only when the server ends, and then nobody waits for its result. pygls would
-        raise that, and the editor would log it."""
+        """Ignore handlers that were cancelled, which only happens at shutdown.
+
+        pygls would raise an error for them, and the editor would log it.
+        """
         if future is None or not future.cancelled():
             super()._run_generator(future, gen=gen, result_future=result_future)
 
     def _send_handler_result(self, future: Future[Any], *, msg_id: int | str) -> None:
-        """Checks once more when it is sent: the document may have changed since the answer."""
+        """Send a result, or ContentModified if the document has changed since the answer was computed."""
         request = self._open.pop(msg_id, None)
         if request is None or not request.stale or future.cancelled():
             super()._send_handler_result(future, msg_id=msg_id)
             return
-        future.exception()  # retrieved, or asyncio logs that it never was
+        future.exception()  # retrieve it, otherwise asyncio logs a warning
         self._request_futures.pop(msg_id, None)
         self._send_response(msg_id, None, modified().to_response_error())
 
@@ -140,5 +150,5 @@ class Protocol(LanguageServerProtocol):
 
 
 def modified() -> JsonRpcException:
-    """The answer to a request whose document moved on."""
+    """Return the error for a request whose document has changed."""
     return JsonRpcException("The document changed while this was completed.", CONTENT_MODIFIED)

@@ -1,8 +1,8 @@
-"""The command line and the environment that a daemon is started with.
+"""Build the command line and the environment for starting a daemon.
 
-The daemon starts in a folder of its own, where nobody else's files are. So relative paths are made absolute: they count
-from the folder that this language server started in. No file is looked at: a name such as `owner/model` never becomes a
-folder because one is there.
+The daemon runs in its own folder, which has no untrusted files. So relative paths are made absolute, based on the
+language server's working folder. The file system is not checked: `owner/model` stays a model name even if a folder with
+that path exists.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ FILES = ("config", "token-file", "socket")
 MODELS = ("target", "drafter")
 FOLDERS = ("XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "HF_HOME")  # variables that the daemon reads
 NO_FILES = ("", "auto", "none")
-_HUB_ID = re.compile(r"[^./~\\:][^/\\:]*/[^/\\]+")  # as the daemon has it
+_HUB_ID = re.compile(r"[^./~\\:][^/\\:]*/[^/\\]+")  # the same as in the daemon
 
 
 def serve_command(port: int, arguments: Sequence[str]) -> list[str]:
-    """How the daemon is started; `-P`: modules in the folder that it runs in are not ours."""
+    """Return the command that starts the daemon. `-P` prevents imports from its working folder."""
     words = [sys.executable, "-P", "-m", "codespec", "serve", "--port", str(port)]
     return [*words, "--log-kb", str(LOG_KB), *arguments]
 
 
 def with_absolute_paths(words: Sequence[str]) -> tuple[str, ...]:
-    """A command line's words with absolute paths. Raises DaemonError where the working folder is gone."""
+    """Make the paths in a command line absolute. Raises DaemonError if the working folder is gone."""
     found: list[str] = []
     flag = ""
     for word in words:
@@ -46,7 +46,7 @@ def with_absolute_paths(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def absolute_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The same for environment variables."""
+    """Make the paths in environment variables absolute. Raises DaemonError if the working folder is gone."""
     known = {name: "socket" for name in FOLDERS}
     known |= {f"CODESPEC_{name.upper()}": name for name in MODELS}
     known |= {f"CODESPEC_SERVE_{name.upper().replace('-', '_')}": name for name in FILES}
@@ -58,7 +58,7 @@ def _is_known(name: str) -> bool:
 
 
 def is_path(model: str) -> bool:
-    """Whether a model is given by its path rather than by a name of the catalogue or `owner/model`."""
+    """Return whether a model is given by its path rather than by a catalogue name or `owner/model`."""
     if model.startswith(".") or model.lower().endswith(".gguf"):
         return True
     return ("/" in model or "\\" in model) and not _HUB_ID.fullmatch(model)

@@ -1,4 +1,4 @@
-"""The language server for one client: its features, settings and notifications. Holds no completion logic."""
+"""The language server for one client: its features, settings and notifications, without completion logic."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ from codespec_lsp.streaming import Streamer
 from codespec_lsp.uris import CELL, NAMES_FILES
 from codespec_lsp.version import VERSION
 
-CHECK_EVERY = 60.0  # seconds between two health checks of a daemon that is ready and in use
+CHECK_EVERY = 60.0  # seconds between health checks of a daemon that is ready and in use
 SELECTOR = [types.TextDocumentFilterScheme(scheme=scheme) for scheme in (*NAMES_FILES, CELL)]
 NOTEBOOKS = types.NotebookDocumentSyncOptions([types.NotebookDocumentFilterWithNotebook(notebook="*")])
-# Clients that show a \r as what it is; the others bring line ends into the document's own form.
+# Clients that display a \r; the others convert line ends to the document's own.
 SHOWS_RETURNS = ("Neovim", "Vim", "vim-lsp")
 
 
 class Server(LanguageServer):
-    """One connection's server; `defaults` are the settings before the client sends any."""
+    """The server of one connection. `defaults` are the settings before the client sends any."""
 
     def __init__(self, daemons: Daemons, defaults: Settings) -> None:
         super().__init__("codespec", VERSION, notebook_document_sync=NOTEBOOKS, protocol_cls=Protocol)
         loop = asyncio.get_running_loop()
         self._daemon = ConfiguredDaemon(daemons, lambda: self.session.settings)
         self.status = StatusLine(self._show_status, self._complain)
-        self._check_at: float | None = None  # when the next health check is due; None: once the daemon is ready
+        self._check_at: float | None = None  # time of the next health check; None: as soon as the daemon is ready
         self._offered = False
         streamer = Streamer(self._daemon, self._daemon, self._daemon_is)
         self.session = Session(streamer, self.status, self._tell_more, loop.time, self._log_warning)
@@ -52,7 +52,7 @@ class Server(LanguageServer):
         add_features(self)
 
     def configure(self, sent: object) -> None:
-        """Takes settings from the client, and tells the user which can't be used."""
+        """Apply settings from the client and report invalid ones to the user."""
         settings, faults = read_settings(sent, self.session.settings)
         for fault in faults:
             self.window_show_message(types.ShowMessageParams(types.MessageType.Warning, fault))
@@ -62,12 +62,12 @@ class Server(LanguageServer):
             self._check_at = None
 
     def try_again(self) -> None:
-        """Forgets what went wrong with the daemon."""
+        """Clear earlier failures of the daemon."""
         self._daemon.forgive()
         self.status.daemon("ready", "")
 
     async def restart_daemon(self) -> dict[str, str]:
-        """Has the daemon load its models again; `message` says why it can't."""
+        """Restart the daemon. `message` in the result is the reason if that fails, else ""."""
         self.status.daemon("starting", "The daemon is started again.")
         try:
             await self._daemon.restart()
@@ -79,15 +79,17 @@ class Server(LanguageServer):
         return {"message": ""}
 
     async def health(self) -> dict[str, Any]:
-        """The daemon's address, its page for people, how it is, and its models, as JSON values."""
+        """Return the daemon's address, its web page and its health as JSON values."""
         url, health = self.session.settings.url, await self._daemon.health()
         if self._check_at is not None and health.state == "ready":
             self.status.note(daemon_note(health, self.session.settings))
         return {"url": url, "page": f"{url}/", **asdict(health)}
 
     def report_server_error(self, error: Exception, source: Any) -> None:
-        """Our own faults are logged by their kind; a message of pygls' might hold source text. A request's error is in
-        its reply."""
+        """Log internal errors by type only, because the message from pygls might contain source text.
+
+        The error of a request is in its reply.
+        """
         if source is FeatureRequestError:
             return
         self.window_log_message(
@@ -95,7 +97,7 @@ class Server(LanguageServer):
         )
 
     def _daemon_is(self, state: str, message: str) -> None:
-        """Once a daemon is ready, a health check tells which model it has; later checks, what went wrong since."""
+        """Update the status. Once the daemon is ready, check its health now and at intervals."""
         self.status.daemon(state, message)
         now = asyncio.get_running_loop().time()
         if state != "ready":
@@ -129,7 +131,7 @@ class Server(LanguageServer):
 
 
 def add_features(server: Server) -> None:
-    """Registers what every client gets. What depends on the client is added once its capabilities are known."""
+    """Register the features that every client gets. Others are added once the client's capabilities are known."""
     server.feature(types.INITIALIZE)(_initialize)
     server.feature(types.INITIALIZED)(_initialized)
     server.feature(types.WORKSPACE_DID_CHANGE_CONFIGURATION)(_configuration_changed)
@@ -168,8 +170,10 @@ def _initialize(ls: Server, params: types.InitializeParams) -> None:
 
 
 async def _initialized(ls: Server, _params: types.InitializedParams) -> None:
-    """Clients with dynamic registration get inline completion for files only: VS Code would show it in chat boxes. What
-    the first request needs is loaded meanwhile."""
+    """Register inline completion dynamically, for files only: VS Code would also show it in chat boxes.
+
+    Also imports aiohttp in a thread, which the first request needs.
+    """
     if ls.dynamic:
         options = types.InlineCompletionRegistrationOptions(document_selector=SELECTOR)
         registration = types.Registration("codespec-inline", types.TEXT_DOCUMENT_INLINE_COMPLETION, options)
@@ -178,7 +182,7 @@ async def _initialized(ls: Server, _params: types.InitializedParams) -> None:
 
 
 async def _configuration_changed(ls: Server, params: types.DidChangeConfigurationParams) -> None:
-    """Clients either send their settings or want to be asked for them."""
+    """Apply the settings from the notification, or request them from clients that don't send them."""
     sent = _plain(params.settings)
     workspace = ls.client_capabilities.workspace
     if not sent and workspace is not None and workspace.configuration:
@@ -193,7 +197,7 @@ def _folders_changed(ls: Server, params: types.DidChangeWorkspaceFoldersParams) 
 
 
 async def _inline_completion(ls: Server, request: CompletionRequest | None) -> types.InlineCompletionList:
-    """Never null: an empty list clears what a client shows."""
+    """Return a list, never null: an empty list clears the client's display."""
     if request is None:
         return types.InlineCompletionList(items=[])
     try:
@@ -215,7 +219,7 @@ async def _completion(ls: Server, request: CompletionRequest | None) -> types.Co
 
 
 def _accepted(ls: Server, *arguments: Any) -> None:
-    """An item's command: it was accepted whole."""
+    """Handle an item's command, which the client runs when the whole item was accepted."""
     if arguments and isinstance(arguments[0], str):
         ls.session.acceptance.accept(arguments[0])
 
@@ -229,17 +233,17 @@ async def _restart_daemon(ls: Server, *_arguments: Any) -> dict[str, str]:
 
 
 def _explain(ls: Server, *_arguments: Any) -> dict[str, Any]:
-    """What the last completion cost, and why it is as it is."""
+    """Return the statistics of the last completion with sentences that explain it."""
     times = ls.session.counters.milliseconds
     return explain(ls.session.streamer.last_done, ls.status.reason, times[-1] if times else None)
 
 
 def _shown(_ls: Server, _params: Mapping[str, Any]) -> None:
-    """Copilot's clients report this; what was answered is counted as shown already."""
+    """Ignore this notification from Copilot's clients: every answer already counts as shown."""
 
 
 def _partly_accepted(ls: Server, params: Mapping[str, Any]) -> None:
-    """Copilot's clients report how much of an item's text was accepted, in UTF-16 units from its start."""
+    """Handle a partial acceptance from Copilot's clients, given in UTF-16 units from the item's start."""
     item, length = params.get("item"), params.get("acceptedLength")
     command = item.get("command") if isinstance(item, Mapping) else None
     arguments = command.get("arguments") if isinstance(command, Mapping) else None
@@ -258,14 +262,14 @@ def _focused(ls: Server, params: Mapping[str, Any]) -> None:
 
 
 async def _status(ls: Server, _params: Mapping[str, Any]) -> dict[str, Any]:
-    """For a status line: how things are, the daemon and its models, and the counters."""
+    """Return the status, the daemon with its models, the last completion and the counters, for a status line."""
     session, daemon = ls.session, await ls.health()
     last, counters = last_completion(session.streamer.last_done), session.counters.as_dict()
     return {**ls.status.now.as_dict(), "daemon": daemon, "last": last, "counters": counters, "process": os.getpid()}
 
 
 def _plain(value: Any) -> Any:
-    """JSON values as they came: pygls leaves them so, or makes named tuples of objects."""
+    """Convert a value back to plain JSON: pygls may have turned objects into named tuples."""
     if hasattr(value, "_asdict"):
         return {name: _plain(inner) for name, inner in value._asdict().items()}
     return value

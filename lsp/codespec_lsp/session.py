@@ -1,6 +1,6 @@
-"""One client: its settings, its documents and what is kept for each, and a request's way through them.
+"""The session of one client: its settings, its documents with their per-document state, and its requests.
 
-Knows what an editor sends and what it gets, as values; knows neither the wire nor the daemon's events.
+Independent of the wire format and of the daemon's events.
 """
 
 from __future__ import annotations
@@ -46,8 +46,10 @@ ALTERNATIVES = {"temperature": 0.7, "seed": 1}
 
 
 class Session:
-    """Everything kept for one client. Methods that take the client's messages are called in the order of these, with
-    documents' URIs as it spells them; inside they are canonical."""
+    """The state of one client.
+
+    Handlers must be called in message order. They take the client's spelling of URIs; internally URIs are canonical.
+    """
 
     def __init__(
         self,
@@ -81,18 +83,18 @@ class Session:
         self._deletions: dict[str, Deletions] = {}
 
     def use(self, settings: Settings) -> None:
-        """Takes other settings."""
+        """Apply new settings."""
         self.settings = settings
         self.exclusions.set_globs(settings.exclude)
 
     def use_folders(self, added: Sequence[str], removed: Sequence[str] = ()) -> None:
-        """The editor has other folders open."""
+        """Update the workspace folders."""
         self._folders -= {canonical(uri) for uri in removed}
         self._folders |= {canonical(uri) for uri in added if uri}
         self.exclusions.set_roots([path_of(uri) for uri in self._folders])
 
     def opened(self, spelled: str, language: str, version: int | None, text: str) -> None:
-        """A document was opened."""
+        """Handle an opened document."""
         self.closed(spelled)
         uri = canonical(spelled)
         buffer, file = Buffer(text, self.encoding), self._notebooks.opened(uri)
@@ -108,7 +110,7 @@ class Session:
         self._went_to(document)
 
     def changed(self, uri: str, version: int | None, changes: Sequence[Mapping[str, Any]]) -> None:
-        """A document was edited; each change speaks of the text after the one before it."""
+        """Apply the changes of a document. Each one refers to the text after the previous one."""
         uri = canonical(uri)
         document = self.documents.get(uri)
         if document is None:
@@ -120,7 +122,7 @@ class Session:
             span, text = change.get("range"), change["text"]
             if document.lost and span is not None:
                 continue
-            document.lost = True  # unless all of this succeeds
+            document.lost = True  # cleared below if every step succeeds
             if span is None:
                 edit = buffer.replace_all(text)
             else:
@@ -135,8 +137,7 @@ class Session:
             document.lost = False
 
     def lose(self, uri: str | None) -> None:
-        """A change of a document could not be followed (None: of any): what it holds is not known until its whole text
-        comes, and no suggestion for another text is shown."""
+        """Mark a document (None: all) as lost after a failed change: no suggestions until its whole text comes."""
         concerned = [each for each in self.documents if uri is None or canonical(uri) in (each.uri, each.file)]
         for document in (each for each in concerned if not each.lost):
             document.lose()
@@ -144,7 +145,7 @@ class Session:
             self.status.complain(LOST.format(PurePath(document.path).name))
 
     def closed(self, uri: str) -> None:
-        """A document was closed."""
+        """Handle a closed document."""
         uri = canonical(uri)
         document = self.documents.close(uri)
         if document is None:
@@ -163,12 +164,12 @@ class Session:
         del self._deletions[uri]
 
     def notebook_opened(self, spelled: str, cells: Sequence[str], texts: Sequence[Mapping[str, Any]]) -> None:
-        """A notebook was opened, with the texts of its cells."""
+        """Handle an opened notebook with the texts of its cells."""
         self._notebooks.open(canonical(spelled), [canonical(cell) for cell in cells])
         self._cells_opened(texts)
 
     def notebook_changed(self, spelled: str, change: Mapping[str, Any]) -> None:
-        """Cells came, went and moved, and then texts changed."""
+        """Apply a notebook change: first the structure of its cells, then their texts."""
         if structure := change.get("structure"):
             array = structure["array"]
             cells = [canonical(cell["document"]) for cell in array.get("cells", ())]
@@ -180,7 +181,7 @@ class Session:
             self.changed(each["document"]["uri"], each["document"].get("version"), each["changes"])
 
     def notebook_closed(self, spelled: str) -> None:
-        """A notebook was closed, and all of its cells."""
+        """Handle a closed notebook, including its cells."""
         for cell in self._notebooks.close(canonical(spelled)):
             self.closed(cell)
 
@@ -189,14 +190,14 @@ class Session:
             self.opened(item["uri"], item["languageId"], item.get("version"), item["text"])
 
     def focused(self, uri: str) -> None:
-        """The user went to a document."""
+        """Handle a focus change to a document."""
         document = self.documents.get(canonical(uri))
         if document is not None:
             self.documents.used(document)
             self._went_to(document)
 
     async def close(self) -> None:
-        """The client is gone."""
+        """Release everything after the client has disconnected."""
         for uri in [document.uri for document in self.documents]:
             self.closed(uri)
         await self._imported.end()
@@ -204,7 +205,7 @@ class Session:
         await self.streamer.close()
 
     def why_not(self, document: Document) -> str:
-        """Why a document is not completed, in one sentence; "" where it is."""
+        """Return one sentence that explains why a document is not completed, or "" if it is."""
         if not self.settings.enabled:
             return "codespec is switched off (codespec.enabled)."
         if not self.settings.completes(document.language_id):
@@ -223,9 +224,7 @@ class Session:
         explicit: bool,
         selected: types.SelectedCompletionInfo | None = None,
     ) -> CompletionRequest | None:
-        """Takes a request, with the document as it is now; None for a document that is not open, or where what is
-        selected is too long to be repeated.
-        """
+        """Create a request; None if the document is not open or the selected text is too long to repeat."""
         document = self.documents.get(canonical(uri))
         if document is None:
             self.status.document(NOT_OPEN)
@@ -263,11 +262,11 @@ class Session:
         return request
 
     async def answer(self, request: CompletionRequest) -> list[Suggestion]:
-        """What to show. Raises ContentModified where the document moved on."""
+        """Return the suggestions to show. Raises ContentModified if the document has changed since the request."""
         await self.exclusions.refresh(self._concerned(request.document))
         reason = self.why_not(request.document) or (MAGIC if request.in_magic else "")
         self.status.document(reason)
-        empty = not (request.prompt.prefix or request.prompt.suffix)  # there is nothing to go on
+        empty = not (request.prompt.prefix or request.prompt.suffix)
         if reason or empty or self._is_quiet(request):
             return []
         await self._look_at_imports(request.document)
@@ -284,14 +283,14 @@ class Session:
         self.counters.milliseconds.append((self._clock() - request.received) * 1000)
         if suggestions:
             self.counters.answered += 1
-            tip = -1 if request.selected else request.offset  # an entry of a list would come first
+            tip = -1 if request.selected else request.offset  # the selected list item would be inserted first
             self.acceptance.show(request.document.uri, suggestions, tip)
             if tip >= 0:
                 self.dismissals.show(request.prompt, suggestions[0].shown, tip)
         return suggestions
 
     def _is_quiet(self, request: CompletionRequest) -> bool:
-        """Whether nobody asked, and the last suggestions there were dismissed."""
+        """Return whether to suppress an automatic request because recent suggestions there were dismissed."""
         if request.explicit:
             self.dismissals.forgive(request.prompt)
         quiet = self.dismissals.is_quiet(request.prompt)
@@ -312,7 +311,7 @@ class Session:
     def _generate(
         self, request: CompletionRequest, completions: list[Completion], alternatives: int
     ) -> asyncio.Task[None]:
-        """Starts to stream completions: the best one, or so many alternatives."""
+        """Start to stream completions: the best one if `alternatives` is 0, else that number of alternatives."""
         document = request.document
         trigger = "invoked" if request.explicit else "automatic"
         body = self._body(document, request.prompt, trigger, request.in_document)
@@ -324,20 +323,20 @@ class Session:
         return self.streamer.start(completions, body, document.buffer.newline)
 
     def _warm_up(self, document: Document) -> asyncio.Task[None] | None:
-        """Has the daemon read a document before the first request in it."""
+        """Have the daemon prefill a document before its first request."""
         return self.streamer.spawn(self._warm_up_if_allowed(document)) if document.buffer.text.strip() else None
 
     async def _warm_up_if_allowed(self, document: Document) -> None:
         await self.exclusions.refresh(self._concerned(document))
         if not self.why_not(document):
             await self._look_at_imports(document)
-            await self._imported.read(PATIENCE)  # else they would be read with the first request
+            await self._imported.read(PATIENCE)  # otherwise the first request would have to wait for them
             above = self._notebooks.above(document, self.documents)
             prompt = build_prompt(document.uri, document.buffer, likely_position(document), above=above)
             await self.streamer.warm_up(self._body(document, prompt, "opened", in_document=False) | {"warm_up": True})
 
     def _body(self, document: Document, prompt: Prompt, trigger: str, in_document: bool) -> dict[str, Any]:
-        """The request to the daemon for a prompt in a document."""
+        """Return the body of the daemon request for a prompt in a document."""
         offset = prompt.own_offset
         before = document.buffer.text[:offset].encode("utf-8", "replace") if offset else b""
         syntax = self._syntax[document.uri]
@@ -358,7 +357,7 @@ class Session:
             await self._imported.look(document)
 
     def _find_snippets(self, document: Document) -> Sequence[Snippet]:
-        """Pieces of other files, if the user wants them sent."""
+        """Return snippets of other files, if the settings allow them."""
         if not self.settings.snippets:
             return ()
         seen = {each.path for each in self.documents}
@@ -369,7 +368,7 @@ class Session:
         return self._snippets.find(document, others, self._may_send, self._syntax, imported)
 
     async def _files_for(self, document: Document) -> Wanted | None:
-        """What guesses in a document may be copied from, if the user wants other files sent."""
+        """Return the files that drafts in a document may copy from, or None if the settings don't allow them."""
         await self.exclusions.refresh(self._concerned(document))
         if not self.settings.snippets or self.documents.get(document.uri) is not document or self.why_not(document):
             return None
@@ -378,14 +377,14 @@ class Session:
         return Wanted(self._document_name(document), opened, self.exclusions.rules)
 
     def _document_name(self, document: Document) -> str:
-        """What the daemon calls a document: the same file in two editors is two."""
+        """Return the daemon's name for a document. The same file in two editors has two names."""
         return f"{self._name}-{hashlib.blake2b(document.uri.encode('utf-8', 'replace'), digest_size=8).hexdigest()}"
 
     def _may_send(self, document: Document) -> bool:
         return self.exclusions.known(document.file) == "" and not document.lost
 
     def _went_to(self, document: Document) -> None:
-        """The user went to a document: the status shows whether it is completed, and the daemon may read it."""
+        """Plan a warm-up for the document in focus and update the status."""
         self._warm_ups.plan(document)
         self._lookup_files.plan(document)
         self.streamer.spawn(self._show_what_it_gets(document))
@@ -396,5 +395,5 @@ class Session:
             self.status.document(self.why_not(document))
 
     def _concerned(self, document: Document) -> list[str]:
-        """The documents whose text would be sent with a request in one."""
+        """Return the files of the documents whose text would be sent with a request in this document."""
         return [each.file for each in self.documents if each is document or self.settings.snippets]

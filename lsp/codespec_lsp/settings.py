@@ -1,6 +1,6 @@
-"""What a user can set in the editor, read from the client's JSON. Knows names, types and ranges; knows no protocol.
+"""Read the user's editor settings from the client's JSON and check their types and ranges.
 
-A setting that can't be used keeps its default, and a sentence says so: a typing mistake must not end completion.
+An invalid setting is reported and keeps its previous value, so that a typo doesn't disable completion.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ LOCAL = ("127.0.0.1", "localhost", "::1")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """All settings; JSON spells them in camelCase.
+    """All settings. JSON spells them in camelCase.
 
-    enabled            whether anything is completed
-    languages          by an editor's language id: false switches it off
-    budget_ms          the longest time from a change to its answer, which is then the text so far
-    invoked_budget_ms  the same where the user asked
-    max_tokens         the longest completion, in the target's tokens
-    alternatives       how many completions a request of the user's gets
+    enabled            whether to complete at all
+    languages          completion by the editor's language id; false switches a language off
+    budget_ms          maximum time from a change to its answer, which is the text generated so far
+    invoked_budget_ms  the same for requests that the user invoked
+    max_tokens         maximum length of a completion, in the target's tokens
+    alternatives       number of completions for a request that the user invoked
     completion         textDocument/completion: auto (for clients without inlineCompletion), on or off
-    more               whether codespec/more tells that a text has grown
-    snippets           whether pieces of other open files and what imported files define are sent along, and files that
-                       guesses may be copied from
+    more               whether to notify the client with codespec/more that a completion has grown
+    snippets           whether to send snippets of other open files, definitions of imported files, and files that
+                       drafts may copy from
     exclude            globs of files that are neither completed nor sent, as in .gitignore
-    url                the daemon
-    token_file         a file with the daemon's token ("": none)
-    start_daemon       whether a daemon is started where none answers
-    model              the model it is then started with, by a name of `codespec models list` ("": as it chooses itself)
-    daemon_arguments   more arguments of `codespec serve`, for example ["--target", "PATH"]
+    url                address of the daemon
+    token_file         file with the daemon's token ("": none)
+    start_daemon       whether to start a daemon if none answers
+    model              model to start the daemon with, as named by `codespec models list` ("": the daemon's choice)
+    daemon_arguments   further arguments of `codespec serve`, for example ["--target", "PATH"]
     """
 
     enabled: bool = True
@@ -55,27 +55,29 @@ class Settings:
 
     @property
     def host(self) -> str:
-        """The daemon's host."""
+        """The host of the daemon."""
         return urlsplit(self.url).hostname or ""
 
     @property
     def port(self) -> int:
-        """The daemon's port."""
+        """The port of the daemon."""
         return urlsplit(self.url).port or 80
 
     @property
     def daemon_is_here(self) -> bool:
-        """Whether the daemon would run on this machine."""
+        """Whether the daemon's address is on this machine."""
         return self.host in LOCAL
 
     def completes(self, language_id: str) -> bool:
-        """Whether files of a language are completed."""
+        """Return whether files of a language are completed."""
         return self.enabled and self.languages.get(language_id, True)
 
 
 def read_settings(values: object, above: Settings) -> tuple[Settings, list[str]]:
-    """The settings that the client sent over those of `above`, and a sentence for each that can't be used. Names that
-    are not ours are the client's own."""
+    """Return `above` updated with the settings from the client, and a sentence for each invalid one.
+
+    Unknown names are ignored, since clients have their own settings.
+    """
     if not isinstance(values, Mapping):
         return above, []
     inner = values.get("codespec", values)
@@ -99,7 +101,7 @@ def _camel(name: str) -> str:
 
 
 def _read(name: str, value: object, default: Any) -> Any:
-    """The value in the setting's type. Raises ValueError that says what it must be."""
+    """Return the value in the setting's type. Raises ValueError that says what it must be."""
     if isinstance(default, tuple):
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise ValueError("a list of texts")

@@ -1,6 +1,4 @@
-"""What the user is told: how the daemon is, which model serves and which better one it offers, and why the last
-completion is as it is. Knows sentences; knows no protocol.
-"""
+"""Compose the status messages for the user: the daemon's state, its model and offers, and the last completion."""
 
 from __future__ import annotations
 
@@ -20,20 +18,23 @@ KINDS: dict[str, Kind] = {"failed": "Error", "unwell": "Warning"}
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A kind as Copilot's clients know it, and why in one sentence."""
+    """A status kind as used by Copilot's clients, with the reason in one sentence."""
 
     kind: Kind = "Normal"
     message: str = ""
     busy: bool = False
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         return {"kind": self.kind, "message": self.message, "busy": self.busy}
 
 
 class StatusLine:
-    """Three things make it up: how the daemon is, what is to be known of its model while it is well, and why the
-    document in use gets nothing ("" if it gets something)."""
+    """The status shown to the user.
+
+    It combines the daemon's state, a note about its model while it is ready, and the reason why the current document
+    gets no completions ("" if it does).
+    """
 
     def __init__(self, show: Callable[[Status], None], complain: Callable[[str], None]) -> None:
         self._show = show
@@ -46,19 +47,21 @@ class StatusLine:
 
     @property
     def now(self) -> Status:
-        """What is to be seen."""
+        """The status to show."""
         if self._reason:
             return Status("Inactive", self._reason)
         return self._note if self._daemon == Status() else self._daemon
 
     @property
     def reason(self) -> str:
-        """Why the document in use gets nothing; "" if it gets something."""
+        """The reason why the current document gets no completions, or ""."""
         return self._reason
 
     def daemon(self, state: str, message: str) -> None:
-        """The daemon is `ready`, `starting`, `failed` or `unwell` (it failed, but nobody asked); why it failed is shown
-        once, until it is ready again."""
+        """Set the daemon's state: `ready`, `starting`, `failed`, or `unwell` (a failure outside a user's request).
+
+        A failure's reason is shown once until the daemon is ready again.
+        """
         if state == "failed" and message not in self._complained:
             self._complained.add(message)
             self._complain(message)
@@ -68,16 +71,16 @@ class StatusLine:
         self._update()
 
     def complain(self, sentence: str) -> None:
-        """Something went wrong that the user can mend."""
+        """Report a problem that the user can fix."""
         self._complain(sentence)
 
     def note(self, note: Status) -> None:
-        """What the user should know of a daemon that is ready."""
+        """Set the note about a ready daemon."""
         self._note = note
         self._update()
 
     def document(self, reason: str) -> None:
-        """Why the document in use is not completed; "" where it is."""
+        """Set the reason why the current document is not completed, or ""."""
         self._reason = reason
         self._update()
 
@@ -88,13 +91,16 @@ class StatusLine:
 
 
 def explain(done: Mapping[str, Any], reason: str, milliseconds: float | None) -> dict[str, Any]:
-    """The event itself with `sentences`. `reason` is why the document in use gets nothing ("" if it gets something),
-    `milliseconds` the last request's time to an answer."""
+    """Return the `done` event with `sentences` that explain it.
+
+    `reason` is why the current document gets no completions ("" if it does), `milliseconds` the time to answer the last
+    request.
+    """
     return {**done, "sentences": [sentence for sentence in _sentences(done, reason, milliseconds) if sentence]}
 
 
 def last_completion(done: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The last completion in four numbers, for a status line; None before the first one."""
+    """Return four figures of the last completion for a status line, or None before the first one."""
     stats = done.get("stats")
     if not isinstance(stats, Mapping):
         return None
@@ -118,13 +124,13 @@ def _sentences(done: Mapping[str, Any], reason: str, milliseconds: float | None)
 
 
 def _as_sentence(note: str) -> str:
-    """A note of the daemon's, with the setting's name for the field's."""
+    """Turn a note from the daemon into a sentence, with the setting's name in place of the field's."""
     named = note.replace("max_tokens", "the setting codespec.maxTokens", 1)
     return f"{named[:1].upper()}{named[1:]}."
 
 
 def _of_work(done: Mapping[str, Any], stats: Mapping[str, Any]) -> Iterator[str]:
-    """What was read, guessed and gained."""
+    """Yield sentences about the prefilled, drafted and accepted tokens and the speedup."""
     prompt, new = stats.get("prompt_tokens", 0), done.get("new_tokens", 0)
     if prompt:
         yield f"Of the prompt's {prompt} tokens {new} had to be read."
@@ -139,7 +145,7 @@ def _of_work(done: Mapping[str, Any], stats: Mapping[str, Any]) -> Iterator[str]
 
 
 def speed_up(stats: Mapping[str, Any]) -> float | None:
-    """How many times as fast as plain decoding it was; None where that is not known."""
+    """Return the speedup over plain decoding, or None if it is unknown."""
     decode, plain = stats.get("decode_ms", 0.0), stats.get("plain_ms", 0.0)
     return round(plain / decode, 2) if decode and plain else None
 
@@ -154,25 +160,25 @@ def _in_brackets(parts: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ModelOffer:
-    """A model that the user may pull in place of the starter pair."""
+    """A model that the user can pull to replace the starter pair."""
 
     model: str
     bytes: int
 
     @property
     def sentence(self) -> str:
-        """For a status line."""
+        """The offer as a sentence for a status line."""
         size = f"{self.bytes / 1e6:.0f} MB"
         return f"The small starter pair answers: `codespec models pull {self.model}` ({size}) brings a real one."
 
     def as_dict(self) -> dict[str, Any]:
-        """For a client that asks the user and runs the command; `-P` as in `serve_command`."""
+        """Return JSON values for a client that asks the user and runs the command. `-P` as in `serve_command`."""
         command = [sys.executable, "-P", "-m", "codespec", "models", "pull", self.model]
         return {"model": self.model, "bytes": self.bytes, "command": command, "message": self.sentence}
 
 
 def read_model_offer(health: Health, settings: Settings) -> ModelOffer | None:
-    """What the daemon offers, where it runs on this machine and the settings name no model."""
+    """Return the daemon's offer if it runs on this machine and the settings name no model, else None."""
     if health.state != "ready" or not health.offer or settings.model or not settings.daemon_is_here:
         return None
     model, size = health.offer.get("model"), health.offer.get("bytes")
@@ -180,13 +186,13 @@ def read_model_offer(health: Health, settings: Settings) -> ModelOffer | None:
 
 
 def daemon_note(health: Health, settings: Settings) -> Status:
-    """What the user should know of the daemon while it serves: of two faults the one that explains the other."""
+    """Return the note about a ready daemon. A version mismatch comes first, because it may explain other problems."""
     fault = version_fault(health, settings)
     return Status("Warning", fault) if fault else Status(message=model_note(health, settings))
 
 
 def version_fault(health: Health, settings: Settings) -> str:
-    """Why a daemon of another version than this language server's may misbehave, and the mend; "" for nothing."""
+    """Return a warning with a fix if the daemon's version differs from the language server's, else ""."""
     if health.state != "ready" or health.version in ("", VERSION):
         return ""
     mend = "restart the daemon" if settings.daemon_is_here else "install one version on both machines"
@@ -194,7 +200,7 @@ def version_fault(health: Health, settings: Settings) -> str:
 
 
 def model_note(health: Health, settings: Settings) -> str:
-    """What the user should know of the daemon while it serves; "" for nothing."""
+    """Return a note about the daemon's model: a warning, a mismatch with the settings, or an offer; "" for none."""
     if health.state != "ready":
         return ""
     if health.warning:
@@ -210,5 +216,5 @@ def model_note(health: Health, settings: Settings) -> str:
 
 
 def _is_named(health: Health, name: str) -> bool:
-    """Whether a name means the daemon's model, which has several: its own, its hub id, in any case of letters."""
+    """Return whether a name refers to the daemon's model: its name, its hub id or another, case-insensitively."""
     return name.lower() in {known.lower() for known in (health.model, *health.names)}

@@ -1,8 +1,7 @@
-"""Streams completions from the daemon: waits while it starts, has it started where it is gone, notices when it hangs.
+"""Stream completions from the daemon, with retries while it starts, restarts if it is gone, and hang detection.
 
-A daemon that hangs raises no error: it takes requests and sends nothing. After two requests without an event and two
-health checks without an answer the user is told, and requests wait until the daemon answers again. Knows retries and
-the daemon's events; knows no documents.
+A hanging daemon raises no error: it accepts requests and sends nothing. After two requests without an event and two
+unanswered health checks, the user is notified, and requests wait until the daemon answers again.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from codespec_lsp.completions import Completion
 from codespec_lsp.daemon_client import Absent, DaemonError, Health
 
 MOST_WAIT = 0.5  # seconds between two requests to a daemon that is starting
-MOST_LOST = 4  # daemons that may die under one completion: whoever starts them gives up before, and says why
+MOST_LOST = 4  # daemons that may die during one completion; the starter gives up earlier, with a reason
 FINISHED = ("stop", "length")
-MOST_UNANSWERED = 2  # requests without an event, and then health checks without an answer
+MOST_UNANSWERED = 2  # requests without an event, then unanswered health checks
 PATIENCE = 1.0  # seconds for an event
 CHECK_EVERY = 2.0  # seconds between two health checks
 HANGS = "The daemon does not answer: wait if the machine is busy, else restart the daemon (its process hangs)."
@@ -27,32 +26,35 @@ Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 
 
 class Daemon(Protocol):
-    """What is asked for completions."""
+    """A daemon that serves completions."""
 
     def events(self, body: Mapping[str, Any]) -> AsyncIterator[tuple[str, dict[str, Any]]]:
-        """The events of one completion. Raises DaemonError."""
+        """Yield the events of one completion. Raises DaemonError."""
         ...
 
     async def send_files(self, body: Mapping[str, Any]) -> None:
-        """Sends the files that completions of a document may copy from. Raises DaemonError."""
+        """Send the files that drafts in a document may copy from. Raises DaemonError."""
         ...
 
     async def health(self) -> Health:
-        """How the daemon is."""
+        """Return the daemon's health."""
         ...
 
 
 class Starter(Protocol):
-    """What starts daemons."""
+    """An object that starts daemons."""
 
     async def ensure(self) -> None:
-        """Returns once a daemon listens. Raises DaemonError."""
+        """Return once a daemon listens. Raises DaemonError."""
         ...
 
 
 class Streamer:
-    """Streams for one client. `report` gets a sentence and a state: ready, starting, failed, or unwell (it failed, but
-    nobody asked)."""
+    """The completion streams of one client.
+
+    `report` is called with a state and a sentence. The state is ready, starting, failed, or unwell (a failure outside a
+    request of the user's).
+    """
 
     def __init__(self, daemon: Daemon, starter: Starter, report: Callable[[str, str], None]) -> None:
         self.daemon = HangWatch(daemon, report, self.spawn)
@@ -62,30 +64,30 @@ class Streamer:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, completions: Sequence[Completion], body: Mapping[str, Any], newline: str) -> asyncio.Task[None]:
-        """Starts a stream; cancelling the task stops the daemon's work. Each completion is one choice."""
+        """Start a stream that fills one completion for each choice. Cancelling the task stops the daemon's work."""
         for completion in completions:
             completion.growing = True
         return self.spawn(self._stream(completions, body, newline))
 
     async def warm_up(self, body: Mapping[str, Any]) -> None:
-        """Has the daemon, which is started if need be, read what it will need."""
+        """Have the daemon prefill a prompt. Starts a daemon if necessary."""
         try:
             await self._until_done([], body, "\n")
         except DaemonError as error:
             self._report("unwell", str(error))
 
     async def send_files(self, body: Mapping[str, Any]) -> None:
-        """Sends files to a daemon that is there; none is started for them. Raises DaemonError."""
+        """Send files to a running daemon, without starting one. Raises DaemonError."""
         await self.daemon.send_files(body)
 
     async def close(self) -> None:
-        """Stops all streams."""
+        """Stop all streams."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Runs something until it is done or all is closed."""
+        """Run a coroutine as a task that `close` cancels."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -102,8 +104,7 @@ class Streamer:
                     completion.stop()
 
     async def _until_done(self, completions: Sequence[Completion], body: Mapping[str, Any], newline: str) -> None:
-        """Requests until a whole answer came. If the daemon dies in the middle of a completion, the rest is left to the
-        next request."""
+        """Retry until an answer is complete. If the daemon dies in mid-completion, the next request gets the rest."""
         for _ in range(MOST_LOST):
             try:
                 await self._once_ready(completions, body, newline)
@@ -116,7 +117,7 @@ class Streamer:
         raise DaemonError("The daemon went away again and again while it was asked: see its log.")
 
     async def _once_ready(self, completions: Sequence[Completion], body: Mapping[str, Any], newline: str) -> None:
-        """One answer, once the daemon takes the request."""
+        """Stream one answer. Retry while the daemon asks for it."""
         while True:
             try:
                 await self._read(completions, body, newline)
@@ -157,8 +158,10 @@ class Streamer:
 
 
 class HangWatch:
-    """A daemon, and whether it still answers. `report` gets a state and a sentence; `spawn` runs a task for as long as
-    the client is there."""
+    """A daemon wrapper that detects hangs.
+
+    `report` is called with a state and a sentence; `spawn` runs a task until the client disconnects.
+    """
 
     def __init__(self, daemon: Daemon, report: Callable[[str, str], None], spawn: Spawn) -> None:
         self._daemon = daemon
@@ -170,7 +173,7 @@ class HangWatch:
         self._answers.set()
 
     async def events(self, body: Mapping[str, Any]) -> AsyncIterator[tuple[str, dict[str, Any]]]:
-        """The events of one completion, which is requested once the daemon answers. Raises DaemonError."""
+        """Yield the events of one completion. Waits while the daemon hangs. Raises DaemonError."""
         await self._answers.wait()
         self._requested()
         events = self._daemon.events(body)
@@ -180,11 +183,11 @@ class HangWatch:
                     self._answered()
                     yield event
         except DaemonError:
-            self._answered()  # it reported an error, or it is gone: it does not hang
+            self._answered()  # the daemon reported an error or is gone, so it does not hang
             raise
 
     async def send_files(self, body: Mapping[str, Any]) -> None:
-        """As the daemon does, once it answers."""
+        """Send files to the daemon. Waits while the daemon hangs."""
         await self._answers.wait()
         await self._daemon.send_files(body)
 
@@ -200,7 +203,7 @@ class HangWatch:
             self._checking.cancel()
 
     async def _check(self) -> None:
-        """Checks the daemon's health: who types fast cancels one request after the other, which alone means nothing."""
+        """Check the daemon's health, because fast typing cancels requests, so missing events alone prove nothing."""
         await asyncio.sleep(PATIENCE)
         checks = 0
         while (await self._daemon.health()).state == "silent":
@@ -216,14 +219,14 @@ class HangWatch:
 
 
 class LineEnds:
-    """Gives every line the document's own end, also where a line end comes in two pieces."""
+    """Converts line ends to the document's own, including a line end that is split between two pieces."""
 
     def __init__(self, newline: str) -> None:
         self._newline = newline
         self._held = ""
 
     def feed(self, piece: str, last: bool = False) -> str:
-        """The piece as it goes into the document."""
+        """Return the piece as it is inserted into the document."""
         text = self._held + piece
         self._held = "\r" if text.endswith("\r") and not last else ""
         text = text[: len(text) - len(self._held)].replace("\r\n", "\n").replace("\r", "\n")

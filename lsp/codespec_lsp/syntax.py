@@ -1,8 +1,8 @@
-"""What syntax says about a document's cursor: its context, the open brackets, the indent.
+"""Find the context, open brackets and indent at a document's cursor.
 
-A `ContextTracker` looks at a window around the cursor. The tree of the whole file, which a process of its own holds,
-adds what was opened too far above to be in that window. If a text breaks that process, or takes too much of its time or
-memory, the document goes on without a tree until it is opened again.
+A `ContextTracker` covers a window around the cursor. The tree of the whole file, held in a separate process, adds
+brackets that were opened above that window. If a text breaks that process or exceeds its time or memory limit, the
+document has no tree until it is opened again.
 """
 
 from __future__ import annotations
@@ -20,20 +20,23 @@ from codespec_grammars.workers import Worker, WorkerDied
 from codespec_lsp.buffer import Edit
 from codespec_lsp.syntax_tree import Change, Outside
 
-TREE_AFTER = 0.03  # seconds after a change: the answer goes first
-MOST_AFTER = 8192  # characters to the right; the tracker looks at less
-MOST_APPENDED = 4096  # bytes that are typed on before a tracker is made anew
+TREE_AFTER = 0.03  # seconds to wait after a change, so that the completion is answered first
+MOST_AFTER = 8192  # characters of the suffix; the tracker uses fewer
+MOST_APPENDED = 4096  # typed bytes after which a new tracker is created
 SERVICE = "codespec_lsp.syntax_tree"
-PARSING = 30.0  # seconds for a parse, which the process bounds itself in its own time
-ASKING = 0.2  # seconds for a question to a process that waits for one; it takes some ten thousandths
-MOST_LOST = 3  # processes that a document may lose over questions
-MOST_CHANGED = 1 << 16  # characters of changes that may go along with a question
-MOST_TREES = 4  # documents that have one at the same time
+PARSING = 30.0  # wall-clock seconds for a parse; the process also limits its own CPU time
+ASKING = 0.2  # seconds for a request to an idle process; it takes less than a millisecond
+MOST_LOST = 3  # processes that a document may lose to failed requests
+MOST_CHANGED = 1 << 16  # characters of changes that a request may carry
+MOST_TREES = 4  # documents with a tree at the same time
 
 
 class DocumentSyntax:
-    """The syntax of one document, whose text is what `read` returns; `language` is a grammar's name, "" for none.
-    `report` is called if its tree is given up."""
+    """The syntax of one document.
+
+    `read` returns the document's text, `language` is a grammar's name or "". `report` is called if the tree is given
+    up.
+    """
 
     def __init__(self, language: str, read: Callable[[], str], trees: Trees, report: Callable[[], None]) -> None:
         parsed = language if isinstance(load_grammar(language) if language else None, Grammar) else ""
@@ -45,27 +48,27 @@ class DocumentSyntax:
         self._refresh_soon()
 
     def edited(self, edit: Edit) -> None:
-        """The document changed. The tree is parsed in a moment."""
+        """Apply an edit and schedule a parse."""
         self._tree.edited(edit)
         self._refresh_soon()
 
     @property
     def parsed(self) -> int:
-        """How many times the document was parsed to its end: an outline is of the last one."""
+        """The number of completed parses. The outline is that of the last one."""
         return self._tree.parsed
 
     def outline(self) -> str:
-        """The heads of what the document defines, as of its last parse; "" before the first."""
+        """Return the heads of the document's definitions as of the last parse, or "" before the first."""
         return self._tree.outline
 
     def close(self) -> None:
-        """The document is gone."""
+        """Release the tree of a closed document."""
         if self._refreshing is not None:
             self._refreshing.cancel()
         self._tree.close()
 
     def find_cursor(self, prefix: str, suffix: str, bytes_before: int, in_document: bool) -> Cursor:
-        """The facts about the cursor between prefix and suffix. The tree helps where both are `in_document`."""
+        """Return the cursor between prefix and suffix. The tree is used only if both are `in_document`."""
         return self._cursors.find(prefix, suffix, self._tree if in_document else None, bytes_before)
 
     def _refresh_soon(self) -> None:
@@ -78,25 +81,25 @@ class DocumentSyntax:
 
 
 class DocumentTree:
-    """The tree of one document, in its process."""
+    """The tree of one document, held in a worker process."""
 
     def __init__(self, language: str, read: Callable[[], str], trees: Trees, report: Callable[[], None]) -> None:
         self._language, self._read, self._trees, self._report = language, read, trees, report
         self._worker: Worker | None = None
-        self._changes: list[Change] = []  # that the process has not taken
+        self._changes: list[Change] = []  # not sent to the process yet
         self._lost = 0
         self.parsing = self.broken = self.fresh = False
         self.parsed = 0
         self.outline = ""
 
     def edited(self, edit: Edit) -> None:
-        """Takes an edit, in order. Without a process nobody ever applies it, so it is dropped."""
+        """Queue an edit. Without a process it is dropped, because a new process starts from the whole text."""
         self.fresh = False
         if self._worker is not None:
             self._changes.append(Change(edit.start, len(edit.removed), edit.text))
 
     async def refresh(self) -> None:
-        """Has the text parsed, again if an edit comes in between. If the parse breaks the process, there is no more."""
+        """Parse the text until no edit came in between. If a parse breaks the process, give up the tree."""
         while self._language and not self.broken and not self.fresh:
             self._trees.hold(self)
             self.parsing = self.fresh = True
@@ -113,7 +116,10 @@ class DocumentTree:
                 self.parsing = False
 
     def outside(self, tip: int, seen_from: int) -> Outside:
-        """What was opened before `seen_from` and is still open at `tip`, both in bytes; nothing while it is parsed."""
+        """Return what was opened before `seen_from` and is still open at `tip`, both byte offsets.
+
+        The result is empty during a parse.
+        """
         worker = self._worker
         if worker is None or self.parsing or sum(len(change.text) for change in self._changes) > MOST_CHANGED:
             return Outside()
@@ -128,32 +134,32 @@ class DocumentTree:
             return Outside()
 
     def release(self) -> None:
-        """Gives the process up; the next parse starts another. The outline stays."""
-        if self._worker is not None and not self.parsing:  # else whoever waits for it ends it, once cancelled
+        """Release the process and keep the outline. The next parse starts another process."""
+        if self._worker is not None and not self.parsing:  # during a parse, cancelling the parse closes it
             self._worker.close()
         self._worker, self.fresh = None, False
         self._changes.clear()
 
     def close(self) -> None:
-        """The document is gone, and nothing parses it."""
+        """Release the tree of a closed document. No parse may be running."""
         self._trees.drop(self)
         self.release()
 
     def _break(self) -> None:
         self.broken, self.outline = True, ""
-        self.parsed += 1  # the outline is another
+        self.parsed += 1  # the outline has changed
         self.close()
         self._report()
 
 
 class Trees:
-    """The documents whose trees are held in processes, the one that was parsed last at the end."""
+    """The trees that are held in processes, the last one parsed at the end."""
 
     def __init__(self) -> None:
         self._held: list[DocumentTree] = []
 
     def hold(self, tree: DocumentTree) -> None:
-        """Takes a tree; if there are too many, the oldest one is released."""
+        """Add a tree. If there are too many, release the oldest ones."""
         self.drop(tree)
         idle = [each for each in self._held if not each.parsing]
         for oldest in idle[: max(0, len(self._held) + 1 - MOST_TREES)]:
@@ -162,29 +168,33 @@ class Trees:
         self._held.append(tree)
 
     def drop(self, tree: DocumentTree) -> None:
-        """Forgets a tree."""
+        """Remove a tree."""
         self._held = [each for each in self._held if each is not tree]
 
 
 class Surrounding(Protocol):
-    """What knows more of a document than a window shows."""
+    """A source of the open brackets outside a window."""
 
     def outside(self, tip: int, seen_from: int) -> Outside:
-        """What was opened before `seen_from` and is still open at `tip`, both in bytes."""
+        """Return what was opened before `seen_from` and is still open at `tip`, both byte offsets."""
         ...
 
 
 class CursorFinder:
-    """Finds the facts about the cursor in one document. It follows the text, so that typing on costs what is new.
-    `language` is one with a grammar, or ""."""
+    """Finds the cursor's context in one document, incrementally while the user types.
+
+    `language` is one with a grammar, or "".
+    """
 
     def __init__(self, language: str) -> None:
         self._language = language
         self._followed: _FollowedText | None = None
 
     def find(self, prefix: str, suffix: str, tree: Surrounding | None = None, bytes_before: int = 0) -> Cursor:
-        """The facts about the cursor between prefix and suffix. `bytes_before` of the file stand before the prefix;
-        only the tree has seen them."""
+        """Return the cursor between prefix and suffix.
+
+        `bytes_before` is the number of bytes of the file before the prefix, which only the tree covers.
+        """
         if not self._language:
             return Cursor()
         data = prefix.encode()
@@ -205,7 +215,7 @@ class CursorFinder:
 
 
 class _FollowedText:
-    """A tracker of one text, and what was appended to it."""
+    """A tracker with its initial text and the bytes appended to it."""
 
     def __init__(self, language: str, prefix: bytes, suffix: bytes) -> None:
         self.tracker = ContextTracker(language, prefix, suffix)
@@ -214,17 +224,17 @@ class _FollowedText:
 
     @property
     def seen_from(self) -> int:
-        """The first byte of the text that the tracker looks at."""
+        """The offset of the first byte in the tracker's window."""
         lexed = self.tracker.lexed
         return kept_from(len(self._prefix)) + (lexed.start if lexed else 0)
 
     def leads_to(self, prefix: bytes, suffix: bytes) -> bool:
-        """Whether another text is this one with something appended."""
+        """Return whether another text is the initial one plus at most MOST_APPENDED bytes."""
         near = 0 <= len(prefix) - len(self._prefix) <= MOST_APPENDED
         return near and suffix == self._suffix and prefix.startswith(self._prefix)
 
     def go_to(self, prefix: bytes) -> None:
-        """Appends and takes back what makes it that text."""
+        """Roll back and append until the tracker's text is `prefix`."""
         before, appended = self._appended, prefix[len(self._prefix) :]
         if not appended.startswith(before):
             before = appended if before.startswith(appended) else b""

@@ -1,5 +1,6 @@
-"""The syntax tree of a whole document, in a process that the fork server made: kept up to date edit by edit, asked what
-is open around a position and what the document defines. Knows no client and no other document.
+"""Keep the syntax tree of a whole document up to date, in a process made by the fork server.
+
+The tree gives the brackets that are open around a position and the document's outline.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ from codespec_grammars.registry import Grammar, load_grammar
 
 from codespec_lsp.outlines import outline
 
-SECONDS = 5.0  # of the processor, for a parse; 4 MB take less than one
-MEMORY = 512 << 20  # the tree of 4 MB takes 300
+SECONDS = 5.0  # CPU time for a parse; 4 MB take less than one second
+MEMORY = 512 << 20  # the tree of 4 MB takes 300 MB
 MOST_BYTES = 4 << 20
 MOST_DEPTH = 400
-FIRST_CHILDREN = 8  # an opener is among them
+FIRST_CHILDREN = 8  # children of a node that are searched for an opener
 PAIRS = {"(": ")", "[": "]", "{": "}"}
 
 
 class Change(NamedTuple):
-    """At `start`, an offset in code points of the text before it, `removed` code points gave way to `text`."""
+    """A replacement of `removed` code points with `text` at `start`, an offset in code points of the old text."""
 
     start: int
     removed: int
@@ -39,8 +40,10 @@ class Service:
         self._tree = SyntaxTree(language, "")
 
     def answer(self, request: dict[str, Any]) -> Any:
-        """Takes a `text` or `changes`. Returns what stands `outside` of a window, as `Outside`, if that is requested;
-        else parses, and returns the document's outline."""
+        """Apply the request's `text` or `changes`.
+
+        If the request has `outside`, return the `Outside` of a window. Otherwise parse and return the outline.
+        """
         if "text" in request:
             self._tree = SyntaxTree(self._language, request["text"])
         for change in request.get("changes", ()):
@@ -52,29 +55,32 @@ class Service:
 
 
 class Outside(NamedTuple):
-    """What was opened before one position and is open at another: brackets, outermost first, and the text around."""
+    """The brackets opened before one position and open at another, outermost first.
+
+    `text` is the context of the comment or string around the second position, or None.
+    """
 
     brackets: str = ""
     text: str | None = None
 
 
 class SyntaxTree:
-    """The tree of a text, moved with each change and parsed when there is time."""
+    """The tree of a text, adjusted at each change and parsed on demand."""
 
     def __init__(self, language: str, text: str) -> None:
         grammar = load_grammar(language)
-        assert isinstance(grammar, Grammar)  # who asks has it
+        assert isinstance(grammar, Grammar)  # the client checked
         self._parser = tree_sitter.Parser(grammar.language)
         self._source = text.encode("utf-8", "replace")
         self._tree: tree_sitter.Tree | None = None
 
     @property
     def root(self) -> tree_sitter.Node | None:
-        """The tree's root; None before the first parse."""
+        """The root of the tree, or None before the first parse."""
         return self._tree.root_node if self._tree else None
 
     def change(self, change: Change) -> None:
-        """Moves what is in the tree to where a change puts it."""
+        """Apply a change to the source and shift the tree's nodes."""
         old = self._source
         start = _byte(old, change.start)
         end = start + _byte(old[start:], change.removed)
@@ -85,7 +91,7 @@ class SyntaxTree:
             self._tree.edit(start, end, new_end, _point(old, start), _point(old, end), _point(self._source, new_end))
 
     def parse(self) -> None:
-        """Parses what changed; a text that is too long has no tree."""
+        """Parse incrementally. A text longer than MOST_BYTES has no tree."""
         if len(self._source) > MOST_BYTES:
             self._tree = None
         elif self._tree is None:
@@ -94,11 +100,11 @@ class SyntaxTree:
             self._tree = self._parser.parse(self._source, self._tree)
 
     def outline(self) -> str:
-        """The heads of what the text defines."""
+        """Return the heads of the text's definitions."""
         return outline(self._tree.root_node, self._source) if self._tree is not None else ""
 
     def outside(self, tip: int, seen_from: int) -> Outside:
-        """What was opened before `seen_from` and is still open at `tip`, both in bytes."""
+        """Return what was opened before `seen_from` and is still open at `tip`, both byte offsets."""
         root = self.root
         tip = len(self._source[:tip].rstrip())
         if root is None or seen_from <= 0:
@@ -113,7 +119,7 @@ class SyntaxTree:
 
 
 def _opener(node: tree_sitter.Node, tip: int, seen_from: int) -> str:
-    """The bracket that a node begins with, where it is open at the tip."""
+    """Return the node's opening bracket if it is still open at the tip, else ""."""
     for index in range(min(node.child_count, FIRST_CHILDREN)):
         child = node.child(index)
         if child is None or child.start_byte >= seen_from:
@@ -127,7 +133,7 @@ def _opener(node: tree_sitter.Node, tip: int, seen_from: int) -> str:
 
 
 def _kind_of_text(around: Sequence[tree_sitter.Node], tip: int) -> Context | None:
-    """Which kind of text the innermost node that is one and reaches to the tip is; None for code."""
+    """Return the context of the innermost comment or string that reaches the tip, or None for code."""
     for index in range(len(around) - 1, -1, -1):
         node = around[index]
         if node.end_byte < tip:
@@ -142,7 +148,7 @@ def _kind_of_text(around: Sequence[tree_sitter.Node], tip: int) -> Context | Non
 
 
 def _byte(source: bytes, offset: int) -> int:
-    """Where a character begins."""
+    """Return the byte offset of a code point offset."""
     if source.isascii():
         return offset
     return len(source.decode("utf-8", "replace")[:offset].encode())

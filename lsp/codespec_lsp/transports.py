@@ -1,4 +1,4 @@
-"""The language server on standard streams, or on a port of this machine for many clients, one server for each."""
+"""Run the language server on the standard streams, or on a local TCP port with one server for each client."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ HOST = "127.0.0.1"
 
 
 def serve_stdio(defaults: Settings) -> int:
-    """Serves one client on the standard streams; returns the exit code: 0 if it shut down in order."""
+    """Serve one client on the standard streams. Returns the exit code, 0 after an orderly shutdown."""
     _mute_pygls()
     start_fork_server()
     return asyncio.run(_serve_stdio(defaults))
 
 
 def serve_tcp(port: int, defaults: Settings) -> int:
-    """Serves whoever connects, until a signal comes; returns 0. Raises ConfigError where the port is taken."""
+    """Serve all clients that connect until a signal arrives. Returns 0. Raises ConfigError if the port is taken."""
     _mute_pygls()
     start_fork_server()
     return asyncio.run(_serve_tcp(port, defaults))
 
 
 def _mute_pygls() -> None:
-    """Its log holds whole messages, which are source text."""
+    """Disable the log of pygls, which contains whole messages and so source text."""
     logging.getLogger("pygls").setLevel(logging.CRITICAL + 1)
 
 
@@ -58,7 +58,7 @@ async def _serve_stdio(defaults: Settings) -> int:
 
 
 async def _stdin(stream: BinaryIO) -> Reader:
-    """Standard input without threads, where the system can do it."""
+    """Return a reader for standard input, without threads if the system supports that."""
     reader = asyncio.StreamReader(limit=MOST_LINE)
     try:
         await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), stream)

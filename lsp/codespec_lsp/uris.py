@@ -1,7 +1,7 @@
-"""URIs of documents: which ones name the same document, and the path that one names.
+"""Normalize document URIs and convert them to paths.
 
-Editors spell a document in several ways, and some escape nothing. In a file's URI a `?` or a `#` belongs to a name: the
-protocol gives files neither queries nor fragments, and what a reader would drop there decides whether a file is secret.
+Editors spell a document's URI in several ways, and some escape nothing. In a file URI, a `?` or `#` is part of the
+name: the protocol gives files neither queries nor fragments, and without that part a secret file could look harmless.
 """
 
 from __future__ import annotations
@@ -15,16 +15,18 @@ from urllib.parse import quote, unquote_to_bytes
 
 WINDOWS = sys.platform == "win32"
 CELL = "vscode-notebook-cell"
-NAMES_FILES = ("file", "untitled")  # schemes whose path is a file's, be it saved or not
-MOST_MARKS = 32  # of queries and fragments
+NAMES_FILES = ("file", "untitled")  # schemes whose path is that of a file, saved or not
+MOST_MARKS = 32  # maximum number of `?` and `#` to try as the end of a path
 _PARTS = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]*):)?(?://([^/?#]*))?([^?#]*)(.*)", re.DOTALL)
 _DRIVE = re.compile(rb"/[A-Za-z]:(?=/|\Z)")
-_ENDS = re.compile(rb"(?<=[^/. ])[. ]+(?=/|\Z)")  # of names: Windows leaves these dots and spaces out
+_ENDS = re.compile(rb"(?<=[^/. ])[. ]+(?=/|\Z)")  # trailing dots and spaces of names, which Windows ignores
 
 
 class Parts(NamedTuple):
-    """A URI's scheme in lower case; its host, its path and the rest (a query and a fragment, with their marks), decoded
-    to bytes: names of files need not be UTF-8."""
+    """The parts of a URI: the lower-case scheme, the host, the path, and the rest (query and fragment, with marks).
+
+    All but the scheme are decoded to bytes, because file names need not be UTF-8.
+    """
 
     scheme: str
     host: bytes
@@ -33,7 +35,7 @@ class Parts(NamedTuple):
 
 
 def split_uri(uri: str, windows: bool = WINDOWS) -> Parts:
-    """The parts of whatever a client calls a document."""
+    """Split a client's document URI, which may be any text."""
     scheme, host, path, rest = _PARTS.match(uri).groups("")  # type: ignore[union-attr]  # it matches any text
     if scheme.lower() in NAMES_FILES:
         path, rest = ("/" if host and rest and not path else "") + path + rest, ""
@@ -42,9 +44,9 @@ def split_uri(uri: str, windows: bool = WINDOWS) -> Parts:
 
 
 def canonical(uri: str, windows: bool = WINDOWS) -> str:
-    """One spelling for all those of the same document; the path is the same, but for the case of a drive's letter."""
+    """Return the canonical spelling of a URI. The path stays the same except for the case of a drive letter."""
     scheme, host, path, rest = split_uri(uri, windows)
-    if scheme in NAMES_FILES and _DRIVE.match(path):  # on every system, as VS Code does: no folder is called /C:
+    if scheme in NAMES_FILES and _DRIVE.match(path):  # on every system, like VS Code: folders aren't named /C:
         path = path[:2].lower() + path[2:]
     head = f"{scheme}:" if scheme else ""
     authority = f"//{quote(host, safe='')}" if host or path.startswith(b"/") else ""
@@ -52,10 +54,9 @@ def canonical(uri: str, windows: bool = WINDOWS) -> str:
 
 
 def path_of(uri: str, windows: bool = WINDOWS) -> str:
-    """The path of a file's URI as its system spells it; for others the part after the scheme, which is a name to look
-    at only."""
+    """Return the native path of a file URI. For other schemes, return the URI's path, for display only."""
     scheme, host, path, _ = split_uri(uri, windows)
-    text = path.decode("utf-8", "surrogateescape")  # as Python has file names
+    text = path.decode("utf-8", "surrogateescape")  # as Python represents file names
     if scheme != "file" or not windows:
         return text
     if host:
@@ -64,8 +65,10 @@ def path_of(uri: str, windows: bool = WINDOWS) -> str:
 
 
 def notebook_of(uri: str) -> str:
-    """The canonical URI of the notebook that a cell's URI names, as VS Code makes them: with the notebook's path, and
-    its scheme in Base64 behind the cell's number and an s. "" for what is no such URI."""
+    """Return the canonical URI of the notebook from the URI of a cell, or "" if it isn't a cell URI.
+
+    VS Code's cell URIs have the notebook's path; the fragment is the cell number, an `s`, and the scheme in Base64.
+    """
     scheme, host, path, rest = split_uri(uri)
     if scheme != CELL:
         return ""
@@ -78,21 +81,23 @@ def notebook_of(uri: str) -> str:
 
 
 def other_paths(uri: str, windows: bool = WINDOWS) -> list[str]:
-    """The paths of files that a careless client may mean by a URI: its end is a query or a fragment after all, or what
-    looks like a host is the first folder."""
+    """Return other paths that a careless client may mean by a URI.
+
+    A `?` or `#` may begin a query or fragment after all, or the host may be the first folder.
+    """
     path, host = path_of(uri, windows), split_uri(uri, windows).host
     cut = [path[: mark.start()] for mark in islice(re.finditer("[?#]", path), MOST_MARKS)]
     return [*cut, f"/{host.decode('utf-8', 'replace')}{path}"] if host and not windows else cut
 
 
 def _as_file(parts: Parts, windows: bool) -> Parts:
-    """The same without other ways to name this machine, and on Windows with its names as they are looked up."""
+    """Normalize the parts of a file URI: drop names of this machine and, on Windows, ignored characters in names."""
     scheme, host, path, rest = parts
     if host == b"localhost":
         host = b""
     if windows:
         path = _ENDS.sub(b"", path.replace(b"\\", b"/"))
-    if path.startswith(b"//") and not host:  # from a path with a / too many, or from \\\\server\\share
+    if path.startswith(b"//") and not host:  # from a path with an extra slash, or from \\\\server\\share
         path = path.lstrip(b"/")
         host, _, path = path.partition(b"/") if windows else (b"", b"", path)
         host, path = host.lower(), b"/" + path

@@ -1,4 +1,4 @@
-"""The version: the language server's is codespec's own. The one module here that takes the package itself."""
+"""The version of the language server, which is codespec's. The only module here that imports the top-level package."""
 
 from codespec import __version__ as VERSION
 

@@ -1,7 +1,6 @@
-"""Has the daemon read a document's text before the first request, so that the models are loaded and their caches full.
+"""Have the daemon prefill a document before its first request, so that models are loaded and KV caches are warm.
 
-One document at a time: the one that was opened or visited last, and none while a request is open. Does not know what is
-sent.
+Only the document that was opened or visited last is warmed up, and none while a request is open.
 """
 
 from __future__ import annotations
@@ -13,29 +12,29 @@ from codespec_lsp.buffer import Position
 from codespec_lsp.documents import Document
 from codespec_lsp.newest import Newest
 
-DELAY = 0.1  # seconds: who opens many files, or types at once, needs no warm-up of each
+DELAY = 0.1  # seconds: skips documents that the user only passes or begins to edit at once
 
 
 class WarmUps:
-    """Of one client. `start` begins a warm-up; None where a document gets none."""
+    """The warm-ups of one client. `start` begins one and returns its task, or None if the document gets none."""
 
     def __init__(self, start: Callable[[Document], asyncio.Task[None] | None]) -> None:
         self._start = start
         self._newest = Newest(self._begin)
-        self._done: dict[str, int] = {}  # revisions
+        self._done: dict[str, int] = {}  # warmed-up revision by URI
 
     def plan(self, document: Document) -> None:
-        """A document is in use: it is warmed up in a moment, once as it is now."""
+        """Plan a warm-up of a document, once for each revision."""
         self.stop()
         if self._done.get(document.uri) != document.revision:
             self._newest.plan(document, DELAY)
 
     def stop(self) -> None:
-        """There is something better to do."""
+        """Cancel the planned or running warm-up."""
         self._newest.stop()
 
     def close(self, document: Document) -> None:
-        """The document is gone."""
+        """Forget a closed document."""
         self._newest.close(document.uri)
         self._done.pop(document.uri, None)
 
@@ -47,7 +46,7 @@ class WarmUps:
 
 
 def likely_position(document: Document) -> Position:
-    """Where the first request may come from: the end of the row that was edited last, else of the first one."""
+    """Return the likely position of the first request: the end of the last edited row, else of the first row."""
     lines = document.buffer.lines
     row = min(document.edited_rows[0] if document.edited_rows else 0, len(lines) - 1)
     return Position(row, len(lines[row].rstrip("\r\n")))

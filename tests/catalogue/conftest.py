@@ -1,4 +1,4 @@
-"""What the tests of the catalogue share: a tiny model with weights of 20 MB, a hub that has it, an empty store."""
+"""Fixtures of the catalogue tests: a tiny model with 20 MB of weights, a hub that serves it, an empty store."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WEIGHTS = "model.safetensors"
 
 @pytest.fixture(scope="session")
 def tiny_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """A random model's files, the weights larger than the blocks of 10 MB that the hub's client writes."""
+    """Return a random model's files; its weights exceed the 10 MB blocks that the hub client writes."""
     folder = tmp_path_factory.mktemp("tiny")
     tiny_network("llama", vocab_size=20_000).save_pretrained(folder)
     toy_backend("gpt2").save(str(folder / "tokenizer.json"))
@@ -31,14 +31,14 @@ def tiny_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 
 @pytest.fixture
 def hub(tiny_files: dict[str, bytes]) -> Iterator[SmallHub]:
-    """A hub with the tiny model."""
+    """Serve the tiny model."""
     with serving(SmallHub(REPOSITORY, dict(tiny_files))) as running:
         yield running
 
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty store: the folder where pulled models come to lie."""
+    """Return an empty store: the folder of pulled models."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     for name in [name for name in os.environ if name.startswith("CODESPEC_")]:
@@ -56,13 +56,13 @@ def _environment(hub: SmallHub, **more: str) -> dict[str, str]:
 
 @pytest.fixture
 def models(hub: SmallHub) -> Command:
-    """Runs `codespec models …` against the hub."""
+    """Return a function that runs `codespec models …` against the hub."""
     return lambda *words, **more: run("models", *words, **_environment(hub, **more))
 
 
 @pytest.fixture
 def begin(hub: SmallHub) -> Iterator[Start]:
-    """Starts `codespec models …` against the hub; what still runs at the end is killed."""
+    """Return a function that starts `codespec models …` against the hub; kill what still runs at the end."""
     begun: list[subprocess.Popen[bytes]] = []
 
     def call(*words: str) -> subprocess.Popen[bytes]:
@@ -76,7 +76,7 @@ def begin(hub: SmallHub) -> Iterator[Start]:
 
 
 def sentence(done: subprocess.CompletedProcess[str]) -> str:
-    """The one sentence of a command that failed, after the lines for its phases."""
+    """Return the one error sentence of a failed command, which follows its progress lines."""
     assert done.returncode == 2 and done.stdout == "" and "Traceback" not in done.stderr, done
     last = done.stderr.splitlines()[-1]
     assert last.startswith("codespec: ") and last.endswith("."), done.stderr

@@ -1,6 +1,7 @@
-"""A small model hub on loopback, for the real client: one repository, and all that can go wrong with it on request.
+"""A small model hub on loopback for the real client: one repository, with failures on request.
 
-Knows the two kinds of requests that a pull makes (what there is; a file, or the rest of one) and writes down each.
+It serves the two kinds of requests of a pull (the repository's description; a file, or the rest of one) and records
+each.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ BLOCK = 1 << 16
 
 @dataclass
 class SmallHub:
-    """The repository's files, and how it behaves.
+    """The repository's files and the hub's behaviour.
 
-    cut       a file's connection is cut after so many bytes of it; then only 503 is answered until this is taken away
-    hold      a file waits after so many bytes until `go` is set; `held` says that it waits
-    refusal   what is answered instead: a status, and the hub's own code for it
-    lies      hashes that are stated instead of the true ones
-    more      what else is said of the repository
+    cut       a file's connection is closed after this many bytes; the hub then answers 503 until `broken` is reset
+    hold      a file pauses after this many bytes until `go` is set; `held` is set while it waits
+    refusal   a status and the hub's own error code, sent instead of every answer
+    lies      hashes to state instead of the true ones
+    more      further entries of the file list
     """
 
     repository: str
@@ -48,11 +49,11 @@ class SmallHub:
     url: str = ""
 
     def asked_for(self, file: str) -> list[int]:
-        """From which byte on a file was asked for, each time."""
+        """Return the first byte of each request for a file."""
         return [begin for name, begin in self.requests if name == file]
 
     def description(self) -> dict[str, Any]:
-        """What the hub states of the repository."""
+        """Return the hub's description of the repository."""
         siblings = [self._sibling(name, data) for name, data in self.files.items()]
         card = {"license": "other", "license_name": "tiny-1.0"}
         return {"id": self.repository, "sha": COMMIT, "cardData": card, "siblings": [*siblings, *self.more]}
@@ -119,19 +120,19 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Says nothing."""
+        """Suppress logging."""
 
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that was killed is part of the tests."""
+        """Ignore errors: some tests kill the client."""
 
 
 @contextmanager
 def serving(hub: SmallHub) -> Iterator[SmallHub]:
-    """The hub at a free port of loopback."""
+    """Serve the hub on a free loopback port."""
     server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": hub}))
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))
     thread.start()

@@ -1,4 +1,4 @@
-"""What a program is told of a download: percents that only rise, and only while it runs."""
+"""Download progress callbacks: the percentage never falls, and is reported only during the download."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Progress of a conversion: a bar in a terminal, a line now and then in a log; one sentence for an error."""
+"""Progress of a conversion: a bar in a terminal, occasional lines in a log, and one sentence for an error."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def stderr(request: pytest.FixtureRequest) -> io.StringIO:
 
 
 def convert(folder: Path, monkeypatch: pytest.MonkeyPatch, code: str, stderr: io.StringIO | None = None) -> None:
-    """Runs code as a converter, without patience."""
+    """Run `code` as a converter with a short time limit."""
     monkeypatch.setattr(conversion_cache, "PATIENCE", 0.0)
     monkeypatch.setattr(conversion_cache, "START", (sys.executable, "-c", code))
     with monkeypatch.context() as patch:
@@ -58,7 +58,7 @@ def test_an_error_begins_a_line(stderr: io.StringIO, tmp_path: Path, monkeypatch
 
 def test_what_takes_too_long_is_never_taken_for_a_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Slow(threading.Timer):
-        """Its thread lives on after the process was killed."""
+        """Its thread outlives the killed process."""
 
         def run(self) -> None:
             super().run()

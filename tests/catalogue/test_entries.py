@@ -1,4 +1,4 @@
-"""The catalogue as data: every entry is whole, every name leads somewhere, and the advice fits its memory."""
+"""The catalogue's data: every entry is complete, every name resolves, and the memory advice fits."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_entry_is_whole(entry: Entry) -> None:
         assert entry.file.name.endswith(".gguf") and re.fullmatch("[0-9a-f]{64}", entry.file.sha256)
         assert entry.dtype == "int8" or entry.adapter, "adapters are merged into float weights"
     else:
-        assert entry.size / entry.parameters in (2, 4)  # bytes a weight: nothing here is quantized
+        assert entry.size / entry.parameters in (2, 4)  # bytes per weight: no entry is quantized
 
 
 @pytest.mark.parametrize("entry", ALL, ids=lambda entry: entry.name)
@@ -61,7 +61,7 @@ def test_figures_of_int8_are_possible(entry: Entry) -> None:
 
 
 def test_figures_of_int8_are_read() -> None:
-    """With the names of `codespec bench divergence --json`."""
+    """The names are those of `codespec bench divergence --json`."""
     name = "qwen2.5-coder-0.5b-instruct"
     text = 'int8 = [{ most = 63, kl = 0.00434, same_first = 0.967, tokens = 20_100, date = "2026-11-26" }]'
     table = entries._read()["model"][name]

@@ -1,4 +1,4 @@
-"""Pulling from a hub: real processes, the real client, a small hub on loopback that serves a tiny model."""
+"""Pull from a hub: real processes, the real client, and a small hub on loopback that serves a tiny model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.catalogue.small_hub import COMMIT, SmallHub
 from tests.cli.processes import run, start, start_python, user_environment
 
 FOLDER = "tiny-people--tiny-coder"
-BLOCK = 10 << 20  # of the hub's client: what has arrived of one is lost with the connection
+BLOCK = 10 << 20  # block size of the hub client, which drops a partial block with the connection
 TAKEN = {"config.json", "generation_config.json", WEIGHTS, "tokenizer.json", "LICENSE", "README.md"}
 
 
@@ -45,7 +45,7 @@ def test_whole(hub: SmallHub, models: Command, home: Path, tiny_files: dict[str,
     assert (manifest["licence"], manifest["source"]) == ("tiny-1.0", f"{REPOSITORY}@{COMMIT}")
     assert manifest["sha256"].keys() == TAKEN
     assert list((home / ".part").iterdir()) == []
-    # Whoever counts users would be told which torch they have.
+    # User statistics would include the torch version.
     assert hub.agents and not any("torch/" in agent for agent in hub.agents)
 
 
@@ -66,7 +66,7 @@ def test_interrupted_then_resumed(hub: SmallHub, models: Command, home: Path, ti
     assert "partly" in models("list").stdout
     done = models("pull", REPOSITORY)
     assert done.returncode == 0, done.stderr
-    # The client tries to go on by itself, in vain, and so does the second pull, which gets the rest and no more.
+    # The client's own retries fail; the second pull resumes and fetches only the rest.
     assert hub.asked_for(WEIGHTS) == [0, BLOCK]
     assert (home / FOLDER / WEIGHTS).read_bytes() == tiny_files[WEIGHTS]
     assert [len(hub.asked_for(name)) for name in sorted(TAKEN - {WEIGHTS})] == [1] * 5
@@ -189,7 +189,7 @@ def test_a_part_is_removed(hub: SmallHub, models: Command, home: Path) -> None:
 
 
 def test_a_bar_on_a_terminal(hub: SmallHub) -> None:
-    """tqdm draws where stderr is a terminal: seen through a pseudo-terminal."""
+    """tqdm draws on a terminal, which a pseudo-terminal simulates."""
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (24, 100))
     environment = user_environment(HF_ENDPOINT=hub.url, HF_HUB_OFFLINE="0")
@@ -199,7 +199,7 @@ def test_a_bar_on_a_terminal(hub: SmallHub) -> None:
     try:
         while block := os.read(ours, 65536):
             seen += block
-    except OSError:  # the other end is closed
+    except OSError:  # the other end has closed
         pass
     assert process.wait() == 0 and b"model.safetensors: 100%" in seen
     os.close(ours)
@@ -223,6 +223,6 @@ def test_what_was_pulled_completes(models: Command, tmp_path: Path) -> None:
     file = tmp_path / "a.py"
     file.write_text("def add(a, b):\n    return \n")
     words = [f"{file}:2:12", "--target", REPOSITORY, "--drafter", "none", "--max-tokens", "4", "--json"]
-    done = run("complete", *words)  # the tests' environment forbids asking any hub
+    done = run("complete", *words)  # the test environment forbids hub requests
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["finish_reason"] in ("length", "stop", "shape")

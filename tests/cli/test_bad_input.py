@@ -1,4 +1,4 @@
-"""What a user can get wrong on the command line, in files and in variables: exit code 2, one sentence, and the mend."""
+"""User errors on the command line, in files and in variables: exit code 2 and one sentence with the remedy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PLACE = "a.py:1:1"
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, with a good file, a binary one and one that is not UTF-8."""
+    """Make a current folder with a good file, a binary file and one that is not UTF-8."""
     monkeypatch.chdir(tmp_path)
     Path("a.py").write_text("x = 1\ny = 2\n")
     Path("latin.py").write_bytes(b"x = 'caf\xe9'\n")

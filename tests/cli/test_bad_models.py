@@ -1,4 +1,4 @@
-"""Model folders that cannot be used: each ends in exit code 2 and one sentence that says what to do."""
+"""Unusable model folders: each gives exit code 2 and one sentence with a remedy."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.fixture
 def folder(models: Models, tmp_path: Path) -> Path:
-    """A target to break."""
+    """Return a target to break."""
     return Path(shutil.copytree(models.target, tmp_path / "model"))
 
 

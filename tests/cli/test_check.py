@@ -1,4 +1,4 @@
-"""`codespec check` as a user runs it: the table, the JSON, the exit codes, and no torch."""
+"""`codespec check` as a user runs it: the table, the JSON, the exit codes, and no import of torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from codespec.cli import main
 from codespec.model_folders.choice import resolve
 from tests.pair.folders import TEXT, write_model
 
-# The command alone, where torch and transformers cannot be imported, as on an editor's machine.
+# The command without torch and transformers, as on an editor's machine.
 WITHOUT_TORCH = """
 import argparse, sys
 sys.modules["torch"] = sys.modules["transformers"] = None
@@ -29,7 +29,7 @@ sys.exit(options.run(options))
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of models with a file of the user's own beside it, as the current one."""
+    """Enter a folder of models that also contains a user's file."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(TEXT)
     write_model(tmp_path / "target", "llama3")

@@ -1,4 +1,4 @@
-"""`codespec complete` with tiny models: what it prints, and that speculation, streaming and JSON agree on the text."""
+"""`codespec complete` with tiny models: its output, which is the same with speculation, streaming and JSON."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TOKENS = 24
 
 @pytest.fixture
 def requests(monkeypatch: pytest.MonkeyPatch) -> list[CompletionRequest]:
-    """The requests that reach the engine, which still serves them."""
+    """Record the requests that reach the engine, which still serves them."""
     seen: list[CompletionRequest] = []
     stream = Engine.stream
 
@@ -42,7 +42,7 @@ def place(source: Path) -> str:
 
 
 def parse(out: str) -> dict[str, Any]:
-    """The one JSON object that was printed."""
+    """Return the single JSON object that was printed."""
     assert out.count("\n") == 1 and out.endswith("\n")
     found: dict[str, Any] = json.loads(out)
     return found
@@ -89,7 +89,7 @@ def test_one_seed_one_text(place: str, models: Models, command: Command) -> None
     assert text("--temperature", "0.8", "--seed", "1", "--draft-tokens", "3") == first
     assert text("--temperature", "0.8", "--seed", "2") != first
     assert text("--temperature", "0.8", "--seed", "-1") != first
-    assert text("--seed", "2") == text()  # greedy draws nothing
+    assert text("--seed", "2") == text()  # greedy decoding ignores the seed
 
 
 @pytest.mark.parametrize("tokens", [1, 2, 9])
@@ -113,10 +113,10 @@ def test_no_heal_reaches_the_engine(
 
 
 def test_show_draft_tells_accepted_from_written(source: Path, models: Models, command: Command) -> None:
-    """A target that drafts for itself has all accepted, so the brackets hold the text but for each round's bonus."""
+    """A target that drafts for itself has all drafts accepted, so brackets hold all but each round's bonus token."""
     end = f"{source}:{SOURCE.count(chr(10)) + 1}:1"
     itself = ["--target", models.target, "--drafter", models.target, "--warmup", "0", "--proposers", "draft_model"]
-    itself += ["--no-heal"]  # so that ids pass straight through
+    itself += ["--no-heal"]  # so that ids are passed through
     words = ["complete", end, *itself, "--shape", "raw", "--max-tokens", str(TOKENS), "--policy", "fixed:8"]
     shown, found = command(*words, "--show-draft"), parse(command(*words, "--json").out)
     stats = found["stats"]
@@ -132,7 +132,7 @@ def test_show_draft_tells_accepted_from_written(source: Path, models: Models, co
 
 
 def letters(text: str) -> str:
-    """What brackets, line ends and cut characters leave."""
+    """Return the text without brackets, line ends and truncated characters."""
     return re.sub(r"[\[\]\r\n\ufffd]", "", text)
 
 
@@ -154,7 +154,7 @@ def test_colours_on_a_terminal_only_where_drafts_are_shown(
             command("complete", place, *models.flags, "--proposers", "draft_model", "--max-tokens", "6", flag).code == 0
         )
         shown = b""
-        while select.select([terminal], [], [], 0)[0]:  # a terminal gives it in pieces
+        while select.select([terminal], [], [], 0)[0]:  # a terminal delivers the output in pieces
             shown += os.read(terminal, 10_000)
     assert (b"\x1b[31;9m" in shown and b"\x1b[0m" in shown and b"\x1b[2m6 tokens in " in shown) == ("draft" in flag)
     assert (b"\x1b" in shown) == ("draft" in flag)
@@ -232,8 +232,8 @@ def test_what_the_engine_noticed_is_said(
 def test_weights_that_lose_a_bit_are_not_said(
     place: str, models: Models, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A user can't change it: doctor and the daemon's figures say it."""
-    monkeypatch.setattr("codespec.model_folders.find.convert_to_int8", lambda _: None)  # it is rounded once loaded
+    """A user cannot change it; the doctor and the daemon's metrics report it."""
+    monkeypatch.setattr("codespec.model_folders.find.convert_to_int8", lambda _: None)  # rounded after loading
     monkeypatch.setattr(
         "codespec.models.transformers_loader.choose_kernel", lambda: Choice(choose_kernel().kernel, HALF)
     )

@@ -1,5 +1,7 @@
-"""`codespec complete` where a daemon runs, as real processes: it is asked where it would write the same text, with the
-same output as without it, and every reason not to ask it is one line.
+"""`codespec complete` with a running daemon, as real processes.
+
+It uses the daemon if the text would be the same, with the same output as without it. Every reason not to use it is one
+line.
 """
 
 from __future__ import annotations
@@ -23,10 +25,10 @@ LOADING = "codespec: loading the models here: "
 
 
 class Asking:
-    """A daemon of the user's, and `codespec complete` beside it."""
+    """A user's daemon, and `codespec complete` next to it."""
 
     def __init__(self, models: Models, served: Process, folder: Path) -> None:
-        self.flags = [*models.flags, "--proposers", "draft_model"]  # what was written before is then no draft
+        self.flags = [*models.flags, "--proposers", "draft_model"]  # so that earlier text is not drafted
         self.served, self.folder = served, folder
         self.file = folder / "shapes.py"
         self.file.write_text(SOURCE)
@@ -53,7 +55,7 @@ def untimed(out: str) -> str:
     return re.sub(r"\d+ ms", "… ms", out)
 
 
-# What is written and how it is printed do not meet: each shape in JSON, which tells most, and each print of one shape.
+# Shape and output format are independent: every shape in JSON (the most detailed), and every format for one shape.
 RAW, BY_BLOCK, UNAIDED = ("--shape", "raw"), ("--shape", "block", "--no-heal"), ("--no-speculation",)
 BOTH_WAYS = [("--json", RAW), ("--json", BY_BLOCK), ("--json", UNAIDED), ("--show-draft", RAW), ("", RAW)]
 

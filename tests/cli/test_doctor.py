@@ -1,4 +1,4 @@
-"""`codespec doctor` names what is wrong and how to mend it, one line each, and goes on with the rest."""
+"""`codespec doctor` reports each problem with its remedy on one line, and continues with the other checks."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_json_says_the_same(command: Command, models: Models) -> None:
     found = lines_of(command(*words))
     for check in told["checks"]:
         said = f"{check['said']}: {check['mend']}" if check["mend"] else check["said"]
-        if check["name"] != "memory":  # what is free changes
+        if check["name"] != "memory":  # free memory changes
             assert found[check["name"]] == f"{check['state']}: {said}"
 
 
@@ -174,7 +174,7 @@ def test_a_gpu_that_is_not_there(look: Look, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def arithmetic(command: Command, models: Models, *words: str) -> str:
-    """What the doctor says of it; it never makes the doctor fail."""
+    """Return the doctor's line on arithmetic, which never makes the doctor fail."""
     found = lines_of(command("doctor", "--target", models.target, "--drafter", "none", *words))
     assert found["code"] == "0" and found["probe"].startswith("ok")
     return found["arithmetic"]
@@ -200,7 +200,7 @@ def test_a_start_that_found_no_shape(command: Command, models: Models, monkeypat
 
 @pytest.mark.parametrize("at_start", [True, False], ids=["start", "whole search"])
 def test_products_that_vary(at_start: bool, command: Command, models: Models, monkeypatch: Patch) -> None:
-    """A sum over the neighbours leaks into each row, which no shape mends; a short text does not always show it."""
+    """A sum over neighbouring rows leaks into each row, for every call shape; a short text does not always show it."""
     if not at_start:
         monkeypatch.setattr("codespec.engine.calls._kept", lambda *_: Finding(CallShape(least=2, queries=4)))
     multiply = TiledLinear.multiply

@@ -1,4 +1,4 @@
-"""`codespec doctor` on the port, the daemon, the token, the folders and the probe: each mend is said."""
+"""`codespec doctor` on the port, the daemon, the token, the folders and the probe: each problem comes with a remedy."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_folders_that_cannot_be_written(look: Look, tmp_path: Path, monkeypatch:
 
 
 class Fickle(fakes.FakeEngine):
-    """Writes another text where it speculates, or fails."""
+    """Completes another text with speculation, or fails."""
 
     def submit(self, request: CompletionRequest) -> list[fakes.FakeSequence]:
         if request.speculate:

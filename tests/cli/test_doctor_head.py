@@ -1,4 +1,4 @@
-"""`codespec doctor` looks at the head that the settings name."""
+"""`codespec doctor` checks the configured head."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.random_heads import random_head
 
 
 def write_head(folder: Path, models: Models, kind: Kind) -> Path:
-    """A random head for the pair's target."""
+    """Write a random head for the pair's target."""
     target = load_model(str(models.target), exact=False)
     head = random_head(target, kind)
     folder.mkdir()

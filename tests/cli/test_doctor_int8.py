@@ -1,4 +1,4 @@
-"""`codespec doctor` on int8: which kernel multiplies, how far the weights go, and what rounding costs the target."""
+"""`codespec doctor` on int8: the kernel, the range of the weights, and the target's loss from rounding."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Choose = Callable[..., None]
 
 @pytest.fixture
 def choose(monkeypatch: pytest.MonkeyPatch) -> Choose:
-    """Has this processor choose FBGEMM and this range."""
+    """Make this processor choose FBGEMM and this range."""
 
     def instead(most: int = FULL, slow: bool = False) -> None:
         monkeypatch.setattr(kernels, "choose_kernel", lambda: Choice(FBGEMM, most, slow))
@@ -42,7 +42,7 @@ def choose(monkeypatch: pytest.MonkeyPatch) -> Choose:
 
 
 def measured(monkeypatch: pytest.MonkeyPatch, *figures: Rounding) -> None:
-    """Has the catalogue hold these figures for the model."""
+    """Put these figures of the model into the catalogue."""
 
     def find(name: str) -> Entry | None:
         entry = find_entry(name)

@@ -1,4 +1,4 @@
-"""`codespec doctor` says how long prompts are here, and why: planted times of a slow and of a fast machine."""
+"""`codespec doctor` reports the prompt length and its reason, from planted times of a slow and of a fast machine."""
 
 from __future__ import annotations
 

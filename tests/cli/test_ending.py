@@ -1,4 +1,4 @@
-"""How a command ends: which exceptions become a sentence, which a silent end, and which stay a bug."""
+"""Exceptions at the end of a command: some become a sentence, some end silently, and the others are bugs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_the_commands_own_code(code: int) -> None:
 def test_every_error_of_ours_is_one_sentence(
     kind: type[errors.CodespecError], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code = 1 if kind is errors.MismatchError else 2  # the one that no user can mend
+    code = 1 if kind is errors.MismatchError else 2  # the only one that a user cannot fix
     assert run_to_exit_code(raiser(kind("a\nb is wrong: mend it"))) == code
     assert run_to_exit_code(raiser(kind("It is wrong: mend it."))) == code
     assert capsys.readouterr().err == "codespec: a b is wrong: mend it.\ncodespec: It is wrong: mend it.\n"

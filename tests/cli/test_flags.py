@@ -1,4 +1,4 @@
-"""Every setting has a flag, which comes from its declaration."""
+"""Every setting has a flag, generated from its declaration."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SETTINGS = [(schema, name) for schema in (EngineConfig, ServeConfig) for name in
 
 
 def other_value(schema: type, name: str) -> tuple[list[str], Any]:
-    """A flag that changes a setting, and the value it has then."""
+    """Return a flag that changes a setting, and the new value."""
     default, facts, flag = asdict(schema())[name], declared(schema)[name], f"--{name.replace('_', '-')}"
     if isinstance(default, bool):
         return [flag.replace("--", "--no-") if default else flag], not default

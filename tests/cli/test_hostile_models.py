@@ -1,5 +1,6 @@
-"""Model folders that would take the machine: each is one sentence, from the real command, for little more memory and
-time than a model that is sound.
+"""Model folders built to exhaust the machine: the real command answers each with one sentence.
+
+It needs little more memory and time than for a valid model.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from tests.cli.processes import run
 from tests.cli.test_bad_models import WEIGHTS, edit_config
 
 NESTED = '{"a": ' + "[" * 100_000 + "]" * 100_000 + "}"
-MEMORY = 256 << 20  # bytes more than for a sound model: the largest of these files is 60 MB
-SLOW = r"(\w+\.?)+!"  # a backtracking engine takes time exponential in the length of a layer's name
-TIMES = 10  # the processor's time for a sound model, on which the start of the packages weighs
+MEMORY = 256 << 20  # bytes more than for a valid model; the largest of these files is 60 MB
+SLOW = r"(\w+\.?)+!"  # exponential for a backtracking engine, in the length of a layer's name
+TIMES = 10  # CPU time relative to a valid model, which includes importing the packages
 
 
 def edit_tokenizer(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
@@ -60,7 +61,7 @@ def give_pipe(folder: Path, name: str) -> None:
 
 
 LARGE = '{"a": {"dtype": "F32", "shape": [1073741824, 1073741824], "data_offsets": [0, 16]}}'
-# What is read without torch: `codespec check` tells.
+# Detected without torch, by `codespec check`.
 FILES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a thousand million layers": (lambda f: edit_config(f, num_hidden_layers=10**9), "num_hidden_layers = 1000000000"),
     "20,000 layers": (lambda f: edit_config(f, num_hidden_layers=20_000), "its weights hold 2 layers"),
@@ -79,7 +80,7 @@ FILES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a template that is a pipe": (lambda f: give_pipe(f, "chat_template.jinja"), "no regular file"),
     "weights that are a pipe": (lambda f: give_pipe(f, WEIGHTS), "no regular file"),
 }
-# What only the loader can tell.
+# Detected only by the loader.
 LOADED: dict[str, tuple[Callable[[Path], object], str]] = {
     "sizes that are there, but not together": (
         lambda f: edit_config(f, hidden_size=2**16, intermediate_size=2**16, head_dim=2**14),
@@ -92,7 +93,7 @@ LOADED: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 class Spent:
-    """What the processes of this test take: the largest memory of all so far, and the processor's time of one."""
+    """Resources of this test's processes: peak memory of all so far, and CPU time of one."""
 
     def __init__(self, *words: str | Path, folder: Path) -> None:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -102,7 +103,7 @@ class Spent:
         self.memory = after.ru_maxrss << 10
 
     def check(self, words: str, sound: Spent) -> None:
-        """One sentence with the words, for little more than a sound model takes."""
+        """Assert one sentence with the words, and little more than a valid model's memory and time."""
         lines = self.done.stderr.splitlines()
         assert (self.done.returncode, len(lines)) == (2, 1), self.done
         assert lines[0].startswith("codespec: ") and words in lines[0], lines[0]
@@ -112,7 +113,7 @@ class Spent:
 
 @pytest.fixture
 def folder(models: Models, tmp_path: Path) -> Path:
-    """A target to break."""
+    """Return a target to break."""
     return Path(shutil.copytree(models.target, tmp_path / "model"))
 
 
@@ -127,7 +128,7 @@ def complete(folder: Path, source: Path) -> Spent:
 
 @pytest.fixture(scope="module")
 def sound(models: Models, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Spent]:
-    """What a sound model takes, by command."""
+    """Return the resources used for a valid model, by command."""
     source = tmp_path_factory.mktemp("sound") / "a.py"
     source.write_text("def f(x):\n    return x\n" * 20)
     found = {"check": check(models.target, source), "complete": complete(models.target, source)}
@@ -177,7 +178,7 @@ def test_adapters(
 def test_patterns_that_choose_an_adapters_layers_are_never_matched(
     patterns: dict[str, Any], folder: Path, source: Path, tmp_path: Path, sound: dict[str, Spent]
 ) -> None:
-    """Its weights say which layers it changes."""
+    """The adapter's weights determine which layers it changes."""
     make_adapter(tmp_path / "adapter", folder, {"r": 2, **patterns})
     spent = complete(tmp_path / "adapter", source)
     assert spent.done.returncode == 0, spent.done
@@ -185,7 +186,7 @@ def test_patterns_that_choose_an_adapters_layers_are_never_matched(
 
 
 def make_adapter(adapter: Path, folder: Path, settings: dict[str, Any]) -> None:
-    """An adapter of one layer with these settings."""
+    """Make an adapter of one layer with these settings."""
     adapter.mkdir()
     whole = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "target_modules": ["q_proj"], **settings}
     (adapter / "adapter_config.json").write_text(json.dumps({**whole, "base_model_name_or_path": str(folder)}))

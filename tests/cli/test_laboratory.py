@@ -1,4 +1,4 @@
-"""The laboratory's commands where it is installed, and where it is not."""
+"""The laboratory's commands with and without the laboratory installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must be there at once, and on a machine without the engine's packages."""
+"""Commands that must start fast, and without the engine's packages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HEAVY = (
 )
 BENCHES = ("policy", "decode", "serve", "typing", "prediction", "quality", "step", "sampling")
 MEND = 'run `pip install ".[engine]"` in codespec\'s checkout'
-# Found by Python at its start, before codespec; makes packages impossible to find, as if they were not installed.
+# Imported by Python at its start, before codespec; hides packages as if they were not installed.
 BLOCK = """
 import sys
 class Block:
@@ -32,7 +32,7 @@ class Block:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 sys.meta_path.insert(0, Block())
 """
-# As if packages were not installed: neither found nor loaded.
+# As if the packages were not installed: neither found nor loaded.
 ABSENT = (
     BLOCK
     + """

@@ -1,4 +1,4 @@
-"""`--model` and the user's own configuration file, as every command takes them; what is said where none is chosen."""
+"""`--model` and the user's configuration file in every command, and the message if no model is chosen."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ COMMANDS = ("complete {source}:1:1", "serve", "check", "bench policy", "bench de
 
 @pytest.fixture(autouse=True)
 def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No model is pulled, and there is no configuration file yet."""
+    """Set up without pulled models and without a configuration file."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
 
 
 @pytest.fixture
 def own_file(tmp_path: Path) -> Path:
-    """Where the user's configuration file lies."""
+    """Return the path of the user's configuration file."""
     file = tmp_path / "config" / "codespec" / "config.toml"
     file.parent.mkdir(parents=True)
     return file
@@ -40,7 +40,7 @@ def own_file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def without_adapters(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What ships for the real model does not fit a small one that has its name."""
+    """Disable the shipped adapters, which do not fit a small model with a real model's name."""
 
     def find_bare(name: str) -> Entry | None:
         entry = find_entry(name)
@@ -50,7 +50,7 @@ def without_adapters(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pull(name: str, model: Path) -> None:
-    """Puts a model where a pulled one lies."""
+    """Store a model as if it had been pulled."""
     place = folder_of(name)
     place.parent.mkdir(parents=True, exist_ok=True)
     place.mkdir()

@@ -1,6 +1,6 @@
-"""`codespec models`: the table, what a pull says and calls, what is removed, and that none of it loads a model.
+"""`codespec models`: the table, the messages and calls of a pull, removal, all without loading a model.
 
-Downloads are tested in tests/catalogue, where a hub and a wheel are made.
+tests/catalogue tests downloads with a hub and wheels.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ COLUMNS = ["name", "here", "download", "memory", "fits", "fim", "drafter", "lice
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty store."""
+    """Return an empty store."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "data" / "codespec" / "models"
@@ -40,7 +40,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def gguf(tmp_path: Path) -> Path:
-    """What looks like a GGUF file from outside."""
+    """Return a file that looks like GGUF from outside."""
     file = tmp_path / "tiny.gguf"
     file.write_bytes(b"GGUF" + bytes(2_000_000))
     return file
@@ -48,7 +48,7 @@ def gguf(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def converted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names that were converted, and nothing is."""
+    """Record the names passed to the converter instead of converting."""
     found: list[str] = []
     monkeypatch.setattr("codespec.model_folders.find.find_folder", lambda name, dtype: found.append(f"{name} {dtype}"))
     return found
@@ -56,7 +56,7 @@ def converted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names that were pulled, and nothing is."""
+    """Record the names passed to pull instead of pulling."""
     names: list[str] = []
 
     def instead(sources: Sequence[Source], say: Callable[[str], None], arrived: Callable[[int], None] | None) -> Pulled:
@@ -107,7 +107,7 @@ def test_what_fits(memory: float | None, fits: tuple[bool | None, ...], monkeypa
 
 @pytest.mark.parametrize(("gpu", "best"), [(False, "qwen2.5-coder-0.5b-instruct"), (True, "deepseek-coder-6.7b")])
 def test_which_is_recommended(gpu: bool, best: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the rule of `recommend`, which has tests of its own."""
+    """`recommend` has its own tests of the rule."""
     monkeypatch.setattr(recommend, "machine_memory", lambda: 25_000_000_000)
     monkeypatch.setattr(models_table, "has_gpu", lambda: gpu)
     found = models_table.overview()
@@ -183,12 +183,12 @@ def test_the_drafter_comes_along(words: list[str], pulled: list[str], command: C
     assert (done.code, asked) == (0, pulled)
     assert ("--no-drafter" in done.err) == (len(pulled) == 2)
     flag = "--target" if "owner/name" in pulled else "--model"
-    more = " --drafter none" if "--no-drafter" in words else ""  # for what was not pulled could not be loaded
+    more = " --drafter none" if "--no-drafter" in words else ""  # a drafter that was not pulled could not be loaded
     assert done.out.endswith(f"use it: codespec serve {flag} {pulled[0]}{more}\n")
 
 
 def put(name: str) -> None:
-    """A model in the Hugging Face layout that counts as pulled."""
+    """Store a model in the Hugging Face layout as if it had been pulled."""
     folder_of(name).mkdir(parents=True)
     Pulled(name, "here", "", "", {}, 0, "").write_manifest(folder_of(name))
 
@@ -222,7 +222,7 @@ def test_one_size_is_written_in_one_way() -> None:
 
 def test_removed(command: Command, gguf: Path, home: Path, converted: list[str]) -> None:
     command("models", "pull", gguf)
-    gguf.unlink()  # the store's is the only one now
+    gguf.unlink()  # now only the store's copy is left
     done = command("models", "remove", "tiny")
     assert (done.code, done.out, done.err) == (0, "removed tiny: 2.0 MB freed\n", "")
     assert not (home / "tiny").exists()

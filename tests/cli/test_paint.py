@@ -1,4 +1,4 @@
-"""Who wrote what, as it is shown with and without colours."""
+"""Display of the source of each text piece, with and without colours."""
 
 from __future__ import annotations
 

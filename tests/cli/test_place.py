@@ -1,4 +1,4 @@
-"""FILE:LINE:COL: what it names, and every way in which it cannot be one."""
+"""FILE:LINE:COL: its meaning, and every way in which it can be invalid."""
 
 from __future__ import annotations
 

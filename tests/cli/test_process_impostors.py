@@ -1,4 +1,6 @@
-"""Commands that ask the daemon, as users run them, where somebody else has its port: no token and no text go there."""
+"""Commands that contact the daemon, as users run them, with another program on its port: they send no token and no
+text.
+"""
 
 from __future__ import annotations
 

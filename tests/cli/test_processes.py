@@ -1,4 +1,4 @@
-"""`codespec` as a real process: it streams, and ends quietly when it is stopped or left alone."""
+"""`codespec` as a real process: it streams, and ends quietly if it is stopped or its reader is gone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.cli.processes import SECONDS, run, start, start_python, user_environm
 
 
 def long_text(models: Models, source: Path) -> list[str]:
-    """A completion that takes seconds: the target alone, one token a round."""
+    """Return the words of a completion that takes seconds: target only, one token per round."""
     return ["complete", f"{source}:11:20", *models.flags, "--shape", "raw", "--max-tokens", "1800", "--no-speculation"]
 
 
@@ -23,7 +23,7 @@ def test_text_is_streamed_and_an_interrupt_ends_it(models: Models, source: Path)
     with start(*long_text(models, source)) as process:
         assert process.stdout and process.stderr
         first = process.stdout.read(20)
-        assert len(first) == 20 and process.poll() is None  # it is shown while the rest is still to be written
+        assert len(first) == 20 and process.poll() is None  # it is shown before the rest is written
         process.send_signal(signal.SIGINT)
         rest, complaints = process.communicate(timeout=SECONDS)
     assert (process.returncode, complaints) == (130, b"")
@@ -67,7 +67,7 @@ def test_a_terminal_without_utf_8_gets_escapes() -> None:
 
 
 def printing(text: str) -> str:
-    """A program that prints a text as a command would."""
+    """Return a program that prints a text like a command."""
     return f"""
 from codespec.cli.ending import run_to_exit_code
 def command():
@@ -78,7 +78,7 @@ raise SystemExit(run_to_exit_code(command))
 
 
 def test_a_model_that_does_not_fit_is_one_line_on_the_real_stderr(models: Models, source: Path, tmp_path: Path) -> None:
-    """Libraries that log while they load would be seen here."""
+    """Libraries that log during loading would show up here."""
     folder = Path(shutil.copytree(models.target, tmp_path / "model"))
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "intermediate_size": 128}))

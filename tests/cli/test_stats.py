@@ -1,4 +1,4 @@
-"""`codespec stats` shows what engines kept, and forgets it when told; and what a daemon counted, where one runs."""
+"""`codespec stats` shows and, on request, deletes what engines stored, and shows a running daemon's counters."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     own = tmp_path / "state" / "codespec"
     own.mkdir(mode=0o700, parents=True)
     (own / "secret").touch(mode=0o600)
-    (own / "secret").write_bytes(read_secret())  # that of daemons which several tests share
+    (own / "secret").write_bytes(read_secret())  # the secret of daemons that several tests share
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with socket.socket() as free:
@@ -172,7 +172,7 @@ def test_a_token_is_asked_for_and_read(command: Command, tmp_path: Path) -> None
     params=[b"", b"hello\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"], ids=["silent", "greets", "web"]
 )
 def stranger(request: pytest.FixtureRequest) -> Iterator[str]:
-    """A program of somebody else's on a port."""
+    """Run a foreign program on a port."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def answer() -> None:

@@ -1,4 +1,4 @@
-"""Depth and number of values are known before anything is parsed; brackets inside quotes are text."""
+"""Depth and number of JSON values are checked before parsing; brackets inside strings are ignored."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from codespec.bounded_json import MOST_DEPTH, TooLarge, _outside_quotes, parse_j
 from codespec.regular_file import Unreadable
 
 ROOT = Path(__file__).parents[2]
-# Where JSON of our own making is read back: a tokenizer's in memory, and what benchmarks and trainings wrote.
+# These files read back JSON that codespec wrote: a tokenizer in memory, and results of benchmarks and training.
 OWN = (
     "codespec/text/tokenizer.py",
     "lab/codespec_lab/bench/",
@@ -24,7 +24,7 @@ OWN = (
     "lab/codespec_lab/training/",
     "codespec/bounded_json.py",
     "grammars/codespec_grammars/fork_server.py",  # from the process that started it
-    "grammars/codespec_grammars/workers.py",  # any failure of it is one of the process (tests/grammars/test_workers.py)
+    "grammars/codespec_grammars/workers.py",  # any failure counts as the process's (tests/grammars/test_workers.py)
 )
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(alphabet='[]{},"\\é x'),
@@ -47,7 +47,7 @@ def test_it_is_what_json_says(value: object, padding: int) -> None:
 @pytest.mark.parametrize("opening", ["[", '{"a":', '[{"b]": '])
 @pytest.mark.parametrize("quoted", ["", "]" * 200, '\\"]]'])
 def test_depth_is_bounded(opening: str, quoted: str) -> None:
-    """By as many brackets as are open, whatever stands in quotes."""
+    """Counted by open brackets outside strings."""
     each = opening.replace("b]", "").count("[") + opening.count("{")
     for count, fits in ((MOST_DEPTH // each, True), (MOST_DEPTH // each + 1, False), (100_000, False)):
         closing = "".join({"[": "]", "{": "}"}[mark] for mark in reversed(opening.replace("b]", "")) if mark in "[{")
@@ -61,7 +61,7 @@ def test_depth_is_bounded(opening: str, quoted: str) -> None:
 
 @given(values, st.integers(1, 9))
 def test_blocks_make_no_difference(value: object, block: int) -> None:
-    """Brackets inside quotes are text, wherever a block ends."""
+    """Brackets inside strings are text, wherever a block ends."""
     text = json.dumps([value], ensure_ascii=False)
     outside = re.sub(r'"(?:[^"\\]|\\.)*"', "", text, flags=re.DOTALL)
     with mock.patch("codespec.bounded_json.BLOCK", block):
@@ -96,7 +96,7 @@ def test_a_device_is_not_read(tmp_path: Path) -> None:
 
 
 def test_nobody_parses_json_of_others_in_another_way() -> None:
-    """`json.loads` follows brackets by recursion, to a depth that depends on its caller."""
+    """`json.loads` recurses at each bracket, to a depth that depends on its caller."""
     found = []
     for file in sorted(file for folder in ("codespec", "lsp", "grammars") for file in (ROOT / folder).rglob("*.py")):
         name = str(file.relative_to(ROOT))

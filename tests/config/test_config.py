@@ -1,5 +1,6 @@
-"""Settings: where they come from and who wins, which types they take, and what is refused. How `model`, `target` and
-`drafter` overrule each other is tests/model_folders/test_choice.py's.
+"""Settings: their sources and precedence, their types, and rejected values.
+
+tests/model_folders/test_choice.py covers the precedence between `model`, `target` and `drafter`.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ WORD = st.text("abcxyz019-_./", min_size=1).filter(lambda name: not name.startsw
 
 
 def good_value(name: str) -> st.SearchStrategy[Any]:
-    """What a setting may be."""
+    """Return a valid value of a setting."""
     if FACTS[name].choices:
         return st.sampled_from(FACTS[name].choices)
     if name == "policy":
@@ -54,30 +55,31 @@ SOME = st.fixed_dictionaries({}, optional={name: good_value(name) for name in NA
 
 
 def as_toml(values: dict[str, Any]) -> str:
-    """The same in a file."""
+    """Return the settings as TOML."""
     return "".join(f"{name} = {toml_value(value)}\n" for name, value in values.items())
 
 
 def toml_value(value: Any) -> str:
-    """One value as TOML spells it."""
+    """Return one value in TOML."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{name} = {toml_value(part)}" for name, part in value.items()) + "}"
     return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
 def as_variables(values: dict[str, Any]) -> dict[str, str]:
-    """The same as environment variables."""
+    """Return the settings as environment variables."""
     return {f"CODESPEC_{name.upper()}": variable(value) for name, value in values.items()}
 
 
 def variable(value: Any) -> str:
-    """One value as a variable spells it."""
+    """Return one value as an environment variable spells it."""
     return ",".join(f"{name}={part}" for name, part in value.items()) if isinstance(value, dict) else str(value)
 
 
 def with_followed_dtype(values: dict[str, Any]) -> dict[str, Any]:
-    """The number format of a drafter that is named is the target's where nobody names it; a target that is named is in
-    bfloat16 on a GPU.
+    """Return the settings with default dtypes filled in.
+
+    A named drafter takes the target's dtype unless its own is set; a named target uses bfloat16 on a GPU.
     """
     if "target" in values and str(values.get("device")).startswith("cuda") and "dtype" not in values:
         beside = {"drafter_dtype": "float32"} if values.get("drafter_device") == "cpu" else {}
@@ -87,7 +89,7 @@ def with_followed_dtype(values: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A place for a configuration file."""
+    """Return a path for a configuration file."""
     return tmp_path_factory.mktemp("config") / "codespec.toml"
 
 
@@ -124,7 +126,7 @@ def test_without_an_environment_given_it_is_the_process_environment(monkeypatch:
     st.one_of(st.booleans(), st.integers(), st.floats(), st.text(), st.lists(st.integers()), st.binary()),
 )
 def test_a_value_is_kept_as_it_is_or_refused_by_name(name: str, value: Any) -> None:
-    """Nothing is rounded, cut or read as something else; only a whole number may stand for a number."""
+    """Nothing is rounded, cut or reinterpreted; only an integer may stand for a float."""
     try:
         got = getattr(resolve({name: value}, environment={}), name)
     except ConfigError as error:
@@ -198,8 +200,8 @@ def test_devices_that_are_none(device: str) -> None:
     ("settings", "drafters"),
     [
         ({"dtype": "bfloat16", "drafter": "own"}, "bfloat16"),
-        ({"dtype": "bfloat16", "drafter": f"{SHIPPED}-models/own"}, "bfloat16"),  # beside ours, not in it
-        ({"dtype": "bfloat16"}, "float32"),  # the starter pair's: so small that it is the fastest
+        ({"dtype": "bfloat16", "drafter": f"{SHIPPED}-models/own"}, "bfloat16"),  # next to ours, not inside it
+        ({"dtype": "bfloat16"}, "float32"),  # the starter drafter is so small that float32 is fastest
         ({"drafter_dtype": "bfloat16"}, "bfloat16"),
         ({"dtype": "bfloat16", "drafter_dtype": "float32"}, "float32"),
     ],
@@ -236,7 +238,7 @@ def test_unknown_keys(key: str, file: Path) -> None:
 
 
 def test_unknown_variables_of_ours_are_errors_too() -> None:
-    """A misspelt variable would otherwise run with something else than was asked for."""
+    """A misspelt variable would otherwise be ignored silently."""
     with pytest.raises(ConfigError, match="Unknown setting CODESPEC_THREDS: known are"):
         resolve({}, environment={"CODESPEC_THREDS": "2"})
     assert resolve({}, environment={"CODESPEC_PROMPTS": "a.jsonl", "PATH": "x", "codespec_threads": "2"}).threads == 0
@@ -256,7 +258,7 @@ def test_missing_file(tmp_path: Path) -> None:
 
 @pytest.fixture
 def own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the user's own configuration file would lie; its folder is there."""
+    """Return the path of the user's configuration file, in an existing folder."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     file = tmp_path / "config" / "codespec" / "config.toml"
     file.parent.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""A proof holds for one question, one address and one key, and says nothing about the key."""
+"""A proof is valid for one challenge, one address and one key, and reveals nothing about the key."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_connection_without_an_address_proves_nothing(peer: Any) -> None:
 
 @pytest.mark.parametrize("at", ["127.0.0.1:8766", "127.0.0.2:8765", "::1:8765", "192.0.2.1:8765", ""])
 def test_an_answer_from_another_address_is_of_no_use_here(at: str) -> None:
-    """Who passes the question on gets the answer of the address that it was passed on to, whatever it then says."""
+    """A relay gets the answer for the address it connected to, whatever it claims."""
     said = answer(MINE, NONCE, at)
     assert not is_proven(said, MINE, NONCE, HERE)
     assert not is_proven({**said, "at": "127.0.0.1:8765"}, MINE, NONCE, HERE)

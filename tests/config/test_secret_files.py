@@ -1,4 +1,4 @@
-"""The names that secrets are kept under, and the ways to write them."""
+"""Names of files that contain secrets, in all their spellings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The daemon's settings: where they come from, which are refused, and that the engine's stay apart."""
+"""The daemon's settings: their sources, rejected values, and their separation from the engine's."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_settings_of_earlier_versions_are_noted_and_change_nothing(tmp_path: Pat
     names = [f"memory_mb in {file}", f"gather_places in {file}", "CODESPEC_SERVE_MEMORY_MB"]
     assert notes == [f"{name} has no effect any more: remove it" for name in names]
     file.write_text("memory_mb = 0\n")
-    with pytest.raises(ConfigError, match="Unknown setting memory_mb"):  # it never was the engine's
+    with pytest.raises(ConfigError, match="Unknown setting memory_mb"):  # it was never an engine setting
         resolve({}, file, {})
 
 

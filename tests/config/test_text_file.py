@@ -1,4 +1,4 @@
-"""The user's texts as programs save them: with a byte-order mark, with Windows' line ends, in another encoding."""
+"""User text files as programs save them: with a byte-order mark, with Windows line ends, in another encoding."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from codespec.text_file import NotUtf8, decode_text, read_text
 from codespec.token_file import read_token
 
 TOKEN = "a-token-of-some-length"
-# What Notepad, PowerShell and editors make of a text.
+# A text as saved by Notepad, PowerShell and editors.
 SAVED: dict[str, Callable[[str], bytes]] = {
     "plain": str.encode,
     "with a mark": lambda text: text.encode("utf-8-sig"),
@@ -28,7 +28,7 @@ SAVED: dict[str, Callable[[str], bytes]] = {
 }
 MARKS = {"utf-16": "", "utf-16-le": "\ufeff", "utf-16-be": "\ufeff", "utf-32": "", "utf-32-le": "\ufeff"}
 
-# Each way to read a text of the user's, and what it gives for `text` above it.
+# Each way to read a user's text, and its result for the `text` above.
 READERS: dict[str, tuple[str, Callable[[Path], object], object]] = {
     "a place in a source": ("x = \ny\n", lambda file: split_at(read_source(file), 1, 5)[0], "x = "),
     "the configuration": ("threads = 3\n", lambda file: resolve({}, file, {}).threads, 3),
@@ -64,7 +64,7 @@ def test_ignore_files_and_files_to_copy_from(saved: str, tmp_path: Path) -> None
 
 
 def test_an_ignore_file_in_another_encoding_is_told_of(tmp_path: Path) -> None:
-    """No pattern of it would name anything, and what it should keep back would be sent."""
+    """Its patterns would match nothing, and files it should exclude would be sent."""
     (tmp_path / ".codespecignore").write_bytes("a.py\n".encode("utf-16"))
     assert "can't be followed (it is UTF-16)" in IgnoreFiles().reason(tmp_path / "a.py", [])
 

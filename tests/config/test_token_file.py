@@ -1,4 +1,4 @@
-"""The token file: what it may be, and what is said of one that it may not be."""
+"""The token file: requirements, and the message if it violates one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_what_is_no_token_file(make: Callable[[Path], object], words: str, tmp_p
 
 
 def test_a_link_to_a_token_file(tmp_path: Path) -> None:
-    """As secrets are mounted."""
+    """Secrets are mounted as links."""
     (tmp_path / "kept").write_text("a-token-of-some-length\n")
     (tmp_path / "token").symlink_to("kept")
     assert read_token(str(tmp_path / "token"), {}) == "a-token-of-some-length"

@@ -1,4 +1,4 @@
-"""Where the user's folders are, and what makes the state folder, the secret and a socket the user's own."""
+"""Locations of the user's folders, and ownership checks of the state folder, the secret and sockets."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PRINT = f"for kind in {KINDS}: print(getattr(folders, kind + '_folder')())"
 
 
 def folders_of(system: str, **variables: str) -> list[str]:
-    """The user's folders as a process on another system would have them."""
+    """Return the user's folders as a process on another system would have them."""
     code = f"import sys; sys.platform = {system!r}; from codespec import user_folders as folders\n{PRINT}"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("XDG_")}
     environment |= {"HOME": "/h", **variables}
@@ -78,7 +78,7 @@ def test_a_folder_that_others_can_write_to_is_refused(mode: int, folder: Path) -
     for ask in (own_folder, read_secret):
         with pytest.raises(ConfigError, match=f"can write to {folder}: run `chmod 700 {folder}`"):
             ask()
-    folder.chmod(0o755)  # others may look
+    folder.chmod(0o755)  # readable by others
     assert own_folder() == folder
 
 
@@ -97,7 +97,7 @@ def test_what_belongs_to_another_user_is_refused(folder: Path, monkeypatch: pyte
 
 
 def owned_by(look: Callable[..., os.stat_result], owners: dict[Path, int]) -> Callable[..., os.stat_result]:
-    """The same, with other owners: only root could make such files."""
+    """Pretend other owners; only root could create such files."""
 
     def find(path: Path, **how: bool) -> os.stat_result:
         found = list(look(path, **how))
@@ -146,7 +146,7 @@ def test_a_folder_that_can_not_be_made_is_one_sentence(folder: Path) -> None:
 
 
 def test_whose_socket_it_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(own_folder())  # for a name that is short enough
+    monkeypatch.chdir(own_folder())  # to keep the socket's name short
     place = socket_of(7)
     assert place == folder / "daemon-7.sock" and not is_own_socket(place)
     with socket.socket(socket.AF_UNIX) as made:

@@ -1,6 +1,6 @@
-"""Rollback is cheap and exact: after any accepting and rejecting, each cache equals a fresh prefill of its ids.
+"""Rollback is cheap and exact: after any acceptance and rejection, each KV cache equals a fresh prefill of its ids.
 
-Bit for bit in exact mode, in float32 and bfloat16, for the target and for the drafter; within 1e-5 in fast mode.
+Bit for bit in exact mode, in float32 and bfloat16, for the target and the drafter; within 1e-5 in fast mode.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from tests.pairs import CONTEXT, Mixed, build, model, run, varied_requests
 from tests.slots import gap_to_prefill
 
 REQUESTS = [replace(request, max_tokens=140) for request in varied_requests(n=1)[:5]]
-EVERY = 9  # steps between two comparisons
+EVERY = 9  # steps between comparisons
 
 
 def run_and_compare(
     engine: Engine, twin: LanguageModel, drafter_twin: LanguageModel | None = None
 ) -> tuple[float, int]:
-    """The largest gap met, and how many rounds there were; sequences join and leave on the way."""
+    """Return the largest gap and the number of rounds; sequences join and leave on the way."""
     running = [sequence for request in REQUESTS for sequence in engine.submit(request)]
     worst, steps = 0.0, 0
     while not all(sequence.finish_reason for sequence in running):
@@ -44,7 +44,7 @@ def target_gap(engine: Engine, sequence: Sequence, twin: LanguageModel) -> float
 
 
 def drafter_gap(engine: Engine, sequence: Sequence, twin: LanguageModel) -> float:
-    """The drafter may have guessed on: what its text counts as cached is what must be there."""
+    """Compare the drafter's cache up to the length it counts as cached; it may have drafted further."""
     proposer = engine.proposer
     assert isinstance(proposer, DraftModel)
     text = proposer._texts.get(sequence)
@@ -90,7 +90,7 @@ def test_the_drafters_cache_equals_a_prefill(relation: str, dtype: str) -> None:
 
 
 def test_a_finished_slot_holds_what_the_pool_says() -> None:
-    """The next prompt reuses it, so it must end where the text ended, also inside an accepted draft."""
+    """The next prompt reuses the slot, so it must end at the text's end, even inside an accepted draft."""
     target, twin = model("llama", "gpt2"), model("llama", "gpt2", twin=1)
     plain = run(build(target), REQUESTS, speculate=False)
     stops = [replace(request, stop=(done.text[9:12],)) for request, done in zip(REQUESTS, plain, strict=True)]

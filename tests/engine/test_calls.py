@@ -1,5 +1,7 @@
-"""The shape of call of an engine's models: found once, kept, tried again on a short text, found anew where it no longer
-holds; a model that varies whatever is tried is said to be in fast mode.
+"""Call shapes of an engine's models: found once, stored, rechecked on a short text, and searched again if no longer
+exact.
+
+A model that varies in every call shape is reported as running in fast mode.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ def kept(tmp_path: Path, monkeypatch: Patch) -> Path:
 
 @pytest.fixture
 def searches(monkeypatch: Patch) -> list[int]:
-    """One entry a search."""
+    """Record one entry per search."""
     found: list[int] = []
     plain = calls.settle
 
@@ -45,7 +47,7 @@ def searches(monkeypatch: Patch) -> list[int]:
 
 def loaded(exact: bool = True, dtype: torch.dtype = torch.float32) -> LanguageModel:
     model = tiny_model("llama", exact=exact, dtype=dtype)
-    model.use(CallShape(rows=16))  # what is chosen must replace it
+    model.use(CallShape(rows=16))  # the chosen shape must replace it
     model.allocate(3, 640)
     return model
 
@@ -66,7 +68,7 @@ def test_it_is_looked_for_once(kept: Path, searches: list[int], monkeypatch: Pat
 
 
 def test_a_model_runs_on_the_threads_that_its_shape_was_found_for(monkeypatch: Patch) -> None:
-    """Another engine of the process may have set others since."""
+    """Another engine of the process may have changed the thread count since."""
     current = [2]
     monkeypatch.setattr(torch, "get_num_threads", lambda: current[0])
     monkeypatch.setattr(torch, "set_num_threads", lambda count: current.__setitem__(0, count))

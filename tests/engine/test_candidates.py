@@ -1,4 +1,4 @@
-"""Each candidate token carries the confidence of what spells it, however drafter and target cut the text."""
+"""Each candidate token has the confidence of the draft units that spell it, for any pair of tokenizers."""
 
 from __future__ import annotations
 

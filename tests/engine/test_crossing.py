@@ -1,4 +1,6 @@
-"""Drafts cross as bytes: retokenized with what stands before them, cut to whole characters, never a control token."""
+"""Drafts pass between models as bytes: retokenized with the preceding text, cut to whole characters, without control
+tokens.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,14 @@ ODD = "def größe(名):\r\n\tx = '\U0001f469\u200d\U0001f467 é'\r\n\t\treturn 
 
 
 class Whisperer(Prompter):
-    """Whispers bytes instead of ids: about `size` of them, wherever that ends."""
+    """Drafts about `size` bytes of the parrot's text instead of ids, with arbitrary ends."""
 
     def __init__(self, parrot: Parrot, size: int) -> None:
         super().__init__(parrot)
         self.size = size
 
     def draft(self, sequence: Sequence, cap: Cap) -> Draft:
-        """What comes next in the parrot's text."""
+        """Return the next bytes of the parrot's text."""
         done = sum(len(self.parrot.token_bytes[number]) for number in sequence.ids)
         text = self.parrot.text[done : done + self.size]
         return Draft(text, self.name, (len(text),), (1.0,)) if text else Draft()
@@ -33,7 +35,7 @@ class Whisperer(Prompter):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_perfect_drafter_is_understood(kind: str) -> None:
-    """Every kind of tokenizer accepts nearly all of a right text, dummy prefixes included (encoded alone: none)."""
+    """Every kind of tokenizer accepts nearly all of a correct text, dummy prefixes included (encoded alone: none)."""
     text = CODE[START - 400 : START + 360]
     parrot = Parrot(toy_tokenizer(kind), text)
     request = CompletionRequest(prefix=text[:400], max_tokens=400)
@@ -48,7 +50,7 @@ def test_a_perfect_drafter_is_understood(kind: str) -> None:
 @pytest.mark.parametrize("size", [1, 3, 11])
 @pytest.mark.parametrize("kind", KINDS)
 def test_odd_text_survives_to_the_byte(kind: str, size: int) -> None:
-    """CRLF, tabs, joined emoji; drafts that end inside a character lose that character, not more."""
+    """CRLF, tabs, joined emoji; a draft that ends inside a character loses only that character."""
     parrot = Parrot(toy_tokenizer(kind), ODD)
     request = CompletionRequest(prefix=ODD[:40], max_tokens=300)
     (plain,) = parrot_engine(parrot).complete([request])
@@ -60,7 +62,7 @@ def test_odd_text_survives_to_the_byte(kind: str, size: int) -> None:
 
 @pytest.mark.parametrize("kind", ["gpt2", "neox", "bytes", "llama2", "unigram"])
 def test_candidates_are_the_drafts_own_text(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A beginning of the draft's bytes, within the cap, without control tokens, whatever the draft says."""
+    """Candidates are a prefix of the draft's bytes, within the cap, without control tokens, for any draft."""
     target, tokenizer = model("llama", kind), toy_tokenizer(kind)
     count = 0
 
@@ -85,7 +87,7 @@ def test_candidates_are_the_drafts_own_text(kind: str, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_markers_in_source_text_are_text(kind: str) -> None:
-    """In the prompt, in the completion and in the draft alike."""
+    """In the prompt, in the completion and in the draft."""
     text = 'END = "<|endoftext|>"\nFIM = "<|fim_prefix|>a<|fim_middle|>"\nX = "</s>"\n'
     parrot = Parrot(toy_tokenizer(kind), text)
     for cursor in (4, 30, 60):
@@ -97,7 +99,7 @@ def test_markers_in_source_text_are_text(kind: str) -> None:
 
 
 def test_a_control_token_the_target_chooses_itself() -> None:
-    """In shape raw only its own end of text ends a text; another control token is silent, and the text goes on."""
+    """In shape raw only the target's end of text ends a text; another control token is silent."""
     tokenizer = toy_tokenizer("gpt2")
     marker = tokenizer.vocab["<|fim_middle|>"]
 

@@ -1,5 +1,6 @@
-"""Speculation over device steps, on a CPU: on equals off through buckets, padding and static buffers, in batches of up
-to sixteen with prompts in small chunks, with a drafter that runs in device steps too.
+"""Speculation with device steps, on a CPU: on = off with buckets, padding and static buffers.
+
+Batches of up to sixteen with prompts in small chunks, with a drafter that also runs in device steps.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def device_model(architecture: str, kind: str, dtype: str, seed: int = 0) -> Lan
 
 @cache
 def plain(architecture: str, kind: str, dtype: str) -> list[Completion]:
-    """What the target writes alone: one request at a time, nothing drafted."""
+    """Return the target's own text: one request at a time, no drafts."""
     engine = build(device_model(architecture, kind, dtype), max_batch=1)
     return run(engine, varied_requests(), together=False, speculate=False)
 
@@ -60,7 +61,7 @@ def test_a_drafter_in_device_steps(architecture: str, kind: str, dtype: str) -> 
 
 
 def test_steps_larger_than_all_buckets() -> None:
-    """Buckets of up to eight rows: prompts and full batches run as they are, the rest in buckets."""
+    """Buckets of up to eight rows: prompts and full batches run without a bucket, the rest in buckets."""
     case = CASES[0]
     target, requests = device_model(*case), varied_requests()
     proposer = Mixed(target, requests, plain(*case))

@@ -1,5 +1,6 @@
-"""Long in, short out: a document that is typed in computes little, for the target and for the drafter, whatever else is
-asked in between; and what it gets is what its prompt alone would have got.
+"""Long prompts with short completions: editing a document costs little compute, for the target and the drafter.
+
+This holds whatever other requests come in between, and each completion equals that of its prompt alone.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ TYPED = "value = self._first(other, key)\nreturn [item for item in value if item
 
 @cache
 def spelling(kind: str, order: str) -> TextTokenizer:
-    """A vocabulary that declares an order of prefix, suffix and middle."""
+    """Return a vocabulary that declares an order of prefix, suffix and middle."""
     orders = {"codespec_fim_orders": ["psm", order]}
     return TextTokenizer.from_backend(toy_backend(kind), eos_ids=toy_tokenizer(kind).model_eos_ids, config=orders)
 
 
 def counting_engine(order: str, chunk: int = 256) -> Engine:
-    """Two at once and room for eight prompts; models without weights that know which ids they were fed, and where."""
+    """Return an engine with two running slots and room for eight prompts; its fake models record the ids fed."""
     target, drafter = (Parrot(spelling(kind, order), "", slots=8) for kind in ("gpt2", "llama3"))
     proposer = DraftModel(drafter, CONTEXT, 8, chunk=chunk)
     settings = {"context": CONTEXT, "max_batch": 2, "slots": 8, "prefill_chunk": chunk, "warmup": 0}
@@ -42,17 +43,17 @@ def counting_engine(order: str, chunk: int = 256) -> Engine:
 
 @dataclass
 class Editor:
-    """One document and its cursor; asks for a completion as a language server does."""
+    """One document and its cursor; requests completions like a language server."""
 
     name: str
     before: str
     behind: str
     snippets: tuple[Snippet, ...] = ()
-    most: int = 100_000  # characters that are sent before the cursor
+    most: int = 100_000  # maximum characters sent before the cursor
     asked: list[CompletionRequest] = field(default_factory=list)
 
     def ask(self, engine: Engine, **change: object) -> Completion:
-        """Completes at the cursor."""
+        """Complete at the cursor."""
         offset = max(0, len(self.before) - self.most)
         request = CompletionRequest(
             prefix=self.before[offset:],
@@ -69,19 +70,19 @@ class Editor:
         return engine.complete([self.asked[-1]])[0]
 
     def jump(self, by: int) -> None:
-        """Moves the cursor by so many characters."""
+        """Move the cursor by a number of characters."""
         whole, place = self.before + self.behind, len(self.before) + by
         self.before, self.behind = whole[:place], whole[place:]
 
 
 def editor(name: str, **more: object) -> Editor:
-    """In the middle of a long file; each name has another file."""
+    """Return an editor in the middle of a long file; each name has another file."""
     text = f"# {name}\n" + TEXT[len(name) * 100 :][:12_000]
     return Editor(name, text[:PLACE], text[PLACE:], **more)  # type: ignore[arg-type]
 
 
 def session(mine: Editor) -> Iterator[str]:
-    """A hundred keystrokes: typing, deleting, a new line, a jump elsewhere and back, other snippets."""
+    """A hundred keystrokes: typing, deleting, a new line, a jump away and back, other snippets."""
     for number in range(100):
         if number == 40:
             mine.jump(-2500)
@@ -105,20 +106,20 @@ def session(mine: Editor) -> Iterator[str]:
 
 @dataclass
 class Work:
-    """What a session computed."""
+    """The work of a session."""
 
     warm: Stats = field(default_factory=Stats)
-    kinds: dict[str, list[float]] = field(default_factory=dict)  # the part of each prompt that was new
+    kinds: dict[str, list[float]] = field(default_factory=dict)  # the share of each prompt that was new
 
     def add(self, kind: str, done: Completion) -> None:
-        """One completion."""
+        """Add one completion."""
         self.warm.add(done.stats)
         self.kinds.setdefault(kind, []).append(1 - done.stats.cached_tokens / done.stats.prompt_tokens)
 
 
 @pytest.mark.parametrize("order,most", [("spm", 100_000), ("psm", 4000)])
 def test_typing_computes_a_fifth_of_what_reading_anew_does(order: str, most: int) -> None:
-    """Counted in prompt tokens, with two other documents asked in between; more documents than run at once."""
+    """Counted in prompt tokens, with requests for two other documents in between; more documents than run at once."""
     engine = counting_engine(order)
     mine = editor("mine", snippets=(Snippet("b.py", "B = 2\n" * 9), Snippet("c.py", "C = 3\n" * 9)), most=most)
     others, work = [editor("other"), editor("a third")], Work()
@@ -139,7 +140,7 @@ def test_typing_computes_a_fifth_of_what_reading_anew_does(order: str, most: int
 
 
 def test_a_policy_knows_what_the_drafter_has_read() -> None:
-    """Otherwise the cost rule would think that it has to read the whole prompt, and ask no drafter for a short text."""
+    """Otherwise the cost policy would charge the drafter for the whole prompt, and never draft for a short text."""
     engine, mine = counting_engine("spm"), editor("mine")
     mine.ask(engine)
     mine.before += "x"
@@ -152,7 +153,7 @@ def test_a_policy_knows_what_the_drafter_has_read() -> None:
 
 
 def test_a_cold_engine_computes_it_all() -> None:
-    """What the numbers above are compared with: the same requests, each in an engine of its own."""
+    """The baseline of the numbers above: the same requests, each in a new engine."""
     mine = editor("mine")
     for _ in range(2):
         done = mine.ask(counting_engine("spm"))
@@ -160,7 +161,7 @@ def test_a_cold_engine_computes_it_all() -> None:
 
 
 def test_a_document_gets_what_its_prompt_alone_gets() -> None:
-    """Warm slots, copied beginnings and drafts change no token: these models' choices hang on every id in a slot."""
+    """Warm slots, copied prefixes and drafts change no token; these models' choices depend on every id in a slot."""
     engine, found = counting_engine("spm"), []
     admit = engine._admission.admit
     prompts: list[tuple[int, ...]] = []

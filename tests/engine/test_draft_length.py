@@ -1,4 +1,4 @@
-"""How far is guessed: caps, warm-up, switches. A cap is in target tokens and leaves room for the bonus token."""
+"""Draft lengths: caps, warm-up, switches. A cap counts target tokens and leaves room for the bonus token."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PREFIX, SAID = "x = 1\n", "y = 2\nz = [3, 4, 5]\nprint(x, y, z)\n" * 3
 
 
 class Watched(Prompter):
-    """Notes cap, tokens still wanted and context length of each proposal; drafts twice as much as it may."""
+    """Records cap, remaining tokens and context length of each proposal; drafts twice the cap."""
 
     def __init__(self, parrot: Parrot) -> None:
         super().__init__(parrot, (99,))

@@ -1,7 +1,7 @@
-"""Where a text ends: stops, end-of-text tokens, lengths and shapes, decided per byte and never per round.
+"""Where a text ends: stops, end-of-text tokens, lengths and shapes, decided per byte and not per round.
 
-The target is a parrot that says a known text, so every expectation is written out; the drafts are right, in pieces of
-changing size, so that each end falls inside an accepted draft, at its edge, or across two rounds.
+The target is a parrot with a known text, so all expected results are literal. The drafts are correct, in pieces of
+varying size, so that each end falls inside an accepted draft, at its edge, or across two rounds.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SIZES = [(1,), (3, 1), (8,), (8, 2, 1)]
 
 
 def say(request: CompletionRequest, said: str = SAID, kind: str = "gpt2") -> list[Completion]:
-    """The request plainly and with every sort of right draft; all must agree."""
+    """Run the request plainly and with every kind of correct draft; all results must agree."""
     parrot = Parrot(toy_tokenizer(kind), request.prefix + said)
     done = parrot_engine(parrot).complete([replace(request, speculate=False)])
     for sizes in SIZES:
@@ -40,7 +40,7 @@ def say(request: CompletionRequest, said: str = SAID, kind: str = "gpt2") -> lis
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama3", "bytes", "unigram", "llama2"])
 def test_the_end_of_text_token(kind: str) -> None:
-    """It may come inside an accepted draft: text, ids and cache end there."""
+    """It may be inside an accepted draft: text, ids and cache end there."""
     tokenizer = toy_tokenizer(kind)
     for done in say(CompletionRequest(prefix=PREFIX, max_tokens=120), kind=kind):
         assert (done.text, done.finish_reason) == (SAID, "stop")
@@ -107,7 +107,7 @@ def test_shapes(shape: str, prefix: str, said: str, expected: str) -> None:
 @given(st.integers(1, 60))
 @settings(max_examples=8)
 def test_shapes_and_lengths_together(limit: int) -> None:
-    """However few tokens, the text is a beginning of the whole one."""
+    """With any token limit, the text is a prefix of the whole one."""
     for shape in ("line", "block"):
         done = say(CompletionRequest(prefix=PREFIX, max_tokens=limit, shape=shape))
         assert say(CompletionRequest(prefix=PREFIX, max_tokens=100, shape=shape))[0].text.startswith(
@@ -116,7 +116,7 @@ def test_shapes_and_lengths_together(limit: int) -> None:
 
 
 def test_an_end_of_text_inside_accepted_drafts_of_a_real_model() -> None:
-    """Any id may be declared to end texts: the same model with another such id cuts the same text."""
+    """Any id may be declared as end of text: the same model with another such id truncates the same text."""
     requests = varied_requests(n=1)
     plain = run(build(model("llama", "gpt2")), requests, speculate=False)
     for place in (2, 5):
@@ -136,14 +136,14 @@ ENDINGS = {"typescript": "ts", "javascript": "js", "python": "py", "rust": "rs",
 
 
 def plain_prompts(engine: Engine) -> Engine:
-    """The parrot knows texts from left to right only; what stands to the right still decides the end."""
+    """Remove suffixes from prompts, which the parrot does not understand; the suffix still determines the end."""
     engine._admission.template = FimMissing("a parrot")
     return engine
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.prefix and not case.idle], ids=str)
 def test_places_in_code(case: Case) -> None:
-    """The text that a programmer keeps, plainly and with drafts that run across its end."""
+    """The text that a programmer keeps, plainly and with drafts that run past its end."""
     path = f"a.{ENDINGS.get(case.language, case.language)}"
     shape: Any = case.shape
     parrot = Parrot(toy_tokenizer("gpt2"), case.prefix + case.said)
@@ -163,7 +163,7 @@ def test_places_in_code(case: Case) -> None:
 @given(st.sampled_from([case for case in CASES if case.prefix and not case.idle]), st.integers(1, 40))
 @settings(max_examples=15)
 def test_places_in_code_with_few_tokens(case: Case, limit: int) -> None:
-    """Where the tokens run out, what is shown is the beginning of the whole completion."""
+    """If the token limit is reached, the result is a prefix of the whole completion."""
     parrot = Parrot(toy_tokenizer("bytes"), case.prefix + case.said)
     shape: Any = case.shape
     request = CompletionRequest(prefix=case.prefix, suffix=case.suffix, language=case.language, shape=shape)

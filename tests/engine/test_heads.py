@@ -1,4 +1,4 @@
-"""Heads change the time, never the text; and what a head remembers goes with its target's slots."""
+"""Heads change only the time, never the text, and a head's state follows its target's slots."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_rejection_and_policies_leave_the_text_alone(kind: Kind) -> None:
 
 
 class Witness(HeadProposer):
-    """Has a second head, which remembers nothing, draft the same again, and notes both drafts."""
+    """Has a second, stateless head draft again, and records both drafts."""
 
     def __init__(self, inner: HeadProposer, fresh: HeadRunner) -> None:
         super().__init__(inner.runner)
@@ -82,7 +82,7 @@ class Witness(HeadProposer):
         self.pairs: list[tuple[Draft, Draft]] = []
 
     def propose(self, sequences: Any, caps: Any) -> list[Draft]:
-        """What the remembering head says."""
+        """Return the draft of the stateful head."""
         runner = self._fresh.runner
         runner.cache.done = [0] * len(runner.cache.done)
         said = self._inner.propose(sequences, caps)
@@ -91,14 +91,14 @@ class Witness(HeadProposer):
         return said
 
     def release(self, sequence: Sequence) -> None:
-        """Nothing is kept of a sequence."""
+        """Keep nothing of a sequence."""
 
 
 @every_kind
 @pytest.mark.parametrize("batch", [1, 8])
 def test_what_it_remembers_is_what_it_would_read(kind: Kind, batch: int) -> None:
-    """After drafts, rejections, alternatives, pauses and prompts from the cache, its draft is that of a head which
-    reads the whole text anew.
+    """After drafts, rejections, alternatives, pauses and cached prompts, its draft equals that of a head that reads the
+    whole text again.
     """
     one = target("llama", "gpt2", "float32")
     engine = build(one, head=random_head(one, kind), proposers="head", max_batch=batch)
@@ -155,7 +155,7 @@ def test_a_draft_keeps_to_its_cap_and_to_what_is_spelled(kind: Kind) -> None:
 
 @every_kind
 def test_on_equals_off_over_device_steps(kind: Kind) -> None:
-    """Padding, buckets and static buffers keep a head's features apart, too."""
+    """Padding, buckets and static buffers do not mix a head's features."""
     one = device_model("llama", "gpt2", "float32", seed=5)
     wanted = texts(run(build(one, max_batch=1), varied_requests(), together=False, speculate=False))
     engine = build(one, head=random_head(one, kind), proposers="head", graph_rows=16)
@@ -181,7 +181,7 @@ def test_on_equals_off_over_device_steps(kind: Kind) -> None:
 
 
 def test_several_heads_read_one_target() -> None:
-    """Their layers are tapped together, and each finds its own."""
+    """Their layers are tapped together, and each head gets its own."""
     one = target("llama", "gpt2", "float32")
     one.tap((1,))
     one.tap((0, 1))

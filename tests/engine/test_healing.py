@@ -1,4 +1,4 @@
-"""Prompts that end inside a token: backed up, and continued by what agrees with the held bytes."""
+"""Token healing: a prompt that ends inside a token is backed up and continued by tokens that match the held bytes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KINDS = ("gpt2", "llama3", "qwen", "neox", "llama2", "metaspace-first", "unigram
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("cursor", [TEXT.index("turn"), TEXT.index("port"), TEXT.index("rea("), TEXT.index("dth")])
 def test_the_text_completes_the_word(kind: str, cursor: int) -> None:
-    """The completion begins behind the cursor, whatever was given back; drafts change nothing."""
+    """The completion begins at the cursor, however much was backed up; drafts change nothing."""
     parrot = Parrot(toy_tokenizer(kind), TEXT)
     request = CompletionRequest(prefix=TEXT[:cursor], max_tokens=80, heal=True)
     plain = parrot_engine(parrot).complete([request])
@@ -50,7 +50,7 @@ def test_a_stop_is_looked_for_behind_the_cursor() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_real_models_agree_with_the_held_bytes(kind: str) -> None:
-    """A random model is forced through the held bytes, in plain and verify rows alike, also against garbage."""
+    """A random model is forced through the held bytes, in plain and verify rows, even with garbage drafts."""
     target = model("llama", kind)
     requests = [
         CompletionRequest(prefix=prefix, max_tokens=10, heal=True, seed=seed, temperature=0.8 * (seed % 2))
@@ -59,7 +59,7 @@ def test_real_models_agree_with_the_held_bytes(kind: str) -> None:
     expected = run(build(target), requests, speculate=False)
     for request, done in zip(requests, expected, strict=True):
         spelled = b"".join(target.token_bytes[number] for number in done.token_ids)
-        whole = len(spelled.decode(errors="ignore").encode())  # a character cut off by the limit is not shown
+        whole = len(spelled.decode(errors="ignore").encode())  # a character truncated by the limit is not shown
         held = spelled[: whole - len(done.text.encode())] if "\ufffd" not in done.text else b""
         assert request.prefix.encode().endswith(held.lstrip(b" "))
     for proposer in (Garbage(), Mixed(target, requests, expected, as_ids=True), Mixed(target, requests, expected)):

@@ -1,4 +1,4 @@
-"""A lower instruction set for what varies in every shape of call: tried in processes, kept, taken by the next start."""
+"""Fallback to a lower instruction set if every call shape varies: tried in processes, stored, used next time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Patch = pytest.MonkeyPatch
 
 
 class Amx:
-    """A processor that has all that is known."""
+    """A processor with all known features."""
 
     label = "a processor with AMX"
     features = ("amx_bf16", "avx512_bf16", "avx512f", "avx2")
@@ -28,7 +28,7 @@ class Amx:
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setenv(VARIABLE, "")  # whatever is set is taken back
+    monkeypatch.setenv(VARIABLE, "")  # restored after the test
     monkeypatch.setattr(instructions, "processor", Amx)
     monkeypatch.setattr(instructions, "_LOADED", [])
 
@@ -86,7 +86,9 @@ def test_a_process_of_its_own_tries_the_model(config: EngineConfig, tmp_path: Pa
 
 
 def test_an_engine_that_varies_looks_lower(config: EngineConfig, monkeypatch: Patch) -> None:
-    """If a kernel varies by itself: what lies between kernels, like a mixture of experts, varies with all of them."""
+    """The fallback needs a kernel that varies by itself; code between kernels, like a mixture of experts, varies with
+    all of them.
+    """
     varies(monkeypatch)
     monkeypatch.setattr(instructions, "holds", lambda *_: pytest.fail("nothing is to be tried"))
     assert Engine.load(target=config.target, drafter=None, learn=False, policy="fixed").mode == "fast"

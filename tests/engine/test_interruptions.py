@@ -1,4 +1,4 @@
-"""Deadlines, cancellation, closed streams and bad requests: none of them touches another request, or keeps a slot."""
+"""Deadlines, cancellation, closed streams and bad requests neither affect other requests nor leak a slot."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ REQUEST = CompletionRequest(prefix=PREFIX, max_tokens=100)
 
 
 class Clock:
-    """Says what time it is; only tests move it."""
+    """A clock that only tests advance."""
 
     def __init__(self) -> None:
         self.now = 100.0
 
     def perf_counter(self) -> float:
-        """Seconds."""
+        """Return the time in seconds."""
         return self.now
 
 
 def cut_short(
     monkeypatch: pytest.MonkeyPatch, steps: int, request: CompletionRequest, speculate: bool
 ) -> tuple[str, str]:
-    """Text and ending of a parrot's completion whose deadline passes after some steps."""
+    """Return text and ending of a parrot's completion whose deadline passes after some steps."""
     clock, parrot = Clock(), Parrot(toy_tokenizer("gpt2"), PREFIX + SAID)
     monkeypatch.setattr(codespec.engine.engine, "time", clock)
     engine = parrot_engine(parrot, Prompter(parrot, (3,)))
@@ -86,7 +86,7 @@ def test_a_deadline_leaves_the_others_alone(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def is_free(engine: Engine) -> bool:
-    """Whether nothing runs or waits and every slot can be had."""
+    """Return whether nothing runs or waits and every slot is available."""
     return engine._scheduler.idle and engine._scheduler.pool.num_taken == 0
 
 
@@ -113,7 +113,7 @@ def test_cancelling_between_rounds() -> None:
 
 
 def test_cancelling_the_first_of_several_alternatives() -> None:
-    """The others share its prefill; they must not wait for it for ever."""
+    """The others share its prefill and must not wait forever."""
     target, request = model("llama", "gpt2"), varied_requests()[5]
     expected = run(build(target), [request], speculate=False)
     for steps in (0, 1, 3):
@@ -188,7 +188,7 @@ def test_a_bad_request_queues_nothing(field: str, value: object) -> None:
 
 
 def test_a_failing_step_leaves_nothing_behind() -> None:
-    """A keyboard interrupt, say: the next call starts clean."""
+    """For example a keyboard interrupt: the next call starts clean."""
 
     class Interrupting(Prompter):
         def propose(self, *given: object) -> list[object]:  # type: ignore[override]

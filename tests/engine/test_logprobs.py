@@ -1,4 +1,4 @@
-"""Log-probabilities are the target's own, the same with and without speculation, and nobody pays who does not ask."""
+"""Log-probabilities are the target's own, equal with and without speculation, and cost nothing unless requested."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.tiny_models import tiny_network
 
 
 def asked(**change: object) -> list[CompletionRequest]:
-    """Greedy, sampled, penalized and several choices, all with log-probabilities."""
+    """Greedy, sampled, penalized and multiple-choice requests, all with log-probabilities."""
     return varied_requests(logprobs=3, **change)
 
 
@@ -35,7 +35,7 @@ def test_equal_with_speculation_on_and_off_to_the_bit(dtype: str) -> None:
 
 
 def test_what_transformers_says_of_the_same_tokens() -> None:
-    request = asked()[4]  # sampled with filters and a penalty, which must not show
+    request = asked()[4]  # sampled with filters and a penalty, which must not affect them
     (done,) = run(build(model("llama", "gpt2", seed=5)), [request])
     tokenizer = model("llama", "gpt2", seed=5).tokenizer
     ids = [*tokenizer.encode(request.prefix), *done.token_ids]
@@ -49,7 +49,7 @@ def test_what_transformers_says_of_the_same_tokens() -> None:
 
 @torch.no_grad()
 def reference(ids: list[int]) -> torch.Tensor:
-    """Log-probabilities [length, vocabulary] by transformers' own attention, from the same weights."""
+    """Return log-probabilities [length, vocabulary] from transformers' own attention with the same weights."""
     tokenizer = model("llama", "gpt2", seed=5).tokenizer
     network = tiny_network("llama", vocab_size=tokenizer.vocab_size, seed=5, attention="eager")
     network.load_state_dict(network_for("llama", tokenizer, 5).state_dict())

@@ -1,7 +1,8 @@
-"""Speculation changes the time, never the text: every architecture, every tokenizer kind, every sort of proposer.
+"""Speculation changes the time, never the text: every architecture, tokenizer kind and kind of proposer.
 
-Each target of PAIRS is run plainly, one request after another; then together and with proposers that are right, wrong,
-both, or real drafters of another architecture and tokenizer. Ids, text and ending must be equal, with no exception.
+Each target of PAIRS runs plainly, one request after another; then in a batch, with proposers that are right, wrong, or
+both, and with real drafters of another architecture and tokenizer. Ids, text and ending must be equal without
+exception.
 """
 
 from __future__ import annotations
@@ -45,11 +46,11 @@ PAIRS = (
     ("gpt2", "gpt2", "cohere", "unigram"),
     ("cohere", "llama3", "gpt_neox", "bytes"),
 )
-ALWAYS = {"float32": PAIRS[:9], "bfloat16": (PAIRS[0], PAIRS[1], PAIRS[7])}  # the others in the full runs
+ALWAYS = {"float32": PAIRS[:9], "bfloat16": (PAIRS[0], PAIRS[1], PAIRS[7])}  # the full runs cover the others
 
 
 def cases() -> Iterator[object]:
-    """All pairs in both dtypes."""
+    """Return all pairs in both dtypes."""
     for dtype, always in ALWAYS.items():
         for pair in PAIRS:
             marks = () if pair in always else pytest.mark.full
@@ -61,7 +62,7 @@ every_case = pytest.mark.parametrize("architecture,kind,drafter,drafter_kind,dty
 
 @cache
 def plain(architecture: str, kind: str, dtype: str) -> list[Completion]:
-    """What the target writes alone: one request at a time, nothing drafted."""
+    """Return the target's own text: one request at a time, no drafts."""
     engine = build(model(architecture, kind, dtype), max_batch=1)
     assert engine.target.exact
     done = run(engine, varied_requests(), together=False, speculate=False)
@@ -120,7 +121,7 @@ def test_one_script_alone(script: type[Scripted]) -> None:
 
 
 def check_all_kinds_of_rounds(stats: list[Stats]) -> None:
-    """Fully, partly and not accepted drafts, each at least one in twenty."""
+    """Assert that full, partial and no acceptance each occur in at least one round in twenty."""
     found = Stats()
     for item in stats:
         found.add(item)
@@ -138,7 +139,7 @@ def test_one_at_a_time_and_together(batch: int, together: bool) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_drafters_that_often_agree(dtype: str) -> None:
-    """Real drafters with the target's weights, disturbed: ids pass straight through, or only bytes cross."""
+    """Real drafters with the target's weights plus noise: ids are passed through, or only bytes."""
     stats = []
     for target, drafter in [
         (model("llama", "gpt2", dtype), sibling("llama", "gpt2", dtype, noise=0.03)),
@@ -154,7 +155,7 @@ def test_drafters_that_often_agree(dtype: str) -> None:
 
 
 def test_the_suffix_proposer_on_text_that_repeats() -> None:
-    """Looked-up drafts, some right and some wrong: the prompt says the same twice."""
+    """Lookup drafts, some right and some wrong: the prompt repeats itself."""
     target, other = model("opt", "gpt2"), model("qwen3", "llama2", seed=1)
     requests = [replace(request, prefix=request.prefix[:200] * 2) for request in varied_requests()]
     expected = run(build(target), requests, speculate=False)
@@ -173,7 +174,7 @@ def test_the_prefill_chunk_changes_nothing() -> None:
 
 
 def test_cache_reuse_changes_nothing() -> None:
-    """The same engine again and again, prompts that share a beginning, with and without speculation in turn."""
+    """The same engine repeatedly, with prompts that share a prefix, alternately with and without speculation."""
     target = model("qwen2", "llama3")
     long = "".join(prompts(4))
     requests = [replace(request, prefix=long[: 100 + 45 * place]) for place, request in enumerate(varied_requests(n=1))]
@@ -188,7 +189,9 @@ def test_cache_reuse_changes_nothing() -> None:
 
 
 def test_reuse_across_the_limit_of_a_rotary() -> None:
-    """Phi-3's longrope turns keys otherwise for requests that may grow beyond 64: such prefixes are not shared."""
+    """Phi-3's longrope rotates keys differently for requests that may exceed 64 positions, so such prefixes are not
+    shared.
+    """
     target, prefix = model("phi3", "bytes"), prompts(3)[2][:40]
     requests = [CompletionRequest(prefix=prefix, max_tokens=limit, seed=limit) for limit in (10, 40, 12, 44)]
     expected = [run(build(target), [request], speculate=False)[0] for request in requests]
@@ -200,7 +203,7 @@ def test_reuse_across_the_limit_of_a_rotary() -> None:
 
 
 def test_shapes_stops_healing_and_filling_in() -> None:
-    """The settings of editors, on real models, in one batch."""
+    """Editor settings, on real models, in one batch."""
     target, other = model("llama", "qwen"), model("gpt2", "llama2", seed=1)
     editor = [{"shape": "line"}, {"shape": "block", "heal": True}, {"stop": ("e", "\n")}, {"heal": True, "n": 2}]
     requests = [

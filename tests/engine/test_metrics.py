@@ -1,4 +1,4 @@
-"""The engine's sums: they belong together at every moment, and the plain cost beside them is the cost table's."""
+"""The engine's counters are consistent at every moment, and the plain cost next to them is the cost table's."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tests.speculation.sequences import sequence, table
 from tests.toy_tokenizers import toy_tokenizer
 
 PREFIX, SAID = "x = 1\n", "y = 2\nz = [3, 4, 5]\nprint(x, y, z)\n"
-PLAIN_MS = 1000.0  # of a round, by `table`
+PLAIN_MS = 1000.0  # per round, as in `table`
 
 
 @pytest.fixture
 def quick_switches() -> Iterator[None]:
-    """Threads take turns as often as they can."""
+    """Switch threads as often as possible."""
     usual = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -32,7 +32,7 @@ def quick_switches() -> Iterator[None]:
 
 
 def test_a_snapshots_numbers_belong_together(quick_switches: None) -> None:
-    """While one thread counts rounds, another looks: every look agrees with itself."""
+    """While one thread counts rounds, another takes snapshots, each of which must be consistent."""
     metrics, made, over = Metrics(), sequence("comment", "python"), threading.Event()
 
     def count() -> None:
@@ -79,7 +79,7 @@ def test_outcomes(drafted: int, accepted: int, said: str) -> None:
 
 
 def complete(sizes: tuple[int, ...] | None, count: int = 1, tokens: int = 13) -> tuple[list[Completion], Metrics]:
-    """The parrot's own text, under a policy that knows what a plain round costs."""
+    """Return the parrot's completions and the engine's metrics, under a policy that knows the cost of a plain round."""
     parrot = Parrot(toy_tokenizer("bytes"), PREFIX + SAID)
     engine = parrot_engine(parrot, Prompter(parrot, sizes) if sizes else None)
     policy = CostPolicy(table(), ("scripted",))
@@ -90,7 +90,7 @@ def complete(sizes: tuple[int, ...] | None, count: int = 1, tokens: int = 13) ->
 
 
 def test_plain_cost_is_one_round_a_token() -> None:
-    """What the prompt's own step writes comes free; the others are paid by the table."""
+    """The token of the prompt's own step is free; the others cost what the table says."""
     for sizes, free in ((None, 1), ((3,), 4)):
         (done,), metrics = complete(sizes)
         assert done.stats.plain_ms == pytest.approx((13 - free) * PLAIN_MS)
@@ -101,7 +101,7 @@ def test_plain_cost_is_one_round_a_token() -> None:
 
 
 def test_a_batch_pays_a_round_together() -> None:
-    """Three at a time: each request's plain round is the batch's, and all together need no more of them."""
+    """With three at a time, each request's plain round is the batch's, and together they need no more rounds."""
     done, metrics = complete(None, count=3)
     alone = 12 * (table().plain(3, 0) * 1000)
     assert [choice.stats.plain_ms for choice in done] == [pytest.approx(alone)] * 3
@@ -114,7 +114,7 @@ def test_prompts_are_told_from_writing() -> None:
 
 
 def test_waiting_for_a_slot_is_part_of_the_whole() -> None:
-    """Five requests, four slots: one waits until another is done."""
+    """Five requests, four slots: one waits until another finishes."""
     done, _ = complete(None, count=5)
     waits = sorted(choice.stats.queue_ms for choice in done)
     assert waits[3] < 0.5 * waits[4], "four began at once"

@@ -1,5 +1,6 @@
-"""Who pauses gives up slots and goes on where it was: the same text, the same keys and values, nothing read twice while
-there is room.
+"""A paused sequence gives up its slot and resumes with the same text, keys and values.
+
+Nothing is read twice while there is room.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ REQUESTS = [replace(request, max_tokens=30) for request in varied_requests(n=2)]
 
 
 def run_in_turns(engine: Engine, requests: list[CompletionRequest], seed: int) -> list[Sequence]:
-    """All requests at once, of which two to eight choices take part in a round."""
+    """Run all requests at once; two to eight choices take part in each round."""
     chance = random.Random(seed)
     running = [sequence for request in requests for sequence in engine.submit(request)]
     while going := [sequence for sequence in running if sequence.finish_reason is None]:
@@ -38,7 +39,7 @@ def run_in_turns(engine: Engine, requests: list[CompletionRequest], seed: int) -
 
 @pytest.mark.parametrize("has_room", [True, False])
 def test_a_pause_changes_no_text(has_room: bool) -> None:
-    """Where slots are scarce, what made room for another text is read again."""
+    """With few slots, evicted text is read again."""
     expected = run(build(model("llama", "gpt2")), REQUESTS, speculate=False)
     drafter = model("gpt_neox", "bytes", seed=1)
     engine = build(model("llama", "gpt2"), drafter=drafter, max_batch=8, prefill_chunk=16)
@@ -65,7 +66,7 @@ def test_the_cache_is_what_a_prefill_gives() -> None:
 
 
 def num_fed(*turns: Several[int]) -> int:
-    """Ids that a target is given while it writes two texts, of which those take part in turn."""
+    """Count the ids fed to a target while it alternates between two texts."""
     engine, fed = counting_engine("spm"), []
     forward = engine.target.forward
 
@@ -99,7 +100,7 @@ def test_a_paused_text_still_has_its_deadline() -> None:
 
 
 def test_a_short_prompt_is_read_beside_long_ones() -> None:
-    """And the oldest goes on all the same."""
+    """The oldest one still makes progress."""
     engine = build(model("llama", "gpt2"), max_batch=8, prefill_chunk=64)
     text = "".join(prompts(8))
     long = [engine.submit(CompletionRequest(prefix=f"{n} {text[:900]}", max_tokens=5))[0] for n in range(6)]

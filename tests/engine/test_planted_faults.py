@@ -1,4 +1,4 @@
-"""Faults planted on purpose: each must turn the comparison of on and off, or of cache and prefill, red."""
+"""Planted faults: each must fail the comparison of on and off, or of cache and prefill."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def plain() -> list[Completion]:
 
 
 def speculated(expected: list[Completion], plant: Callable[[Patch], None], patch: Patch) -> list[Completion]:
-    """The same with drafts; the fault comes after the engine's own start-up check."""
+    """Run with drafts; the fault is planted after the engine's start-up check."""
     target = model("llama", "gpt2")
     engine = build(target, Mixed(target, REQUESTS, expected, as_ids=True))
     plant(patch)
@@ -39,11 +39,11 @@ def speculated(expected: list[Completion], plant: Callable[[Patch], None], patch
 
 
 def no_fault(patch: Patch) -> None:
-    """All is well."""
+    """Plant nothing."""
 
 
 def shift_after_rejection(by: int) -> Callable[[Patch], None]:
-    """The slot is cut `by` positions too far or not far enough once a candidate was rejected."""
+    """Roll back to a length that is off by `by` positions after a rejection."""
 
     def plant(patch: Patch) -> None:
         moved: set[Sequence] = set()
@@ -65,13 +65,13 @@ def shift_after_rejection(by: int) -> Callable[[Patch], None]:
 
 
 def wrong_verify_row(patch: Patch) -> None:
-    """Each candidate is judged by the row behind it."""
+    """Judge each candidate with the next row."""
     view = Verifier._view
     patch.setattr(Verifier, "_view", lambda self, turn, rows: view(self, turn, torch.roll(rows, 1, 0)))
 
 
 def correction_dropped(patch: Patch) -> None:
-    """A rejected candidate is committed in place of the target's choice."""
+    """Commit a rejected candidate instead of the target's choice."""
     judge = Verifier._judge
 
     def wrong(self: Verifier, turn: Turn, view: View) -> Verdict:
@@ -83,7 +83,7 @@ def correction_dropped(patch: Patch) -> None:
 
 
 def write_spans(patch: Patch, write: Callable[..., None]) -> None:
-    """Each span's keys and values are put into the cache apart, by `write` as if it were the cache's."""
+    """Write each span's keys and values separately, with `write` in place of the cache's method."""
 
     def apart(self: ForwardContext, layer: int, keys: Tensor, values: Tensor) -> None:
         for span in self.spans:
@@ -94,7 +94,7 @@ def write_spans(patch: Patch, write: Callable[..., None]) -> None:
 
 
 def rejected_rows_stay(patch: Patch) -> None:
-    """Keys and values behind a prompt are written once and then kept."""
+    """Never overwrite keys and values after a prompt."""
     write = KVCache.write
     highest: dict[tuple[int, int, int], int] = {}
 
@@ -118,7 +118,7 @@ def last_row_not_written(patch: Patch) -> None:
 
 
 def other_place(patch: Patch) -> None:
-    """Where many sequences are written at once, what a verify computed comes one position too late."""
+    """In a batch of several sequences, a verify writes its rows one position too late."""
     scatter = KVCache.scatter
 
     def wrong(self: KVCache, layer: int, slots: Tensor, positions: Tensor, keys: Tensor, values: Tensor) -> None:
@@ -147,7 +147,7 @@ def test_the_text_shows_it(fault: str, monkeypatch: Patch) -> None:
 
 
 def worst_gap(plant: Callable[[Patch], None], patch: Patch) -> float:
-    """Over all rounds of one request: its slot against a prefill that no fault can touch."""
+    """Return the worst gap over all rounds of a request: its slot against a prefill without faults."""
     target, twin, request = model("llama", "gpt2"), model("llama", "gpt2", twin=1), REQUESTS[0]
     expected = run(build(target), [request], speculate=False)
     engine = build(target, Mixed(target, [request], expected, as_ids=True), max_batch=1)
@@ -167,7 +167,7 @@ def test_the_cache_shows_it(monkeypatch: Patch) -> None:
 
 
 def test_noise_keyed_by_the_place_in_the_draft(monkeypatch: Patch) -> None:
-    """Where a draft begins would then decide what luck a token has."""
+    """A token's noise would then depend on where a draft begins."""
     positions = Verifier._positions
 
     def wrong(self: Verifier, sequence: Sequence, ids: tuple[int, ...]) -> list[Position]:

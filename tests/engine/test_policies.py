@@ -1,4 +1,4 @@
-"""Whatever sets the draft length, the text stays: every policy, greedy and sampled, alone and in a batch."""
+"""The text is independent of the draft length policy: every policy, greedy and sampled, alone and in a batch."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ CAPS = {"python.comment": 1, "statement": 3, "unknown": 2}
 
 @pytest.fixture(autouse=True)
 def cheap_costs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A table in which drafting pays: the tiny models' own would say never, and change with the machine."""
+    """Return a table in which drafting pays; the tiny models' own would never draft, and depends on the machine."""
     monkeypatch.setattr("codespec.engine.policies.price", lambda target, drafters, notes, heads: table(0.05, 0.02))
 
 
 def requests(temperature: float) -> list[CompletionRequest]:
-    """Four that are of different lengths and languages; two repeat themselves, for the lookup."""
+    """Four requests of different lengths and languages; two repeat themselves, for the lookup."""
     paths = ("a.py", "b.go", "c.unknown", "d.py")
     return [
         CompletionRequest(
@@ -98,7 +98,7 @@ def test_rounds_say_why() -> None:
 
 
 def test_unguessable_text_is_hardly_drafted() -> None:
-    """A proposer that is always wrong: the rule soon verifies nothing of it, where a fixed length goes on."""
+    """With a proposer that is always wrong, the cost policy soon stops verifying, while a fixed length continues."""
     target = model("llama", "bytes")
     asked = [replace(request, max_tokens=60) for request in requests(0.0)]
     expected = run(build(target, max_batch=1), asked, together=False, speculate=False)
@@ -113,7 +113,7 @@ def test_unguessable_text_is_hardly_drafted() -> None:
 
 
 class Wrong(Mixed):
-    """Says the right tokens, each turned into its neighbour."""
+    """Drafts the right tokens, each replaced by the next id."""
 
     def ahead(self, sequence, cap):  # type: ignore[no-untyped-def]
         return tuple(number ^ 1 for number in super().ahead(sequence, cap))

@@ -1,5 +1,6 @@
-"""A client's prediction changes the time, never the text: right, wrong and partly right ones, greedy and sampled, in
-batches, with every tokenizer kind; and its tokens are counted.
+"""A client's prediction changes the time, never the text; its tokens are counted.
+
+Right, wrong and partly right predictions, greedy and sampled, in batches, with every tokenizer kind.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ ARCHITECTURES = ("llama", "qwen3", "gemma3", "gpt2")
 
 @cache
 def plain(architecture: str, kind: str) -> list[Completion]:
-    """What the target writes without drafts."""
+    """Return the target's text without drafts."""
     return run(build(model(architecture, kind), max_batch=1), varied_requests(), together=False, speculate=False)
 
 
 def answers(done: list[Completion], requests: list[CompletionRequest]) -> list[str]:
-    """The first choice's text of each request."""
+    """Return the first choice's text of each request."""
     firsts, place = [], 0
     for request in requests:
         firsts.append(done[place].text)
@@ -40,7 +41,7 @@ def answers(done: list[Completion], requests: list[CompletionRequest]) -> list[s
 
 
 def edited(text: str) -> str:
-    """The text with a piece put in and a piece cut out."""
+    """Return the text with one insertion and one deletion."""
     third = len(text) // 3
     return text[:third] + "something else" + text[third : 2 * third] + text[2 * third + 3 :]
 
@@ -56,7 +57,7 @@ def test_on_equals_off(number: int, kind: str, policy: str) -> None:
         asked = [replace(request, prediction=change(text)) for request, text in zip(requests, said, strict=True)]
         done = run(engine, asked)
         assert texts(done) == texts(expected)
-    if policy == "fixed":  # the other one drafts where that pays here
+    if policy == "fixed":  # the other policy drafts only if that pays here
         counts = engine.metrics.totals.by_source["prediction"]
         assert 0 < counts.accepted < counts.drafted
 
@@ -67,7 +68,7 @@ OLD = SAID.replace("price2", "cost2").replace("    return value * 3 + rate3\n", 
 
 
 def complete(prediction: str, cap: int = 8, **request: object) -> Completion:
-    """What a target that has this text by heart writes, one request alone."""
+    """Return the completion of a parrot with this text, one request alone."""
     parrot = Parrot(toy_tokenizer("gpt2"), PREFIX + SAID)
     engine = parrot_engine(parrot, PredictionProposer(), cap=cap)
     done = engine.complete([CompletionRequest(prefix=PREFIX, prediction=prediction, max_tokens=400, **request)])[0]

@@ -1,4 +1,4 @@
-"""A pair's costs are measured once, kept, and measured again where the file is of no use. No figure is asserted."""
+"""A pair's costs are measured once, stored, and measured again if the file is unusable. No figure is asserted."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def test_measured_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target, drafter = pair()
     notes: list[str] = []
     table = price(target, {"draft_model": drafter}, notes)
-    monkeypatch.setattr(timing, "time_forward", None)  # whoever measures now fails
+    monkeypatch.setattr(timing, "time_forward", None)  # a measurement would now fail
     assert price(target, {"draft_model": drafter}, notes) == table and notes == []
     assert len(list(folder.iterdir())) == 1
     assert fingerprint(target) != fingerprint(drafter) != fingerprint(target, drafter)
 
 
 def test_a_table_is_of_one_device_mode_and_set_of_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each change alone makes another name."""
+    """Each change alone gives another name."""
     plain, target = tiny_model("llama"), tiny_model("llama", steps="device")
     plain.allocate(4, 512)
     names = [fingerprint(plain)]
@@ -66,7 +66,7 @@ def test_a_table_is_of_one_device_mode_and_set_of_graphs(monkeypatch: pytest.Mon
 def test_a_table_of_whole_graphs_is_not_for_parts_or_none(
     recorder: FakeRecorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same model and slots; only how its steps could be captured differs."""
+    """The same model and slots; only the kind of graph capture differs."""
     target, names = tiny_model("llama", steps="device"), dict[str, str]()
 
     def capture() -> None:
@@ -110,7 +110,7 @@ def test_drafts_of_different_lengths_cost_what_they_take_apart(monkeypatch: pyte
 
     monkeypatch.setattr(Grouping, "of", timed)
     target.allocate(8, 512)
-    monkeypatch.setattr(pricing, "DRAFTS", (8, 16, 24, 32))  # too many rows to pad the others to
+    monkeypatch.setattr(pricing, "DRAFTS", (8, 16, 24, 32))  # too many rows to pad to
     assert pricing._differing(target) >= 1.0, "a call each, where one draft takes one"
     target.allocate(1, 512)
     assert pricing._differing(target) == 0.0, "one sequence has nobody to differ from"

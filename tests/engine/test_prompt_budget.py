@@ -1,5 +1,6 @@
-"""What of a document is read before its first completion follows from how long reading takes: planted times of slow and
-fast machines. No figure is measured here.
+"""The prompt budget of a first completion follows from the prefill speed: planted times of slow and fast machines.
+
+Nothing is measured here.
 """
 
 from __future__ import annotations
@@ -58,14 +59,14 @@ def test_floor_and_ceiling() -> None:
 
 
 def test_seconds_are_those_of_the_chunks() -> None:
-    """A sum over chunks, each behind those before it, is what the formula says but for half a chunk."""
+    """The formula equals the sum over chunks, each after the previous ones, to within half a chunk."""
     slope = (SLOW.far - SLOW.near) / SLOW.distance
     chunks = sum(SLOW.near + slope * place for place in range(0, 1024, SLOW.rows))
     assert chunks <= SLOW.seconds(1024) <= chunks + slope * 1024
 
 
 class TestKept:
-    """Measured once by a machine, whoever asks."""
+    """Measured once per machine."""
 
     @pytest.fixture(autouse=True)
     def folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -120,7 +121,7 @@ class TestKept:
 
 @pytest.fixture(name="slow")
 def fixture_slow(monkeypatch: pytest.MonkeyPatch) -> Engine:
-    """An engine with a context of 1,024 on a machine that reads 256 tokens in time."""
+    """Return an engine with a context of 1,024 on a machine that reads 256 tokens in time."""
     monkeypatch.setattr("codespec.engine.load.find_reading", lambda *_: SLOWEST)
     return build(filling_model("gpt2"), drafter=filling_model("llama3", seed=1), context=1024, max_batch=2)
 
@@ -157,7 +158,7 @@ def test_without_a_limit_the_context_is_the_limit(monkeypatch: pytest.MonkeyPatc
 
 
 def test_typing_in_a_warm_document_reads_what_was_typed(slow: Engine) -> None:
-    """The window moves when it is full, by a quarter: seldom, and never by a keystroke."""
+    """The window moves by a quarter when it is full: seldom, and never with each keystroke."""
     read, cold = [], slow.complete([ask(slow, 5000)])[0].stats
     for place in range(5004, 5404, 4):
         stats = slow.complete([ask(slow, place, suffix="\n\n" + TEXT[6000:9000])])[0].stats
@@ -168,7 +169,7 @@ def test_typing_in_a_warm_document_reads_what_was_typed(slow: Engine) -> None:
 
 
 def test_on_and_off_have_one_prompt(slow: Engine) -> None:
-    """Also in engines of their own: nothing that is said of the drafter changes what is read."""
+    """Also in separate engines: drafter settings do not change the prompt."""
     places = range(3000, 8000, 700)
     requests = [ask(slow, place, document="", max_tokens=24) for place in places]
     on = slow.complete(requests)
@@ -179,7 +180,7 @@ def test_on_and_off_have_one_prompt(slow: Engine) -> None:
 
 
 class TestContext:
-    """Memory bounds it, in steps, from what is usual to what the model takes."""
+    """Memory limits the context, in steps, from the default to the model's maximum."""
 
     def context(self, memory: int, monkeypatch: pytest.MonkeyPatch, longest: int = 8192, **settings: object) -> int:
         target = model("llama", "gpt2")

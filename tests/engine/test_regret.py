@@ -1,5 +1,6 @@
-"""Fast mode's promise: whatever is drafted and batched, nothing is chosen that plain decoding of the same prefix, one
-row a step, would regret by more than 0.2 nat. Greedy and sampled, at every position.
+"""Fast mode's promise: plain decoding of the same prefix, one row per step, never regrets a choice by over 0.2 nat.
+
+For all drafts and batches, greedy and sampled, at every position.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ DTYPES = ["float32", "bfloat16"]
 
 
 def asked(target: LanguageModel) -> list[CompletionRequest]:
-    """Greedy and sampled in turn, of different lengths."""
+    """Greedy and sampled requests in turn, of different lengths."""
     requests = [
         CompletionRequest(prefix=prefix, max_tokens=TOKENS - place, seed=place, temperature=0.8 * (place % 2))
         for place, prefix in enumerate(prompts())
@@ -34,14 +35,14 @@ def asked(target: LanguageModel) -> list[CompletionRequest]:
 
 @cache
 def tiny(dtype: str, exact: bool = False) -> LanguageModel:
-    """A random Llama with heads as wide as those of large models."""
+    """Return a random Llama with heads as wide as those of large models."""
     torch.set_num_threads(1)
     tokenizer = toy_tokenizer("gpt2")
     return wrapped(network_for("llama", tokenizer, head_dim=128), tokenizer, "llama", dtype, exact)
 
 
 def scripted(target: LanguageModel, batch: int) -> Engine:
-    """Drafts that are right, partly right and wrong."""
+    """Return drafts that are right, partly right and wrong."""
     mode, requests = "exact" if target.exact else "fast", asked(target)
     alone = run(build(target, mode=mode, max_batch=1), requests, together=False, speculate=False)
     return build(target, Mixed(target, requests, alone, as_ids=True), mode=mode, max_batch=batch)
@@ -49,13 +50,13 @@ def scripted(target: LanguageModel, batch: int) -> Engine:
 
 @cache
 def starter(dtype: str) -> tuple[LanguageModel, LanguageModel]:
-    """The pair that comes with the package."""
+    """Return the pair that ships with the package."""
     target = load_model(str(SHIPPED / "target"), dtype=dtype, exact=False)
     return target, load_drafter(str(SHIPPED / "drafter"), "cpu", dtype)
 
 
 def worst_regret(engine: Engine, batch: int) -> float:
-    """Over all requests, with enough drafts of both kinds."""
+    """Return the worst regret over all requests; assert enough right and wrong drafts."""
     requests = asked(engine.target)
     done = run(engine, requests, together=batch > 1)
     rounds = total(done)
@@ -77,7 +78,7 @@ def test_fast_mode_regrets_nothing(pair: str, batch: int, dtype: str) -> None:
 
 
 def test_exact_mode_regrets_nothing_at_all() -> None:
-    """Which also says that the measure finds the noise that the engine drew."""
+    """This also shows that the measure reproduces the engine's noise."""
     engine = scripted(tiny("bfloat16", exact=True), 8)
     assert engine.mode == "exact"
     assert worst_regret(engine, 8) == 0.0

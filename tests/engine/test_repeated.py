@@ -1,6 +1,4 @@
-"""A finished request that is decoded once more to be compared: the same texts, from one reading of the prompt, and
-nothing counts it.
-"""
+"""A finished request decoded again for comparison: the same texts, from one prefill, without being counted."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ from tests.pairs import Oracle, build, model, run, varied_requests
 
 
 def finish(engine: Engine, sequences: list[Sequence]) -> list[tuple[int, ...]]:
-    """The ids that are written."""
+    """Run to the end and return the ids."""
     while not all(sequence.finish_reason for sequence in sequences):
         engine.step()
     return [tuple(sequence.ids[len(sequence.prompt_ids) :]) for sequence in sequences]

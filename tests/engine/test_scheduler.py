@@ -1,4 +1,4 @@
-"""Who reads how much of its prompt in a step: short prompts go first, and the oldest is never held up by them."""
+"""Prefill scheduling: short prompts go first, but never hold up the oldest one."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tests.parrot import Parrot
 from tests.toy_tokenizers import toy_tokenizer
 
 CHUNK, LONG, SHORT = 40, 400, 39
-LEAST_SHARE = 4  # the promise: a quarter of what is read is the oldest prompt's
+LEAST_SHARE = 4  # guarantee: the oldest prompt gets a quarter of the rows
 
 
 def reader(parrot: Parrot, length: int) -> Sequence:
-    """A sequence whose prompt has so many ids."""
+    """Return a sequence with a prompt of this many ids."""
     text = "x" * length
     ids = parrot.tokenizer.encode(text)
     assert len(ids) == length
@@ -25,7 +25,7 @@ def reader(parrot: Parrot, length: int) -> Sequence:
 
 @pytest.mark.parametrize("company", [1, 3])
 def test_a_long_prompt_is_read_beside_any_number_of_short_ones(company: int) -> None:
-    """Short prompts come in every step, and would fill all of them."""
+    """Short prompts arrive in every step and would fill all of them."""
     assert OLDEST_SHARE == LEAST_SHARE
     parrot = Parrot(toy_tokenizer("bytes"), "")
     scheduler = Scheduler(parrot, max_batch=8, prefill_chunk=CHUNK, slots=8)

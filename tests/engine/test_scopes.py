@@ -1,4 +1,4 @@
-"""What the engine keeps of a text serves the scope that the text is of: caches, recent completions, layouts."""
+"""The engine's caches, recent completions and layouts of a text serve only the scope of that text."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_another_scope_begins_as_if_nothing_had_been_asked() -> None:
 
 
 def test_another_scopes_document_of_the_same_name_is_another_document() -> None:
-    """Its window begins where a new document's does, not where the first one's began."""
+    """Its window begins where a new document's does, not where the other scope's began."""
     text = "".join(prompts(8))
     engine, fresh = (build(model("llama", "gpt2"), context=256) for _ in range(2))
 

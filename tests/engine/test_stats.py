@@ -1,4 +1,4 @@
-"""Counting is fixed once: drafted and accepted exclude the bonus token, committed includes it, all rounds count."""
+"""Counting rules: drafted and accepted exclude the bonus token, committed includes it, and all rounds count."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_plain_decoding() -> None:
 
 
 def test_right_drafts() -> None:
-    """Three drafted and a bonus each: 4 + 4 + 2, where the last draft is cut to what is still wanted."""
+    """Three drafted plus a bonus token each: 4 + 4 + 2, the last draft being cut to the remaining tokens."""
     stats = complete((3,), max_tokens=10).stats
     assert (stats.rounds, stats.committed) == (3, 10)
     assert (stats.drafted, stats.accepted) == (3 + 3 + 1, 3 + 3 + 1)
@@ -38,7 +38,7 @@ def test_right_drafts() -> None:
 
 
 def test_an_end_inside_an_accepted_draft() -> None:
-    """What the text's end cut away was drafted, but is neither accepted nor committed."""
+    """Tokens after the text's end were drafted, but are neither accepted nor committed."""
     done = complete((8,), max_tokens=30, stop=("= 2",))
     assert (done.text, len(done.token_ids)) == ("y ", 5)
     assert (done.stats.drafted, done.stats.accepted, done.stats.committed) == (8, 5, 5)
@@ -47,7 +47,7 @@ def test_an_end_inside_an_accepted_draft() -> None:
 
 @pytest.mark.parametrize("batch", [1, 4])
 def test_the_sums_agree(batch: int) -> None:
-    """Each round commits what it accepted and one more, except where a text ends inside a draft."""
+    """Each round commits the accepted tokens plus one, except if a text ends inside a draft."""
     target, requests = model("llama", "gpt2"), varied_requests()
     plain = run(build(target), requests, speculate=False)
     script = (target, requests, plain)
@@ -89,7 +89,7 @@ def test_cached_tokens_are_counted() -> None:
 
 
 class Noting:
-    """A policy of six tokens that keeps two, and notes what it is told."""
+    """A policy that drafts six tokens and keeps two, and records its calls."""
 
     name = "noting"
     follows_syntax = False

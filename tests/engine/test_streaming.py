@@ -1,4 +1,4 @@
-"""What a reader of the stream sees: whole characters, nothing twice, nothing that a later round takes back."""
+"""The stream shows whole characters, nothing twice, and nothing that a later round takes back."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_pieces_make_the_text(kind: str, sizes: list[int], stop: str, shape: str
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_text_is_shown_as_soon_as_it_is_certain(kind: str) -> None:
-    """Of each round all but what may still become a stop or a character, and not the whole at the end."""
+    """Each round shows everything but a possible stop or partial character, without waiting for the end."""
     events = events_of(CompletionRequest(prefix=PREFIX, max_tokens=200, stop=("END",)), kind, [4])
     pieces = pieces_of(events)
     rounds = [event for event in events if isinstance(event, RoundEvent)]
@@ -79,7 +79,7 @@ def test_alternatives_tell_their_number() -> None:
 
 
 def test_half_a_character_at_the_end_is_dropped() -> None:
-    """The length may end inside a character; what is shown is whole."""
+    """The length limit may fall inside a character; only whole ones are shown."""
     seen = set()
     for limit in range(1, 40):
         (done,) = parrot_engine(Parrot(toy_tokenizer("bytes"), PREFIX + SAID)).complete(

@@ -1,5 +1,6 @@
-"""What is left open follows from what rounds cost: planted tables of a processor whose rows are nearly free, and of one
-whose rows are not. No figure is measured here.
+"""Defaults follow from the cost of rounds: planted tables of processors with nearly free rows and with costly ones.
+
+Nothing is measured here.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ MS = 1e-3
 
 
 def table(*points: tuple[int, float]) -> CostTable:
-    """Rows and their milliseconds; as many sequences cost as much as one with so many rows."""
+    """Return costs from pairs of rows and milliseconds; a number of sequences costs the same as that number of rows."""
     return CostTable(ForwardCost((64,), (Curve.fit({rows: ms * MS for rows, ms in points}),)))
 
 
-TILED = table((1, 40), (32, 42), (33, 60), (64, 62), (128, 90))  # as with AMX: 32 rows cost what one costs
-DEAR = table((1, 10), (8, 20), (16, 40), (17, 42), (32, 80), (33, 82), (64, 160))  # a row's arithmetic counts
+TILED = table((1, 40), (32, 42), (33, 60), (64, 62), (128, 90))  # as with AMX: 32 rows cost as much as one
+DEAR = table((1, 10), (8, 20), (16, 40), (17, 42), (32, 80), (33, 82), (64, 160))  # compute-bound rows
 
 
 def test_drafts_are_long_where_rows_are_nearly_free() -> None:
@@ -72,7 +73,7 @@ def test_an_engine_takes_what_was_found(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 class TestThreads:
-    """One thread, four and eight take the same time; two half of it."""
+    """One, four and eight threads take the same time, two take half."""
 
     @pytest.fixture(autouse=True)
     def machine(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:

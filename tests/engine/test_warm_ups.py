@@ -1,4 +1,4 @@
-"""Reading without writing, in pieces that hold nobody up, and the room that prompts and caches get."""
+"""Warm-ups: prefill without decoding, in chunks that delay no other request, and the memory for prompts and caches."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tests.pairs import build, drafters, network_for, wrapped
 
 @cache
 def filling_model(kind: str, seed: int = 0) -> LanguageModel:
-    """A tiny model that fills in."""
+    """Return a tiny model with fill-in-the-middle tokens."""
     tokenizer = spelling(kind, "spm")
     return wrapped(network_for("llama" if seed == 0 else "qwen3", tokenizer, seed), tokenizer, kind)
 
 
 class TestWarmUps:
-    """`max_tokens=0` reads and writes nothing."""
+    """`max_tokens=0` reads the prompt and writes nothing."""
 
     def test_what_it_read_is_warm(self) -> None:
         engine, mine = counting_engine("spm"), editor("mine")
@@ -60,7 +60,7 @@ class TestWarmUps:
         assert engine._scheduler.pool.num_tokens > 100
 
     def test_it_reads_in_pieces(self) -> None:
-        """No step computes more than a chunk of either model, so that somebody else waits for no longer."""
+        """No step computes more than one chunk of either model, which bounds the wait of others."""
         engine = counting_engine("spm", chunk=50)
         (sequence,) = engine.submit(CompletionRequest(prefix=TEXT[:3000], suffix=TEXT[3000:6000], max_tokens=0))
         seen, steps = 0, 0
@@ -80,7 +80,7 @@ class TestWarmUps:
 
 
 def test_a_drafter_that_reads_for_long_holds_nobody_up() -> None:
-    """Beside others it reads in pieces; alone at once."""
+    """In company it reads in chunks; alone at once."""
     for company, most in ((True, 50), (False, 400)):
         engine = counting_engine("spm", chunk=50)
         (drafter,) = drafters(engine)
@@ -111,7 +111,7 @@ def test_a_warm_up_and_every_short_completion_have_one_prompt() -> None:
 
 
 class TestMemory:
-    """How many slots there are."""
+    """Number of slots."""
 
     def slots(self, **settings: object) -> int:
         lengths = {filling_model("gpt2"): 4096, filling_model("llama3", seed=1): 4096}

@@ -1,4 +1,6 @@
-"""Damaged model folders, GGUF files and adapters, given to the real commands: one sentence, or a model that works."""
+"""Fuzz the real commands with damaged model folders, GGUF files and adapters: expect one error sentence or a working
+model.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,14 @@ from tests.cli.processes import user_environment
 from tests.full.fuzzing import NESTED, Finding, damaged, scratched, turns
 
 SECONDS = 120
-MEMORY = 1 << 30  # bytes that a command may take beside what it takes for a sound folder
+MEMORY = 1 << 30  # bytes that a command may use beyond its peak for an intact folder
 WEIGHTS = "model.safetensors"
 JSONS = ("config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json")
 SIZES = [0, 1, 3, 2**16, 2**31, 2**62, 10**30, -1, 1e9, 0.5]
 
 
 def with_json(file: Path, chance: random.Random) -> None:
-    """Some values of a JSON file replaced; of a configuration sizes above all."""
+    """Replace some values of a JSON file, preferably a configuration's sizes."""
     try:
         value = json.loads(file.read_text())
     except (OSError, ValueError):
@@ -39,7 +41,7 @@ def with_json(file: Path, chance: random.Random) -> None:
 
 
 def with_header(file: Path, chance: random.Random) -> None:
-    """A safetensors file whose header says something else."""
+    """Damage the header of a safetensors file."""
     data = file.read_bytes()
     length = int.from_bytes(data[:8], "little")
     if 8 + length > len(data):
@@ -57,7 +59,7 @@ def with_header(file: Path, chance: random.Random) -> None:
 
 
 def with_bytes(file: Path, chance: random.Random) -> None:
-    """A file scratched, cut, emptied, or no file at all."""
+    """Scratch, cut or empty a file, or replace it with something that is not a regular file."""
     what = chance.random()
     if what < 0.6:
         file.write_bytes(scratched(file.read_bytes(), chance))
@@ -82,7 +84,7 @@ class Fuzzer:
         self.codes: dict[int, int] = {}
 
     def run(self) -> None:
-        """Until the time is over. Raises Finding."""
+        """Fuzz until the time is over. Raise Finding."""
         sound = {heavy: self.peak(self.command(self.folder, heavy))[3] for heavy in (False, True)}
         for _ in turns():
             place, heavy = self.damaged()
@@ -94,7 +96,7 @@ class Fuzzer:
             self.codes[code] = self.codes.get(code, 0) + 1
 
     def damaged(self) -> tuple[Path, bool]:
-        """Something damaged, and whether the command that loads it is to be tried."""
+        """Return a damaged copy, and whether to try the command that loads it."""
         chance = self.chance
         shutil.rmtree(self.home / "damaged", ignore_errors=True)
         place = self.home / "damaged"
@@ -123,7 +125,7 @@ class Fuzzer:
         return place, chance.random() < 0.1
 
     def command(self, place: Path, heavy: bool) -> list[str]:
-        """The words for a command that reads it, or loads it."""
+        """Return a command line that reads the copy, or, if `heavy`, loads it."""
         if heavy:
             words = ["complete", f"{self.source}:2:5", "--drafter", "none", "--max-tokens", "4", "--policy", "fixed"]
         else:
@@ -131,7 +133,7 @@ class Fuzzer:
         return [sys.executable, "-m", "codespec", *words, "--target", str(place)]
 
     def peak(self, command: list[str]) -> tuple[int, str, str, int]:
-        """Exit code, both streams, and the most memory that the command or one that it started held."""
+        """Run the command; return its exit code, both streams, and the peak memory of it and its children in bytes."""
         homes = dict.fromkeys(("XDG_STATE_HOME", "XDG_CACHE_HOME"), str(self.home / "homes"))
         tell = "import resource,subprocess,sys;c=subprocess.run(sys.argv[1:]).returncode;"
         tell += "print('PEAK',resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss,file=sys.stderr);sys.exit(c%256)"
@@ -146,14 +148,14 @@ class Fuzzer:
         try:
             out, err = process.communicate(timeout=SECONDS)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, 9)  # of this test alone
+            os.killpg(process.pid, 9)  # this test's processes only
             process.communicate()
             raise
         said, _, peak = err.decode("utf-8", "replace").rpartition("PEAK ")
         return process.returncode, out.decode("utf-8", "replace"), said, int(peak) << 10
 
     def judge(self, code: int, out: str, err: str, grown: int) -> None:
-        """It works, or one sentence says why not."""
+        """Assert that the command works or prints one error sentence."""
         assert grown < MEMORY, f"{grown >> 20} MB more than for a sound folder"
         assert code in (0, 2), f"exit code {code}: {err[-2000:]}"
         lines = err.splitlines()
@@ -163,7 +165,7 @@ class Fuzzer:
         assert code == 0 or (lines and lines[-1].endswith(".")), err
 
     def pack(self, place: Path) -> dict[str, Any]:
-        """What was damaged, small enough to be printed: each file that differs from the sound one."""
+        """Return the damage in printable size: each file that differs from the intact one."""
         found: dict[str, Any] = {}
         for file in [place] if place.is_file() else sorted(place.iterdir()):
             sound = next((f / file.name for f in (self.folder, self.adapter) if (f / file.name).is_file()), None)

@@ -1,6 +1,6 @@
-"""Random requests to the real daemon: bodies by the fields that its handlers read, damaged bodies, broken HTTP.
+"""Fuzz the real daemon: bodies made from the fields its handlers read, damaged bodies, broken HTTP.
 
-The fields are found where they are read: the handlers run once in this process, and note what they ask for.
+The fields are recorded by running the handlers once in this process.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from tests.server.test_process import Process
 KINDS = ("text", "whole", "number", "flag", "texts", "prompts", "ids", "text_or_parts", "part", "parts")
 SMALL = {"max_tokens": 4, "n_predict": 4, "max_completion_tokens": 4, "options": {"num_predict": 4}}
 WORDS = ["", "x", "def f(x):\n    return ", "\t\n", "é\U0001f600", "<|im_end|>", "\ufdd0", "a" * 3000, "x = 1\r\n"]
-SETTLED = 2000  # requests, until every number of rows was computed
+SETTLED = 2000  # requests until every batch size has been computed
 
 
 class Field(NamedTuple):
-    """A field of a body: its whole name, how it is read, and the bounds that are stated."""
+    """A field of a body: its full name, its kind, and its stated bounds."""
 
     label: str
     kind: str
@@ -35,7 +35,7 @@ class Field(NamedTuple):
 
 
 def find_fields() -> dict[str, list[Field]]:
-    """By path, what its handler reads."""
+    """Return the fields that each path's handler reads."""
     seen: dict[str, set[Field]] = defaultdict(set)
     asked = {"path": ""}
 
@@ -61,7 +61,7 @@ def find_fields() -> dict[str, list[Field]]:
 
 
 def value_of(field: Field, chance: random.Random) -> Any:
-    """Valid more often than not, or at and beyond a bound."""
+    """Return a value that is mostly valid, or at or beyond a bound."""
     if chance.random() < 0.25:
         return chance.choice(VALUES)
     if field.kind in ("whole", "number"):
@@ -82,7 +82,7 @@ def value_of(field: Field, chance: random.Random) -> Any:
 
 
 def placed(body: Any, label: str, value: Any) -> Any:
-    """The body with a field, which may be a part's: `options.seed`, `messages[0].role`."""
+    """Return the body with a field set, possibly a nested one: `options.seed`, `messages[0].role`."""
     name, _, rest = label.partition(".")
     name, _, place = name.partition("[")
     if not isinstance(body, dict):
@@ -96,14 +96,14 @@ def placed(body: Any, label: str, value: Any) -> Any:
 
 
 class Fuzzer:
-    """Asks one daemon."""
+    """Sends requests to one daemon."""
 
     def __init__(self, served: Process, chance: random.Random) -> None:
         self.served, self.chance, self.fields = served, chance, find_fields()
         self.statuses: dict[int, int] = defaultdict(int)
 
     def run(self) -> None:
-        """Until the time is over. Raises Finding."""
+        """Fuzz until the time is over. Raise Finding."""
         memory = Memory(self.served.process.pid, SETTLED)
         for turn in turns():
             ends = self.chance.random() < 0.1
@@ -121,7 +121,7 @@ class Fuzzer:
             raise Finding("a request stays open", "see the seed")
 
     def request(self) -> bytes:
-        """Well-formed HTTP with a body that may be anything."""
+        """Return well-formed HTTP with an arbitrary body."""
         chance = self.chance
         path = chance.choice(sorted(self.fields) if chance.random() < 0.9 else PATHS)
         body: Any = {**SMALL, **chance.choice(BODIES.get(path, [{"prompt": "x", "messages": SAID}]))}
@@ -137,7 +137,7 @@ class Fuzzer:
         return f"{method} {path} HTTP/1.1\r\n{head}Connection: close\r\n\r\n".encode("latin-1") + data
 
     def broken(self) -> bytes:
-        """What is no HTTP any more, or ends too soon."""
+        """Return broken or truncated HTTP."""
         data = self.request()
         if self.chance.random() < 0.3:
             return data[: self.chance.randrange(len(data))]
@@ -145,8 +145,9 @@ class Fuzzer:
         return scratched(data[:end], self.chance) + data[end:]
 
     def exchange(self, given: bytes, ends: bool) -> tuple[int, bytes]:
-        """The reply; status 0 where the daemon closed without one, as it may on what is no request. `ends`: nothing
-        more is to come, though the headers may promise some.
+        """Return status and body of the reply; status 0 if the daemon closed without one, as it may for broken HTTP.
+
+        If `ends`, the write side is closed after the request, even if the headers promise more.
         """
         with socket.create_connection((self.served.host, self.served.port), timeout=60) as connection:
             connection.sendall(given)
@@ -162,7 +163,7 @@ class Fuzzer:
                 reply.close()
 
     def judge(self, status: int, body: bytes) -> None:
-        """No 5xx, one sentence for what is refused, and nothing that is codespec's own fault."""
+        """Assert that there is no 5xx, no internal error, and one sentence for a refusal."""
         self.statuses[status] += 1
         for words in (b"please report", b"Traceback", b"engine failed", b"engine has stopped"):
             assert words not in body, body[:500]

@@ -1,4 +1,4 @@
-"""Random messages to the real language server: an editing session, its messages damaged, its frames broken."""
+"""Fuzz the real language server: messages of an editing session, damaged messages, broken frames."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ URIS = [
     "a:b",
     "\0",
 ]
-ANSWERS = (-32700, -32600, -32601, -32602, -32002, -32800, -32801, -32803)  # what a client may be told
+ANSWERS = (-32700, -32600, -32601, -32602, -32002, -32800, -32801, -32803)  # allowed error codes
 
 
 class Server:
@@ -60,11 +60,11 @@ class Server:
                     stream.close()
 
     def send(self, body: bytes) -> None:
-        """A frame."""
+        """Send a frame."""
         self.send_raw(b"Content-Length: %d\r\n\r\n" % len(body) + body)
 
     def send_raw(self, data: bytes) -> None:
-        """Bytes, to a server that may have ended."""
+        """Send bytes to a server that may have ended."""
         assert self.process.stdin is not None
         try:
             self.process.stdin.write(data)
@@ -73,7 +73,7 @@ class Server:
             return
 
     def ask(self, method: str, params: Any) -> dict[str, Any]:
-        """The answer to a sound request."""
+        """Send a valid request and return the reply."""
         self.numbers += 1
         number = f"sound {self.numbers}"
         self.send(json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}).encode())
@@ -88,24 +88,24 @@ class Server:
                 raise ValueError(f"an answer of {error}")
 
     def greet(self) -> None:
-        """The handshake."""
+        """Perform the handshake."""
         inline = {"textDocument": {"inlineCompletion": {}, "completion": {}}}
         self.ask("initialize", {"processId": None, "rootUri": None, "capabilities": inline})
         self.send(b'{"jsonrpc":"2.0","method":"initialized","params":{}}')
 
     def leave(self) -> tuple[int, str]:
-        """Goes in good order; the exit code, and all that it wrote besides."""
+        """Shut the server down in order; return its exit code and its stderr."""
         self.ask("shutdown", None)
         self.send(b'{"jsonrpc":"2.0","method":"exit"}')
         return self.ended()
 
     def ended(self) -> tuple[int, str]:
-        """The same of one that ends by itself."""
+        """Wait for the server to end; return its exit code and its stderr."""
         code = self.process.wait(SECONDS)
         return code, self.complaints()
 
     def complaints(self) -> str:
-        """What it wrote where editors show it."""
+        """Return its stderr, which editors show."""
         return os.pread(self.log.fileno(), 1 << 16, 0).decode("utf-8", "replace")
 
     def _listen(self, stream: BinaryIO) -> None:
@@ -120,7 +120,7 @@ class Server:
 
 
 def message(chance: random.Random, number: int) -> dict[str, Any]:
-    """One of an editing session."""
+    """Return a random message of an editing session."""
     uri, line, character = chance.choice(URIS), chance.randrange(30), chance.randrange(40)
     item = {"uri": uri, "languageId": "python", "version": number, "text": TEXT}
     versioned = {"uri": uri, "version": number}
@@ -160,7 +160,7 @@ def message(chance: random.Random, number: int) -> dict[str, Any]:
 
 
 def body_of(chance: random.Random, number: int) -> bytes:
-    """A message's bytes, sound or not."""
+    """Return a message's bytes, valid or damaged."""
     value: Any = message(chance, number)
     if chance.random() < 0.5:
         value = {**value, "params": damaged(value["params"], chance, chance.choice([1, 1, 3]))}
@@ -173,7 +173,7 @@ def body_of(chance: random.Random, number: int) -> bytes:
 
 
 def run(home: str, chance: random.Random) -> None:
-    """Until the time is over. Raises Finding."""
+    """Fuzz until the time is over. Raise Finding."""
     with Server(home) as server:
         _converse(server, home, chance)
 
@@ -204,7 +204,7 @@ def _converse(server: Server, home: str, chance: random.Random) -> None:
 
 
 def _break_a_frame(home: str, chance: random.Random) -> None:
-    """To a server of its own, which may end, but not fail."""
+    """Send a broken frame to a separate server, which may exit but must not fail."""
     with Server(home) as server:
         server.greet()
         body = body_of(chance, 1)

@@ -1,4 +1,4 @@
-"""What the fuzzers share: how long they run, damaged JSON, a process whose memory is watched. Knows no protocol."""
+"""Shared parts of the fuzzers: time limit, damaged JSON, and a memory check of a process."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-MINUTES = "FUZZ_MINUTES"  # how long each fuzzer runs; 1 without it
-SEED = "FUZZ_SEED"  # which examples; by chance without it
+MINUTES = "FUZZ_MINUTES"  # minutes for each fuzzer; default 1
+SEED = "FUZZ_SEED"  # random seed; default: from the clock
 NESTED = "[" * 200 + "]" * 200
 VALUES: list[Any] = [
     *(None, True, False, 0, 1, -1, 2, 255, 65_536, 2**31, 2**53, 2**63, 10**30, 1.5, -0.0, 1e308, 1e-320),
@@ -32,21 +32,21 @@ VALUES: list[Any] = [
 
 
 class Finding(AssertionError):
-    """Something that must not happen, with the bytes that reproduce it."""
+    """A failure, with the bytes that reproduce it."""
 
     def __init__(self, what: str, given: object) -> None:
         super().__init__(f"{what}\nreproduce it with: {given!r}")
 
 
 def dice(name: str) -> random.Random:
-    """The chance of a run, whose seed is printed."""
+    """Return a run's random generator and print its seed."""
     seed = int(os.environ.get(SEED) or time.time_ns() % 10**9)
     print(f"\n{name}: {SEED}={seed}")
     return random.Random(f"{name} {seed}")
 
 
 def turns() -> Iterator[int]:
-    """Numbers, until the time is over."""
+    """Yield numbers until the time is over."""
     end, number = time.monotonic() + 60 * float(os.environ.get(MINUTES) or 1), 0
     while time.monotonic() < end:
         yield number
@@ -55,7 +55,7 @@ def turns() -> Iterator[int]:
 
 
 def damaged(value: Any, chance: random.Random, times: int = 1) -> Any:
-    """JSON with some of its values replaced, left out, doubled or put one level deeper."""
+    """Return JSON with some of its values replaced, removed, duplicated or nested one level deeper."""
     for _ in range(times):
         value = _damaged(value, chance)
     return value
@@ -82,7 +82,7 @@ def _damaged(value: Any, chance: random.Random) -> Any:
 
 
 def scratched(data: bytes, chance: random.Random) -> bytes:
-    """Bytes with some replaced, left out, doubled or put in."""
+    """Return the bytes with some replaced, removed, duplicated or inserted."""
     for _ in range(chance.choice([1, 1, 2, 8])):
         place, length = chance.randrange(len(data) + 1), chance.choice([0, 1, 1, 4, 100])
         piece = chance.choice(
@@ -93,19 +93,19 @@ def scratched(data: bytes, chance: random.Random) -> bytes:
 
 
 def resident(number: int) -> int:
-    """Bytes of memory that a process holds."""
+    """Return the resident memory of a process in bytes."""
     pages = int(Path(f"/proc/{number}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 class Memory:
-    """Of a process, from when its caches are filled on."""
+    """Growth check of a process's memory, starting after `settled` turns."""
 
     def __init__(self, number: int, settled: int) -> None:
         self.number, self.settled, self.first = number, settled, 0
 
     def look(self, turn: int, given: object) -> None:
-        """Raises Finding where it has grown by half and more."""
+        """Raise Finding if memory has grown by more than half plus 64 MiB."""
         if turn < self.settled:
             return
         now = resident(self.number)

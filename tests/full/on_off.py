@@ -1,7 +1,6 @@
-"""Speculation on and off over many prompts: what the large runs compare, in this process or in one of their own.
+"""Compare completions with speculation on and off over many prompts, in this process or in a separate one.
 
-`python -m tests.full.on_off DTYPE [MODEL TOKENS TEMPERATURE]` prints one row as JSON. Knows prompts and engines;
-asserts nothing.
+`python -m tests.full.on_off DTYPE [MODEL TOKENS TEMPERATURE]` prints one row as JSON.
 """
 
 from __future__ import annotations
@@ -29,8 +28,9 @@ BATCH = 8
 
 
 def read_requests(tokens: int = TOKENS) -> list[CompletionRequest]:
-    """The prompts of the file that CODESPEC_PROMPTS names, else pieces of the standard library. Every third gets half
-    the tokens, so that requests join and leave a batch at different times.
+    """Return requests for the prompts of the file in CODESPEC_PROMPTS, or for pieces of the standard library.
+
+    Every third gets half the tokens, so that requests join and leave a batch at different times.
     """
     file = os.environ.get("CODESPEC_PROMPTS")
     prompts = read_prompts(Path(file)) if file else stdlib_sites(164)
@@ -41,8 +41,9 @@ def read_requests(tokens: int = TOKENS) -> list[CompletionRequest]:
 
 
 def load_drafting(dtype: str, model: str = "") -> Engine:
-    """An engine that drafts: the cost rule would find that this drafter hardly pays, and a run without drafts proves
-    nothing. The whole prompt is read, whatever that takes.
+    """Load an engine that always drafts and reads whole prompts.
+
+    The cost policy would find that this drafter hardly pays, and a run without drafts proves nothing.
     """
     named = {"model": model} if model else {}
     return Engine.load(
@@ -51,7 +52,7 @@ def load_drafting(dtype: str, model: str = "") -> Engine:
 
 
 def complete(engine: Engine, requests: list[CompletionRequest], batch: int, **change: Any) -> list[Completion]:
-    """All completions, `batch` at a time."""
+    """Return all completions, `batch` at a time."""
     done: list[Completion] = []
     for start in range(0, len(requests), batch):
         done += engine.complete([replace(r, **change) for r in requests[start : start + batch]])
@@ -59,12 +60,12 @@ def complete(engine: Engine, requests: list[CompletionRequest], batch: int, **ch
 
 
 def equal(first: list[Completion], second: list[Completion]) -> int:
-    """How many are the same, ids and text."""
+    """Count the completions that are equal in ids and text."""
     return sum(a.token_ids == b.token_ids and a.text == b.text for a, b in zip(first, second, strict=True))
 
 
 def total(done: list[Completion]) -> Stats:
-    """The sum of all statistics."""
+    """Return the sum of all statistics."""
     stats = Stats()
     for completion in done:
         stats.add(completion.stats)
@@ -72,7 +73,7 @@ def total(done: list[Completion]) -> Stats:
 
 
 def compare(engine: Engine, requests: list[CompletionRequest], temperature: float) -> tuple[dict[str, Any], Stats]:
-    """A report's row of on against off, and the statistics of the run with drafts, one request at a time."""
+    """Return a report's row of on against off, and the statistics of the run with drafts at batch 1."""
     off = complete(engine, requests, 1, speculate=False, temperature=temperature)
     alone = complete(engine, requests, 1, speculate=True, temperature=temperature)
     together = complete(engine, requests, BATCH, speculate=True, temperature=temperature)
@@ -88,7 +89,7 @@ def compare(engine: Engine, requests: list[CompletionRequest], temperature: floa
 
 
 def run_on_off(variables: dict[str, str], *words: str, seconds: float) -> dict[str, Any]:
-    """The row that `main` prints for these words in a process of its own with these variables; and its seconds."""
+    """Run `main` in a separate process with these words and variables; return its row and the seconds it took."""
     inherited = {name: value for name, value in os.environ.items() if name not in HIDING}
     began = time.perf_counter()
     done = subprocess.run(
@@ -106,7 +107,7 @@ def run_on_off(variables: dict[str, str], *words: str, seconds: float) -> dict[s
 
 
 def main(dtype: str, model: str = "", tokens: str = str(TOKENS // 2), temperature: str = "0") -> None:
-    """By default greedy, with half the tokens: as much as a slow instruction set has time for."""
+    """Print one row; by default greedy with half the tokens, which a slow instruction set can manage."""
     engine = load_drafting(dtype, model)
     calls, kernels = engine.target.calls.label, integer_kernels(engine.target.network)
     row, stats = compare(engine, read_requests(int(tokens)), float(temperature))

@@ -1,4 +1,4 @@
-"""Where the large runs write their numbers: a JSON file each under docs/, with date, commit, processor and versions."""
+"""Write the numbers of the large runs: one JSON file each under docs/, with date, commit, processor and versions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def write_report(name: str, command: str, rows: Any) -> Path:
-    """docs/NAME.json; returns its path."""
+    """Write docs/NAME.json and return its path."""
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True)
     file = ROOT / "docs" / f"{name}.json"
     file.parent.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""The daemon for longer: 10,000 random requests, and 2,000 mixed ones of which half are given up, without a leak."""
+"""The daemon under long load: 10,000 random requests, and 2,000 mixed ones, half of them abandoned, without a leak."""
 
 from __future__ import annotations
 
@@ -35,8 +35,10 @@ def resident_bytes() -> int:
 
 
 def compile_kernels(served: Served) -> None:
-    """Computes every number of rows once with every matrix. oneDNN keeps a kernel for each pair, 0.2 to 0.6 MB, and the
-    last of them would come by chance after thousands of requests (lab/LOG.md).
+    """Compute every number of rows once with every matrix.
+
+    oneDNN keeps a kernel for each pair, 0.2 to 0.6 MB, and random requests would reach the last of them only after
+    thousands (lab/LOG.md).
     """
     assert served.engine_thread.loaded is not None
     engine = served.engine_thread.loaded.engine
@@ -53,7 +55,7 @@ def compile_kernels(served: Served) -> None:
 
 def test_two_thousand_requests_leave_nothing_behind(toy: Served, plain: Plain) -> None:  # noqa: F811
     compile_kernels(toy)
-    asyncio.run(Load(toy, 500).run())  # caches fill, allocators settle
+    asyncio.run(Load(toy, 500).run())  # let caches fill and allocators settle
     check_nothing_is_left(toy)
     files, resident = open_files(), resident_bytes()
     load = Load(toy, 2000)

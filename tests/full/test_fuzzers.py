@@ -1,4 +1,4 @@
-"""The fuzzers, against the real processes: a minute each, or as long as FUZZ_MINUTES says (`python -m tools.fuzz`)."""
+"""Run the fuzzers against the real processes, for a minute each or FUZZ_MINUTES (`python -m tools.fuzz`)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.full
 
 
 def test_http(models: Models, tmp_path: Path) -> None:  # noqa: F811
-    """A daemon whose model fills in and chats answers everything, and its log stays empty."""
+    """A daemon with a FIM and chat model answers everything, and its log stays empty."""
     target = Path(shutil.copytree(models.target, tmp_path / "target"))
     (target / "chat_template.jinja").write_text(TEMPLATE)
     homes = user_environment(XDG_STATE_HOME=str(tmp_path), XDG_CACHE_HOME=str(tmp_path))

@@ -1,6 +1,6 @@
-"""Token healing, measured: exact match of single-line completions with the cursor inside a word, healed and not.
+"""Measure token healing: exact match of single-line completions with the cursor inside a word, healed and not.
 
-Writes docs/healing.json. Places follow a rule (the middle of the first long word of evenly spaced held-out lines).
+Writes docs/healing.json. The positions are the middles of the first long words of evenly spaced held-out lines.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ AROUND = 30
 
 
 def places() -> list[tuple[str, str, str]]:
-    """(text before, rest of the line, text from the line's end on) for PLACES cursors inside a word."""
+    """Return (text before, rest of the line, text from the line's end on) for PLACES cursors inside a word."""
     found = []
     for _, file in held_out_files():
         lines = file.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)

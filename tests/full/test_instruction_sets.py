@@ -1,7 +1,7 @@
-"""The large losslessness run under lower instruction sets, each in a process of its own, because torch's libraries read
-the variables once: speculation on = off on every prompt, greedy, half the tokens.
+"""The large losslessness run under lower instruction sets: on = off on every prompt, greedy, half the tokens.
 
-`make test-full PROMPTS=FILE`, as for tests/full/test_lossless.py. Writes docs/instruction_sets.json.
+Each runs in a separate process, because torch's libraries read the variables once. `make test-full PROMPTS=FILE`, as
+for tests/full/test_lossless.py. Writes docs/instruction_sets.json.
 """
 
 from __future__ import annotations

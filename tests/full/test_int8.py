@@ -1,8 +1,9 @@
-"""The large losslessness run of the catalogue's coding models in int8: on = off on every prompt, greedy and sampled,
-one and eight at once, here and under lower instruction sets; and how many texts are the same under all of them.
+"""The large losslessness run of the catalogue's coding models in int8, here and under lower instruction sets.
 
-`make test-full PROMPTS=FILE`, as for tests/full/test_lossless.py, after `codespec models pull`; a model that is not
-here is left out. Writes docs/int8.json. TEST_TEXT_TOKENS says how long the texts are: a slow machine takes hours.
+On = off on every prompt, greedy and sampled, at batch 1 and 8; also counts the texts that are equal under all
+instruction sets. `make test-full PROMPTS=FILE`, as for tests/full/test_lossless.py, after `codespec models pull`;
+missing models are skipped. Writes docs/int8.json. TEST_TEXT_TOKENS sets the length of the texts: a slow machine takes
+hours.
 """
 
 from __future__ import annotations

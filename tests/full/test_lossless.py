@@ -1,7 +1,7 @@
 """The large losslessness run: speculation on = off = transformers' `generate`, on every prompt.
 
-`make test-full PROMPTS=FILE` takes a prompts file (HumanEval, say); without one the machine's standard library is cut.
-Writes docs/lossless.json. CODESPEC_TARGET and CODESPEC_DRAFTER choose another pair.
+`make test-full PROMPTS=FILE` takes a prompts file (for example HumanEval); the default is pieces of the machine's
+standard library. Writes docs/lossless.json. CODESPEC_TARGET and CODESPEC_DRAFTER choose another pair.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 
 
 def check_guards(stats: Stats) -> None:
-    """A run that drafted little, or only ever right or wrong, would prove nothing."""
+    """Assert enough drafts, both accepted and rejected; otherwise the run would prove nothing."""
     drafted = stats.rounds_full + stats.rounds_partial + stats.rounds_none
     assert stats.by_source["draft_model"].drafted >= 500
     for kind in (stats.rounds_full, stats.rounds_partial, stats.rounds_none):
@@ -67,7 +67,7 @@ def test_on_equals_off_whatever_sets_the_length(requests: list[CompletionRequest
 
 
 def test_equals_generate(requests: list[CompletionRequest]) -> None:
-    """Plain, float32: the same ids as transformers' own greedy `generate` on its own attention and cache."""
+    """Plain, float32: the same ids as transformers' own greedy `generate` with its own attention and cache."""
     engine = Engine.load(dtype="float32", warmup=0, policy="fixed:8", max_batch=BATCH)
     ours = complete(engine, requests, BATCH, speculate=True)
     network = AutoModelForCausalLM.from_pretrained(resolve({}).target, dtype=torch.float32)

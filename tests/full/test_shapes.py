@@ -1,6 +1,7 @@
-"""The starter target at the size of Qwen2.5-0.5B: the same function, and what a step of it costs beside its own.
+"""The starter target enlarged to the size of Qwen2.5-0.5B: the same function, and its step cost relative to the
+original.
 
-Writes docs/shapes.json: milliseconds of a forward of 1 to 16 rows behind 500, and their ratios.
+Writes docs/shapes.json: milliseconds of a forward of 1 to 16 rows after 500 tokens, and their ratios.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ ROWS: dict[str, Any] = {}
 
 
 def logits(model: LanguageModel, ids: list[int]) -> torch.Tensor:
-    """Two sequences in one forward, then rows behind both."""
+    """Return the logits of two sequences in one forward, then of rows after both."""
     model.allocate(2, 1024)
     for slot in (0, 1):
         model.admit(slot, 1024)
@@ -37,7 +38,7 @@ def logits(model: LanguageModel, ids: list[int]) -> torch.Tensor:
 
 
 def milliseconds(model: LanguageModel, ids: list[int]) -> dict[int, float]:
-    """The median forward of so many rows behind PREFIX, in turn."""
+    """Return the median milliseconds of a forward by number of rows after PREFIX; the numbers take turns."""
     found: dict[int, list[float]] = {rows: [] for rows in (1, 2, 4, 8, 16)}
     for _ in range(REPEATS):
         for rows, times in found.items():
@@ -71,6 +72,6 @@ def test_the_real_size_has_the_small_ones_function(dtype: str) -> None:
     assert bool((got[:, own:] == -torch.inf).all())
     if dtype == "float32":
         assert gap <= 1e-4 and same == len(wanted)
-    else:  # norms round to bfloat16 after they were scaled
+    else:  # norms round to bfloat16 after scaling
         assert gap <= 0.02 * float(wanted.abs().max()) and same >= 0.95 * len(wanted)
     assert times[8] < 4 * times[1], "eight rows read the same weights as one"

@@ -1,5 +1,6 @@
-"""The context tracker at length: a thousand edits a language, and what a decision costs in files of 10,000 lines and in
-hostile text. Writes docs/tracker.json.
+"""The context tracker at scale: a thousand edits per language, and the cost of a decision in large or hostile files.
+
+The files have 10,000 lines. Writes docs/tracker.json.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def long_file(language: str) -> bytes:
 
 
 def garbage(seed: int) -> bytes:
-    """Signs and words in any order."""
+    """Return symbols and words in random order."""
     pieces = [
         b"(",
         b")",

@@ -1,6 +1,4 @@
-"""Tiny random models on a GPU, whose slots come with captured graphs. Knows how they are made; checks nothing but that
-they were captured.
-"""
+"""Tiny random models on a GPU with captured graphs."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from codespec.models.transformers_loader import wrap
 from codespec.text.tokenizer import TextTokenizer
 from tests.tiny_models import tiny_network
 
-# A newer or older library than the project's may warn; only here that is no fault.
+# Library versions other than the project's may warn; these tests allow it.
 gpu = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"),
@@ -22,7 +20,7 @@ gpu = [
 ]
 FLOATS = [torch.float32, torch.bfloat16]
 GRAPH_ROWS = 48
-FORMS = {  # what an architecture brings to the seam
+FORMS = {  # features of each architecture
     "llama": "lean blocks, groups",
     "qwen2": "a window in one layer",
     "gemma2": "soft caps and a window",
@@ -39,7 +37,7 @@ def on_gpu(
     graph_rows: int = GRAPH_ROWS,
     **more: Any,
 ) -> LanguageModel:
-    """A model whose every `allocate` captures graphs of up to `graph_rows` rows; 0: none."""
+    """Return a model whose every `allocate` captures graphs of up to `graph_rows` rows (0: none)."""
     network = tiny_network(architecture, dtype=dtype, **more)
     return with_graphs(behind_the_seam(network, None, architecture, dtype, exact), graph_rows)
 
@@ -47,17 +45,17 @@ def on_gpu(
 def behind_the_seam(
     network: Any, tokenizer: TextTokenizer | None, name: str, dtype: torch.dtype, exact: bool
 ) -> LanguageModel:
-    """The network on the GPU."""
+    """Wrap the network as a LanguageModel on the GPU."""
     return wrap(network.to(dtype), tokenizer, name, device=torch.device("cuda"), dtype=dtype, exact=exact)
 
 
 def check_captured(problem: str) -> None:
-    """All steps are graphs."""
+    """Assert that all steps were captured."""
     assert problem == ""
 
 
 def with_graphs(model: LanguageModel, graph_rows: int) -> LanguageModel:
-    """The same model, capturing whenever it is given slots."""
+    """Make the model capture graphs at every `allocate`, and return it."""
     plain = model.allocate
 
     def allocate(slots: int, capacity: int) -> None:

@@ -1,4 +1,4 @@
-"""`codespec bench decode` on a GPU: everybody but llama.cpp takes part, and codespec writes what it writes plainly."""
+"""`codespec bench decode` on a GPU: all contestants but llama.cpp run, and codespec's text equals its plain text."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Speculation on a GPU: on equals off bit for bit in `exact` mode, and in `fast` mode nothing is chosen that plain
-decoding of the same prefix would regret by more than 0.2 nat.
-"""
+"""Speculation on a GPU: on = off bit for bit in `exact` mode; in `fast` mode no choice has a regret above 0.2 nat."""
 
 from __future__ import annotations
 
@@ -48,7 +46,7 @@ def gpu_model(architecture: str, kind: str, dtype: str, exact: bool = True, seed
 
 @cache
 def plain(architecture: str, kind: str, dtype: str) -> list[Completion]:
-    """What the target writes alone: one request at a time, nothing drafted."""
+    """Return the target's own text: one request at a time, no drafts."""
     engine = build(gpu_model(architecture, kind, dtype), max_batch=1)
     return run(engine, varied_requests(), together=False, speculate=False)
 
@@ -87,7 +85,7 @@ def test_a_drafter_beside_it_or_on_the_cpu(place: str, dtype: str) -> None:
 @each_dtype
 @each_case
 def test_fast_mode_regrets_nothing(architecture: str, kind: str, dtype: str) -> None:
-    """Greedy requests of every length: at each position the choice against plain decoding of the same prefix."""
+    """Greedy requests of every length: each choice is compared with plain decoding of the same prefix."""
     target = gpu_model(architecture, kind, dtype, exact=False)
     requests = in_ids(target, varied_requests(temperature=0.0, repetition_penalty=1.0, n=1), CONTEXT)
     alone = run(build(target, mode="fast", max_batch=1), requests, together=False, speculate=False)

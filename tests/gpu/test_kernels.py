@@ -1,6 +1,7 @@
-"""What only a GPU can show of the kernels: that its instructions keep the order of sums the interpreter saw, for every
-tile that a number of rows chooses, and that a captured launch reads lengths on the device. Memory that a kernel is
-given is filled with NaN first, so what it does not write shows.
+"""Properties of the kernels that only a GPU can show.
+
+Its instructions keep the interpreter's order of summation, for every tile that a number of rows selects, and a captured
+launch reads lengths on the device. A kernel's memory is filled with NaN first, so values it does not write are noticed.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from codespec.models.cuda.slot_attention import reference, slot_attention
 from tests.gpu.models import gpu
 from tests.models.cuda.attention_cases import Case, Shape, Stretch, draw_case, error, lay_out, part
 
-# Deterministic products are asked for by `poisoned`, and torch's own are not.
+# `poisoned` requests deterministic algorithms, and torch's own products are not.
 pytestmark = [*gpu, pytest.mark.filterwarnings("ignore:.*eterministic")]
 
 HALVES = (torch.bfloat16, torch.float16)
@@ -43,7 +44,7 @@ COUNTS = (1, 2, 3, 7, 8, 15, 16, 17, 31, 32, 33, 64, 65, 100, 128, 144, 300, 700
 
 @pytest.fixture(autouse=True)
 def poisoned() -> Iterator[None]:
-    """torch fills what `empty` gives with NaN while deterministic algorithms are asked for."""
+    """Make torch fill the result of `empty` with NaN, using deterministic algorithms."""
     torch.use_deterministic_algorithms(True, warn_only=True)
     yield
     torch.use_deterministic_algorithms(False)
@@ -67,7 +68,7 @@ def test_attention_equals_the_reference(name: str) -> None:
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_row_of_attention_is_its_own(name: str) -> None:
-    """Alone, in chunks, with another bound for the grid, with padding: equal bits."""
+    """Alone, in chunks, with another grid bound, with padding: equal bits."""
     case = drawn(name)
     whole = slot_attention(*case.arguments)
     begin = 0
@@ -82,7 +83,7 @@ def test_a_row_of_attention_is_its_own(name: str) -> None:
 
 
 def test_a_captured_launch_reads_lengths_on_the_device() -> None:
-    """Captured over one layout, replayed over others that lie in the same memory."""
+    """Captured with one layout, replayed with others in the same memory."""
     case = drawn("7b")
     slot_attention(*case.arguments)
     graph = torch.cuda.CUDAGraph()
@@ -106,7 +107,7 @@ def test_a_captured_launch_reads_lengths_on_the_device() -> None:
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize(("columns", "depth"), PRODUCTS)
 def test_a_row_of_a_product_is_its_own(columns: int, depth: int, biased: bool, dtype: torch.dtype) -> None:
-    """Every tile and both ways to add splits, over every number of rows: equal bits, and near a float64 product."""
+    """Every tile and both ways to add splits, for every number of rows: equal bits, and close to a float64 product."""
     weight, rows = draw(columns, depth, dtype=dtype), draw(max(COUNTS), depth, dtype=dtype, seed=1)
     bias = draw(columns, dtype=dtype, seed=2) if biased else None
     plan = plan_of(columns, depth, dtype)

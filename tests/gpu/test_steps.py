@@ -1,7 +1,7 @@
-"""Steps on a GPU: graphs give what the steps give that come as they are, and rolling back is exact.
+"""Steps on a GPU: graphs equal steps without a graph, and rollback is exact.
 
-In `exact` mode bit for bit, in float32 and bfloat16, on ragged schedules that cross from one bucket of keys into the
-next; against a CPU to rounding.
+In `exact` mode bit for bit, in float32 and bfloat16, on ragged schedules that cross from one bucket of keys to the
+next; equal to a CPU up to rounding.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ each_form = pytest.mark.parametrize("architecture", FORMS)
 
 
 class Twins:
-    """Two models of the same weights that must agree: one replays graphs, the other's steps are launched as they come.
+    """Two models of equal weights that must agree: one replays graphs, the other launches its steps directly.
+
     `worst` is the largest relative difference of their logits.
     """
 
@@ -73,7 +74,7 @@ def test_replay_equals_launching_and_a_whole_prefill(architecture: str, dtype: t
 @each_dtype
 @pytest.mark.parametrize("architecture", ["llama", "qwen2"])
 def test_across_buckets_of_keys(architecture: str, dtype: torch.dtype) -> None:
-    """What was captured short is not replayed long, whoever is in the batch."""
+    """A graph captured for short sequences is not replayed for long ones, in any batch."""
     twins = Twins(architecture, dtype, exact=True)
     replay = Replay(cast("LanguageModel", twins), LONG)
     assert replay.play(covering(LONG)) == 0.0
@@ -109,7 +110,7 @@ def test_a_gpu_computes_what_a_cpu_does(architecture: str) -> None:
 
 
 def test_what_can_not_be_captured_runs_all_the_same() -> None:
-    """A mixture of experts asks the host how many rows each expert has; whatever becomes of it, its rows are right."""
+    """A mixture of experts reads each expert's row count on the host; captured or not, its rows are right."""
     ids = sample_ids(40)
     wanted = fresh_prefill(tiny_model("mixtral"), ids)[0]
     model = on_gpu("mixtral", graph_rows=0)
@@ -122,7 +123,7 @@ def test_what_can_not_be_captured_runs_all_the_same() -> None:
 @each_dtype
 @each_form
 def test_attention_between_graphs(architecture: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Attention that can't be recorded is launched between graphs of the rest, and gives the same bits."""
+    """Attention that cannot be captured runs between graphs of the rest, with the same bits."""
     plain, told = attention.slot_attention, list[str]()
 
     def attend(*given: Any) -> Tensor:

@@ -1,4 +1,6 @@
-"""Random edits at a tip: real text typed in pieces, characters that break it, and cuts. Deterministic by seed."""
+"""Random edits at the end of a text: real text typed in pieces, characters that break it, and cuts. Deterministic by
+seed.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ PIECES += [
 
 @dataclass
 class Edited:
-    """A followed text and the same text from nothing."""
+    """A tracker after incremental edits, and the text to parse from scratch."""
 
     tracker: ContextTracker
     prefix: bytes
@@ -41,7 +43,7 @@ class Edited:
 
 
 def random_edits(language: str, source: bytes, count: int, seed: int) -> Iterator[Edited]:
-    """`count` edits, each followed by a yield; a new place in the source every 20 of them."""
+    """Make `count` edits and yield after each; move to a new place in the source every 20 edits."""
     chance = random.Random(seed)
     for number in range(count):
         if number % 20 == 0:

@@ -1,17 +1,17 @@
-"""Reads the fixtures: source files with caret comments, one folder a language.
+"""Read the fixtures: source files with caret comments, one folder per language.
 
-A line that holds only a comment marker, a caret and a context says what is expected in the line above it that is no
-such line itself; the cursor stands just left of the character above the caret:
+A line with only a comment marker, a caret and a context is an expectation for the nearest code line above. The cursor
+is just left of the character above the caret:
 
     total = foo(a, b)
     #              ^ arguments open=( indent=4
 
-Columns count characters. Where the marker would hide the column, the column is written out: `#0 ^ indent`. After the
-context may stand `open=` (the open brackets, outermost first), `indent=` (the indent that the next statement is
-expected to have) and `whole` (the case makes sense with the text to the right only). These lines are no part of the
-source that is tested. Each case is tested with the rest of the file as suffix and, unless `whole`, cut off at the
-cursor, so that half of all cases are code that ends in the middle; the files called `broken` are broken elsewhere too.
-Python's fixtures are `.pyw`: neither linters nor the house's rules take those for sources of ours.
+Columns count characters. If the marker would hide the column, the column is written out: `#0 ^ indent`. The context may
+be followed by `open=` (the open brackets, outermost first), `indent=` (the expected indent of the next statement) and
+`whole` (the case only makes sense with the text to the right). These lines are removed from the tested source. Each
+case is tested with the rest of the file as suffix and, unless `whole`, truncated at the cursor, so half of all cases
+are incomplete code. The files called `broken` also have other errors.
+Python's fixtures are `.pyw`, so that linters and the project's own checks ignore them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _CARET = re.compile(r"\s*(?:#|//|--)(\d*) *\^ (\w+)((?: \S+)*)\s*$")
 
 @dataclass(frozen=True)
 class Case:
-    """One expectation: the text left and right of the cursor and what is said about it."""
+    """One expectation: the text left and right of the cursor and its expected context."""
 
     where: str
     prefix: bytes
@@ -46,7 +46,7 @@ def languages() -> list[str]:
 
 
 def read_source(path: Path) -> str:
-    """The fixture without its caret lines."""
+    """Return the fixture without its caret lines."""
     return "".join(line for line in _lines(path) if not _CARET.match(line))
 
 

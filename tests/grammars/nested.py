@@ -1,12 +1,10 @@
-"""Texts that open something again and again and close nothing, which makes parsers and scanners go deep. Knows the
-data of languages; parses nothing.
-"""
+"""Texts that open constructs repeatedly and close none, which drives parsers and scanners into deep nesting."""
 
 from __future__ import annotations
 
 from codespec_grammars.registry import languages
 
-# Of many languages: each is tried in all of them.
+# From many languages; each piece is tried in every language.
 PIECES = (
     "- ", "? ", ": ", "> ", "* ", "1. ", "# ", "<a>", "<a ", "a<", "a(", "a[", "a{", "a.", "a?", "a?b:", "a=", "a,",
     "a->", "a=>", "a:{", "!", "-", "~", "&", "not ", "'", '"', "`", "`${", "$(", "${", "#{", "{{", "f'{", 'f"{', '"#{',
@@ -18,7 +16,7 @@ PIECES = (
 
 
 def openers(language: str) -> tuple[str, ...]:
-    """Pieces to repeat: those of every language, and what this one's data says that it opens."""
+    """Return pieces to repeat: those of all languages, and the openers in this language's data."""
     data = languages()[language]
     own = [pair[0] for pair in data.brackets] + [*data.block_openers] + [opened for opened, _ in data.block_comments]
     own += [f"{rule.open}{rule.interpolation}" for rule in data.strings]
@@ -27,5 +25,5 @@ def openers(language: str) -> tuple[str, ...]:
 
 
 def growing(head: str, depth: int) -> str:
-    """A head on line after line, each one column deeper."""
+    """Return `head` on `depth` lines, each one column deeper."""
     return "".join(" " * level + head for level in range(depth))

@@ -1,4 +1,4 @@
-"""Real source text of every language, for tests that need much of it."""
+"""Real source text of every language, for tests that need a lot of it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ CORE = ["bash", "c", "cpp", "go", "java", "javascript", "json", "python", "rust"
 
 @cache
 def source_of(language: str) -> bytes:
-    """Some hundred lines at least: Python's own library, a generated table for JSON, else the program that lies under
-    `_programs`."""
+    """Return at least a few hundred lines: Python's own library, a generated table for JSON, else a program in
+    `_programs`.
+    """
     if language == "python":
         return inspect.getsource(inspect).encode() + inspect.getsource(typing).encode()
     if language == "json":

@@ -1,4 +1,4 @@
-"""What a decision costs is bounded in bytes, whatever the file: many lines, one line, no UTF-8, an open quote."""
+"""The cost of a decision is bounded in bytes for any file: many lines, one line, invalid UTF-8, an open quote."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import tree_sitter
 from codespec_grammars import ContextTracker, look_ups, window
 from codespec_grammars.registry import Grammar, load_grammar
 
-# Both windows, the heads of what is open, the placeholder and closers.
+# Both windows, the heads of open constructs, the placeholder and closers.
 MOST_BYTES = window.PARSED + window.AFTER + 512
 CODE = inspect.getsource(typing).encode()
 HOSTILE = {
@@ -32,7 +32,7 @@ HOSTILE = {
 
 
 def decide(prefix: bytes, suffix: bytes, language: str = "python") -> list[int]:
-    """The bytes parsed for each of a few decisions."""
+    """Return the bytes parsed for each of a few decisions."""
     tracker, costs, before = ContextTracker(language, prefix, suffix), [], 0
     for piece in (b"", b"a", b" = b(", b"1", b"\n", b"    ", b"'x", b"'"):
         tracker.advance(piece)
@@ -84,8 +84,10 @@ def test_where_no_tree_is_had_the_lexer_answers(monkeypatch: pytest.MonkeyPatch)
 
 
 def longest_gap(work: Callable[[], None]) -> float:
-    """Seconds that this thread once had to wait for its turn while another one worked; the least of a few trials,
-    for the machine stalls by itself."""
+    """Return the longest time in seconds that this thread waited while another one worked.
+
+    The minimum of a few trials, because the machine itself stalls sometimes.
+    """
     gaps = []
     for _ in range(4):
         begin, gap = threading.Event(), 0.0
@@ -120,7 +122,7 @@ def in_one_go() -> None:
 
 def test_other_threads_wait_no_longer_than_for_plain_python() -> None:
     before = sys.getswitchinterval()
-    sys.setswitchinterval(0.0005)  # the rest of a gap is what one thread cannot interrupt of the other
+    sys.setswitchinterval(0.0005)  # a gap beyond this is code that cannot be interrupted
     try:
         plain, ours, whole = longest_gap(plain_python), longest_gap(decisions), longest_gap(in_one_go)
     finally:

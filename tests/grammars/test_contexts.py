@@ -1,4 +1,4 @@
-"""Every caret of every fixture, whole and cut off at the cursor, asked in each way that there is."""
+"""Check every caret of every fixture, whole and truncated at the cursor, with each way to ask."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from codespec_grammars.registry import Grammar, load_grammar
 from tests.grammars.fixtures import Case, fixture_files, languages, read_cases
 from tests.grammars.sources import CORE
 
-# The others come with the extra `all-grammars`.
+# The extra `all-grammars` installs the others.
 THERE = [name for name in languages() if name in CORE or isinstance(load_grammar(name), Grammar)]
 FILES = [path for language in THERE for path in fixture_files(language)]
 
@@ -25,7 +25,7 @@ def ways(case: Case) -> list[tuple[str, bytes]]:
 
 
 def wrong(case: Case, cursor: Cursor) -> str:
-    """What differs from the fixture, "" where nothing does."""
+    """Return the differences from the fixture, or ""."""
     said = [("context", case.context, cursor.context.value)]
     said += [("open", case.brackets, cursor.open_brackets)] if case.brackets is not None else []
     said += [("indent", case.indent, cursor.indent)] if case.indent is not None else []

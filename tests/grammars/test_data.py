@@ -1,4 +1,4 @@
-"""What a language's folder may say, what is refused with file and line, and what a missing language does."""
+"""Language data folders: valid contents, errors with file and line, and missing languages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FOLDER = registry.FOLDER
 
 @pytest.fixture
 def python(tmp_path: Path) -> Path:
-    """A copy of Python's folder that may be spoilt."""
+    """Return a copy of Python's folder to corrupt."""
     shutil.copytree(FOLDER / "python", tmp_path / "python")
     return tmp_path / "python"
 

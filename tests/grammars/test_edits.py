@@ -1,4 +1,4 @@
-"""A tracker that followed a text says what a fresh one says, never raises, and keeps no more the longer it follows."""
+"""A tracker that followed a text equals a fresh one, never raises, and its memory does not grow."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def churn(tracker: ContextTracker, rounds: int) -> None:
 
 
 def kept(tracker: ContextTracker, rounds: int) -> int:
-    """Bytes that so many rounds of writing and cutting leave behind."""
+    """Return the bytes left behind by this many rounds of writing and cutting."""
     gc.collect()
     before = tracemalloc.get_traced_memory()[0]
     churn(tracker, rounds)
@@ -75,4 +75,4 @@ def test_memory_stays_flat() -> None:
         few, many = kept(tracker, 30), kept(tracker, 300)
     finally:
         tracemalloc.stop()
-    assert many < few + 16_000  # one forgotten answer a round would be more than 30,000
+    assert many < few + 16_000  # one leaked answer per round would be more than 30,000

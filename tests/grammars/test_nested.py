@@ -1,4 +1,4 @@
-"""Whatever text meets whatever grammar: the process that parses may die, the one that asks goes on with an answer."""
+"""Any text with any grammar: the parsing process may die, and its client still gets an answer."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tests.cli.processes import user_environment
 from tests.grammars.nested import growing, openers
 
 DEEP = 100_000
-PATIENCE = 2.0  # seconds for an answer; 0.2 are the most that one took
+PATIENCE = 2.0  # seconds for an answer; the longest took 0.2
 CLEAN = {"yaml": b"a:\n  b: ", "python": b"x = f("}
 
 
 @pytest.mark.parametrize("language", language_names())
 def test_no_nested_text_ends_the_process_or_takes_long(language: str) -> None:
-    """As deep as a window shows, and a hundred thousand deep; the same with the text on both sides."""
+    """As deep as a window allows, and a hundred thousand deep; also with the text on both sides."""
     texts = [piece * (size // len(piece)) for piece in openers(language) for size in (520, 3000)]
     texts += [growing(head, 120) for head in ("- ", "a:\n", "if a:\n", "a\n", "<a>\n", "{\n")]
     texts += [piece * DEEP for piece in ("- ", "a<", "(", "<a>", "'", "if a:\n")]
@@ -36,7 +36,7 @@ def test_no_nested_text_ends_the_process_or_takes_long(language: str) -> None:
 
 
 def test_a_text_that_breaks_its_grammar_is_not_parsed_again_while_it_grows() -> None:
-    """The scanner of this grammar writes more levels than it has room for."""
+    """This grammar's scanner writes more levels than it has room for."""
     tracker = ContextTracker("yaml", b"- " * 260)
     tracker.context()
     assert tracker.given_up == 1

@@ -1,4 +1,4 @@
-"""The parser and what it is given: it stops where it must, and the part above the tip opens what is open there."""
+"""The parser and its input: it stops where required, and the part above the cursor opens what is open there."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_a_query_reads_what_was_parsed_although_another_text_came_since() -> Non
     tree = parser.parse(b"source lib.sh\n")
     assert tree is not None and other.parse(b"echo lib.sh and more\n") is not None
     found = look_up(tree, grammar.contexts, 7, 6, 6)
-    assert found.inside is Context.IMPORT  # `source` is known by its text
+    assert found.inside is Context.IMPORT  # `source` is recognized by its text
 
 
 def test_a_text_too_long_is_given_up() -> None:

@@ -1,4 +1,4 @@
-"""A cursor that the language server sends wins where the tracker's window is too small to see what is open."""
+"""The language server's cursor context takes precedence if the tracker's window is too small to see open constructs."""
 
 from __future__ import annotations
 

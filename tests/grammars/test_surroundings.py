@@ -1,4 +1,4 @@
-"""What was begun at a cursor, and where the text to the right closes it."""
+"""The construct begun at a cursor, and where the text to the right closes it."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_an_unknown_language_has_no_surroundings() -> None:
 
 
 def test_an_end_far_into_a_long_file() -> None:
-    """The window cuts what is far above; what is open near the cursor is what counts."""
+    """The window drops distant text above; constructs opened near the cursor count."""
     prefix = b"class A {\n" + b"  void f() { g(1); }\n" * 20_000 + b"  void h() {\n    "
     around = read_surroundings("java", prefix, b"\n  }\n}\n")
     assert around is not None and len(around.before) < 10_000

@@ -1,4 +1,4 @@
-"""Comments, strings and docstrings against what Python itself says about its own library, at random positions."""
+"""Comments, strings and docstrings, compared with Python's own tokenizer on its library at random positions."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ TEXT = ("comment", "string", "docstring")
 
 
 def documented_lines(source: str) -> set[int]:
-    """The lines on which a docstring begins."""
+    """Return the lines on which a docstring begins."""
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, kinds) and ast.get_docstring(node)]
     return {node.body[0].lineno for node in nodes}
 
 
 def truth(source: str) -> list[str]:
-    """What each character lies in; "" for code, "?" where it is a matter of definition (quotes, f-strings)."""
+    """Return each character's kind: "" for code, "?" if it is a matter of definition (quotes, f-strings)."""
     starts = [0]
     for line in source.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))

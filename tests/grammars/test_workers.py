@@ -1,4 +1,4 @@
-"""Whatever a broken parsing process answers, its end is what is reported."""
+"""Any answer from a broken parsing process is reported as its failure."""
 
 from __future__ import annotations
 

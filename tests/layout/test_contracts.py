@@ -1,4 +1,4 @@
-"""The import contracts of pyproject.toml: a toy tree keeps them, planted imports break them."""
+"""The import contracts of pyproject.toml: a toy tree keeps them, and planted imports break them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 def broken(tree: Path) -> list[str]:
-    """The contracts that do not hold, by the start of their names."""
+    """Return the violated contracts, by the start of their names."""
     code = "from importlinter.cli import lint_imports_command as run; run()"
     done = subprocess.run(
         [sys.executable, "-c", code, "--no-cache", "--no-logo"],

@@ -1,4 +1,4 @@
-"""Errors are one sentence with the mend: the messages of codespec's errors are read from the source."""
+"""Check that every error message in codespec's source is one sentence with a remedy."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ ROOT = Path(__file__).resolve().parents[2]
 TREE = {name for name, value in vars(errors).items() if isinstance(value, type)}
 # `wrong: mend`, `wrong; mend`, or a sentence that names what is allowed.
 MEND = re.compile(r"[:;,] |must be|is not (one of|true or false|x\.$)")
-WRAPPED = re.compile(r"x \(")  # another function's sentence, and a detail
+WRAPPED = re.compile(r"x \(")  # a sentence from another function, and a detail
 
 
 def literal(node: ast.expr) -> str | None:
-    """The text of a plain or formatted string, values as `x`; None where it is made elsewhere."""
+    """Return the text of a plain or formatted string with values as `x`, or None if it is computed elsewhere."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
     if isinstance(node, ast.JoinedStr):
@@ -28,7 +28,7 @@ def literal(node: ast.expr) -> str | None:
 
 
 def messages(source: str) -> Iterator[tuple[int, str]]:
-    """Line and text of each literal message given to an error of the tree."""
+    """Return line and text of each literal message passed to an error in the tree."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call) and node.args and getattr(node.func, "id", "") in TREE:
             text = literal(node.args[0])
@@ -37,7 +37,7 @@ def messages(source: str) -> Iterator[tuple[int, str]]:
 
 
 def faults(text: str) -> list[str]:
-    """What keeps a message from being one sentence that says how to mend it."""
+    """Return the reasons why a message is not one sentence with a remedy."""
     found = []
     if "\n" in text or re.search(r"[.!?]\s+[A-Z]", text):
         found.append("more than one sentence")

@@ -1,4 +1,6 @@
-"""`make gpu`: parts run one by one, resume, and say what failed. The parts here are small commands, without a GPU."""
+"""`make gpu` runs its parts one by one, resumes, and reports failures. The parts here are small commands, without a
+GPU.
+"""
 
 from __future__ import annotations
 
@@ -106,7 +108,7 @@ def test_without_a_gpu_it_says_so(
 @pytest.mark.parametrize("rehearsal", [False, True])
 @pytest.mark.parametrize("part", [p for p in gpu.parts() if "codespec_lab" in p.arguments], ids=lambda part: part.name)
 def test_the_commands_are_understood(part: Part, rehearsal: bool, tmp_path: Path) -> None:
-    """As typed, by the command's own parser; the flags that `bench decode` refuses are not among them."""
+    """Parsed by the commands' own parsers; no command has a flag that `bench decode` rejects."""
     words = Runner("cuda", tmp_path, rehearsal).words(part)
     assert words[:2] == ["-m", "codespec_lab"]
     options = build_parser().parse_args(words[2:])
@@ -123,7 +125,7 @@ def test_parts_have_names_of_their_own_and_shapes_that_exist() -> None:
 
 
 class Clock:
-    """A clock that only parts move on: each takes the seconds that its name ends with, or what it is given."""
+    """A clock that only the parts advance: each takes the seconds at the end of its name, but at most its limit."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -164,7 +166,7 @@ def test_results_come_back_in_one_file_after_every_part(tmp_path: Path, monkeypa
 
 
 def test_the_commits_variable_is_no_setting_of_codespecs() -> None:
-    """The parts inherit it, and codespec refuses a CODESPEC_* variable that it does not know."""
+    """The parts inherit it, and codespec rejects unknown CODESPEC_* variables."""
     assert not gpu.COMMIT.startswith("CODESPEC_")
 
 

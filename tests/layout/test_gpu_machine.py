@@ -1,6 +1,4 @@
-"""A borrowed GPU machine has torch, transformers, Triton and pytest, but none of the editor side's packages: `make gpu`
-runs there all the same.
-"""
+"""`make gpu` runs on a machine with torch, transformers, Triton and pytest, but without the editor side's packages."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 ABSENT = ("platformdirs", "tree_sitter", "pygls", "lsprotocol", "prometheus_client")
-# Python imports this module at its start.
+# Python imports this module at startup.
 SITE = f"""
 import sys
 class Absent:
@@ -34,7 +32,7 @@ print(ContextTracker("python", b"def f():").note, cache_folder())
 
 @pytest.fixture
 def bare(tmp_path: Path) -> dict[str, str]:
-    """The environment of an interpreter that can't import ABSENT."""
+    """Return the environment of an interpreter that cannot import ABSENT."""
     (tmp_path / "sitecustomize.py").write_text(SITE)
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     folders = (tmp_path, ROOT, ROOT / "lsp", ROOT / "grammars", ROOT / "lab", ROOT / "weights")

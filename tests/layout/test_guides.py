@@ -1,4 +1,4 @@
-"""The guides say what the code says: models by memory, doctor's own words, and a test behind every yes."""
+"""The guides match the code: models by memory, the doctor's own words, and a test for every claimed feature."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STATES = ("yes", "no", "partly")
 
 
 def table(page: str, columns: int) -> list[list[str]]:
-    """The rows of a page's tables with so many columns, heads among them."""
+    """Return the rows, headers included, of a page's tables with this many columns."""
     rows = [line.split("|")[1:-1] for line in (ROOT / page).read_text(encoding="utf-8").splitlines() if line[:1] == "|"]
     return [[cell.strip() for cell in row] for row in rows if len(row) == columns]
 
@@ -40,7 +40,7 @@ def test_models_need_and_cost_what_the_catalogue_says() -> None:
 
 
 def test_what_doctor_is_quoted_with_it_says() -> None:
-    """A quotation that is in no check is one that doctor never says."""
+    """A quotation that no check contains is one that the doctor never prints."""
     checks = sorted((ROOT / "codespec/cli/checks").glob("*.py"))
     said = "".join(path.read_text(encoding="utf-8") for path in checks)
     said += (ROOT / "codespec/pair/report.py").read_text(encoding="utf-8")
@@ -66,7 +66,7 @@ def test_the_page_of_models_has_what_int8_costs() -> None:
 
 
 def expectations() -> list[list[str]]:
-    """Expectation, who sets it, whether codespec meets it, and what shows it."""
+    """Return each expectation, its source, whether codespec meets it, and the evidence."""
     return [row for row in table("docs/checks/expectations.md", 4) if row[2].partition(":")[0] in STATES]
 
 

@@ -1,4 +1,4 @@
-"""No import runs in a circle, within a package either: imports inside functions and for types only count too."""
+"""No import cycles, even within a package; imports inside functions and for types count too."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = (ROOT / "codespec", ROOT / "grammars" / "codespec_grammars")  # the language server has a circle still
+PACKAGES = (ROOT / "codespec", ROOT / "grammars" / "codespec_grammars")  # the language server still has a cycle
 
 
 def modules(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Each module's name and file."""
+    """Return each module's name and file."""
     for path in sorted(folder.rglob("*.py")):
         parts = path.relative_to(folder.parent).with_suffix("").parts
         yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
 
 
 def imported(source: str, known: Mapping[str, Path]) -> set[str]:
-    """The known modules that a source imports anywhere."""
+    """Return the known modules that a source imports anywhere."""
     found = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -34,7 +34,7 @@ def imported(source: str, known: Mapping[str, Path]) -> set[str]:
 
 
 def circle(files: Mapping[str, Path]) -> list[str]:
-    """Modules that import one another, the first of them again at the end; [] if there are none."""
+    """Return a cycle of modules with the first repeated at the end, or []."""
     graph = {name: imported(path.read_text(encoding="utf-8"), files) - {name} for name, path in files.items()}
     try:
         TopologicalSorter(graph).prepare()
@@ -44,7 +44,7 @@ def circle(files: Mapping[str, Path]) -> list[str]:
 
 
 def may_circle(name: str) -> bool:
-    """The engine and what loads it still import each other; the package's front door names the engine."""
+    """Allow the engine and its loader to import each other, and the package's entry point to name the engine."""
     return name == "codespec" or name.startswith("codespec.engine.")
 
 

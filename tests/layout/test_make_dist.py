@@ -1,4 +1,4 @@
-"""What `make dist` builds: one version, an archive that stays the same, a sentence where something is missing."""
+"""Output of `make dist`: one version, a reproducible archive, and one sentence if something is missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The set-up's states: what a second make believes after a finished, a failed and an interrupted one."""
+"""States of the set-up: a second make after a finished, a failed and an interrupted one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tools.make_venv import SetupError, Venv, build, check_python, pinned
 
 
 class FakeSteps:
-    """Stands in for every process that the set-up starts; `stop` says where it fails or is cut off."""
+    """Replaces every process that the set-up starts; `stop` names the step that fails or is interrupted."""
 
     def __init__(self, venv: Venv) -> None:
         self.venv = venv

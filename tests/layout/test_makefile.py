@@ -1,4 +1,4 @@
-"""The Makefile's own words: its list of targets, and one sentence where Python is missing or too old."""
+"""The Makefile's own output: its list of targets, and one sentence if Python is missing or too old."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """What make looks at, with a set-up that only says that it ran."""
+    """Return the files that make reads, with a set-up that only prints that it ran."""
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
         shutil.copy(ROOT / name, tmp_path)
     (tmp_path / "tools").mkdir()

@@ -1,4 +1,4 @@
-"""The run of planted faults: what faults there are, that a copy notices them, and the table."""
+"""The mutation run: which faults exist, that a copy detects them, and the table."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_every_planted_fault_stands_in_its_file_and_has_its_tests() -> None:
     for fault in faults:
         assert fault.text != (ROOT / fault.file).read_bytes()
         assert all((ROOT / test).is_file() for tests in fault.tests for test in tests), fault.name
-        compile(fault.text, fault.file, "exec")  # or whatever imports it is red
+        compile(fault.text, fault.file, "exec")  # else every importer would fail
 
 
 def test_every_judged_fault_can_be_made_and_has_a_reason() -> None:
@@ -104,7 +104,7 @@ def test_tests_that_name_a_module_go_first() -> None:
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Copy:
-    """Of a project with one module, which a test runs in a process of its own."""
+    """Return a copy of a project with one module and a test that runs it in a separate process."""
     root = tmp_path / "root"
     root.mkdir()
     (root / "module.py").write_text("VALUE = 1\n")
@@ -150,7 +150,7 @@ def test_what_can_not_be_imported_and_what_hangs_are_noticed(copy: Copy) -> None
         assert copy.test(["test_it.py"], 10)[0] == "its time: more than 10 s"
     number = int((copy.folder / "child").read_text())
     if sys.platform == "linux":
-        assert wait_for(lambda: has_ended(number))  # a signal takes a moment
+        assert wait_for(lambda: has_ended(number))  # a signal takes effect after a moment
 
 
 def test_tests_that_are_not_there_are_no_verdict(copy: Copy) -> None:

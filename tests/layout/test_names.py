@@ -1,4 +1,4 @@
-"""Nothing is installed by the name `codespec`: on the package index it is nobody's, and may become anybody's."""
+"""Nothing is installed by the name `codespec`, which is unregistered on the package index and open to anyone."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-# A command up to where it ends: at a line's end, a backtick, a semicolon or a pipe.
+# A command ends at a line's end, a backtick, a semicolon or a pipe.
 INSTALL = re.compile(r"\b(?:pip3?|pipx|uv tool|uv)[\"', ]+(?:install|download|wheel)\b([^\n`;|]*)|\buvx([^\n`;|]*)")
 NAME = re.compile(r"codespec(?:\[[\w, -]*\])?(?:[=<>~!@].*|[\"'\]]*)", re.IGNORECASE)
 QUOTES = "\"'\\(),"
-PIP = "pip inst" + "all"  # so that this file is none itself
+PIP = "pip inst" + "all"  # split, so that this file does not match
 
 
 def by_name(text: str) -> list[str]:
-    """The commands in a text that install codespec by its name."""
+    """Return the commands in a text that install codespec by name."""
     found = []
     for match in INSTALL.finditer(text):
         words = (match[1] or match[2] or "").split()
@@ -71,6 +71,6 @@ def test_the_rule_itself(command: str, caught: bool) -> None:
 
 @pytest.mark.parametrize("package", ["lab", "weights"])
 def test_no_package_of_ours_is_needed_by_name(package: str) -> None:
-    """pip would ask an index for the name, and install what somebody else has there."""
+    """pip would look up the name on an index and might install a stranger's package."""
     project = tomllib.loads((ROOT / package / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert not [needed for needed in project.get("dependencies", []) if needed.startswith("codespec")]

@@ -1,4 +1,4 @@
-"""The pages: every link leads somewhere, the README is short, and what a page lists is what the code has."""
+"""The documentation pages: links resolve, the README is short, and lists on a page match the code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tools import settings_page
 from tools.readme_commands import commands
 
 ROOT = Path(__file__).resolve().parents[2]
-MOST_WORDS = 800  # of the README: it is the door, not the house
+MOST_WORDS = 800  # of the README, which is only an introduction
 LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^()\s]+)\)")
 FENCE = re.compile(r"^ *(`{3,})[^`]*$")
 HEADING = re.compile(r"^#{1,6} (.+?)#*$")
@@ -31,7 +31,7 @@ PACKAGES = {
     "codespec_grammars": "grammars/codespec_grammars",
 }
 PAGE = re.compile(r"(?<![\w./-])(?:[\w.-]+/)*[A-Za-z]\w*\.md\b")
-OUTSIDE = {"README.md"}  # a file that every model's folder has
+OUTSIDE = {"README.md"}  # a file of every model's folder
 
 
 def tracked(*patterns: str) -> list[Path]:
@@ -47,7 +47,7 @@ PAGES = [page for page in tracked("*.md") if "tests/grammars" not in name_of(pag
 
 
 def prose(text: str) -> list[str]:
-    """A page's lines without its fenced blocks."""
+    """Return a page's lines without its fenced blocks."""
     lines, fence = [], ""
     for line in text.splitlines():
         mark = FENCE.match(line)
@@ -61,12 +61,12 @@ def prose(text: str) -> list[str]:
 
 
 def links(text: str) -> list[str]:
-    """Where the links and pictures of a page lead; code spans are text."""
+    """Return the targets of a page's links and images; code spans are text."""
     return LINK.findall(re.sub(r"`[^`\n]*`", "code", "\n".join(prose(text))))
 
 
 def anchors(text: str) -> set[str]:
-    """The anchors of a page's headings, as GitHub makes them."""
+    """Return the anchors of a page's headings, as GitHub generates them."""
     found: Counter[str] = Counter()
     slugs = set()
     for line in prose(text):
@@ -80,13 +80,13 @@ def anchors(text: str) -> set[str]:
 
 
 def broken(page: Path) -> list[str]:
-    """The links of a page that lead nowhere; addresses of other hosts are not followed."""
+    """Return the broken links of a page; links to other hosts are not followed."""
     there = [link for link in links(page.read_text(encoding="utf-8")) if not re.match(r"[a-z]+:", link)]
     return [link for link in there if not leads_somewhere(page, *unquote(link).partition("#")[::2])]
 
 
 def leads_somewhere(page: Path, path: str, anchor: str) -> bool:
-    """Whether a file of the repository lies there and has the anchor, if one is named."""
+    """Return whether the file exists in the repository and has the anchor, if one is named."""
     file = page.parent / path if path else page
     if not file.exists() or ROOT not in file.resolve().parents:
         return False
@@ -162,7 +162,7 @@ def test_pages_that_the_code_names_are_there() -> None:
 
 
 def rows(page: str) -> dict[str, str]:
-    """What the settings' tables of a page say: each name's default, as it is written there."""
+    """Return each setting's default as written in a page's settings tables."""
     found: dict[str, str] = {}
     for line in (ROOT / page).read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in line.split("|")[1:-1]]
@@ -173,7 +173,7 @@ def rows(page: str) -> dict[str, str]:
 
 
 def spelled(default: object) -> tuple[str, ...]:
-    """How a page may write a default."""
+    """Return the valid spellings of a default on a page."""
     if isinstance(default, bool):
         return (str(default).lower(),)
     others = {"": ("none", '""'), "0": ("0", "auto"), "()": ("[]",)}

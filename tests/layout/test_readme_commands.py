@@ -1,4 +1,4 @@
-"""Extraction and running of a page's commands: what counts as one, and what counts as a failure."""
+"""Extraction and execution of a page's commands: what counts as a command, and what counts as a failure."""
 
 from __future__ import annotations
 

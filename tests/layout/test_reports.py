@@ -1,4 +1,4 @@
-"""Reports outside the benchmarks name the processor too: the large runs' and the kernels' table."""
+"""Reports outside the benchmarks name the processor too: those of the large runs and the kernels' table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pinned requirements: by hash, without an address, and with the versions that constraints.txt decides on."""
+"""The pinned requirements: with hashes, without URLs, and with the versions chosen in constraints.txt."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_every_pin_has_hashes_and_the_version_of_the_constraints(kind: str) -> N
     decided = constraints()
     for pin in pins_of(kind).values():
         assert pin.hashes, pin.name
-        if kind != "cuda" or pin.name in decided:  # NVIDIA's libraries are torch's own choice
+        if kind != "cuda" or pin.name in decided:  # torch chooses NVIDIA's libraries itself
             assert pin.version == decided[pin.name], pin.name
         if pin.marker:
             Marker(pin.marker)
@@ -80,7 +80,7 @@ def test_the_extension_carries_what_it_installs() -> None:
 
 
 class FakeTools:
-    """Stands in for uv and pip."""
+    """Replaces uv and pip."""
 
     def __init__(self, cpu: str | None = None) -> None:
         self.cpu = cpu

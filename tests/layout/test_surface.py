@@ -1,4 +1,4 @@
-"""The public surface: which names there are, and that asking for them loads nothing heavy."""
+"""The public API: its names, and that accessing them imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PUBLIC = [
     "TextEvent",
     "TokenizerError",
 ]
-# Makes torch and transformers impossible to import, then does what an editor's machine does.
+# Block the import of torch and transformers, then run the code paths of an editor's machine.
 WITHOUT_TORCH = """
 import importlib, pkgutil, sys
 sys.modules["torch"] = sys.modules["transformers"] = None

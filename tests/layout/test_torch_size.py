@@ -1,4 +1,6 @@
-"""What is said before torch is fetched: the index's own lengths, else an estimate by the wheels' names."""
+"""The download size printed before torch is fetched: the index's content lengths, or an estimate from the wheels'
+names.
+"""
 
 from __future__ import annotations
 

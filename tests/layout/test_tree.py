@@ -1,4 +1,4 @@
-"""The rules of the tree that no linter knows: sizes, docstrings, words to avoid, nothing of one machine."""
+"""Rules of the tree that no linter checks: sizes, docstrings, forbidden words, nothing specific to one machine."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ TESTS = [path for name in ("tests", "lab/tests") for path in sorted((ROOT / name
 MAX_FILE, MAX_FUNCTION = 400, 50
 BANNED_MODULES = {"utils", "util", "helpers", "helper", "common", "misc"}
 BANNED_NAME = re.compile(r"Manager|Helper|^Base[A-Z]|Utils?$")
-# Split so that this line is none itself.
+# Split, so that this line does not match.
 MACHINE = re.compile(r"(?<![\w.])/(?:" + "|".join(["wo" + "rk", "ro" + "ot", "ho" + "me", "tm" + "p"]) + r")/\w")
-# Allowed only with its reason on the same line.
+# Allowed only with a reason on the same line.
 BROAD_EXCEPT = re.compile(r"except\s*(?:BaseException|Exception)?\s*(?:as \w+)?:(?!  # \w+ \w+ )")
 
 

@@ -1,4 +1,4 @@
-"""What a packed extension may hold: each thing that must not be in it is planted, and found."""
+"""Contents of a packed extension: each forbidden thing is planted, and must be found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folders that a started daemon keeps things in."""
+"""Fixtures for the folders of a started daemon."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pytest
 
 @pytest.fixture
 def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A state folder of the test's own."""
+    """Give the test its own state folder."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
 @pytest.fixture
 def begun(tmp_path: Path) -> Path:
-    """Where tiny daemons write down that they began."""
+    """Return the file in which tiny daemons record their start."""
     folder = tmp_path / "begun"
     folder.mkdir()
     return folder

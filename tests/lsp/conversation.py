@@ -1,7 +1,4 @@
-"""A scripted editor: speaks to a language server over a stream and keeps what it is told.
-
-Knows JSON-RPC; checks nothing itself.
-"""
+"""A scripted LSP client: sends messages over a stream and records the server's notifications and requests."""
 
 from __future__ import annotations
 
@@ -11,13 +8,13 @@ from collections.abc import Awaitable, Callable
 from itertools import pairwise
 from typing import Any, TypeVar
 
-SECONDS = 60  # shared cores are slow by chance
+SECONDS = 60  # shared cores are sometimes slow
 Result = TypeVar("Result")
 URI = "file:///a.py"
 
 
 def run(scenario: Awaitable[Result], seconds: float = SECONDS) -> Result:
-    """Runs a scenario to its end, in time."""
+    """Run a scenario to its end, with a time limit."""
 
     async def bounded() -> Result:
         async with asyncio.timeout(seconds):
@@ -27,14 +24,15 @@ def run(scenario: Awaitable[Result], seconds: float = SECONDS) -> Result:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Waits for a condition."""
+    """Wait until `condition` holds."""
     while not condition():
         await asyncio.sleep(0.002)
 
 
 class Editor:
-    """One client. `told` holds the server's notifications, `asked` its requests, which are answered with null or by
-    `answers`."""
+    """One client. `told` lists the server's notifications; `asked` lists its requests, answered from `answers` or with
+    null.
+    """
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -48,38 +46,38 @@ class Editor:
         self._listening = asyncio.get_running_loop().create_task(self._listen())
 
     def send(self, message: Any) -> None:
-        """One message."""
+        """Send one JSON message."""
         self.send_bytes(json.dumps(message).encode())
 
     def send_bytes(self, body: bytes) -> None:
-        """One frame."""
+        """Send `body` as one frame."""
         self._writer.write(f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
 
     def send_raw(self, data: bytes) -> None:
-        """Whatever it is."""
+        """Send raw bytes."""
         self._writer.write(data)
 
     def notify(self, method: str, params: Any) -> None:
-        """A notification."""
+        """Send a notification."""
         self.send({"jsonrpc": "2.0", "method": method, "params": params})
 
     def begin(self, method: str, params: Any) -> tuple[int, asyncio.Future[dict[str, Any]]]:
-        """A request's number and its reply to be."""
+        """Send a request; return its id and a future for the reply."""
         self._numbers += 1
         future = self._waiting[self._numbers] = asyncio.get_running_loop().create_future()
         self.send({"jsonrpc": "2.0", "id": self._numbers, "method": method, "params": params})
         return self._numbers, future
 
     async def request(self, method: str, params: Any) -> dict[str, Any]:
-        """A request's whole reply."""
+        """Send a request and return the whole reply."""
         return await self.begin(method, params)[1]
 
     def cancel(self, number: int) -> None:
-        """Takes a request back."""
+        """Cancel a request."""
         self.notify("$/cancelRequest", {"id": number})
 
     async def start(self, **params: Any) -> dict[str, Any]:
-        """The handshake; returns what the server can do."""
+        """Perform the handshake; return the server's capabilities."""
         inline = {"textDocument": {"inlineCompletion": {}}}
         given = {"processId": None, "rootUri": None, "capabilities": inline, **params}
         reply = await self.request("initialize", given)
@@ -88,36 +86,38 @@ class Editor:
         return self.capabilities
 
     def open(self, text: str, uri: str = URI, language: str = "python") -> None:
-        """Opens a document."""
+        """Open a document."""
         item = {"uri": uri, "languageId": language, "version": 1, "text": text}
         self.notify("textDocument/didOpen", {"textDocument": item})
 
     def change(self, version: int, *changes: dict[str, Any], uri: str = URI) -> None:
-        """Edits a document."""
+        """Edit a document."""
         identifier = {"uri": uri, "version": version}
         self.notify("textDocument/didChange", {"textDocument": identifier, "contentChanges": list(changes)})
 
     def type(self, version: int, line: int, character: int, text: str, uri: str = URI) -> None:
-        """Inserts text at a position."""
+        """Insert text at a position."""
         self.change(version, insertion(line, character, text), uri=uri)
 
     def ask(self, line: int, character: int, uri: str = URI, trigger: int = 2, **context: Any) -> Any:
-        """Asks for inline completions; the number and the reply to be."""
+        """Request inline completions; return the request's id and a future for the reply."""
         return self.begin("textDocument/inlineCompletion", question(line, character, uri, trigger, **context))
 
     async def items(self, line: int, character: int, **more: Any) -> list[dict[str, Any]]:
-        """The inline completions at a position."""
+        """Return the inline completions at a position."""
         reply = await self.ask(line, character, **more)[1]
         assert "result" in reply, reply["error"]
         return list(reply["result"]["items"])
 
     async def texts(self, line: int, character: int, **more: Any) -> list[str]:
-        """Their texts."""
+        """Return the texts of the inline completions at a position."""
         return [item["insertText"] for item in await self.items(line, character, **more)]
 
     async def grows_to(self, line: int, character: int, text: str) -> list[str]:
-        """Asks, and again with each codespec/more, until an answer is `text`; what was shown on the way. Asserts that
-        each begins with the one before."""
+        """Request completions, again after each codespec/more, until one equals `text`; return all texts seen.
+
+        Assert that each text begins with the previous one.
+        """
         shown: list[str] = []
         while True:
             heard = len(self.heard("codespec/more"))
@@ -129,27 +129,27 @@ class Editor:
             await self.hear("codespec/more", heard + 1)
 
     async def status(self) -> dict[str, Any]:
-        """The server's own words on how it is."""
+        """Return the result of codespec/status."""
         reply = await self.request("codespec/status", {})
         return dict(reply["result"])
 
     def heard(self, method: str) -> list[Any]:
-        """What the server told by that name."""
+        """Return the parameters of all notifications of a method."""
         return [params for name, params in self.told if name == method]
 
     async def hear(self, method: str, count: int = 1) -> Any:
-        """Waits for that many notifications; the parameters of that one."""
+        """Wait for `count` notifications of a method; return the parameters of the last."""
         await until(lambda: len(self.heard(method)) >= count)
         return self.heard(method)[count - 1]
 
     async def leave(self) -> None:
-        """Goes without a word."""
+        """Disconnect without a shutdown."""
         self._writer.close()
         self._listening.cancel()
         await asyncio.gather(self._listening, return_exceptions=True)
 
     async def shut_down(self) -> None:
-        """Goes in good order."""
+        """Shut the server down in order."""
         await self.request("shutdown", None)
         self.notify("exit", None)
 
@@ -170,7 +170,7 @@ class Editor:
 
 
 async def read_message(reader: asyncio.StreamReader) -> dict[str, Any] | None:
-    """The next message; None at the end."""
+    """Return the next message, or None at end of stream."""
     length = 0
     while (line := await reader.readline()).strip():
         name, _, value = line.partition(b":")
@@ -182,17 +182,17 @@ async def read_message(reader: asyncio.StreamReader) -> dict[str, Any] | None:
 
 
 def question(line: int, character: int, uri: str = URI, trigger: int = 2, **context: Any) -> dict[str, Any]:
-    """The parameters of textDocument/inlineCompletion."""
+    """Return the parameters of textDocument/inlineCompletion."""
     position = {"line": line, "character": character}
     return {"textDocument": {"uri": uri}, "position": position, "context": {"triggerKind": trigger, **context}}
 
 
 def insertion(line: int, character: int, text: str) -> dict[str, Any]:
-    """A change that inserts."""
+    """Return a content change that inserts text."""
     return replacement(line, character, line, character, text)
 
 
 def replacement(line: int, character: int, end_line: int, end_character: int, text: str) -> dict[str, Any]:
-    """A change that replaces a range."""
+    """Return a content change that replaces a range."""
     start, end = {"line": line, "character": character}, {"line": end_line, "character": end_character}
     return {"range": {"start": start, "end": end}, "text": text}

@@ -1,7 +1,4 @@
-"""A daemon whose every word a test says: it keeps what it is asked and sends what it is told to, when it is told to.
-
-Knows the endpoint's wire; knows no engine.
-"""
+"""A fake daemon under test control: it records requests and sends scripted replies."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ from tests.lsp.conversation import Editor, until
 
 
 class Asked:
-    """One question: its body, what is said to it, and whether who asked has gone."""
+    """One request: its body, the queued reply, and whether the client has disconnected."""
 
     def __init__(self, body: dict[str, Any]) -> None:
         self.body = body
@@ -32,43 +29,43 @@ class Asked:
         self.ended = asyncio.Event()
 
     def say(self, text: str, choice: int = 0) -> None:
-        """A piece of text."""
+        """Send a piece of text."""
         self.words.put_nowait(("text", {"choice": choice, "text": text}))
 
     def end(self, reason: str = "stop", choice: int = 0) -> None:
-        """The end of a choice."""
+        """End a choice."""
         self.words.put_nowait(("done", {"choice": choice, "finish_reason": reason, "stats": {}}))
 
     def fail(self, message: str) -> None:
-        """An error behind the first event."""
+        """Send an error after the stream has begun."""
         self.words.put_nowait(("error", {"field": "", "message": message}))
 
     def hang_up(self) -> None:
-        """The end of the stream, whatever is missing."""
+        """End the stream, complete or not."""
         self.words.put_nowait(None)
 
 
 class FakeDaemon:
-    """Answers on a port of its own. `script`, if set, is said to every question at once; `refusals` are sent first."""
+    """Serves on its own port. `script`, if set, is sent to every request at once; `refusals` are sent first."""
 
     def __init__(self) -> None:
         self.asked: list[Asked] = []
-        self.warmed: list[Asked] = []  # warm-ups, which stay open until they are told to end
+        self.warmed: list[Asked] = []  # warm-ups, open until the test ends them
         self.files: list[dict[str, Any]] = []  # bodies
-        self.file_refusals: list[int] = []  # statuses that come first
+        self.file_refusals: list[int] = []  # statuses to send first
         self.script: list[str] | None = None
         self.refusals: list[tuple[int, str, dict[str, str]]] = []
-        self.refused_field = ""  # as a daemon does that does not know it
+        self.refused_field = ""  # field to reject, like a daemon that does not know it
         self.refused = 0
         self.port = 0
 
     async def question(self, count: int = 1) -> Asked:
-        """Waits for that many questions; the last one."""
+        """Wait for `count` requests and return the last."""
         await until(lambda: len(self.asked) >= count)
         return self.asked[count - 1]
 
     async def complete(self, request: web.Request) -> web.StreamResponse:
-        """The endpoint."""
+        """Handle the completion endpoint."""
         if self.refusals and not (await request.json()).get("warm_up"):
             status, message, headers = self.refusals.pop(0)
             return web.json_response({"error": {"message": message}}, status=status, headers=headers)
@@ -102,7 +99,7 @@ class FakeDaemon:
         return response
 
     async def take_files(self, request: web.Request) -> web.Response:
-        """The endpoint for files."""
+        """Handle the endpoint for files."""
         if self.file_refusals:
             status = self.file_refusals.pop(0)
             headers = {"Retry-After": "0"} if status == 503 else {}
@@ -111,13 +108,13 @@ class FakeDaemon:
         return web.json_response({"files": len(self.files[-1]["files"])})
 
     async def health(self, _request: web.Request) -> web.Response:
-        """Ready."""
+        """Report ready."""
         return web.json_response({"status": "ok", "version": __version__, "target": "big", "drafter": "small"})
 
 
 @asynccontextmanager
 async def daemon(port: int = 0) -> AsyncIterator[FakeDaemon]:
-    """A running one."""
+    """Run a fake daemon."""
     fake = FakeDaemon()
     app = web.Application()
     app[security.PROOF_KEYS] = security.proof_keys("")
@@ -137,7 +134,7 @@ async def daemon(port: int = 0) -> AsyncIterator[FakeDaemon]:
 
 @asynccontextmanager
 async def editor(defaults: Settings, daemons: Daemons | None = None) -> AsyncIterator[Editor]:
-    """A client and its server, over a socket."""
+    """Yield a client connected to its own server over a socket."""
     shared = daemons or Daemons()
     done = asyncio.Event()
 
@@ -165,8 +162,10 @@ async def editor(defaults: Settings, daemons: Daemons | None = None) -> AsyncIte
 
 @asynccontextmanager
 async def talking(start: dict[str, Any] | None = None, **settings: Any) -> AsyncIterator[tuple[Editor, FakeDaemon]]:
-    """An editor past its handshake (`start` holds its parameters), a server and a fake daemon; a budget that never ends
-    unless one is given."""
+    """Yield an initialized editor and a fake daemon; `start` holds the editor's initialize parameters.
+
+    The budget is 60 seconds unless one is given.
+    """
     async with daemon() as fake:
         given = {"budget_ms": 60_000, "url": f"http://127.0.0.1:{fake.port}", "start_daemon": False, **settings}
         async with editor(Settings(**given)) as client:

@@ -1,4 +1,4 @@
-"""Programs of somebody else's on a daemon's port: each keeps every byte that it is sent. Knows HTTP; checks nothing."""
+"""Foreign programs on a daemon's port that record every byte they receive."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from codespec.proof import PATH
 
 SECONDS = 60
 Reply = tuple[int, Mapping[str, str], bytes]
-Answer = Callable[[str, str, bytes], Reply]  # to a method, a path and a body
+Answer = Callable[[str, str, bytes], Reply]  # from method, path and body
 
 STATS = {"daemon": {"version": "0", "state": "ready", "model": "toy"}, "families": []}
 TEXT, DONE = {"text": "1", "choice": 0}, {"choice": 0, "finish_reason": "stop"}
@@ -21,7 +21,7 @@ EVENTS = f"event: text\ndata: {json.dumps(TEXT)}\n\nevent: done\ndata: {json.dum
 
 
 class Impostor:
-    """One of them; `answer` says what it answers."""
+    """An HTTP server that replies with `answer` and records requests in `heard`."""
 
     def __init__(self, answer: Answer, port: int = 0) -> None:
         self.heard: list[bytes] = []
@@ -34,7 +34,7 @@ class Impostor:
 
     @property
     def asked(self) -> list[str]:
-        """What it was asked, by method and path."""
+        """Method and path of each request."""
         return [b" ".join(request.split(b" ", 2)[:2]).decode() for request in self.heard]
 
     def _handler(self, answer: Answer) -> type[BaseHTTPRequestHandler]:
@@ -57,14 +57,14 @@ class Impostor:
             do_GET = do_POST = reply
 
             def log_message(self, *_: object) -> None:
-                """Says nothing."""
+                """Suppress logging."""
 
         return Handler
 
 
 @contextmanager
 def impostor(answer: Answer, port: int = 0) -> Iterator[Impostor]:
-    """A running one."""
+    """Run an impostor."""
     one = Impostor(answer, port)
     thread = threading.Thread(target=one.server.serve_forever, args=(0.01,))
     thread.start()
@@ -77,12 +77,12 @@ def impostor(answer: Answer, port: int = 0) -> Iterator[Impostor]:
 
 
 def knows_nothing(_method: str, _path: str, _body: bytes) -> Reply:
-    """A server of something else."""
+    """Answer like an unrelated server: 404."""
     return 404, {}, b"not found"
 
 
 def plays_daemon(_method: str, path: str, _body: bytes) -> Reply:
-    """Whatever it is asked, all is well, and it proves what it can."""
+    """Answer every request with success, and the proof with made-up values."""
     if path == PATH:
         return 200, {}, json.dumps({"at": "127.0.0.1:1", "by_secret": "0" * 64, "by_token": "0" * 64}).encode()
     if path.endswith("/complete"):
@@ -91,12 +91,12 @@ def plays_daemon(_method: str, path: str, _body: bytes) -> Reply:
 
 
 def sends_on(port: int) -> Answer:
-    """All who come to another port."""
+    """Return an answer that redirects to another port."""
     return lambda _method, path, _body: (307, {"Location": f"http://127.0.0.1:{port}{path}"}, b"")
 
 
 def relays(port: int) -> Answer:
-    """Passes the question for a proof on to the real daemon at another port, and says what that says."""
+    """Return an answer that forwards proof requests to the real daemon at another port."""
 
     def answer(method: str, path: str, body: bytes) -> Reply:
         if path != PATH:

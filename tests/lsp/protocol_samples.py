@@ -1,7 +1,6 @@
-"""Messages made from the protocol's own metadata, and what old and careless clients make of them: each field left out,
-null, of another form, or nonsense.
+"""LSP messages generated from lsprotocol's metadata, and malformed variants as old or careless clients send them.
 
-Knows lsprotocol's classes; checks nothing itself.
+Each variant has one field absent, null, of another type, or nonsense.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ HUGE = 2**32 + 1
 
 @dataclass(frozen=True)
 class Variant:
-    """A message with one field changed; `optional`: the protocol lets that field be absent."""
+    """A message with one field changed; `optional` if the protocol lets that field be absent."""
 
     path: Path
     kind: str  # absent, null, pair, float, huge, nonsense
@@ -34,13 +33,13 @@ class Variant:
 
 
 def params_of(method: str) -> type:
-    """lsprotocol's class of a method's parameters."""
+    """Return lsprotocol's class of a method's parameters."""
     hint = get_type_hints(types.METHOD_TO_TYPES[method][0], vars(types))["params"]
     return next(each for each in (*get_args(hint), hint) if attrs.has(each))
 
 
 def sample(hint: Any, values: Mapping[str, Any], name: str = "") -> Any:
-    """A JSON value with every field of a class; `values` are leaves by their names."""
+    """Return a JSON value with every field of a class; `values` gives leaves by name."""
     if name in values:
         return copy.deepcopy(values[name])
     if attrs.has(hint):
@@ -59,7 +58,7 @@ def sample(hint: Any, values: Mapping[str, Any], name: str = "") -> Any:
 
 
 def variants(hint: Any, whole: Any) -> Iterator[Variant]:
-    """The message with each of its fields changed, in each way that fits it."""
+    """Yield the message with each of its fields changed in each way that fits its type."""
     for path, inner, optional in _fields(hint, whole, ()):
         value = _at(whole, path)
         ways: dict[str, Any] = {"null": None, "nonsense": [{"odd": []}]}
@@ -97,7 +96,7 @@ def _at(value: Any, path: Path) -> Any:
 
 
 def _changed(whole: Any, path: Path, *other: Any) -> Any:
-    """The message with another value there; without it where there is none."""
+    """Return the message with another value at the path, or without the field if there is no value."""
     params = copy.deepcopy(whole)
     above = _at(params, path[:-1])
     if other:
@@ -108,6 +107,6 @@ def _changed(whole: Any, path: Path, *other: Any) -> Any:
 
 
 def camel(name: str) -> str:
-    """As the protocol spells a field."""
+    """Return a field's name in the protocol's spelling."""
     first, *rest = name.rstrip("_").split("_")
     return first + "".join(part.title() for part in rest)

@@ -1,4 +1,4 @@
-"""The buffer against a plain string that is edited by the protocol's words, with other code for lines and columns."""
+"""The document buffer, compared with a plain string and an independent implementation of lines and columns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ texts = st.lists(st.sampled_from(PIECES), max_size=12).map("".join)
 
 
 class Plain:
-    """A client's text: one string; positions are found by the protocol's words."""
+    """A client's text as one string, with positions as the protocol defines them."""
 
     def __init__(self, text: str, encoding: Encoding) -> None:
         self.text, self.encoding = text, encoding
@@ -34,17 +34,17 @@ class Plain:
         return [0, *(found.end() for found in re.finditer(r"\r\n|\r|\n", self.text))]
 
     def position(self, offset: int) -> tuple[int, int]:
-        """Where an offset is, which must not lie between \\r and \\n."""
+        r"""Return the position of an offset, which must not be between \r and \n."""
         line = max(index for index, start in enumerate(self.starts()) if start <= offset)
         return line, self.size(self.text[self.starts()[line] : offset])
 
     def offsets(self) -> list[int]:
-        """The places that a client can name."""
+        """Return the offsets that a client can address."""
         return [at for at in range(len(self.text) + 1) if self.text[max(0, at - 1) : at + 1] != "\r\n"]
 
 
 def edit(plain: Plain, buffer: Buffer, start: int, end: int, text: str) -> None:
-    """The same edit on both."""
+    """Apply the same edit to both."""
     places = [buffer.position(*plain.position(offset)) for offset in (start, end)]
     assert [buffer.offset(place) for place in places] == [start, end]
     before = plain.text
@@ -66,7 +66,7 @@ def test_the_text_is_the_clients(text: str, encoding: Encoding, data: st.DataObj
 
 @pytest.mark.parametrize("count", [1_000, pytest.param(100_000, marks=pytest.mark.full)])
 def test_many_edits_in_a_row(count: int) -> None:
-    """As the issue has it: with surrogate pairs, both kinds of line ends, and several places at once."""
+    """As required by the issue: with surrogate pairs, both kinds of line ends, and several changes at once."""
     source = random.Random(6)
     for encoding in ENCODINGS:
         plain, buffer = Plain("def f():\r\n    return '😀'\n" * 4, encoding), Buffer("", encoding)
@@ -136,7 +136,7 @@ def test_the_window_begins_at_a_line_and_moves_in_steps(text: str, column: int, 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-8"])
 @pytest.mark.parametrize("words", ["слово ", "😀😀 "])
 def test_a_long_line_is_measured_as_a_whole(words: str, encoding: Encoding) -> None:
-    """Its columns cost ten times what encoding it costs; to look at each character costs many hundred times that."""
+    """Its columns cost ten times its encoding; a loop over characters would cost many hundred times that."""
     line = words * 100_000
     buffer, column = Buffer(line, encoding), width(line, encoding)
 

@@ -1,4 +1,4 @@
-"""Items for both protocols: what they leave behind is the suggestion itself, and lists can filter by what is typed."""
+"""Completion items of both protocols: the result is the suggestion itself, and menus can filter by the typed text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Typing along a suggestion, taking pieces of it, going back, and everything that is none of these; by edits alone."""
+"""Suggestion tracking from edits alone: typing along, accepting parts, going back, and everything else."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ edits = st.tuples(st.integers(0, 12), st.integers(0, 4), st.text(alphabet="ab(\n
 
 @given(before=st.text("ab", max_size=6), text=st.text("ab(\n", max_size=12), steps=st.lists(edits, max_size=8))
 def test_followed_is_what_stands_there(before: str, text: str, steps: list[tuple[int, int, str]]) -> None:
-    """Whatever is edited: while it is not lost, the document holds the text's beginning at its place, and the cache
-    finds exactly the rest; what is lost is found no more unless it stands there again."""
+    """After any edit, a suggestion that is not lost matches the document, and the cache returns exactly the rest.
+
+    A lost one is found again only if its text is there again.
+    """
     document, typed_prefix = before + "|", TypedPrefix(len(before))
     cache, known = CompletionCache(), Completion(Prompt("u", before, "|"), text, done=True)
     cache.add(known)
@@ -69,7 +71,7 @@ def test_what_a_key_can_not_put_in_was_accepted(piece: str, accepted: bool) -> N
 
 
 def counted(*steps: object) -> tuple[int, int, int]:
-    """Accepted whole, in part, and characters."""
+    """Return the counts of whole acceptances, partial ones, and characters."""
     counters = Counters()
     acceptance = Acceptance(counters)
     acceptance.show("u", [suggested(1, TEXT), suggested(2, "other")], 5)
@@ -84,7 +86,7 @@ def counted(*steps: object) -> tuple[int, int, int]:
 
 
 WHOLE = Edit(5, "", TEXT)
-REPLACED = Edit(0, "xs = ", "xs = " + TEXT)  # as Neovim does it: the line up to the cursor, and the text
+REPLACED = Edit(0, "xs = ", "xs = " + TEXT)  # Neovim's way: replace the line up to the cursor by itself and the text
 WORD = Edit(5, "", "append")
 
 

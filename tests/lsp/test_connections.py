@@ -1,4 +1,4 @@
-"""Who listens on a socket is known by the system, not by the socket's name alone."""
+"""The process behind a socket is identified by the system, not by the socket's name alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from codespec_lsp import connections
 
 
 class Transport:
-    """One around a socket."""
+    """A transport around a socket."""
 
     def __init__(self, own: socket.socket) -> None:
         self._own = own

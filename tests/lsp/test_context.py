@@ -1,4 +1,4 @@
-"""What goes along with a question: the window, facts about the cursor, pieces of other files, and nothing secret."""
+"""Context of a request: the window, facts about the cursor, pieces of other files, and no secrets."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def find_cursor(
 
 
 def test_what_was_opened_far_above_is_known() -> None:
-    """A window shows neither the bracket nor the quotes."""
+    """The window shows neither the bracket nor the quotes."""
     tree = parsed(OPEN + "    \n})\n")
     alone, seen = (find_cursor("python", OPEN + "    ", "\n})\n", each) for each in (None, tree))
     assert (alone.open_brackets, seen.open_brackets) == ("", "({")
@@ -60,7 +60,7 @@ def test_what_a_window_shows_is_not_said_twice() -> None:
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 9), st.sampled_from(PIECES)), max_size=12))
 @settings(max_examples=40, deadline=None)
 def test_who_types_on_gets_what_a_fresh_look_gives(edits: list[tuple[str, int, str]]) -> None:
-    """Two documents; between two questions something is taken back and something typed, now and then elsewhere."""
+    """Two documents; between requests some text is deleted and typed, sometimes elsewhere."""
     cursors = {document: CursorFinder("python") for document in "ab"}
     texts = dict.fromkeys("ab", PROGRAM[:9000])
     for document, cut, piece in edits:
@@ -86,7 +86,7 @@ def test_edits_are_not_kept_for_a_tree_that_nobody_looks_at() -> None:
 
 
 def test_the_tree_follows_edits() -> None:
-    """Valid code, edited within words and whole lines: the same tree as one from nothing."""
+    """Valid code, edited in words and whole lines: the same tree as parsed from scratch."""
     source, buffer = random.Random(6), Buffer(PROGRAM, "utf-32")
     tree = parsed(buffer.text)
     rows = [row for row, line in enumerate(buffer.lines) if line.startswith("        self.")]
@@ -99,7 +99,7 @@ def test_the_tree_follows_edits() -> None:
 
 
 def brackets_of(tree: DocumentTree, text: str = CLOSED) -> str:
-    """The brackets that are open before the end, and were opened far above."""
+    """Return the brackets open at the end that were opened far above."""
     return tree.outside(len(text.encode()) - 4, 200).brackets
 
 
@@ -122,7 +122,7 @@ def test_a_document_is_parsed_in_a_process_and_again_after_an_edit_that_came_mea
 
 
 def test_few_documents_hold_a_tree() -> None:
-    """The oldest one's is given up, and made anew when it is edited."""
+    """The oldest document's tree is dropped, and rebuilt at its next edit."""
 
     async def scenario() -> None:
         trees, buffers = Trees(), [Buffer(CLOSED) for _ in range(MOST_TREES + 2)]
@@ -189,7 +189,7 @@ def test_pieces_of_other_files_come_along_and_stay() -> None:
 
 
 def test_an_empty_document_is_asked_nothing_about() -> None:
-    """A model that has no token for the beginning of a text can't go on from nothing, and would say so in red."""
+    """A model without a token for the beginning of a text cannot continue an empty one, and would report an error."""
 
     async def scenario() -> None:
         async with talking() as (client, fake):

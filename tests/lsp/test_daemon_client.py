@@ -1,4 +1,4 @@
-"""What a connection that ends tells of who was at its other end."""
+"""A closed connection and its meaning for the identity of the peer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import struct
 import pytest
 from codespec_lsp.daemon_client import DaemonClient, read_health
 
-AT_ONCE = struct.pack("ii", 1, 0)  # closing resets the connection, as the end of a killed process does
+AT_ONCE = struct.pack("ii", 1, 0)  # closing resets the connection, like a killed process
 
 
 async def cut(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -18,7 +18,7 @@ async def cut(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
 
 
 def test_a_connection_that_is_cut_is_nobody() -> None:
-    """It was said to be no daemon of ours, so that the text of somebody whose daemon had died just then failed."""
+    """Formerly it was reported as a foreign daemon, so a request failed if the user's daemon had just died."""
 
     async def look() -> str:
         server = await asyncio.start_server(cut, "127.0.0.1", 0)

@@ -1,4 +1,4 @@
-"""A started daemon's log: begun anew, the former one kept, read for its last line."""
+"""A started daemon's log: a new file at each start, the former one kept, and its last line read."""
 
 from __future__ import annotations
 

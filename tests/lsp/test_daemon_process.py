@@ -1,4 +1,4 @@
-"""A daemon is started where none answers: one for all editors, again when it dies, and not for ever."""
+"""Starting a daemon if none answers: one for all editors, restarted after a crash, but not forever."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from codespec_lsp.settings import Settings
 from tests.lsp.conversation import Editor, run, until
 from tests.lsp.fake_daemon import daemon, editor
 
-# A daemon as small as can be; leaves its process's number in a file for each time that it began.
+# A minimal daemon that writes its process id to a file at each start.
 TINY = """
 import os, pathlib, sys
 from aiohttp import web
@@ -38,7 +38,7 @@ app[security.PROOF_KEYS] = security.proof_keys("")
 app.add_routes([*security.PROOF_ROUTES, web.get("/health", health), web.post("/v1/codespec/complete", complete)])
 web.run_app(app, host="127.0.0.1", port=int(sys.argv[1]), print=None)
 """
-# The same, too busy at first to say that it is there.
+# The same, at first too busy to answer.
 WAITS = "async def health(request, left=[0.8] * 2):\n    time.sleep(left.pop() if left else 0)"
 BUSY = "import time" + TINY.replace("async def health(request):", WAITS)
 REFUSES = "import sys; sys.exit('codespec: There is no model folder there: give another.')"
@@ -60,7 +60,7 @@ def daemons(code: str, folder: Path) -> Daemons:
 
 
 def end_all(folder: Path) -> None:
-    """Ends what a test started, by their numbers."""
+    """Kill the processes that a test started, by their ids."""
     for file in folder.iterdir():
         try:
             os.kill(int(file.name), signal.SIGKILL)
@@ -75,7 +75,7 @@ async def hello(client: Editor) -> list[str]:
 
 
 def test_two_editors_start_one_and_a_dead_one_comes_back(begun: Path) -> None:
-    """Each editor has a language server of its own, as with stdio."""
+    """Each editor has its own language server, as with stdio."""
 
     async def scenario() -> None:
         settings = Settings(url=f"http://127.0.0.1:{free_port()}", budget_ms=60_000)
@@ -200,7 +200,7 @@ def test_the_command_is_this_installations_own() -> None:
 
 
 def test_only_the_settings_of_the_time_replace_a_dead_daemon() -> None:
-    """Who has changed them does not get the former daemon again."""
+    """After a change of settings, the former daemon is not restarted."""
     found = Daemons()
     here, there = "http://127.0.0.1:1", "http://127.0.0.1:2"
     settings = [Settings(url=here), Settings(url=here, model="starter"), Settings(url=there)]
@@ -211,7 +211,7 @@ def test_only_the_settings_of_the_time_replace_a_dead_daemon() -> None:
 
 
 def test_a_killed_daemon_is_followed_by_another_before_anybody_asks(begun: Path) -> None:
-    """Up to the usual number of starts; and not once the editor has gone."""
+    """Up to the usual number of starts, and not after the editor has gone."""
     settings, shared = Settings(url=f"http://127.0.0.1:{free_port()}", budget_ms=60_000), daemons(TINY, begun)
 
     async def scenario() -> None:
@@ -222,7 +222,7 @@ def test_a_killed_daemon_is_followed_by_another_before_anybody_asks(begun: Path)
                 (begun / str(number)).write_text("killed")
                 os.kill(number, signal.SIGKILL)
                 await until(partial(has, begun, count))
-                await shared.find(settings)[1].ensure()  # it has been seen to listen
+                await shared.find(settings)[1].ensure()  # it is known to listen
 
     try:
         run(scenario())

@@ -1,4 +1,4 @@
-"""What stood somewhere before it was deleted goes along with a request there, and only there."""
+"""Text deleted at a position is sent with requests at that position, and only there."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CODE = "def total(prices):\n    result = sum(prices)\n    return round(result, 2
 
 
 class Text:
-    """A text whose deletions are kept."""
+    """A text whose deletions are recorded."""
 
     def __init__(self, text: str = CODE) -> None:
         self.text = text
@@ -45,7 +45,7 @@ def test_what_stood_there() -> None:
 
 @pytest.mark.parametrize("forward", [False, True])
 def test_bit_by_bit(forward: bool) -> None:
-    """Backspace takes the last character first, delete the first."""
+    """Backspace removes the last character first, delete the first."""
     made, at, word = Text(), CODE.index("round"), "round(result, 2)"
     for n in range(len(word)):
         made.replace(at if forward else at + len(word) - 1 - n, 1)
@@ -103,7 +103,7 @@ def test_it_is_bounded() -> None:
 
 
 async def deleted(client: Editor, uri: str = URI) -> None:
-    """A document of which the last line's statement was deleted; the cursor's place is (2, 4)."""
+    """Return a document whose last line's statement was deleted; the cursor is at (2, 4)."""
     client.open(CODE, uri=uri)
     client.change(2, replacement(2, 4, 2, 27, ""), uri=uri)
 
@@ -153,7 +153,7 @@ def test_a_file_that_may_hold_secrets_brings_none() -> None:
 
 
 def test_an_older_daemon_is_asked_without() -> None:
-    """One that does not know the field refuses it: once in its life, and nobody hears of it."""
+    """A daemon that does not know the field rejects it once, without a message to the user."""
 
     async def scenario() -> None:
         async with talking() as (client, fake):

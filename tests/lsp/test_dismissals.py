@@ -1,4 +1,6 @@
-"""A suggestion that other text came instead of was dismissed; after three at one place the server keeps quiet there."""
+"""A suggestion replaced by other typed text is dismissed; after three dismissals at one position the server stays
+silent there.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ TIP = len(HERE.prefix)
 
 
 def dismiss(dismissals: Dismissals, prompt: Prompt = HERE, text: str = "z") -> None:
-    """Shows something, and types other text."""
+    """Show a suggestion, then type other text."""
     dismissals.show(prompt, "value", len(prompt.prefix))
     dismissals.edited(prompt.uri, Edit(len(prompt.prefix), "", text))
 

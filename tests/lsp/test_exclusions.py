@@ -1,4 +1,4 @@
-"""Which files are left out: secrets, the user's globs, and ignore files as git itself reads them."""
+"""Excluded files: secrets, the user's globs, and ignore files read as git reads them."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 lines = st.lists(st.sampled_from(LINES), max_size=5)
-# "a" is a folder, and git looks.
+# "a" is a folder, which git checks.
 paths = st.lists(st.sampled_from(NAMES), min_size=1, max_size=3).map("/".join).filter(lambda path: path != "a")
 
 
@@ -97,7 +97,7 @@ def test_ignore_files_mean_what_git_says(repository: Path, top: list[str], inner
 
 
 def test_each_pattern_alone_means_what_git_says(repository: Path) -> None:
-    """All names by all patterns: the random ones above meet a rare pair of both too seldom."""
+    """All names with all patterns; the random tests above hit rare pairs too seldom."""
     (repository / "a").mkdir(exist_ok=True)
     (repository / "a" / ".gitignore").unlink(missing_ok=True)
     asked = [*(name for name in NAMES if name != "a"), *(f"a/{name}" for name in NAMES), "ab", "[b"]
@@ -109,7 +109,7 @@ def test_each_pattern_alone_means_what_git_says(repository: Path) -> None:
 
 
 def test_links_to_secrets(tmp_path: Path) -> None:
-    """By any name on the way; the way itself may be a loop."""
+    """A link is checked at every step of its path, which may be a loop."""
     for link, target in [("a.py", "b.py"), ("b.py", "prod.env"), ("prod.env", "vault"), ("c.py", "c.py")]:
         (tmp_path / link).symlink_to(target)
     (tmp_path / "keys").mkdir()
@@ -142,7 +142,7 @@ def test_reasons(uri: str, words: str) -> None:
 
 
 def test_a_name_that_is_looked_up_as_another_is_not_sent(tmp_path: Path) -> None:
-    """The other one would be decided on. On Windows, names with a dot at the end are such."""
+    """The check would apply to the other name. On Windows, names with a trailing dot are such."""
     assert RULES.lets_out(tmp_path / "a.py") and not RULES.lets_out(Path(f"/{tmp_path}/a.py"))
 
 
@@ -168,7 +168,7 @@ def test_names_that_no_file_can_have(tmp_path: Path) -> None:
 
 
 def test_an_ignore_file_is_read_when_it_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither reading, parsing nor matching is done again for each question."""
+    """Reading, parsing and matching are not repeated for each request."""
     read, matched = [], []
     monkeypatch.setattr(ignore_files, "read_regular", lambda *asked: read.append(asked) or READ(*asked))
     monkeypatch.setattr(ignore_files, "_named_by", lambda *asked: matched.append(asked) or NAMED_BY(*asked))
@@ -193,12 +193,12 @@ def test_an_ignore_file_is_read_when_it_changed(tmp_path: Path, monkeypatch: pyt
     ],
 )
 def test_no_pattern_takes_for_ever(pattern: str, path: str) -> None:
-    """Each of these would take longer than there is time, were more than one place tried for what follows a star."""
+    """Each of these would take too long if more than one position were tried after a star."""
     assert Patterns([pattern.encode()]).match(path, is_folder=False) is None
 
 
 def test_ignore_files_that_can_not_be_followed(tmp_path: Path) -> None:
-    """What they would name is not known, so nothing around them is completed, and the sentence says what to mend."""
+    """Their patterns are unknown, so nothing around them is completed, and the message says how to fix it."""
     (tmp_path / ".git").mkdir()
     file, ignore = tmp_path / "a.py", tmp_path / ".gitignore"
 
@@ -227,7 +227,7 @@ def test_ignore_files_that_can_not_be_followed(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_does_not_answer_holds_up_no_other_document(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its own is not completed, and not sent, until it is known whether it may be."""
+    """Its own document is neither completed nor sent until the decision is known."""
     answers = threading.Event()
     why = IgnoreFiles.reason
 

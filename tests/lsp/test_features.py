@@ -1,4 +1,4 @@
-"""What the server offers to which client: settings, Copilot's messages, commands, the fallback for older clients."""
+"""Features offered to each kind of client: settings, Copilot's messages, commands, the fallback for older clients."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def accepted(client: Editor) -> list[Any]:
 
 
 def test_taking_is_counted_however_it_is_told() -> None:
-    """By the item's command, by Copilot's message and by edits alone; each suggestion once."""
+    """From the item's command, Copilot's message, or edits alone; each suggestion counts once."""
 
     async def scenario() -> None:
         async with talking() as (client, fake):

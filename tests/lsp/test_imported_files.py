@@ -1,4 +1,4 @@
-"""What imported files define goes along though they are not open, and nothing of those that must not be sent."""
+"""Definitions of imported files are sent although the files are not open, except those that must not be sent."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def shop(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every request looks for imported files and decides on its document again, however busy the machine is."""
+    """Refresh files for every request, without cached decisions."""
     assert LOOK_AGAIN <= DECIDE_AGAIN
     monkeypatch.setattr(imported_files, "LOOK_AGAIN", 0.0)
     monkeypatch.setattr("codespec_lsp.exclusions.DECIDE_AGAIN", 0.0)
@@ -40,7 +40,7 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Writer:
-    """Somebody who types into one document and asks at its end."""
+    """A client that types into one document and requests completions at its end."""
 
     def __init__(self, client: Editor, fake: FakeDaemon, file: Path, text: str) -> None:
         self.client, self.fake, self.uri, self.text, self.version = client, fake, file.as_uri(), text, 1
@@ -48,18 +48,18 @@ class Writer:
         client.open(text, uri=self.uri)
 
     async def sent(self) -> Sent:
-        """The snippets of other files that go along with the next question."""
+        """Return the snippets of other files in the next request."""
         last = self.text.rpartition("\n")[2]
         self.version += 1
         self.client.type(self.version, self.text.count("\n"), len(last), "y", uri=self.uri)
         self.text += "y"
         asked = len(self.fake.asked)
-        await self.client.texts(self.text.count("\n"), len(last) + 1, uri=self.uri, trigger=1)  # whatever was dismissed
+        await self.client.texts(self.text.count("\n"), len(last) + 1, uri=self.uri, trigger=1)  # even if dismissed
         assert len(self.fake.asked) > asked
         return [(Path(each["path"]).name, each["text"]) for each in self.fake.asked[-1].body["snippets"]]
 
     async def sends(self, *expected: tuple[str, str]) -> None:
-        """Asks until it is this that goes along: files are read a moment after they were found."""
+        """Repeat requests until the snippets match: files are read shortly after they are found."""
         while (found := await self.sent()) != list(expected):
             assert len(found) <= len(expected), found
             await asyncio.sleep(0.05)
@@ -111,14 +111,14 @@ def test_without_a_repository_or_with_the_setting_off_nothing_is_read(
             client.open(text, uri=(shop / "cart.py").as_uri())
             assert await client.texts(1, 4, uri=(shop / "cart.py").as_uri()) == [] and not looked, "nor for one ignored"
         (tmp_path / ".git").mkdir()
-        async with talking() as (client, fake):  # a file of a repository needs no open folder
+        async with talking() as (client, fake):  # a file in a repository needs no open folder
             await Writer(client, fake, shop / "main.py", text).sends(("price.py", HEAD))
 
     run(scenario())
 
 
 def hidden_ways(shop: Path) -> None:
-    """Files that must not be sent, below names that an import can spell."""
+    """Make files that must not be sent, under names that an import can spell."""
     (shop / ".gitignore").write_bytes(b"ignored.py\nfolder/\nnested/\ns\xe9cret.go\n")
     for name in ("ignored", "credentials", "globbed"):
         (shop / f"{name}.py").write_text(PRICE)
@@ -130,7 +130,7 @@ def hidden_ways(shop: Path) -> None:
         (shop / folder / "deep.py").write_text(PRICE)
     (shop / "shown").symlink_to(shop / "folder")
     (shop / "nested/.git").mkdir()
-    (shop / "other/.git").mkdir()  # a repository of its own, with rules of its own
+    (shop / "other/.git").mkdir()  # a separate repository with its own rules
     (shop / "large.py").write_text(PRICE + "#" * MOST_BYTES)
     (shop / "data.py").write_bytes(PRICE.replace("total", "to\0tal").encode())
     os.mkfifo(shop / "pipe.py")
@@ -239,7 +239,7 @@ def test_there_is_a_bound(shop: Path) -> None:
 
 
 def test_a_file_that_keeps_a_grammar_busy_holds_up_nothing(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """64 KiB of this take half a minute to parse."""
+    """64 KiB of this text take half a minute to parse."""
     monkeypatch.setattr(imported_files, "READING", 3.0)
     (shop / "Slow.java").write_text("a<" * (32 << 10))
     (shop / "Price.java").write_text("class Price {\n    int total(int w) {\n        return w;\n    }\n}\n")
@@ -270,7 +270,7 @@ def test_a_folder_that_does_not_answer_holds_up_little(shop: Path, monkeypatch: 
     async def scenario() -> None:
         async with talking(start={"rootUri": shop.as_uri()}) as (client, fake):
             writers = [Writer(client, fake, shop / f"cart_{n}.py", "import price\nx = ") for n in range(8)]
-            for writer in writers:  # more than there are threads
+            for writer in writers:  # more than the number of threads
                 assert "price.py" not in dict(await writer.sent())
             answers.set()
             while "price.py" not in dict(await writers[0].sent()):

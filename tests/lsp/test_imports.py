@@ -1,4 +1,4 @@
-"""What a row imports, and which files of the repository that may be."""
+"""The imports of a line, and the repository files they may refer to."""
 
 from __future__ import annotations
 

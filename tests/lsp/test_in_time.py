@@ -1,4 +1,4 @@
-"""Answers come in time, whatever the daemon does and the user types, by a clock that only the test moves."""
+"""Answers arrive within the budget, whatever the daemon and the user do, on a clock that only the test advances."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ PIECES = ("foo", "(", "a, b", ")\n", " = 1\n    ", "x")
 
 @dataclass
 class Reply:
-    """A request with what came of it: suggestions, or None where its document moved on."""
+    """A request with its result: suggestions, or None if its document has changed."""
 
     request: CompletionRequest
-    end: float  # when the budget is over
+    end: float  # end of the budget
     at: float = -1.0
     suggestions: list[Suggestion] | None = None
 
 
 @dataclass
 class Scene:
-    """An editor, a completer and a daemon that writes what the test says."""
+    """An editor, a completer and a daemon with scripted output."""
 
     document: Document = field(default_factory=lambda: Document("file:///a.py", "python", 1, Buffer("x = ")))
     writing: list[Completion] = field(default_factory=list)
@@ -86,7 +86,7 @@ class Scene:
         self.completer.edited(self.document, edit)
 
     def ask(self, explicit: bool, column: int | None = None) -> asyncio.Task[None]:
-        """At the end of the text, or at a column of its first line."""
+        """Request a completion at the end of the text, or at a column of its first line."""
         buffer, now = self.document.buffer, self.clock()
         tip = buffer.position(len(buffer.lines) if column is None else 0, column or 0)
         prompt = build_prompt(self.document.uri, buffer, tip)
@@ -140,7 +140,7 @@ def test_every_answer_comes_within_its_budget(story: list[tuple[float, str]]) ->
 
 
 def test_of_questions_that_arrive_together_only_the_newest_place_is_answered() -> None:
-    """Two parts of an editor ask at one place, and the cursor has moved on before either is looked at."""
+    """Two parts of an editor send requests at one position, and the cursor moves before either is handled."""
 
     async def story() -> tuple[list[bool], int]:
         scene = Scene()
@@ -155,7 +155,7 @@ def test_of_questions_that_arrive_together_only_the_newest_place_is_answered() -
 
 
 def test_a_growing_text_is_told_of_ten_times_a_second_at_most() -> None:
-    """Though the client asks again at once, and the text grows every hundredth."""
+    """Although the client requests again at once, and the text grows every hundredth of a second."""
 
     async def scenario() -> list[float]:
         scene, told = Scene(), [0.0]

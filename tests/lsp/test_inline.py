@@ -1,4 +1,4 @@
-"""Inline completions over a socket, with a daemon whose words the test says: from the question to the item."""
+"""Inline completions over a socket with a scripted daemon: from the request to the item."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_typing_along_costs_no_work() -> None:
 
 
 def test_a_text_cut_by_the_clock_grows() -> None:
-    """The answer is what is there, cut at a safe place; then the client is told of more."""
+    """The answer is the text so far, cut at a safe position; later the client is notified of more."""
 
     async def scenario() -> None:
         async with talking(budget_ms=30) as (client, fake):
@@ -123,7 +123,7 @@ def test_cancelling_reaches_the_daemon() -> None:
 
 
 def test_typing_along_keeps_what_is_being_written_though_the_client_cancels() -> None:
-    """VS Code takes a question back with each key, right before the edit."""
+    """VS Code cancels a request at each key, just before the edit."""
 
     async def scenario() -> None:
         async with talking(budget_ms=30) as (client, fake):
@@ -145,7 +145,7 @@ def test_typing_along_keeps_what_is_being_written_though_the_client_cancels() ->
 
 
 def test_what_was_stopped_is_gone_on_with() -> None:
-    """The new text goes on from the old, of which nothing is taken back."""
+    """The new text continues the old one, of which nothing is taken back."""
 
     async def scenario() -> None:
         async with talking(budget_ms=30) as (client, fake):
@@ -187,7 +187,7 @@ def test_a_newer_question_ends_the_older() -> None:
 
 
 def test_two_questions_at_one_place_are_one_piece_of_work() -> None:
-    """Neovim asks twice for some keys, and for its ghost text and a menu. Both are answered."""
+    """Neovim sends two requests for some keys, and for its ghost text and a menu. Both are answered."""
 
     async def scenario() -> None:
         async with talking() as (client, fake):
@@ -206,7 +206,7 @@ def test_two_questions_at_one_place_are_one_piece_of_work() -> None:
 
 
 def test_what_grew_while_another_question_waited_is_told() -> None:
-    """The first was answered by the clock; while the second waits, nobody is told that there is more."""
+    """The first request was answered at its deadline; while the second waits, no notification of more is sent."""
 
     async def scenario() -> None:
         async with talking(budget_ms=600) as (client, fake):
@@ -226,7 +226,7 @@ def test_what_grew_while_another_question_waited_is_told() -> None:
 
 
 def test_one_of_two_questions_at_one_place_is_taken_back() -> None:
-    """The other one still gets its answer, and the work goes on for it."""
+    """The other one is still answered, and its work continues."""
 
     async def scenario() -> None:
         async with talking() as (client, fake):
@@ -247,7 +247,7 @@ def test_one_of_two_questions_at_one_place_is_taken_back() -> None:
 
 
 def test_a_question_is_about_the_text_of_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An edit, a question and another edit in one packet: no answer is for a text that is gone."""
+    """An edit, a request and another edit in one packet: no answer refers to outdated text."""
 
     servers: list[Server] = []
     monkeypatch.setattr(fake_daemon, "Server", lambda *given: servers.append(Server(*given)) or servers[-1])
@@ -299,7 +299,7 @@ def test_who_asks_gets_alternatives() -> None:
         async with talking(alternatives=3) as (client, fake):
             client.open("x = \n")
             _, reply = client.ask(0, 4, trigger=1)
-            both = [await fake.question(1), await fake.question(2)]  # on connections of their own, in any order
+            both = [await fake.question(1), await fake.question(2)]  # on separate connections, in any order
             best, others = sorted(both, key=lambda question: "n" in question.body)
             assert (others.body["n"], others.body["temperature"] > 0, "n" in best.body) == (2, True, False)
             assert others.body["document"] != best.body["document"], "or the one would end the other"
@@ -315,7 +315,7 @@ def test_who_asks_gets_alternatives() -> None:
 
 
 def test_alternatives_end_when_something_is_typed() -> None:
-    """The best one goes on while what is typed agrees with it; for the others the place is gone."""
+    """The best one continues while the typed text agrees with it; the position of the others is gone."""
 
     async def scenario() -> None:
         async with talking(alternatives=3) as (client, fake):
@@ -324,7 +324,7 @@ def test_alternatives_end_when_something_is_typed() -> None:
             both = [await fake.question(1), await fake.question(2)]
             best, others = sorted(both, key=lambda question: "n" in question.body)
             best.say("foo")
-            await asyncio.sleep(0.05)  # or what is typed meets a text that says nothing yet
+            await asyncio.sleep(0.05)  # otherwise the edit would come before any text
             client.type(2, 0, 4, "f")
             await others.gone.wait()
             assert not best.gone.is_set()
@@ -368,7 +368,7 @@ def test_columns_in_every_encoding(encoding: str) -> None:
 
 @pytest.mark.parametrize(("client_name", "newline"), [("Visual Studio Code", "\r\n"), ("Neovim", "\n")])
 def test_line_ends_are_the_documents_own(client_name: str, newline: str) -> None:
-    """Pieces may cut one in two; a client that shows a \\r as such gets none."""
+    r"""A line end may be split between pieces; a client that displays \r gets none."""
 
     async def scenario() -> None:
         async with talking(start={"clientInfo": {"name": client_name}}) as (client, fake):

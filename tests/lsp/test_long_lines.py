@@ -1,4 +1,4 @@
-"""Answers stay small, however long the line that they repeat."""
+"""Answers stay small, however long the line is that they repeat."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.lsp.fake_daemon import talking
 
 
 def test_an_answer_in_a_long_line_is_short() -> None:
-    """It repeats the end of the line; where that begins, it begins at the next key too."""
+    """It repeats the end of the line, from the same start at the next key."""
 
     async def scenario() -> None:
         async with talking() as (client, fake):

@@ -1,5 +1,6 @@
-"""Files that guesses may be copied from go to the daemon when a document is visited: open, imported and beside it, and
-nothing of those that must not be sent.
+"""Lookup files are sent to the daemon when a document is visited: open, imported and neighbouring ones.
+
+Files that must not be sent are excluded.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Path:
-    """A repository with files in two folders."""
+    """Return a repository with files in two folders."""
     folder = tmp_path / "shop"
     (folder / "tools").mkdir(parents=True)
     (folder / ".git").mkdir()
@@ -42,7 +43,7 @@ def names(body: dict[str, Any]) -> list[str]:
 
 
 async def visit(client: Editor, fake: FakeDaemon, file: Path, text: str) -> dict[str, Any]:
-    """Opens a document; what is sent for it."""
+    """Open a document and return the files sent for it."""
     before = len(fake.files)
     client.open(text, uri=file.as_uri())
     await until(lambda: len(fake.files) > before)
@@ -160,7 +161,7 @@ def test_a_folder_that_does_not_answer_holds_up_nothing(shop: Path, monkeypatch:
     async def scenario() -> None:
         async with talking(start={"rootUri": shop.as_uri()}) as (client, fake):
             fake.script = ["1"]
-            for number in range(40):  # more than there are threads for whatever else waits for files
+            for number in range(40):  # more than the number of threads that may wait for files
                 client.open("x = ", uri=(shop / f"d{number}.py").as_uri())
                 await asyncio.sleep(0.02)
             assert await client.texts(0, 4, uri=(shop / "d39.py").as_uri(), trigger=1) == ["x = 1"]

@@ -1,4 +1,4 @@
-"""Where suggestions appear, and of which shape: the hand-judged places, through the language server's own session."""
+"""Where suggestions appear and in which shape: hand-judged positions, through the language server's own session."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from tools.manners import MOST_LINES, Judged, judge, read_places, share
 
-# A little below the scores in lab/LOG.md: a change that lowers them needs a reason there.
+# Slightly below the scores in lab/LOG.md; a change that lowers them must be justified there.
 LEAST, LEAST_HELD_OUT = 0.98, 0.96
 
 
@@ -35,7 +35,7 @@ def test_shapes_are_right_at_most_places(judged: list[Judged]) -> None:
 
 
 def test_shapes_are_right_at_held_out_places(judged: list[Judged]) -> None:
-    """Which ones are wrong is not told: nothing is to be tuned by them."""
+    """Failures are not listed, so that nothing is tuned to them."""
     assert share([each for each in judged if each.place.held_out]) >= LEAST_HELD_OUT
 
 
@@ -44,13 +44,13 @@ def test_texts_are_right_to_the_letter_at_most_places(judged: list[Judged]) -> N
 
 
 def test_a_planted_fault_lowers_the_score(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the rule that says where nothing begins, a fifth of all places is wrong."""
+    """Without the rule for positions where nothing may begin, a fifth of all positions is wrong."""
     monkeypatch.setattr("codespec.text.ending.why_not", lambda *place: "")
     assert share(judge(read_places())) < 0.9
 
 
 def test_blocks_and_brackets(judged: list[Judged]) -> None:
-    """No wall of text, and no line that ends in what stands to the right already."""
+    """No wall of text, and no line that ends with text already to the right."""
     for each in judged:
         right = each.place.after.partition("\n")[0].strip()
         assert each.lines <= MOST_LINES, each.place

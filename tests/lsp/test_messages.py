@@ -1,4 +1,4 @@
-"""The conversation itself: what is no message gets the protocol's error, and nothing ends the server but an exit."""
+"""The protocol itself: invalid messages get the protocol's error, and only an exit ends the server."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_errors_are_the_protocols(body: bytes, code: int, number: object) -> Non
 def test_a_notification_with_wrong_parameters_is_told_of_once_where_editors_show_it(
     method: str, params: object, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With the field and without what is in it; nothing of one that we would not read."""
+    """The log names the field without its value, and ignores notifications that the server does not read."""
 
     async def scenario() -> None:
         async with talking() as (client, fake):
@@ -95,7 +95,7 @@ def test_a_notification_with_wrong_parameters_is_told_of_once_where_editors_show
 def test_a_notification_that_fails_is_told_where_editors_show_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nobody waits for an answer to it, and nothing of its text is told."""
+    """It has no reply, and its text is not logged."""
     handle = Protocol.handle_message
 
     def fails(self: Protocol, message: Any) -> Any:
@@ -152,7 +152,7 @@ def test_headers_as_clients_send_them() -> None:
 
 
 def odd(source: random.Random, depth: int = 0) -> Any:
-    """Some JSON value, now and then one that nearly fits."""
+    """Return a random JSON value, sometimes an almost valid one."""
     kind = source.randrange(8)
     if kind < 4 or depth > 2:
         return source.choice(ODD)
@@ -163,7 +163,7 @@ def odd(source: random.Random, depth: int = 0) -> Any:
 
 
 def fuzzed(source: random.Random, number: int) -> bytes:
-    """One frame's body."""
+    """Return the body of one frame."""
     message: dict[str, Any] = {"jsonrpc": "2.0", "method": source.choice(METHODS[2:]), "params": odd(source)}
     if source.random() < 0.6:
         message["id"] = number
@@ -202,7 +202,7 @@ async def fuzz(client: Editor, count: int, seed: int) -> None:
 
 @pytest.mark.parametrize("count", [400, pytest.param(20_000, marks=pytest.mark.full)])
 def test_fuzzed_messages(count: int) -> None:
-    """No crash, no hang: every request gets its reply or its error, and then the server still works."""
+    """No crash, no hang: every request gets its result or an error, and the server still works afterwards."""
 
     async def scenario() -> None:
         async with talking() as (client, fake):

@@ -1,4 +1,4 @@
-"""The model that is asked for, the one that a daemon has and the one that it offers; and a daemon that is restarted."""
+"""The requested model, the daemon's model and the one it offers; and restarts of a daemon."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ pytestmark = pytest.mark.usefixtures("own_state")
         (STARTER, {}, SENTENCE),
         (Health("ready", target="smollm2-135m", model="smollm2-135m"), {}, ""),
         (Health("ready", target="smollm2-135m", model="smollm2-135m"), {"model": "smollm2-135m"}, ""),
-        (STARTER, {"url": "http://192.0.2.1:8765"}, ""),  # its models lie elsewhere
-        (STARTER, {"model": "starter"}, ""),  # which it chose itself
+        (STARTER, {"url": "http://192.0.2.1:8765"}, ""),  # its models are elsewhere
+        (STARTER, {"model": "starter"}, ""),  # a model that it chose itself
         (CODER, {"model": "Qwen/Qwen2.5-Coder-0.5B"}, ""),
         (CODER, {"model": "qwen/qwen2.5-coder-0.5b"}, ""),
         (CODER, {"model": "Qwen2.5-Coder-0.5B"}, ""),
@@ -95,7 +95,7 @@ def test_the_model_that_is_set_goes_to_the_daemon_that_is_started() -> None:
 
 
 def says(monkeypatch: pytest.MonkeyPatch, **more: Any) -> None:
-    """Has the fake daemon say more of itself."""
+    """Make the fake daemon report more about itself."""
 
     async def health(_fake: FakeDaemon, _request: Any) -> Any:
         from aiohttp import web
@@ -205,7 +205,7 @@ def write_number(tmp_path: Path, port: int, text: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "no number", "-1", "0", str(os.getpid())])
 def test_no_other_process_is_ended(text: str, tmp_path: Path) -> None:
-    """Numbers are used again: what got the daemon's is not it."""
+    """Process ids are reused: another process may have the daemon's old id."""
     write_number(tmp_path, 1, text)
 
     async def scenario() -> None:

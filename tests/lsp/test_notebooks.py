@@ -1,5 +1,7 @@
-"""Notebooks with the real process: cells are completed behind the code of the cells above them, text cells and magics
-are left alone, and the notebook's path decides what is excluded. As VS Code sends them, and as text documents.
+"""Notebooks with the real process, sent as by VS Code and as text documents.
+
+A cell is completed after the code of the cells above it; text cells and magics are skipped; the notebook's path decides
+exclusions.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ def item(number: int, text: str, path: str) -> dict[str, Any]:
 
 
 def open_notebook(client: Editor, path: str = "/p/a.ipynb", texts: Sequence[str] = CELLS) -> None:
-    """As VS Code does."""
+    """Open a notebook as VS Code does."""
     numbers = range(len(texts))
     cells = [cell(number, path) for number in numbers]
     notebook = {"uri": f"file://{path}", "notebookType": "jupyter-notebook", "version": 1, "cells": cells}
@@ -59,7 +61,7 @@ def open_notebook(client: Editor, path: str = "/p/a.ipynb", texts: Sequence[str]
 
 
 def open_cells(client: Editor, path: str = "/p/a.ipynb", texts: Sequence[str] = CELLS) -> None:
-    """One by one, as text documents."""
+    """Open the cells one by one as text documents."""
     for number, text in enumerate(texts):
         client.notify("textDocument/didOpen", {"textDocument": item(number, text, path)})
 
@@ -71,7 +73,7 @@ def change(client: Editor, cells: dict[str, Any]) -> None:
 
 @asynccontextmanager
 async def process(**start: Any) -> AsyncIterator[tuple[Editor, FakeDaemon]]:
-    """The real one, past its handshake, and a daemon that says 1."""
+    """Run the real process, initialized, and a daemon that completes with 1."""
     async with daemon() as fake:
         fake.script = ["1"]
         with started("--daemon", f"http://127.0.0.1:{fake.port}") as running:
@@ -225,7 +227,7 @@ def test_the_notebook_that_a_cell_names(uri: str, notebook: str) -> None:
 
 @given(st.lists(st.text("ab\u00e9\n", max_size=9000), max_size=20), st.text("xy\n", max_size=20))
 def test_the_start_of_what_is_sent_moves_in_steps(above: list[str], typed: str) -> None:
-    """Else the daemon would read all of it again with each key."""
+    """Otherwise the daemon would prefill everything again at each key."""
     text, buffer, starts = "".join(f"{piece}\n" for piece in above), Buffer(""), set()
     for count in range(len(typed) + 1):
         buffer.replace_all(typed[:count])

@@ -1,5 +1,6 @@
-"""Files and folders whose names hold what URIs give a meaning, in every spelling of careful and careless clients: a
-secret is one, and an ignored file is left out, whatever a reader could take for a query or a fragment.
+"""File and folder names with characters that are special in URIs, in the spellings of careful and careless clients.
+
+A secret is recognized, and an ignored file is excluded, even if part of the name looks like a query or a fragment.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from tests.lsp.test_process_hostile import on_a_server
 RULES = Rules(frozenset(), Patterns(()), IgnoreFiles())
 SECRET = [".env", "prod.env", "id_rsa", "key.pem", "credentials"]
 HOSTS = ["wsl$", "wsl%24", "wsl.localhost", "server", "SERVER", ""]
-AFTER = ["", "#L1", "?x=1", "?a/b#c", "#W0sZmlsZQ=="]  # what a client may put after a name
+AFTER = ["", "#L1", "?x=1", "?a/b#c", "#W0sZmlsZQ=="]  # suffixes a client may append to a name
 names = st.text("#?%;:&+ .\\ab4E\u00e9", min_size=1, max_size=5).filter(lambda name: name not in (".", ".."))
 folders = st.lists(names, min_size=1, max_size=3)
 
 
 def spellings(path: str) -> Iterator[str]:
-    """A path as clients write it into a URI: escaping much, little, or nothing."""
+    """Return a path as clients write it into a URI: with many characters escaped, few, or none."""
     yield quote(path, safe="/")
     yield quote(path, safe="/:+&;")
-    if not re.search("%[0-9A-Fa-f]{2}", path):  # else it means another file
+    if not re.search("%[0-9A-Fa-f]{2}", path):  # otherwise it denotes another file
         yield path
         yield path.replace(" ", "%20")
 
@@ -76,7 +77,7 @@ def test_an_ignored_file_is_left_out(
 
 
 def test_a_secret_in_a_folder_with_a_mark_is_not_sent(tmp_path: Path) -> None:
-    """The process itself, asked by clients that escape and that do not."""
+    """The real process, with clients that escape and that do not."""
     folder = tmp_path / "proj#1?"
     folder.mkdir()
     (folder / ".codespecignore").write_text("*.log\n")

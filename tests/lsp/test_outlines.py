@@ -1,4 +1,4 @@
-"""What a file defines goes along where another one imports it: heads, not bodies."""
+"""The outline of an imported file is sent: signatures without bodies."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_an_open_file_that_is_imported_brings_its_definitions() -> None:
             client.open(PYTHON, uri="file:///p/shapes.py")
             client.open(PYTHON, uri="file:///p/unrelated.py")
             client.open("from shapes import Box\nx = \n")
-            await asyncio.sleep(0.3)  # trees are parsed a moment after a change
+            await asyncio.sleep(0.3)  # trees are parsed shortly after a change
             await client.texts(1, 4)
             sent = {(snippet["path"], snippet["text"]) for snippet in fake.asked[-1].body["snippets"]}
             defined = [path for path, text in sent if "def area(self, scale: int = 1) -> int:" in text]

@@ -1,4 +1,4 @@
-"""`codespec lsp` as editors start it: on pipes, on a port for many, light, and around a real daemon."""
+"""`codespec lsp` as editors start it: on pipes, on a shared port, with light imports, and with a real daemon."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.lsp.fake_daemon import FakeDaemon, daemon
 HEAVY = ("torch", "transformers", "numpy", "codespec.engine", "codespec.server", "aiohttp.web")
 MOST_MEGABYTES = 80
 PATIENT = {"initializationOptions": {"budgetMs": 60_000}}
-# Serves like the command, and then says which modules there are.
+# Serve like the command, then print the imported modules.
 TELL_MODULES = """
 import sys
 from codespec.cli.main import main
@@ -37,7 +37,7 @@ sys.exit(code)
 def started(
     *words: str, python: tuple[str, ...] = ("-m", "codespec", "lsp"), **settings: Any
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A language server as a process."""
+    """Start a language server process."""
     with start_python(*python, *words, stdin=subprocess.PIPE, **settings) as process:
         try:
             yield process
@@ -47,7 +47,7 @@ def started(
 
 @asynccontextmanager
 async def on_pipes(process: subprocess.Popen[bytes]) -> AsyncIterator[Editor]:
-    """An editor that speaks to it on its pipes."""
+    """Return an editor connected to its pipes."""
     loop, reader = asyncio.get_running_loop(), asyncio.StreamReader(limit=1 << 24)
     reading, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), process.stdout)
     writing, protocol = await loop.connect_write_pipe(lambda: asyncio.streams.FlowControlMixin(loop), process.stdin)
@@ -61,7 +61,7 @@ async def on_pipes(process: subprocess.Popen[bytes]) -> AsyncIterator[Editor]:
 
 
 async def ended(process: subprocess.Popen[bytes]) -> int:
-    """Its exit code."""
+    """Wait for the process and return its exit code."""
     await until(lambda: process.poll() is not None)
     return process.returncode
 
@@ -118,7 +118,7 @@ def test_an_editor_that_is_gone_ends_it() -> None:
 
 
 def test_an_editor_that_is_gone_at_once_leaves_nothing_in_its_log() -> None:
-    """While the server still loads what the first question needs."""
+    """The editor leaves while the server still imports what the first request needs."""
 
     async def scenario(process: subprocess.Popen[bytes]) -> None:
         async with on_pipes(process) as client:
@@ -133,7 +133,7 @@ def test_an_editor_that_is_gone_at_once_leaves_nothing_in_its_log() -> None:
 
 
 def test_input_from_a_file(tmp_path: Path) -> None:
-    """Not a pipe: read in another way."""
+    """A file is read in another way than a pipe."""
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "codespec/status"})
     (tmp_path / "in").write_text(f"Content-Length: {len(body)}\r\n\r\n{body}")
     with (tmp_path / "in").open("rb") as file:
@@ -148,7 +148,7 @@ def test_input_from_a_file(tmp_path: Path) -> None:
 
 
 def test_many_editors_on_a_port() -> None:
-    """What one does, the others do not notice; a signal ends it with 0."""
+    """Editors do not affect each other; a signal ends the server with 0."""
 
     async def scenario(port: int, fake: FakeDaemon) -> None:
         fake.script = ["1"]

@@ -1,5 +1,4 @@
-"""`codespec lsp` with the daemon that it starts itself: where that runs, and what happens when it hangs, dies or has no
-room to write."""
+"""`codespec lsp` with its own daemon: its working folder, and a daemon that hangs, dies or has no disk space."""
 
 from __future__ import annotations
 
@@ -28,12 +27,12 @@ from tests.lsp.test_daemon_process import free_port
 from tests.lsp.test_process import on_pipes, started
 
 MOST_SECONDS = 300.0
-SPAWN_SECONDS = 2.0  # from a daemon's death to the next one's start
+SPAWN_SECONDS = 2.0  # from a daemon's death to the next start
 
 
 @dataclass
 class Started:
-    """An editor, and the state folder with what is told of its daemon."""
+    """An editor, and the state folder with the daemon's files."""
 
     client: Editor
     state: Path
@@ -44,7 +43,7 @@ class Started:
         return self.state / f"daemon-{self.port}.log"
 
     def number(self) -> int:
-        """The daemon's process; 0 for none."""
+        """The daemon's process id, or 0."""
         try:
             return int((self.state / f"daemon-{self.port}.pid").read_text())
         except (OSError, ValueError):
@@ -58,7 +57,7 @@ class Started:
         os.kill(self.number(), number)
 
     async def until_told(self, kind: str, *words: str) -> None:
-        """Waits until the status shows that."""
+        """Wait until the status shows the words."""
         await until(lambda: _shows(self.client, kind, words))
 
     async def until_ready(self) -> None:
@@ -80,7 +79,7 @@ def _shows(client: Editor, kind: str, words: tuple[str, ...]) -> bool:
 async def editing(
     folder: Path, arguments: list[str], options: dict[str, Any] | None = None, **settings: Any
 ) -> AsyncIterator[Started]:
-    """An editor whose language server has daemons of its own to start; `settings` are the process's."""
+    """Run an editor whose language server starts its own daemons; `settings` are the process's."""
     port, home = free_port(), {name: str(folder / name) for name in ("XDG_STATE_HOME", "XDG_CACHE_HOME")}
     environment = user_environment(**{**home, **settings.pop("variables", {})})
     given = {"url": f"http://127.0.0.1:{port}", "daemonArguments": arguments, "budgetMs": 60_000, **(options or {})}
@@ -93,7 +92,7 @@ async def editing(
                 client.open("x = \n")
                 yield here
             finally:
-                process.kill()  # first: it would start another daemon
+                process.kill()  # kill it first, or it would start another daemon
                 process.wait()
                 with suppress(ProcessLookupError):
                     if here.number():
@@ -101,12 +100,12 @@ async def editing(
 
 
 def without_room() -> None:
-    """No file may grow beyond a few bytes, as on a full disk; sockets and pipes may."""
+    """Limit files to a few bytes, like a full disk; sockets and pipes still work."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64))
 
 
 def test_it_begins_in_a_folder_of_its_own(models: Models, tmp_path: Path) -> None:  # noqa: F811
-    """What the user's settings say of paths counts from where it did."""
+    """Relative paths in the user's settings refer to the language server's folder."""
     (tmp_path / "clone" / "small").mkdir(parents=True)
     (tmp_path / "clone" / "big").symlink_to(models.target)
     (tmp_path / "clone" / "small" / "one").symlink_to(models.drafter)
@@ -125,7 +124,7 @@ def test_it_begins_in_a_folder_of_its_own(models: Models, tmp_path: Path) -> Non
 
 
 def test_a_folder_of_the_clone_is_no_model(models: Models, tmp_path: Path) -> None:  # noqa: F811
-    """`owner/name` is the hub's, though the folder that is open has one of that name."""
+    """`owner/name` means the hub, even if the open folder has a subfolder of that name."""
     snapshot = tmp_path / "hub" / "hub" / "models--owner--name" / "snapshots" / ("0" * 40)
     shutil.copytree(models.target, snapshot)
     (snapshot.parents[1] / "refs").mkdir()
@@ -182,7 +181,7 @@ def test_on_a_full_disk_it_goes_on_and_the_user_is_told(
 
 
 def test_a_dead_daemon_is_replaced_at_once_and_its_log_kept(models: Models, tmp_path: Path) -> None:  # noqa: F811
-    """Nobody asks anything meanwhile. After three starts it stays dead, and the user is told where the log is."""
+    """Without any request. After three starts it is not restarted, and the user is told where the log is."""
 
     async def next_number(here: Started, dead: int) -> float:
         began = time.monotonic()
@@ -214,7 +213,7 @@ def test_a_dead_daemon_is_replaced_at_once_and_its_log_kept(models: Models, tmp_
 
 
 def a_process() -> float:
-    """Seconds that a process takes to start and end here, now."""
+    """Return the seconds that a process takes to start and end here and now."""
     began = time.monotonic()
     subprocess.run([sys.executable, "-c", ""], check=True)
     return time.monotonic() - began

@@ -1,4 +1,4 @@
-"""`codespec lsp` as editors start it, in folders and at ports where others mean harm or a disk is odd."""
+"""`codespec lsp` as editors start it, in malicious folders, at attacked ports and on odd disks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.lsp.conversation import SECONDS, Editor, run, until
 from tests.lsp.fake_daemon import FakeDaemon, daemon
 from tests.lsp.test_process import on_pipes, started
 
-MOST_BYTES = 2 << 30  # of address space: what grows without bound fails in the process, and leaves the machine alone
+MOST_BYTES = 2 << 30  # of address space: unbounded growth fails in the process and spares the machine
 
 Scenario = Callable[[Editor, FakeDaemon], Awaitable[None]]
 
@@ -28,7 +28,7 @@ def bound() -> None:
 
 
 def on_a_server(scenario: Scenario, seconds: float = SECONDS, **options: Any) -> None:
-    """Runs it with an editor on the pipes of a server that asks a fake daemon; `options` are the editor's settings."""
+    """Run the scenario with an editor on a server's pipes and a fake daemon; `options` are the editor's settings."""
 
     async def whole() -> None:
         async with daemon() as fake:
@@ -48,7 +48,7 @@ def make_zero(file: Path) -> None:
 
 @pytest.mark.parametrize("make", [make_zero, os.mkfifo, Path.mkdir])
 def test_an_ignore_file_that_is_no_file(make: Callable[[Path], None], tmp_path: Path) -> None:
-    """Its folder's documents are not completed, which is told; others are, and the process stays small."""
+    """Its folder's documents are not completed, with a message; others are, and the process stays small."""
     (tmp_path / ".git").mkdir()
     make(tmp_path / ".gitignore")
 
@@ -84,7 +84,7 @@ def test_patterns_that_take_for_ever(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("inside", ["x" * 300 + "/a.py", "x" * 300, "file/a.py", "loop/a.py", "a" * 5000 + "/b.py"])
 def test_a_document_where_no_file_can_be(inside: str, tmp_path: Path) -> None:
-    """What is wrong with its folder is its own affair: the others are completed."""
+    """A bad folder affects only its own documents; the others are completed."""
     (tmp_path / "file").write_text("")
     (tmp_path / "loop").symlink_to("loop")
 
@@ -116,7 +116,7 @@ def test_a_token_file_that_is_no_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("depth", [500, 100_000])
 def test_a_message_that_nests_too_deep_is_refused_alone(depth: int) -> None:
-    """Whatever walks a message has no depth to fear."""
+    """Code that walks a message need not limit its recursion."""
     settings = b"[" * depth + b"]" * depth
     told = (
         b'{"jsonrpc": "2.0", "method": "workspace/didChangeConfiguration", "params": {"settings": ' + settings + b"}}"
@@ -142,7 +142,7 @@ def test_a_language_that_is_no_text_is_none() -> None:
 
 
 def test_a_web_page_gets_nothing_from_a_port() -> None:
-    """HTTP has a Content-Length too. Its first line ends the conversation, and editors go on."""
+    """HTTP also has a Content-Length. Its first line closes the connection, and editors continue."""
     message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"capabilities": {}}}
     body = json.dumps(message).encode()
     framed = b"Content-Length: %d\r\n\r\n" % len(body) + body
@@ -160,7 +160,7 @@ def test_a_web_page_gets_nothing_from_a_port() -> None:
         try:
             while piece := await reader.read(1 << 16):
                 said += piece
-        except ConnectionResetError:  # it did not read to the end
+        except ConnectionResetError:  # the server closed before reading everything
             pass
         writer.close()
         return said

@@ -1,5 +1,7 @@
-"""`codespec lsp` as editors start it, where somebody else answers in the daemon's place: who gets nothing of the user's
-and is told of; and beside the real daemon, which is known by its socket or by a proof on each connection.
+"""`codespec lsp` as editors start it, with another program in the daemon's place.
+
+The impostor gets nothing of the user's and is reported. The real daemon is recognized by its socket, or by a proof on
+each connection.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ Scenario = Callable[[Editor], Awaitable[None]]
 
 
 def served(models: Models, state: Path, *words: str | Path, **settings: Any) -> Any:  # noqa: F811
-    """A real daemon."""
+    """Run a real daemon."""
     return daemon(*models.flags, *QUIET, *words, env=user_environment(XDG_STATE_HOME=str(state)), **settings)
 
 
@@ -43,7 +45,7 @@ def until_ready(real: Process) -> None:
 
 
 async def converse(url: str, state: Path, scenario: Scenario, token_file: Path | None = None) -> None:
-    """Runs it with an editor on the pipes of a language server that starts no daemon."""
+    """Run the scenario with an editor on the pipes of a language server that starts no daemon."""
     environment = user_environment(XDG_STATE_HOME=str(state))
     with started("--daemon", url, "--no-start", env=environment) as process:
         async with on_pipes(process) as client:
@@ -55,12 +57,12 @@ async def converse(url: str, state: Path, scenario: Scenario, token_file: Path |
 
 
 def on_a_server(url: str, state: Path, scenario: Scenario, token_file: Path | None = None) -> None:
-    """The same, in time."""
+    """Run the scenario with a time limit."""
     run(converse(url, state, scenario, token_file), seconds=300)
 
 
 async def gets_nothing(client: Editor) -> None:
-    """Asks, and is told why there is nothing."""
+    """Request a completion; assert that there is none and that the reason is reported."""
     for _ in range(2):
         assert await client.texts(1, 4) == []
     status = await client.status()
@@ -70,14 +72,14 @@ async def gets_nothing(client: Editor) -> None:
 
 
 async def is_answered(client: Editor, character: int = 4) -> None:
-    """Asks; what random models write may be nothing to show."""
+    """Request a completion; random models may write nothing to show."""
     await client.texts(1, character)
     status = await client.status()
     assert (status["kind"], status["daemon"]["state"]) == ("Normal", "ready"), status
 
 
 def check(one: Impostor) -> None:
-    """It was asked for a proof and sent nothing else: no token, no text, not even a name."""
+    """Assert that it received a proof request and nothing else: no token, no text, no name."""
     assert set(one.asked) == {f"POST {PATH}"}
     assert TOKEN not in one and "swordfish" not in one and "a.py" not in one and "Authorization" not in one
 
@@ -163,7 +165,7 @@ def test_the_users_own_daemon_is_asked(
     token_file: Path,
     tmp_path: Path,
 ) -> None:
-    """Through its socket without a proof; through its port with one for each connection, of which there are few."""
+    """Through its socket without a proof; through its port with one per connection, of which there are few."""
     words = ["--socket", place, "--access-log", *(["--token-file", token_file] if token else [])]
     log = tmp_path / "log"
     with log.open("wb") as stderr, served(models, state, *words, stderr=stderr) as real:
@@ -191,7 +193,7 @@ def test_a_wrong_token_is_no_proof_elsewhere_and_no_trouble_for_the_secret(
     state: Path,
     tmp_path: Path,
 ) -> None:
-    """The daemon is the user's own by the secret, so it may see a token; that it asks for another is told."""
+    """The secret proves the daemon is the user's, so it may see a token; its demand for another is reported."""
     mine, theirs = tmp_path / "mine", tmp_path / "theirs"
     mine.write_text(TOKEN)
     theirs.write_text(f"{TOKEN}-of-others")
@@ -215,7 +217,7 @@ def test_where_others_have_a_hand_in_it_nothing_is_sent(
     models: Models,  # noqa: F811
     state: Path,
 ) -> None:
-    """Neither by the secret nor, where somebody may have put it there, through the socket."""
+    """Neither after a proof by the secret nor through a socket that others could have created."""
 
     async def scenario(client: Editor) -> None:
         assert await client.texts(1, 4) == []
@@ -231,7 +233,7 @@ def test_where_others_have_a_hand_in_it_nothing_is_sent(
 
 @contextmanager
 def overheard(place: Path, there: bool) -> Iterator[list[bytes]]:
-    """What is sent to a socket that somebody put there; nothing where there is none."""
+    """Return the bytes sent to a socket created by others, or nothing if there is no socket."""
     heard: list[bytes] = []
     if not there:
         yield heard
@@ -251,7 +253,7 @@ def overheard(place: Path, there: bool) -> Iterator[list[bytes]]:
 
 
 def keep_all(server: socket.socket, heard: list[bytes]) -> None:
-    """Until it is sent the END."""
+    """Record everything until END arrives."""
     while True:
         connection, _ = server.accept()
         with connection:

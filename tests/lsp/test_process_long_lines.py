@@ -1,4 +1,4 @@
-"""`codespec lsp` with a line of a megabyte, as in minified files or tables: a key costs much the same in any script."""
+"""`codespec lsp` with a line of a megabyte, as in minified files: a key costs about the same in any script."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.lsp.test_process import on_pipes, started
 ROUNDS = 5
 OPTIONS = {"initializationOptions": {"budgetMs": 60_000, "completion": "on", "snippets": False}}
 PLAIN, OTHERS = "word and, ", ("слово и, ", "😀😀😀😀、。")
-MOST_TIMES = 20  # what an ASCII line of as many characters costs
+MOST_TIMES = 20  # limit relative to an ASCII line of equal length
 
 
 class LongLine:
-    """A document of one line, which is typed on at its end."""
+    """A document of one line, with typing at its end."""
 
     def __init__(self, client: Editor, words: str, encoding: str) -> None:
         line = words * (500_000 // len(words))
@@ -28,7 +28,7 @@ class LongLine:
         client.open(line, uri=self._uri, language="plaintext")
 
     async def seconds_of_a_key(self) -> float:
-        """An edit, and a question with its answer."""
+        """Return the seconds of an edit and a completion request."""
         began, here = time.perf_counter(), self._column + self._typed
         self._typed += 1
         self._client.type(self._typed + 1, 0, here, "y", uri=self._uri)
@@ -43,7 +43,7 @@ class LongLine:
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-8"])
 def test_a_key_in_a_long_line_without_ascii(encoding: str) -> None:
-    """Keys are compared with the ones right before them: the machine is not as quick at any time."""
+    """Keys are compared with those just before them, because the machine's speed varies."""
     asked = {"general": {"positionEncodings": [encoding.removesuffix("-le")]}}
 
     async def scenario() -> None:
@@ -54,7 +54,7 @@ def test_a_key_in_a_long_line_without_ascii(encoding: str) -> None:
                     await client.start(**OPTIONS, capabilities=asked)
                     plain, *others = [LongLine(client, words, encoding) for words in (PLAIN, *OTHERS)]
                     for line in (plain, *others):
-                        await line.seconds_of_a_key()  # the first one loads what the others need
+                        await line.seconds_of_a_key()  # the first key imports modules
                     times: list[list[float]] = [[], []]
                     for _ in range(ROUNDS):
                         usual = await plain.seconds_of_a_key()

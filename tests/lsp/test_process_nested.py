@@ -1,4 +1,4 @@
-"""`codespec lsp` with open files that break grammars or keep them busy: it stays small and answers in the others."""
+"""`codespec lsp` with open files that break or stall grammars: it stays small and answers in other documents."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tests.lsp.fake_daemon import FakeDaemon
 from tests.lsp.test_process_hostile import on_a_server
 
 DEEP = 100_000
-PATIENCE = 0.5  # seconds for an answer in another document; it took 0.02 at most
-# Those that broke a grammar, or took it a second, among many.
+PATIENCE = 0.5  # seconds for an answer in another document; the longest took 0.02
+# Texts, found among many, that broke a grammar or took it a second.
 PIECES = ("- ", "a<", "<a>", "(", "[", "{", "'", "`${", "<script>", "for(", "a=>")
 
 
 class Other:
-    """A document that is asked in while the hostile ones are open."""
+    """A document for requests while the hostile ones are open."""
 
     def __init__(self, client: Editor) -> None:
         self._client = client
@@ -35,7 +35,7 @@ class Other:
 
 
 async def try_texts(client: Editor, language: str, texts: list[str]) -> None:
-    """Opens each, asks at its end, edits it, and closes it."""
+    """Open each text, request a completion at its end, edit it, and close it."""
     other, data = Other(client), languages()[language]
     await other.ask()
     other.slowest = 0.0

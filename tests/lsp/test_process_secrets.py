@@ -1,4 +1,6 @@
-"""`codespec serve` and `codespec lsp` as processes: what the one keeps from being sent the other refuses to take."""
+"""`codespec serve` and `codespec lsp` as processes: the daemon rejects the same files that the language server does not
+send.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,14 @@ QUICK = {"initializationOptions": {"budgetMs": 60_000, "maxTokens": 1, "snippets
 
 
 def taken(served: Process, path: str) -> bool:
-    """Whether the daemon takes a file as context."""
+    """Return whether the daemon accepts a file as context."""
     status, said = served.ask("POST", PATH, {"prefix": "x", "max_tokens": 1, "snippets": [{"path": path, "text": "a"}]})
     assert status == 200 or b"may hold secrets" in said
     return status == 200
 
 
 async def completed(client: Editor, uri: str) -> bool:
-    """Whether the language server asks about a file."""
+    """Return whether the language server sends a request for a file."""
     client.open("x = \n", uri=uri)
     await client.texts(0, 4, uri=uri)
     status = await client.status()

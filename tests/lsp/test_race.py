@@ -1,5 +1,6 @@
-"""Edits, questions and cancels in any order over a socket: the server's text is the client's, always, and no answer is
-for a version that is gone.
+"""Edits, requests and cancellations in any order over a socket.
+
+The server's text always equals the client's, and no answer is for an outdated version.
 """
 
 from __future__ import annotations
@@ -17,20 +18,20 @@ PIECES = ["a", "b(", ")", "\n", "\r\n", "😀", "é", "  ", "x = ", "日本", '"
 
 
 class Typist:
-    """Types at random, asks and takes back; keeps the text of each version, and the order of replies."""
+    """Types, requests and cancels at random; records the text of each version and the order of replies."""
 
     def __init__(self, client: Editor, seed: int) -> None:
         self.client, self.source = client, random.Random(seed)
         self.text, self.version = "x = 1\r\ny = '😀'\n", 1
         self.texts = {1: self.text}
-        self.seen = 1  # the newest version that the server is known to have taken
+        self.seen = 1  # the newest version known to be processed by the server
         self.edits = 0
         self.open: list[tuple[int, int]] = []
         self.answered = self.refused = 0
         self.stale: list[int] = []
 
     def position(self, offset: int) -> tuple[int, int]:
-        """UTF-16, in a text whose line ends are \\n and \\r\\n."""
+        r"""Return a UTF-16 position in a text with line ends \n and \r\n."""
         line = self.text.count("\n", 0, offset)
         start = self.text.rfind("\n", 0, offset) + 1
         return line, len(self.text[start:offset].encode("utf-16-le")) // 2
@@ -39,7 +40,7 @@ class Typist:
         return [at for at in range(len(self.text) + 1) if self.text[max(0, at - 1) : at + 1] != "\r\n"]
 
     def edit(self) -> None:
-        """One or several places at once, each in the text after the one before."""
+        """Make one or more changes at once, each in the text after the previous one."""
         changes = []
         for _ in range(self.source.choice([1, 1, 1, 3])):
             start = self.source.choice(self.places())
@@ -87,7 +88,7 @@ class Typist:
 
 
 async def type_on(typist: Typist, fake: FakeDaemon, edits: int) -> None:
-    """Types; now and then it waits for an answer, which the daemon gives at once or late."""
+    """Type; sometimes wait for an answer, which the daemon gives early or late."""
     while typist.edits < edits:
         fake.script = typist.source.choice([None, ["foo", "(bar)\n"], ["😀 "], []])
         typist.step()

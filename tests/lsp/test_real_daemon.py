@@ -1,4 +1,4 @@
-"""The language server with the daemon it starts itself, the starter pair in it: from a key to the engine and back."""
+"""The language server with its own daemon and the starter pair: from a key press to the engine and back."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LINE, COLUMN = 5, 11
 
 @pytest.fixture
 def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
-    """The daemons that a test has started, which end with it."""
+    """Record the daemons that a test has started, and stop them with it."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     begun: list[Any] = []
     monkeypatch.setattr(daemon_process, "_started", begun)
@@ -43,7 +43,7 @@ def ask_daemon(url: str, path: str, body: dict[str, Any] | None = None) -> str:
 
 
 def direct(url: str, prefix: str, suffix: str) -> str:
-    """What the daemon says to anybody."""
+    """Return the daemon's own answer."""
     stream = ask_daemon(url, "/v1/codespec/complete", {"prefix": prefix, "suffix": suffix, "language": "python"})
     events = [json.loads(line[6:]) for line in stream.splitlines() if line.startswith("data: ")]
     return "".join(event.get("text", "") for event in events)
@@ -80,7 +80,7 @@ async def use(client: Editor, url: str, started: list[Any]) -> None:
 
 
 async def retype(client: Editor, url: str) -> None:
-    """What stood in another document before it was deleted is drafted where it is written again."""
+    """Text deleted in another document is drafted where it is written again."""
     uri, lines = "file:///p/again.py", "".join(f"TOTAL_{number} = {number} * 7\n" for number in range(30))
     client.open(lines + PROGRAM, uri=uri)
     client.change(2, replacement(31, 4, 31, 25, ""), uri=uri)

@@ -1,4 +1,4 @@
-"""What a daemon is told that begins in another folder: paths stay what they meant, names stay names."""
+"""The command line of a daemon started in another folder: paths keep their meaning, and names stay names."""
 
 from __future__ import annotations
 

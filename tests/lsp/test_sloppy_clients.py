@@ -1,5 +1,6 @@
-"""Old and careless clients: each field that the protocol has for a message we read is left out, null or of another
-form. It is taken or refused aloud, and never does a suggestion stand in another text than the client's.
+"""Old and careless clients: each field of a message that the server reads is absent, null or of another type.
+
+The message is accepted or rejected with an error, and a suggestion never refers to another text than the client's.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def whole_of(method: str) -> Any:
 
 
 def read(method: str, params: Any) -> Any:
-    """What is read of a message, which lsprotocol takes; a Misread's text where it is refused."""
+    """Return what the server reads of a message, checked with lsprotocol, or the error's text if it is rejected."""
     try:
         found = READERS[method](params)
     except Misread as error:
@@ -51,7 +52,7 @@ def test_what_is_optional_may_be_absent_or_null(method: str) -> None:
     for variant in variants(params_of(method), whole_of(method)):
         if variant.kind in ("absent", "null"):
             found.setdefault(variant.path, {})[variant.kind] = got = read(method, variant.params)
-            contradicts = variant.path[-1] == "range"  # a rangeLength without one
+            contradicts = variant.path[-1] == "range"  # a rangeLength without a range
             assert not variant.optional or contradicts or not isinstance(got, str), f"{variant}: {got}"
     for path, both in found.items():
         assert both["absent"] == both["null"], path
@@ -82,7 +83,7 @@ def changes() -> list[Variant]:
 
 
 async def change_and_ask(client: Editor, fake: FakeDaemon, variant: Variant) -> None:
-    """One document's life, in which a change has a field that is odd."""
+    """Run one document's life with a change that has an odd field."""
     client.open("x = \n")
     client.notify("textDocument/didChange", variant.params)
     known = await client.texts(0, 8) or None
@@ -116,7 +117,7 @@ def test_a_change_that_is_odd_is_made_or_refused_aloud_and_nothing_drifts() -> N
 
 @pytest.mark.parametrize("version", [None, "absent", 2**31, -(2**40), "3", 1.0])
 def test_versions_do_not_matter(version: Any) -> None:
-    """Not even the same one again and again: no suggestion for an older text."""
+    """Even if the same version is repeated: no suggestion for an older text."""
 
     async def scenario() -> None:
         async with talking() as (client, fake):

@@ -1,4 +1,4 @@
-"""One document under several spellings of its URI, as editors and their plugins mix them, with the real process."""
+"""One document under several spellings of its URI, as editors and plugins mix them, with the real process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FILES = [spellings for spellings in SPELLINGS if spellings[0].startswith(("file:
 
 
 async def goes_through_its_life(client: Editor, opened: str, asked: str) -> None:
-    """Opened, visited, changed and closed under spellings that differ."""
+    """Open, visit, change and close it under different spellings."""
     client.open("x = \n", uri=opened)
     client.notify("textDocument/didFocus", {"textDocument": {"uri": asked}})
     assert await client.texts(0, 4, uri=asked) == ["x = 1"]
@@ -53,7 +53,7 @@ def test_what_is_told_of_a_document_has_the_spelling_that_asked(spellings: tuple
 
 
 def test_another_spelling_is_no_other_file(tmp_path: Path) -> None:
-    """No snippet of itself, and one set of exclusions."""
+    """No snippet of the document itself, and one set of exclusions."""
     (tmp_path / ".codespecignore").write_text("g\u00e9n/\n")
 
     async def scenario() -> None:

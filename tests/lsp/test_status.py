@@ -1,4 +1,4 @@
-"""What a status bar asks for: how things are, the daemon and its models, the last completion, and why it is so."""
+"""The status for a status bar: the state, the daemon and its models, the last completion, and the reason."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_status_names_the_daemon_and_its_models() -> None:
 
 
 def test_what_an_edit_does_not_show_the_items_command_tells() -> None:
-    """One character could be a key: only the command says that it was a suggestion, which is counted once."""
+    """One character could be a key press: only the command shows that it was a suggestion, which counts once."""
 
     async def scenario() -> None:
         async with talking() as (client, fake):

@@ -1,4 +1,4 @@
-"""A daemon that is sent requests and says nothing: when the user is told, and when not."""
+"""A daemon that accepts requests but does not answer: when the user is told, and when not."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from codespec_lsp.streaming import CHECK_EVERY, HANGS, PATIENCE, HangWatch
 
 from tests.lsp.virtual_time import run_virtually
 
-WAIT = 2.0  # seconds until health is silent
+WAIT = 2.0  # seconds until health reports "silent"
 
 
 class Hanging:
-    """Says nothing while it `hangs`; its health takes its time then. `busy`: only completions wait."""
+    """Does not answer while it `hangs`, and its health check is slow. `busy`: only completions wait."""
 
     def __init__(self) -> None:
         self.hangs = self.busy = False
@@ -40,7 +40,7 @@ class Hanging:
 
 
 class Scene:
-    """A daemon that is watched, and what was told."""
+    """A watched daemon, and the messages to the user."""
 
     def __init__(self) -> None:
         self.daemon, self.told = Hanging(), list[tuple[str, str]]()
@@ -56,7 +56,7 @@ class Scene:
             pass
 
     async def type_on(self, questions: int, pause: float = 0.3) -> None:
-        """Asks, and takes it back with the next key."""
+        """Request a completion and cancel it at the next key."""
         for _ in range(questions):
             task = asyncio.ensure_future(self.ask())
             await asyncio.sleep(pause)

@@ -1,4 +1,4 @@
-"""A daemon that starts, refuses, is not there, or dies in the middle: what the client is shown and told."""
+"""A daemon that starts, refuses, is absent, or dies in mid-stream: the client's suggestions and messages."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_without_a_daemon_the_user_is_told_why() -> None:
 
 
 def test_a_daemon_that_dies_in_the_middle() -> None:
-    """What it said is shown; the next question goes on from there."""
+    """The text received so far is shown; the next request continues from there."""
 
     async def scenario() -> None:
         async with talking() as (client, fake):

@@ -1,4 +1,4 @@
-"""Documents' URIs as editors send them, on Unix and on Windows."""
+"""Document URIs as editors send them, on Unix and on Windows."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_windows_has_more_spellings() -> None:
 @given(st.text(), st.booleans())
 @example("//c:/.", True)
 def test_any_text_has_one_spelling(text: str, windows: bool) -> None:
-    """It names the same path, and is the spelling of itself."""
+    """The canonical spelling names the same path and is its own canonical spelling."""
     for uri in (text, f"file:{text}", f"file://{text}", f"file:///{text}", f"untitled:{text}", f"x:{text}"):
         assert split_uri(uri).scheme == split_uri(uri).scheme.lower()
         once = canonical(uri, windows)

@@ -1,4 +1,4 @@
-"""The extension's settings are the server's own: same names, defaults, ranges and choices."""
+"""The extension's settings equal the server's: names, defaults, ranges and choices."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OF_THE_EXTENSION = {"command", "python", "installFrom", "token"}
 
 
 def shown() -> dict[str, Any]:
-    """The settings that VS Code shows, without those that the server does not read."""
+    """Return the settings that VS Code shows, without those that the server does not read."""
     found = json.loads(PACKAGE.read_text(encoding="utf-8"))["contributes"]["configuration"]["properties"]
     named = {name.removeprefix("codespec."): value for name, value in found.items()}
     assert named.keys() >= OF_THE_EXTENSION
@@ -48,7 +48,7 @@ def test_ranges_and_choices_are_the_servers() -> None:
 
 
 def test_no_command_of_the_extension_is_one_of_the_servers() -> None:
-    """VS Code's client registers the server's commands itself, and fails where one is there already."""
+    """VS Code's client registers the server's commands itself, and fails if one already exists."""
     contributed = json.loads(PACKAGE.read_text(encoding="utf-8"))["contributes"]["commands"]
 
     async def scenario() -> None:

@@ -1,4 +1,4 @@
-"""What the daemon reads before anybody asks: the document in use, once as it is, and never instead of an answer."""
+"""Warm-ups: the daemon prefills the document in use, once per state, and never instead of a completion."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def focus(client: Editor, uri: str) -> None:
 
 
 async def taken(client: Editor) -> None:
-    """The server has taken all that was said before."""
+    """Wait until the server has processed everything sent before."""
     await client.request("workspace/executeCommand", {"command": "codespec.explain"})
 
 

@@ -1,6 +1,7 @@
-"""An event loop whose clock goes only where the next thing to do is: hours pass at once, and always alike.
+"""An event loop with a virtual clock that jumps to the next scheduled event, so hours pass at once and
+deterministically.
 
-Knows asyncio; for code without sockets and threads.
+For code without sockets and threads.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ Result = TypeVar("Result")
 
 
 class _Selector(selectors.SelectSelector):
-    """Waits by moving the clock. `now` is in seconds."""
+    """Waits by advancing the clock. `now` is in seconds."""
 
     now = 0.0
 
@@ -25,19 +26,19 @@ class _Selector(selectors.SelectSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """The loop; `time()` is the virtual clock."""
+    """An event loop whose `time()` is the virtual clock."""
 
     def __init__(self) -> None:
         self._clock = _Selector()
         super().__init__(self._clock)
 
     def time(self) -> float:
-        """Seconds since the loop began."""
+        """Return the seconds since the loop began."""
         return self._clock.now
 
 
 def run_virtually(scenario: Awaitable[Result]) -> Result:
-    """Runs a scenario to its end."""
+    """Run a scenario to its end."""
 
     async def whole() -> Result:
         return await scenario

@@ -1,4 +1,4 @@
-"""A model and an adapter are one model, made once: by the adapter's own folder, or by what the catalogue says."""
+"""A model with an adapter is one merged model, made once: from the adapter's own folder or a catalogue entry."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ from codespec.models.merge_adapter import merge
 from codespec.pair.facts import read_facts
 from tests.models.gguf.files import write_model
 
-pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # peft's own
+pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # a warning of peft itself
 
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty cache."""
+    """Return an empty cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 @pytest.fixture
 def base(tmp_path: Path) -> Path:
-    """A model as a file."""
+    """Return a model as a file."""
     return write_model(tmp_path / "m.gguf", form="Q8_0")
 
 
 @pytest.fixture
 def adapter(base: Path, tmp_path: Path) -> Path:
-    """An adapter of that model, with matrices that change what it writes."""
+    """Return an adapter of that model with matrices that change its output."""
     torch.manual_seed(0)
     network = get_peft_model(
         AutoModelForCausalLM.from_pretrained(find_base_folder(str(base))),
@@ -62,7 +62,7 @@ def adapter(base: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], str]:
-    """What a merge of two small folders, which is not made, would be kept under."""
+    """Return the cache key of a merge of two small folders, without merging."""
     monkeypatch.setattr(conversions, "check_adapter", lambda adapter: None)
     monkeypatch.setattr(conversions, "convert_once", lambda conversion, say: Path(conversion.digest))
     for place, name in (("of", "model"), ("small", "adapter_model")):
@@ -190,9 +190,9 @@ def test_a_tokenizer_in_the_old_files_is_taken_over(base: Path, adapter: Path, t
 
 
 def test_a_merged_folder_names_the_model_that_it_was_made_from(base: Path, adapter: Path, tmp_path: Path) -> None:
-    """`models remove` looks there."""
+    """`models remove` reads that name."""
     own = Path(shutil.copytree(find_base_folder(str(base)), tmp_path / "own"))
-    (own / "notes.json").write_text("{}")  # another model than the file's
+    (own / "notes.json").write_text("{}")  # not the file's model
     merged, of_file = merge_adapter(own, adapter), merge_adapter(find_base_folder(str(base)), adapter)
     weights = {"model.safetensors": sha256_of(own / "model.safetensors")}
     for folder, key, value in ((merged, BASE_WEIGHTS, weights), (of_file, BASE_FILE, sha256_of(base))):

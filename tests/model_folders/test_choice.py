@@ -1,4 +1,4 @@
-"""Which target and drafter are meant: by a model's name, one by one, or by what is on this machine."""
+"""The choice of target and drafter: from a model's name, from each one's setting, or from what is on this machine."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Pull = Callable[..., None]
 
 @pytest.fixture
 def pull(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pull:
-    """Has models look pulled, in a data folder of the test's own."""
+    """Make models look pulled, in the test's own data folder."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
 
     def pull(*names: str) -> None:
@@ -57,7 +57,7 @@ def with_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine whose memory takes every default model, and whose speed was never measured."""
+    """Simulate a machine with memory for every default model and without a speed measurement."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(recommend, "machine_memory", lambda: 16_000_000_000)
 
@@ -72,8 +72,8 @@ def levels(tmp_path: Path, file: dict[str, str], environment: dict[str, str], fl
     return resolve(flags, path, {f"CODESPEC_{name.upper()}": value for name, value in environment.items()})
 
 
-# What is set in the file, in the environment and by flags, and the target and the drafter that come of it. R: the
-# reference model, which is pulled; its drafter is DRAFTER.
+# Settings in the file, the environment and the flags, and the resulting target and drafter. REFERENCE is pulled; its
+# drafter is DRAFTER.
 MODEL, T, D = {"model": LARGE}, {"target": "t"}, {"drafter": "d"}
 
 
@@ -85,31 +85,31 @@ MODEL, T, D = {"model": LARGE}, {"target": "t"}, {"drafter": "d"}
         (D, {}, {}, (REFERENCE, "d")),
         (T, {}, {}, ("t", DRAFTER)),
         (T, {}, D, ("t", "d")),
-        # the model alone, from each place
+        # the model alone, from each source
         (MODEL, {}, {}, (LARGE, SMALL)),
         ({}, MODEL, {}, (LARGE, SMALL)),
         ({}, {}, MODEL, (LARGE, SMALL)),
-        # a model of a higher place replaces both parts of the lower ones
+        # a model from a higher source replaces both parts of the lower ones
         (T | D, {}, MODEL, (LARGE, SMALL)),
         (T, D, MODEL, (LARGE, SMALL)),
         (T | D, MODEL, {}, (LARGE, SMALL)),
         ({}, T, MODEL, (LARGE, SMALL)),
-        # a target of a higher place replaces the model; the drafter is what it would be without one
+        # a target from a higher source replaces the model; the drafter is the default
         (MODEL, {}, T, ("t", DRAFTER)),
         (MODEL, T, {}, ("t", DRAFTER)),
         (MODEL, {}, T | D, ("t", "d")),
         (MODEL | D, {}, T, ("t", "d")),
         ({}, MODEL | D, T, ("t", "d")),
-        # a drafter of the same or a higher place replaces the model's drafter only
+        # a drafter from the same or a higher source replaces only the model's drafter
         (MODEL, {}, D, (LARGE, "d")),
         (MODEL | D, {}, {}, (LARGE, "d")),
         ({}, {}, MODEL | D, (LARGE, "d")),
         (MODEL, D, {}, (LARGE, "d")),
-        # on one level: the target that is named, guessed for by the model's drafter
+        # in one source: the named target with the model's drafter
         (MODEL | T, {}, {}, ("t", SMALL)),
         ({}, {}, MODEL | T, ("t", SMALL)),
         ({}, {}, MODEL | T | D, ("t", "d")),
-        # each place in turn
+        # each source in turn
         (MODEL, T, MODEL, (LARGE, SMALL)),
         (T, MODEL, T, ("t", DRAFTER)),
         (MODEL, {}, {"model": "starter"}, (TARGET, DRAFTER)),
@@ -215,13 +215,13 @@ def test_a_model_that_was_pulled_from_elsewhere_gets_a_drafter_that_fits_any(pul
     ("settings", "dtypes"),
     [
         ({}, ("float32", "float32")),
-        ({"model": REFERENCE}, ("bfloat16", "float32")),  # the drafter that codespec ships is fastest in float32
+        ({"model": REFERENCE}, ("bfloat16", "float32")),  # the shipped drafter is fastest in float32
         ({"model": BETTER}, ("int8", "int8")),
         ({"model": BETTER, "dtype": "bfloat16"}, ("bfloat16", "float32")),
         ({"model": LARGE}, ("bfloat16", "bfloat16")),
         ({"model": LARGE, "dtype": "float16"}, ("float16", "float16")),
         ({"model": LARGE, "drafter_dtype": "int8"}, ("bfloat16", "int8")),
-        ({"model": LARGE, "target": "t"}, ("float32", "float32")),  # what is recommended is so for the model's own
+        ({"model": LARGE, "target": "t"}, ("float32", "float32")),  # recommended only for the model's own target
         ({"model": "starter"}, ("float32", "float32")),
     ],
     ids=str,
@@ -247,7 +247,7 @@ def test_a_number_format_that_the_processor_lacks_is_not_recommended(
     assert resolve({"model": REFERENCE}, environment={}).dtype == "float32"
     assert (
         resolve({"model": REFERENCE, "device": "auto"}, environment={}).dtype == "float32"
-    )  # it may come to be the cpu
+    )  # it may turn out to be the CPU
     for device in ("cuda", "cuda:1"):
         assert resolve({"model": REFERENCE, "device": device}, environment={}).dtype == "bfloat16"
     assert resolve({"model": REFERENCE, "dtype": "bfloat16"}, environment={}).dtype == "bfloat16"

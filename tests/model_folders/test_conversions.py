@@ -1,4 +1,4 @@
-"""What a converted folder is made of and kept under: every file that it takes over, and only regular files."""
+"""The sources and cache key of a converted folder: every file that it copies, and only regular files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KIND = "gpt2"
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A model with float weights, and an empty cache."""
+    """Return a model with float weights, and set up an empty cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     place = tmp_path / "model"
     network_for("llama", toy_tokenizer(KIND)).save_pretrained(place)
@@ -31,7 +31,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def use_old_files(folder: Path) -> None:
-    """Replaces tokenizer.json with vocab.json and merges.txt."""
+    """Replace tokenizer.json with vocab.json and merges.txt."""
     (folder / "tokenizer.json").unlink()
     toy_backend(KIND).model.save(str(folder))
     names = {"eos_token": "<|endoftext|>", "tokenizer_class": "GPT2Tokenizer"}
@@ -39,7 +39,7 @@ def use_old_files(folder: Path) -> None:
 
 
 def digest(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The name under which the int8 folder would be kept."""
+    """Return the cache key of the int8 folder."""
     with monkeypatch.context() as patch:
         patch.setattr(conversions, "convert_once", lambda conversion, say: Path(conversion.digest))
         return str(convert_to_int8(folder))

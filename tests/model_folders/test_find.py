@@ -1,4 +1,4 @@
-"""What a name means: a folder, a GGUF file, a pulled model, a hub id; and the sentence where it means nothing."""
+"""Resolution of a model name: a folder, a GGUF file, a pulled model, a hub id, or one error sentence."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from codespec.model_folders.find import find_folder, find_local, is_hub_id, look
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty store, an empty folder to be in, and a hub that nobody asks."""
+    """Set up an empty store, an empty current folder, and a hub that is never contacted."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.setattr(huggingface_hub, "snapshot_download", None)
     (tmp_path / "here").mkdir()
@@ -26,7 +26,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def pull(name: str, model: str = "") -> Path:
-    """Puts an empty model into the store."""
+    """Put an empty model into the store."""
     place = folder_of(name)
     place.mkdir(parents=True)
     if model:
@@ -47,7 +47,7 @@ def test_a_folder_is_itself_however_it_is_written(here: Path, monkeypatch: pytes
 
 
 def test_owner_and_name_mean_the_hub_wherever_one_is(here: Path) -> None:
-    """A project can't bring a folder that is taken for a model of the hub."""
+    """A project cannot contain a folder that is used in place of a hub model."""
     (here / "mine" / "best").mkdir(parents=True)
     with pytest.raises(ModelError, match=r"means a model of the hub, .*: write \./mine/best\.$"):
         find_folder("mine/best")
@@ -99,7 +99,7 @@ def test_a_pulled_hub_id_goes_before_a_projects_folder(here: Path) -> None:
 def test_an_adapter_of_the_hub_comes_with_all_that_it_is_merged_from(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The client's own choice of files is used, on a repository's listing."""
+    """Uses the client's own file selection on a repository's listing."""
     files = ["adapter_config.json", "adapter_model.safetensors", "chat_template.jinja", "README.md", "training.bin"]
     seen: list[list[str]] = []
 

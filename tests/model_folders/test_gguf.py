@@ -1,4 +1,4 @@
-"""A GGUF file is converted once, by one process, and what fails is one sentence in the process that asked."""
+"""A GGUF file is converted once, by one process; a failure is one sentence in the requesting process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.models.gguf.files import write_model
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache."""
+    """Return an empty cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return converted_home()
 
@@ -39,7 +39,7 @@ def said() -> list[str]:
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Path]]:
-    """The files that the converter was started for."""
+    """Record the files that the converter was started for."""
     started: list[Path] = []
     run = conversion_cache.run_converter
 
@@ -52,7 +52,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Path]]:
 
 
 def settle(file: Path) -> None:
-    """Makes a file look as old as it must be for the index."""
+    """Make a file's timestamps old enough for the index."""
     then = time.time_ns() - 60_000_000_000
     os.utime(file, ns=(then, then))
 
@@ -183,7 +183,7 @@ def test_a_converter_that_is_killed_is_one_sentence(
 
 
 def test_a_folder_called_like_a_package_is_not_taken_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The converter runs in the folder of whoever asks, which may hold anything."""
+    """The converter runs in the user's current folder, which may contain anything."""
     (tmp_path / "gguf.py").write_text("raise SystemExit(9)")
     (tmp_path / "codespec").mkdir()
     monkeypatch.chdir(tmp_path)
@@ -191,7 +191,7 @@ def test_a_folder_called_like_a_package_is_not_taken_for_it(tmp_path: Path, monk
 
 
 def test_a_second_process_waits_for_the_first(tmp_path: Path, home: Path) -> None:
-    """It says that it waits, and then takes what the other made."""
+    """It reports that it waits, and then uses the first one's result."""
     file = write_model(tmp_path / "m.gguf")
     first = convert_gguf(file)
     away = first.rename(tmp_path / "away")

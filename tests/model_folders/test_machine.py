@@ -1,4 +1,4 @@
-"""What the processor computes and how much memory is left, as the system says."""
+"""Features of the processor and free memory, as the system reports them."""
 
 from __future__ import annotations
 

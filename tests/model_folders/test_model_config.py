@@ -1,4 +1,4 @@
-"""What config.json claims is compared with the headers of the weights, and these with the files."""
+"""The claims of config.json are checked against the headers of the weights, and the headers against the files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The model for this machine: one rule by memory, speed and GPU, and the speed that is measured once and kept."""
+"""The recommended model for this machine: one rule from memory, speed and GPU; the speed is measured once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GB = 1_000_000_000
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty cache folder."""
+    """Return an empty cache folder."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 

@@ -1,4 +1,4 @@
-"""Parameters are counted from headers alone, tied and stored constants left out, and broken files are one sentence."""
+"""Parameters are counted from headers, without tied weights and stored constants; broken files give one sentence."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_stored_constants_are_no_parameters(tmp_path: Path) -> None:
 def test_shards_are_those_of_the_index(tmp_path: Path) -> None:
     save(tmp_path, {"a": (3, 3)}, "model-00001-of-00002.safetensors", "f2")
     save(tmp_path, {"b": (2, 2)}, "model-00002-of-00002.safetensors")
-    save(tmp_path, {"a": (3, 3), "b": (2, 2)}, "consolidated.safetensors")  # the same once more, as Mistral ships it
+    save(tmp_path, {"a": (3, 3), "b": (2, 2)}, "consolidated.safetensors")  # a second copy, as Mistral ships it
     index = {"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
     weights = read_weights(tmp_path, tied=False)

@@ -1,4 +1,4 @@
-"""One thread for every model test: two stall on shared cores."""
+"""Use one thread in every model test, because two stall on shared cores."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Accepting and rejecting over several slots, every row checked against a reference. Knows ids and logits, no engine.
+"""Rounds of acceptance and rollback over several slots, with every row checked against a reference.
 
-Each slot follows a script, the text it is to hold. A move feeds the next ids of it (the accepted ones) and wrong ids
-behind them (the rejected ones), and rolls back to the accepted ones; now and then it first gives up a few more.
+Each slot follows a script, a fixed sequence of ids. A move feeds the script's next ids (accepted), then wrong ids
+(rejected), and rolls back to the accepted ones. Some moves first roll back a few more.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Caches = dict[int, tuple[Tensor, Tensor]]  # layer -> keys and values [kv_heads,
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What one slot does in a round; `whole` asks for the logits of all its rows, else of the last one."""
+    """One slot's part of a round; `whole` requests the logits of all its rows instead of the last."""
 
     accepted: int
     rejected: int
@@ -36,16 +36,17 @@ class Move:
 
 
 Round = tuple[tuple[int, Move], ...]  # slot and move, in the order of the batch
-BYTES = 13  # of one round: an order, then four a slot
+BYTES = 13  # per round: one for the order, then four per slot
 
 
 def rounds(count: int, chunk: int = 40) -> st.SearchStrategy[list[Round]]:
-    """`count` rounds of one to SLOTS slots; mostly as wide as drafts are, sometimes up to `chunk` as prefills are.
+    """Return a strategy of `count` rounds of one to SLOTS slots; most are as wide as drafts, some up to `chunk` like
+    prefills.
 
-    Drawn as one string of bytes, because single draws would take longer than the model does; not as zeros alone, which
-    hypothesis tries first.
+    Rounds are drawn as one byte string, because single draws would take longer than the model. Strings of zeros, which
+    hypothesis tries first, are excluded.
     """
-    from hypothesis import strategies as st  # tests on a GPU do without
+    from hypothesis import strategies as st  # not installed for GPU tests
 
     size = count * BYTES
     drawn = st.binary(min_size=size, max_size=size).filter(any)
@@ -53,7 +54,7 @@ def rounds(count: int, chunk: int = 40) -> st.SearchStrategy[list[Round]]:
 
 
 def random_rounds(seed: int, count: int, chunk: int = 40) -> list[Round]:
-    """The same, drawn by chance alone."""
+    """Return random rounds from a seed, without hypothesis."""
     return _rounds(Random(seed).randbytes(count * BYTES), chunk)
 
 
@@ -76,7 +77,7 @@ def _round(data: bytes, chunk: int) -> Round:
 
 
 def covering(length: int) -> list[Round]:
-    """A fixed play that brings every slot over every position of its script, beside neighbours of other widths."""
+    """Return fixed rounds that cover every position of every script, next to slots of other widths."""
     widths = (1, 9, 130, 2, 40, 5, 260, 3, 64, 8) if length > 512 else (1, 9, 2, 5, 17, 3, 8, 1, 6, 4)
     played: list[Round] = []
     lengths = [0] * SLOTS
@@ -95,7 +96,7 @@ def covering(length: int) -> list[Round]:
 class Replay:
     """Plays rounds on one model. `gap` is the worst relative difference so far; 0.0 means equal bit for bit.
 
-    References are the model's own fresh whole prefills, or `logits` made elsewhere; then caches are not compared.
+    The references are the model's own whole prefills, or the given `logits`; with the latter, caches are not compared.
     """
 
     def __init__(self, model: LanguageModel, length: int, logits: Sequence[Tensor] | None = None) -> None:
@@ -109,7 +110,7 @@ class Replay:
         self.rows = 0
 
     def play(self, played: Sequence[Round]) -> float:
-        """Starts with empty slots; returns the gap."""
+        """Play the rounds from empty slots and return the gap."""
         self.model.allocate(SLOTS, self.length)
         lengths = [0] * SLOTS
         for slot in range(SLOTS):
@@ -133,12 +134,12 @@ class Replay:
             self.model.rollback(slot, lengths[slot])
 
     def _kept(self, rows: Rows, accepted: int) -> int:
-        """How long the slot is after the round."""
+        """Return the slot's length after the round."""
         return rows.start + accepted
 
     def _prepare(self, slot: int, move: Move, lengths: list[int]) -> tuple[Rows, int]:
         start = max(0, lengths[slot] - move.back)
-        if start == self.length:  # the script is over: the slot is used again, with what the last one left in it
+        if start == self.length:  # the script has ended: reuse the slot with its old content
             start = 0
             self.model.admit(slot, self.length)
         accepted = min(move.accepted, self.length - start)
@@ -163,12 +164,12 @@ class Replay:
 
 
 def scripts(vocab_size: int, length: int) -> list[list[int]]:
-    """One text a slot."""
+    """Return one id sequence per slot."""
     return [sample_ids(length, seed, vocab_size) for seed in range(SLOTS)]
 
 
 def fresh_prefill(model: LanguageModel, ids: Sequence[int]) -> tuple[Tensor, Caches]:
-    """Logits of all rows and what the cache holds after one forward over `ids`, alone in a new cache."""
+    """Return the logits of all rows and the cache after one forward over `ids`, alone in a new cache."""
     model.allocate(1, len(ids))
     model.admit(0, len(ids))
     logits = model.forward([Rows(0, 0, ids, keep=len(ids))])
@@ -178,7 +179,7 @@ def fresh_prefill(model: LanguageModel, ids: Sequence[int]) -> tuple[Tensor, Cac
 
 
 def gap(got: Tensor, wanted: Tensor) -> float:
-    """0.0 for equal bits; else the largest difference over the largest value."""
+    """Return 0.0 for equal bits, else the largest difference relative to the largest value."""
     assert got.shape == wanted.shape
     if torch.equal(got, wanted):
         return 0.0

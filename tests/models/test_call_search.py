@@ -1,5 +1,6 @@
-"""The search for a shape of call: each kind of variance, planted in a kernel, is mended by the next candidate or
-announced. What is planted stands in for processors that the tests do not run on.
+"""The search for a call shape: each planted kind of variance is fixed by a later candidate or reported.
+
+Planted faults stand in for processors that the tests do not run on.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ from tests.models.rounds import Replay, covering
 from tests.tiny_models import tiny_model
 
 Patch = pytest.MonkeyPatch
-OFF = {torch.float32: 1.0 + 2.0**-19, torch.bfloat16: 1.0 + 2.0**-7}  # far below what the seam's own check finds
+OFF = {torch.float32: 1.0 + 2.0**-19, torch.bfloat16: 1.0 + 2.0**-7}  # far below the threshold of the model check
 DTYPES = [torch.float32, torch.bfloat16]
 
 
 def product(patch: Patch, fault: Callable[[Tensor, Tensor, TiledLinear], Tensor]) -> None:
-    """Plants a fault in every product: it gets the result, the rows and the layer."""
+    """Plant a fault in every product; it is called with the result, the rows and the layer."""
     plain = TiledLinear.multiply
     patch.setattr(TiledLinear, "multiply", lambda self, rows: fault(plain(self, rows), rows, self))
 
 
 def queries(patch: Patch, fault: Callable[[Tensor, Tensor], Tensor]) -> None:
-    """Plants a fault in every call of attention: it gets the result and the query."""
+    """Plant a fault in every call of attention; it is called with the result and the query."""
     plain = attention.scaled_dot_product_attention
     patch.setattr(
         attention,
@@ -54,7 +55,7 @@ def scaled(out: Tensor, rows: slice, when: bool) -> Tensor:
 def settled(
     dtype: torch.dtype = torch.float32, architecture: str = "llama", **change: Any
 ) -> tuple[LanguageModel, str]:
-    """A model whose shape was looked for, and what was found to vary."""
+    """Search a model's call shape; return the model and the variance found."""
     model = tiny_model(architecture, dtype=dtype, **change)
     model.allocate(3, 640)
     found = settle(model)
@@ -68,15 +69,15 @@ def plays_exactly(model: LanguageModel, length: int = 140) -> bool:
 
 @pytest.fixture
 def model() -> LanguageModel:
-    """Made before anything is planted."""
+    """Return a model made before any fault is planted."""
     return tiny_model("llama")
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("most", [32, 100, 511])
 def test_bits_that_change_above_some_number_of_rows(most: int, dtype: torch.dtype, monkeypatch: Patch) -> None:
-    """With AMX they change above 32 rows, or above 96, or from 100 to 128 only, matrix by matrix."""
-    tiny_model("llama", dtype=dtype)  # its shape is found before the fault is there
+    """With AMX they change above 32 rows, or above 96, or only from 100 to 128, depending on the matrix."""
+    tiny_model("llama", dtype=dtype)  # find its call shape before planting the fault
     product(monkeypatch, lambda out, rows, layer: scaled(out, slice(None), len(rows) > most))
     model, variance = settled(dtype)
     assert variance == "" and model.calls.rows in (16, 32, 64, 128)
@@ -86,7 +87,7 @@ def test_bits_that_change_above_some_number_of_rows(most: int, dtype: torch.dtyp
 
 
 def test_bits_of_one_matrix_alone(model: LanguageModel, monkeypatch: Patch) -> None:
-    """And at two numbers of rows alone."""
+    """And only at two numbers of rows."""
     product(
         monkeypatch,
         lambda out, rows, layer: scaled(out, slice(None), layer.in_features == 256 and len(rows) in (104, 128)),
@@ -127,8 +128,9 @@ def test_what_no_shape_mends_is_announced(fault: Any, model: LanguageModel, monk
 
 
 def test_a_leak_where_the_depth_fills_no_tile_is_padded_away(monkeypatch: Patch) -> None:
-    """oneDNN issue 5717, in two-byte numbers: a NaN reaches other rows where the depth is no multiple of 32. Where a
-    processor packs none, nothing is padded and such a leak is announced.
+    """oneDNN issue 5717, in 16-bit floats: a NaN reaches other rows if the depth is not a multiple of 32.
+
+    If a processor packs no such products, nothing is padded and the leak is reported.
     """
     sizes = {"hidden_size": 144, "head_dim": 32}
     packed = tiny_model("llama", dtype=torch.bfloat16, **sizes).spec.packed
@@ -148,7 +150,7 @@ def test_attention_that_changes_from_64_rows_on(dtype: torch.dtype, monkeypatch:
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_attention_that_changes_below_some_rows(dtype: torch.dtype, monkeypatch: Patch) -> None:
-    """In float32 one processor wants 4, 6 or 12 by the size of a head."""
+    """In float32 one processor needs 4, 6 or 12 rows, depending on the head size."""
     tiny_model("llama", dtype=dtype)
     queries(monkeypatch, lambda out, query: scaled(out, slice(None), query.shape[2] % 32 in (1, 2, 3, 4)))
     model, variance = settled(dtype)
@@ -161,8 +163,9 @@ def test_attention_that_changes_below_some_rows(dtype: torch.dtype, monkeypatch:
 def test_attention_that_sums_what_is_left_over_in_another_order(
     part: str, dtype: torch.dtype, monkeypatch: Patch
 ) -> None:
-    """Behind each 32 query rows one to three go another way, as on AMD's processors. In bfloat16 one number in
-    thousands shows it, so that a model was exact but for a text in a hundred.
+    """As on AMD processors: after each 32 query rows, one to three are summed in another order.
+
+    In bfloat16 one value in thousands shows it, so a model was exact except in one text of a hundred.
     """
     sizes = {"num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 64, "hidden_size": 192}
     tiny_model("llama", dtype=dtype, **sizes)
@@ -186,7 +189,7 @@ def test_attention_that_sums_what_is_left_over_in_another_order(
 
 
 def test_products_that_cancel_show_their_order() -> None:
-    """And random ones do not, in bfloat16."""
+    """Random ones do not, in bfloat16."""
     model = tiny_model("llama", dtype=torch.bfloat16)
     trial = call_search.Trial(model, 256, deadline=0.0)
     layer = TiledLinear(trial.draw(96, 512), None, CallShape(), packed=False)
@@ -229,7 +232,7 @@ def test_attention_that_no_shape_mends_is_announced(model: LanguageModel, monkey
 
 
 def test_what_only_a_whole_forward_shows_is_announced(model: LanguageModel, monkeypatch: Patch) -> None:
-    """Here what lies between the products: the norms."""
+    """Here the norms between the products vary."""
     plain = rowwise.rms_norm
     monkeypatch.setattr(rowwise, "rms_norm", lambda rows, *rest: plain(rows, *rest) * (1.0 + 1e-6 * (len(rows) == 9)))
     variance = settled()[1]
@@ -244,7 +247,7 @@ def test_a_stricter_shape_mends_what_only_a_whole_forward_shows(model: LanguageM
 
 
 def test_no_call_has_more_rows_than_were_tried(model: LanguageModel, monkeypatch: Patch) -> None:
-    """A long prompt beside many verifies; and an output head, which is tried with fewer."""
+    """A long prompt together with many verifies; and an output head, which is tried with fewer rows."""
     product(monkeypatch, lambda out, rows, layer: scaled(out, slice(None), len(rows) > (32 if layer.is_huge else 512)))
     monkeypatch.setattr(linear, "HUGE", 128 * 512 - 1)  # the head's values
     model, varying = settled()
@@ -275,7 +278,7 @@ def test_nothing_of_the_model_is_changed_by_looking(model: LanguageModel) -> Non
 
 
 def test_a_search_that_has_no_time_says_how_much_it_tried(model: LanguageModel, monkeypatch: Patch) -> None:
-    """At one and two rows some processors vary, from the first numbers on; here none does."""
+    """Some processors vary at one and two rows from the first values on; here none does."""
     monkeypatch.setattr(
         TiledLinear, "multiply", lambda self, rows: torch.stack([row[:1] for row in rows]).expand(-1, self.out_features)
     )
@@ -302,7 +305,7 @@ def test_a_large_model_is_tried_by_its_first_layers(model: LanguageModel, monkey
 @pytest.mark.parametrize("threads", [1, 2, 3, 5])
 @pytest.mark.parametrize("size", [64, 333, 1000, 4864])
 def test_activations_do_not_see_how_many_rows_there_are(size: int, threads: int) -> None:
-    """torch's vector loops end where a thread's share does, and the rest is computed otherwise."""
+    """torch's vector loops end at a thread's share, and the remainder is computed differently."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -342,7 +345,7 @@ def test_activations_of_transformers_layers_are_replaced(architecture: str) -> N
 
 @pytest.mark.parametrize("threads", [3, 4])
 def test_more_threads_than_one_are_exact(threads: int) -> None:
-    """Shares of a row's activations end elsewhere for each number of rows."""
+    """Threads divide a row's activations at other places for each number of rows."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -369,8 +372,9 @@ def test_a_shape_is_read_as_it_was_written() -> None:
 
 @pytest.mark.parametrize(("queries", "most"), call_search.QUERIES)
 def test_no_query_row_is_attended_alone(queries: int, most: int) -> None:
-    """torch's attention cuts a call's query rows by 32, 64 or 256, and one that is left over goes through another
-    product; in bfloat16 a trial sees that too seldom to rely on it.
+    """torch's attention splits query rows into blocks of 32, 64 or 256; a single remaining row uses another product.
+
+    In bfloat16 a trial shows that too rarely to rely on.
     """
     calls = CallShape(queries=queries, most_queries=most)
     for count in range(1, 2000):

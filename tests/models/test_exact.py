@@ -1,4 +1,4 @@
-"""Exact mode: whatever was accepted, rejected, batched and chunked, logits and caches are those of a whole prefill.
+"""Exact mode: after any acceptance, rejection, batching and chunking, logits and caches equal those of a whole prefill.
 
 In float32 and bfloat16, bit for bit. Fast mode: to 1e-5 in float32.
 """
@@ -70,7 +70,7 @@ def name_of(value: object) -> str:
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_rounds(architecture: str, dtype: torch.dtype) -> None:
-    """A fixed play over every position, then a hundred random rounds: over both dtypes more than two hundred."""
+    """Fixed rounds over every position, then a hundred random rounds; more than two hundred over both dtypes."""
     model = tiny_model(architecture, dtype=dtype)
     check_bits(Replay(model, 120))
     model.allocate(2, 64)
@@ -79,7 +79,7 @@ def test_rounds(architecture: str, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 def test_layers_that_compute_more_rows_than_they_are_given(dtype: torch.dtype) -> None:
-    """As in a model that no cache holds, and in each layer another number of them."""
+    """As in a model too large for the CPU caches, with another number of rows in each layer."""
     model = tiny_model("llama", dtype=dtype)
     if not model.calls.rows:
         for number, layer in enumerate(tiled_linears(model.network)):
@@ -99,7 +99,7 @@ TILES = {
 @pytest.mark.parametrize("architecture", ["llama", "gemma2", "gpt2", "mistral"])
 @pytest.mark.parametrize("calls", TILES.values(), ids=TILES)
 def test_every_shape_of_call(calls: CallShape, architecture: str, dtype: torch.dtype) -> None:
-    """Also where this processor needs none of them: one number of rows is exact by construction."""
+    """Even if this processor needs none of them: one number of rows is exact by construction."""
     model = tiny_model(architecture, dtype=dtype)
     model.use(calls)
     check_bits(Replay(model, 120), count=30)

@@ -1,4 +1,4 @@
-"""Planted faults: what the other tests compare, and the start-up check, must turn red on each."""
+"""Planted faults: the comparisons of the other tests and the start-up check must fail on each."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LENGTH = 120
 
 
 def few_query_rows(patch: Patch) -> None:
-    """Calls of attention with fewer than eight query rows take another kernel."""
+    """Calls of attention with fewer than eight query rows use another kernel."""
     plain = attention.scaled_dot_product_attention
 
     def attend(query: Tensor, *rest: Any, **how: Any) -> Tensor:
@@ -39,13 +39,13 @@ def few_query_rows(patch: Patch) -> None:
 
 
 def few_rows(patch: Patch) -> None:
-    """And so do products of fewer than four rows."""
+    """Products of fewer than four rows do the same."""
     plain = TiledLinear.multiply
     patch.setattr(TiledLinear, "multiply", lambda self, rows: plain(self, rows) * (1.0 + 1e-6 * (len(rows) < 4)))
 
 
 def depends_on_the_batch(patch: Patch) -> None:
-    """Logits move a little with the number of sequences."""
+    """Logits change slightly with the number of sequences."""
     plain = LanguageModel.forward
 
     def leak(self: LanguageModel, batch: Any, cached: bool = True) -> Tensor:
@@ -67,7 +67,7 @@ def test_variance_is_found(fault: Callable[[Patch], None], architecture: str, mo
 
 
 def test_variance_of_who_is_attended_together_is_found(monkeypatch: Patch) -> None:
-    """Two sequences are attended apart, so it shows from three on."""
+    """Two sequences are attended separately, so it shows from three on."""
     plain = attention.attend_group
 
     def leak(step: Any, group: Group, *rest: Any) -> Tensor:
@@ -86,7 +86,7 @@ class KeepsOneTooMany(Replay):
 
 
 class KeepsOneTooFew(Replay):
-    """What it forgets is fed again as if it were the next."""
+    """Rolls back one token too far, so the next ids are fed one position too early."""
 
     def _prepare(self, slot: int, move: Any, lengths: list[int]) -> tuple[Rows, int]:
         rows, accepted = super()._prepare(slot, move, lengths)
@@ -102,7 +102,7 @@ def test_a_rollback_off_by_one_shows(faulty: type[Replay]) -> None:
 
 
 def never_overwrites(self: KVCache, layer: int, slot: int, start: int, keys: Tensor, values: Tensor) -> None:
-    """Rejected rows keep their place."""
+    """Rejected rows are never overwritten."""
     end = start + keys.shape[1]
     free = (self.keys[layer][slot, :, start:end] == 0).all(-1).all(0)
     places = torch.arange(start, end)[free]
@@ -131,7 +131,7 @@ def test_stale_keys_and_values_show(write: Callable[..., None], monkeypatch: Pat
 
 
 def without(dropped: str) -> Callable[..., Any]:
-    """The attention, blind to one of the things it is told."""
+    """Return attention that ignores one of its arguments."""
 
     def blind(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Any, **told: Any) -> Any:
         assert told.pop(dropped) is not None or dropped == "sliding_window"

@@ -1,5 +1,6 @@
-"""Heads in the layout of their public repositories: random weights under those names, read and computed as a plain
-reference made of transformers' parts computes them; and what is refused, in one sentence.
+"""Heads in the layout of their public repositories: random weights under public names equal a plain reference.
+
+The reference is built from transformers' parts. Invalid heads are rejected with one sentence.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def target() -> LanguageModel:
 
 
 def layer(name: str, read: int, *, normed: bool) -> Weights:
-    """One layer's random weights."""
+    """Return one layer's random weights."""
     generator = torch.Generator().manual_seed(len(name) + read)
 
     def draw(*shape: int) -> Tensor:
@@ -65,13 +66,13 @@ def layer(name: str, read: int, *, normed: bool) -> Weights:
 
 
 def public_eagle3(folder: Path, count: int, **change: Any) -> Weights:
-    """A folder as EAGLE-3's repositories have it; returns its weights."""
+    """Write a folder like EAGLE-3's repositories and return its weights."""
     weights = layer("midlayer", 2 * WIDE, normed=False)
     weights |= {
         "fc.weight": 0.05 * torch.randn(WIDE, 3 * WIDE, generator=torch.Generator().manual_seed(1)),
         "norm.weight": torch.linspace(0.5, 1.5, WIDE),
         "lm_head.weight": torch.randn(DRAFT, WIDE, generator=torch.Generator().manual_seed(2)),
-        "d2t": torch.arange(DRAFT) * 2 + 3,  # id i means the target's 3 i + 3
+        "d2t": torch.arange(DRAFT) * 2 + 3,  # id i is the target's id 3 i + 3
         "t2d": torch.zeros(count, dtype=torch.bool),
     }
     config = {**SHAPE, "architectures": ["LlamaForCausalLMEagle3"], "vocab_size": count}
@@ -80,7 +81,7 @@ def public_eagle3(folder: Path, count: int, **change: Any) -> Weights:
 
 
 def public_dflash(folder: Path, count: int, **change: Any) -> Weights:
-    """A folder as DFlash's repositories have it."""
+    """Write a folder like DFlash's repositories."""
     weights = {**layer("layers.0", WIDE, normed=True), **layer("layers.1", WIDE, normed=True)}
     weights |= {
         "fc.weight": 0.05 * torch.randn(WIDE, 2 * WIDE, generator=torch.Generator().manual_seed(1)),
@@ -107,7 +108,7 @@ def load(folder: Path, target: LanguageModel) -> LoadedHead:
 
 
 def read(target: LanguageModel, head: LoadedHead) -> tuple[list[int], Tensor]:
-    """Ids that the target has read in slot 0 but for the last, and its features of them."""
+    """Return the ids the target has read in slot 0, without the last, and its features for them."""
     ids = sample_ids(LENGTH)
     target.tap(head.config.layers)
     target.allocate(2, 128)
@@ -135,7 +136,7 @@ class Reference:
         return linear(rows, self.weights[name + ".weight"]).unflatten(-1, (-1, SIZE)).transpose(0, 1)[None]
 
     def attend(self, name: str, rows: Tensor, context: Tensor | None, mask: Tensor | None) -> Tensor:
-        """Rows attend over context and themselves, at the positions behind it."""
+        """Rows attend to the context and themselves, at the positions after it."""
         both = rows if context is None else torch.cat([context, rows])
         q, k, v = (
             self.heads(f"{name}.self_attn.{part}_proj", x) for part, x in (("q", rows), ("k", both), ("v", both))
@@ -154,7 +155,7 @@ class Reference:
         return rows + linear(silu(linear(normed, gate)) * linear(normed, up), down)
 
     def eagle3(self, embedded: Tensor, states: Tensor) -> Tensor:
-        """The states behind the layer."""
+        """Return the states after the layer."""
         count = len(states)
         inputs = [self.norm("midlayer.input_layernorm", embedded), self.norm("midlayer.hidden_norm", states)]
         mask = torch.ones(count, count, dtype=torch.bool).tril()
@@ -162,7 +163,7 @@ class Reference:
         return self.feed("midlayer", rows)
 
     def dflash(self, rows: Tensor, features: Tensor) -> Tensor:
-        """The block's rows behind both layers, normed."""
+        """Return the block's rows after both layers, normed."""
         context = self.norm("hidden_norm", linear(features.flatten(1), self.weights["fc.weight"]))
         for name in ("layers.0", "layers.1"):
             normed = self.norm(f"{name}.input_layernorm", rows)

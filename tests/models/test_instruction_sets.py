@@ -1,9 +1,8 @@
-"""Exact mode under lower instruction sets: the same tests in child processes whose kernels are those of older
-processors, and a whole command in a shape of call that this processor does not need.
+"""Exact mode under lower instruction sets: the same tests in child processes with the kernels of older processors.
 
-Environment variables hide what a processor has, and torch's libraries read them once, before their first use: hence
-processes. Each imitates processors that exist; one that would hide nothing here is left out, for its kernels are this
-processor's own, on which the same tests run anyway.
+Also a whole command in a call shape that this processor does not need. Environment variables hide processor features,
+and torch's libraries read them once, before first use, hence the processes. Each imitates an existing processor. One
+that would hide nothing here is skipped: its kernels are this processor's own, which the same tests cover anyway.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from tests.cli.processes import run as run_codespec
 ROOT = Path(__file__).parents[2]
 SECONDS = 300
 ONEDNN, ATEN = "ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY"
-# The processors of an instruction set, and the features of which it hides at least one where it makes a difference.
+# The variables of an older processor, and the features they hide; only tested if this processor has one of these.
 IMITATED: tuple[tuple[dict[str, str], set[str]], ...] = (
     ({ONEDNN: "AVX512_CORE_BF16"}, {"amx_bf16", "amx_tile", "avx512_fp16"}),
     ({ONEDNN: "AVX512_CORE"}, {"amx_bf16", "amx_tile", "avx512_fp16", "avx512_bf16"}),
@@ -35,7 +34,7 @@ IMITATED: tuple[tuple[dict[str, str], set[str]], ...] = (
 )
 LEAST = IMITATED[-1][0]
 LOWERED = [variables for variables, hidden in IMITATED if hidden & {*processor().features}] or [LEAST]
-# Which feature of a processor an instruction set needs, and what oneDNN calls itself where it goes no further.
+# The processor feature each instruction set needs, and oneDNN's own name for it as a limit.
 NAMES = {
     "AVX2": ("avx2", "isa:Intel AVX2\n"),
     "AVX512_CORE": ("avx512f", "isa:Intel AVX-512 with AVX512BW, AVX512VL, and AVX512DQ extensions\n"),
@@ -63,7 +62,7 @@ CHOSEN = (
     "tests/engine/test_lossless.py::test_full_partial_and_empty_agreement[True]",
     "tests/engine/test_lossless.py::test_on_equals_off[llama-gpt2-qwen3-llama2-bfloat16]",
 )
-# Products whose rows say how many they were, in a shape that lets any number through.
+# Products whose results depend on the number of rows, in a call shape that allows any number.
 PLANTED = """
 import sys
 import pytest
@@ -92,7 +91,7 @@ sys.exit(pytest.main(sys.argv[1:], plugins=[Fault()]))
 def run_tests(
     tests: tuple[str, ...], variables: dict[str, str], program: tuple[str, ...] = ("-m", "pytest")
 ) -> subprocess.CompletedProcess[str]:
-    """Runs these tests in a process with these variables; those that may be set outside are not inherited."""
+    """Run these tests in a process with these variables, without inheriting any of them."""
     outside = (*HIDING, "PYTEST_ADDOPTS")
     inherited = {name: value for name, value in os.environ.items() if name not in outside}
     return subprocess.run(
@@ -115,7 +114,7 @@ def test_exact_under(variables: dict[str, str]) -> None:
 
 
 def test_the_variables_are_in_effect(capfd: pytest.CaptureFixture[str]) -> None:
-    """In a child: its kernels are those that the variables leave. Without any there is nothing to see."""
+    """In a child process: its kernels match the variables. Without any there is nothing to check."""
     least = os.environ.get(ONEDNN, "")
     needed, name = NAMES.get(least, ("", "isa:"))
     if least and needed in processor().features:
@@ -148,7 +147,7 @@ def test_a_whole_command_in_a_forced_shape(tmp_path: Path, monkeypatch: pytest.M
     texts = []
     for more in ((), ("--no-speculation",)):
         done = run_codespec(*words, *more, "--temperature", "0.8")
-        problem = can_pack(torch.bfloat16)  # on a processor without packed products a note says so
+        problem = can_pack(torch.bfloat16)  # a note reports missing packed products
         assert done.returncode == 0 and (problem in done.stderr if problem else not done.stderr), done
         completion = json.loads(done.stdout)
         assert bool(completion["stats"]["drafted"]) is not bool(more)

@@ -1,4 +1,4 @@
-"""Packed products equal plain ones, keep biases and ties, and say why where they can't be had."""
+"""Packed products equal plain ones, keep biases and ties, and give a reason if they are unavailable."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from codespec.models.linear import TiledLinear, ask_huge_pages, can_pack, large_
 from tests.tiny_models import tiny_model
 
 SIZES = st.integers(1, 90)
-# An older processor packs float32 alone; then codespec says so and bfloat16 runs unpacked.
+# An older processor packs only float32; codespec then reports this and runs bfloat16 unpacked.
 SHAPES = st.sampled_from([FAST, UNTRIED, CallShape(least=5), CallShape(rows=16), CallShape(rows=32)])
 DTYPES = st.sampled_from([torch.float32, torch.bfloat16] if not can_pack(torch.bfloat16) else [torch.float32])
 
@@ -54,8 +54,10 @@ def test_equals_linear(
 def test_a_row_does_not_depend_on_the_others(
     inner: int, outer: int, rows: int, data: st.DataObject, dtype: torch.dtype, is_packed: bool
 ) -> None:
-    """One number of rows a call: packed in every size, and else in sizes that models have. A plain product of 10
-    outputs does vary on an AMD EPYC; what a model of such sizes may call, the search finds out (test_call_search).
+    """One number of rows per call: packed in every size, otherwise in sizes of real models.
+
+    A plain product of 10 outputs does vary on an AMD EPYC; the search finds the call shape for such sizes
+    (test_call_search).
     """
     tile = CallShape(rows=data.draw(st.sampled_from([16, 32, 64])))
     inner, outer = (inner, outer) if is_packed else (8 * inner, 8 * outer)
@@ -69,7 +71,7 @@ def test_a_row_does_not_depend_on_the_others(
 
 
 def test_few_numbers_of_rows_are_computed() -> None:
-    """The library keeps a kernel for each, so a daemon grows with every number it has not seen."""
+    """The library keeps a kernel for each, so a daemon's memory grows with every new number."""
     computed = [CallShape().computed(count) for count in range(513)]
     assert computed[: FEW_ROWS + 1] == list(range(FEW_ROWS + 1)) and len(set(computed)) <= 60
     assert all(count <= padded <= count * 9 / 8 for count, padded in enumerate(computed))
@@ -80,7 +82,7 @@ def test_few_numbers_of_rows_are_computed() -> None:
 
 
 def test_padded_only_where_a_step_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Weighed by how often a step has each matrix; one slow turn of many does not count."""
+    """Weighted by how often a step uses each matrix; one slow run among many does not count."""
     clock, turns = [0.0], Counter[tuple[int, int]]()
     seconds = {
         (8, 2): 1.2,
@@ -117,7 +119,7 @@ def test_padded_only_where_a_step_is_faster(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("plain", [0.5, 2.0])
 def test_small_matrices_stay_plain_where_that_is_sooner(plain: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For a drafter, whose rows need not be exact; a large one and an exact one are packed whatever a call costs."""
+    """For a drafter, whose rows need not be exact; large ones and exact ones are packed at any cost."""
     clock = [0.0]
 
     def timed(product: Callable[[nn.Module, Tensor], Tensor], seconds: float) -> Callable[[nn.Module, Tensor], Tensor]:
@@ -162,7 +164,7 @@ def test_leading_dimensions_and_strides_are_kept() -> None:
 
 
 class Block(nn.Module):
-    """A linear layer, GPT-2's kind of one, one used twice, and a head that is tied to the embedding."""
+    """A linear layer, GPT-2's kind of one, one used twice, and a head tied to the embedding."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -187,7 +189,7 @@ def test_a_whole_module() -> None:
     assert not [m for m in block.modules() if isinstance(m, nn.Linear | Conv1D)]
     assert block.again is block.linear
     assert relative(block(ids), wanted) <= 1e-5
-    assert block.embed.weight.shape == (20, 8)  # tied: the embedding still needs it
+    assert block.embed.weight.shape == (20, 8)  # tied, so the embedding still needs it
     held = sum(p.numel() for p in block.parameters())
     assert held == 20 * 8, "plain weights are freed"
 
@@ -226,8 +228,9 @@ def test_large_matrices_of_a_large_model_are_worth_measuring(monkeypatch: pytest
 
 
 def test_a_depth_that_lets_one_row_reach_another_is_padded() -> None:
-    """oneDNN issue 5717: two-byte products with AMX, where the depth is no multiple of 32. Plain ones stay as they are:
-    whether their rows are their own is tried on the model.
+    """oneDNN issue 5717: 16-bit products with AMX whose depth is not a multiple of 32.
+
+    Plain products stay unpadded; a trial on the model checks whether their rows are independent.
     """
     packed = not can_pack(torch.bfloat16)
     layer = TiledLinear(draw(24, 80).bfloat16(), None, UNTRIED, packed)
@@ -246,7 +249,7 @@ def test_the_fallback_is_announced_and_works(architecture: str, monkeypatch: pyt
     assert model.spec.notes == ("this torch build has no oneDNN: plain products are used, which are slower",)
     assert tiled_linears(model.network) and not any(layer.packed for layer in tiled_linears(model.network))
     model.allocate(2, 64)
-    assert find_variance(model) == ""  # whatever shape of call that takes
+    assert find_variance(model) == ""  # in whatever call shape that takes
 
 
 def test_packing_is_on_by_itself() -> None:

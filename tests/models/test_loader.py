@@ -1,4 +1,4 @@
-"""Model folders on disk: good ones give the model that was saved, bad ones one sentence with the mend."""
+"""Model folders on disk: valid ones give the model that was saved, broken ones one sentence with a remedy."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(saved: Path, tmp_path: Path) -> Path:
-    """A copy to break."""
+    """Return a copy to break."""
     return Path(shutil.copytree(saved, tmp_path / "model"))
 
 
@@ -94,7 +94,7 @@ def test_shards_and_a_path_object_with_a_home(saved: Path, tmp_path: Path, monke
 
 
 def test_a_tokenizer_in_the_old_files(saved: Path, tmp_path: Path) -> None:
-    """vocab.json and merges.txt: read by transformers, ended by what ends transformers' own generation."""
+    """vocab.json and merges.txt: read through transformers, with transformers' own end-of-text ids."""
     folder = Path(shutil.copytree(saved, tmp_path / "old"))
     (folder / "tokenizer.json").unlink()
     toy_backend(KIND).model.save(str(folder))
@@ -222,7 +222,7 @@ def test_a_mamba_is_refused_with_the_reason(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("known", [True, False])
 def test_code_in_the_folder_is_never_run(known: bool, folder: Path) -> None:
-    """A type that transformers knows is loaded with its own code, another one is refused."""
+    """A type that transformers knows is loaded with transformers' code, another one is rejected."""
     marker = folder / "ran"
     (folder / "theirs.py").write_text(f"open({str(marker)!r}, 'w')\nclass Config: pass\nclass Model: pass\n")
     names = {"AutoConfig": "theirs.Config", "AutoModelForCausalLM": "theirs.Model", "AutoTokenizer": "theirs.Model"}

@@ -1,4 +1,4 @@
-"""What does not fit on a device is told before it is made, with the numbers and the setting that helps."""
+"""A model too large for a device is rejected before allocation, with the numbers and the setting that helps."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_weights_that_do_not_fit_are_not_loaded(shape: Shape | None, monkeypatch
     with pytest.raises(ModelError, match=r"^0\.0 GB .* are needed \(weights of .*: choose a smaller model") as raised:
         loader.load_model(str(SHIPPED / "target"), dtype="bfloat16", shape=shape)
     if shape is not None:
-        named = float(shape.name.removeprefix("qwen2.5-").removesuffix("b"))  # in 1e9 parameters
+        named = float(shape.name.removeprefix("qwen2.5-").removesuffix("b"))  # billions of parameters
         assert float(re.findall(r"and (\S+) GB", str(raised.value))[0]) == pytest.approx(2 * named, rel=0.1)
 
 

@@ -1,4 +1,4 @@
-"""What the loader finds out about an architecture: it is refused where the seam would compute something else."""
+"""The loader's check of an architecture: it is rejected if codespec would compute something else than transformers."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def blind_to_positions(patch: pytest.MonkeyPatch) -> None:
 
 
 def first_rows_for_last(patch: pytest.MonkeyPatch) -> None:
-    """As a model that ignores `logits_to_keep` would."""
+    """Behave like a model that ignores `logits_to_keep`."""
     plain = LanguageModel._lay_out
 
     def all_rows(self: LanguageModel, batch: Any, cache: Any) -> Any:
@@ -129,7 +129,7 @@ def first_rows_for_last(patch: pytest.MonkeyPatch) -> None:
 
 
 def attends_to_neighbours(patch: pytest.MonkeyPatch) -> None:
-    """Everybody reads the first slot."""
+    """Make all rows read the first slot."""
     plain = KVCache.read_slots
 
     def wrong(self: KVCache, layer: int, first: int, count: int, end: int) -> tuple[Tensor, ...]:

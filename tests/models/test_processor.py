@@ -1,4 +1,4 @@
-"""The processor's name in a report: what Linux's list says of it, and the variables that hide a part of it."""
+"""The processor's name in a report: from Linux's list, and with the variables that hide a part of it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from codespec.models.processor import HIDING, processor, read_cpuinfo
 
 @pytest.fixture(autouse=True)
 def nothing_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No variables from outside."""
+    """Remove the variables from the environment."""
     for name in HIDING:
         monkeypatch.delenv(name, raising=False)
 
 
 def cpuinfo(flags: str, places: list[tuple[int, int]]) -> str:
-    """A list as Linux prints it: a block for each (socket, core)."""
+    """Return a list as Linux prints it: one block for each (socket, core)."""
     blocks = [
         f"processor\t: {number}\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 207\n"
         f"model name\t: Some Processor @ 2 GHz\nstepping\t: 2\nphysical id\t: {socket}\ncore id\t\t: {core}\n"
@@ -61,7 +61,7 @@ def test_of_an_empty_list_there_is_still_a_name(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.fixture
 def list_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """The file that stands for this machine's list."""
+    """Write the file that replaces this machine's list."""
     file = tmp_path / "cpuinfo"
     monkeypatch.setattr(module, "CPUINFO", file)
     module._machine.cache_clear()
@@ -70,7 +70,7 @@ def list_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def test_hidden_parts_are_in_the_label(list_of: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read anew each time: a process may hide a part later than it first asked."""
+    """Read at every call, because a process may hide a part after the first one."""
     list_of.write_text(cpuinfo("avx2 avx512f", [(0, 0), (0, 1)]), encoding="utf-8")
     known = "Some Processor @ 2 GHz (6/207/2), avx512f avx2, 2 core(s)"
     assert processor().label == known

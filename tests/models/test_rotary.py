@@ -1,4 +1,4 @@
-"""Rotary variants that depend on lengths are chosen per request: no neighbour and no rollback changes them."""
+"""Rotary variants that depend on length are chosen per request, unaffected by neighbours and rollback."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_equals_eager_at_its_full_length(case: str, length: int) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_long_request_is_long_from_its_first_row(case: str) -> None:
-    """Positions below the limit too turn as transformers turns them in the finished text."""
+    """Positions below the limit are also rotated as transformers does in the finished text."""
     ids = sample_ids(150)
     finished = eager(case, ids)
     model = make(case)

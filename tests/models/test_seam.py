@@ -1,4 +1,4 @@
-"""Every architecture through codespec's attention gives what transformers' own eager attention gives."""
+"""Every architecture with codespec's attention equals transformers' own eager attention."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def eager_logits(architecture: str, length: int, **changes: Any) -> list[Tensor]:
-    """transformers' own attention, masks and positions over whole texts."""
+    """Return logits with transformers' own attention, masks and positions over whole texts."""
     network = tiny_network(architecture, attention="eager", **changes)
     with torch.inference_mode():
         texts = scripts(network.config.vocab_size, length)
@@ -94,7 +94,7 @@ def test_logits_come_sequence_by_sequence() -> None:
 
 
 def test_no_mask_of_transformers_is_built() -> None:
-    """One would copy keys and values for grouped heads, or be wrong for mixed windows."""
+    """A mask would copy keys and values for grouped heads, or be wrong for mixed windows."""
     from codespec.models import attention
 
     seen: list[Any] = []

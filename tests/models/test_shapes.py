@@ -1,4 +1,4 @@
-"""An enlarged model computes what it computed: every axis padded, every architecture, and faults that must show."""
+"""An enlarged model computes the same function: every axis padded, every architecture, and planted faults."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from tests.tiny_models import sample_ids, tiny_network
 from tests.toy_tokenizers import toy_tokenizer
 
 VOCABULARY = 512
-# For two key heads of 32 with two query heads each: one key head more, two query heads more for each, all else wider.
+# From two key heads of 32 with two query heads each: one more key head, two more query heads for each, all else wider.
 TOY = Shape("toy", hidden=200, layers=4, query=384, keys=96, inner=300, vocabulary=700, tied=True)
-EPS = 0.3  # large, so that it matters beside these models' rows
+EPS = 0.3  # large enough to matter for these models' rows
 DYNAMIC = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("llama", {}),
@@ -54,7 +54,7 @@ BILLIONS = {"0.5b": 0.494032768, "1.5b": 1.543714304, "7b": 7.615616512, "32b": 
 
 
 def pair_of(case: str, shape: Shape = TOY, **more: Any) -> tuple[LanguageModel, LanguageModel]:
-    """A tiny model, and the same one enlarged."""
+    """Return a tiny model and its enlarged version."""
     architecture, change = CASES[case]
     changes = {"rms_norm_eps": EPS, **change}
     return behind_the_seam(tiny_network(architecture, **changes), **more), behind_the_seam(
@@ -70,7 +70,9 @@ def behind_the_seam(network: Any, shape: Shape | None = None, **more: Any) -> La
 
 
 def ragged_logits(model: LanguageModel) -> Tensor:
-    """Three sequences of other lengths in one forward, then rows behind each, a rejection between them."""
+    """Return the logits of three sequences of different lengths in one forward, then of rows after each, with a
+    rejection.
+    """
     model.allocate(3, 96)
     ids = [sample_ids(80, seed) for seed in range(3)]
     for slot in range(3):
@@ -82,7 +84,7 @@ def ragged_logits(model: LanguageModel) -> Tensor:
 
 
 def gap(small: LanguageModel, large: LanguageModel) -> float:
-    """The largest difference of logits; infinite if an id of the padding could be chosen."""
+    """Return the largest difference of logits, or infinity if a padding id could be chosen."""
     wanted, got = ragged_logits(small), ragged_logits(large)
     own, padding = got[:, : wanted.shape[1]], got[:, wanted.shape[1] :]
     assert wanted.std() > 0.1
@@ -134,7 +136,7 @@ def forget_the_norms(patch: pytest.MonkeyPatch) -> None:
 
 
 def mix_the_groups(patch: pytest.MonkeyPatch) -> None:
-    """Query heads laid out as if those of one key head were not neighbours."""
+    """Lay out query heads as if those of one key head were not adjacent."""
     patch.setitem(shapes.AXES, "q_proj", (("groups", "kv_heads", "head"), ("hidden",)))
 
 
@@ -153,7 +155,7 @@ def test_planted_faults_show(fault: Any, monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_real_sizes(name: str) -> None:
-    """As many weights as the real model, whose q, k and v alone have biases; as many bytes of keys and values."""
+    """The same number of weights as the real model, with biases only in q, k and v, and the same KV cache size."""
     shape = SHAPES[name]
     network = tiny_network("llama", tie_word_embeddings=True, hidden_size=256, head_dim=64)
     large = shapes.hollow(network, Sizes.of(network.config).grown(shape), shape)
@@ -170,7 +172,7 @@ def test_who_is_simulated_says_so() -> None:
     assert "toy" in note and "texts are its own" in note
 
 
-# What can't be enlarged
+# Models that cannot be enlarged
 
 
 def refusal_of(network: Any, shape: Shape) -> str:
@@ -211,7 +213,7 @@ def test_a_machine_that_is_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_plain_weights_are_freed_one_layer_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else a model of 15 GB needs 30 while it is packed."""
+    """Otherwise a model of 15 GB would need 30 while it is packed."""
     alive: list[weakref.ref[Tensor]] = []
     most = 0
 
@@ -234,7 +236,7 @@ KIND = "gpt2"
 
 @pytest.fixture(scope="module")
 def enlarged() -> LanguageModel:
-    """A target with a tokenizer, its vocabulary padded too."""
+    """Return a target with a tokenizer, its vocabulary padded too."""
     tokenizer = toy_tokenizer(KIND)
     shape = replace(TOY, vocabulary=2 * tokenizer.vocab_size)
     torch.set_num_threads(1)
@@ -266,7 +268,7 @@ def test_padding_is_never_chosen(enlarged: LanguageModel, monkeypatch: pytest.Mo
 
 
 def test_filters_do_not_see_the_padding(enlarged: LanguageModel) -> None:
-    """The same ids as the small model's, whatever is asked."""
+    """The same ids as the small model's for every request."""
     tokenizer = toy_tokenizer(KIND)
     small = wrap(
         network_for("llama", tokenizer), tokenizer, "llama", device=torch.device("cpu"), dtype=torch.float32, exact=True
@@ -294,7 +296,7 @@ def test_the_setting_reaches_the_engine(tmp_path: Any, monkeypatch: pytest.Monke
 
 
 def test_facts_are_of_the_weights_that_were_enlarged(tmp_path: Any) -> None:
-    """An enlarged model is made of float weights, in int8 too."""
+    """An enlarged model is made from float weights, in int8 too."""
     folder = str(save(tmp_path / "model"))
     toy = replace(TOY, vocabulary=toy_tokenizer(KIND).vocab_size + 13)
     plain = model_facts(load_model(folder))

@@ -1,5 +1,6 @@
-"""Slots: never handed out twice; the longest shared beginning is gone on from or copied, and nobody loses what is
-worth more. Forks are copies.
+"""The slot pool: no slot is assigned twice, and the longest shared prefix is continued or copied.
+
+A slot is never taken from a sequence of higher value. Forks are copies.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ OWNERS = st.builds(Owner, st.sampled_from(["", "x"]), st.sampled_from(["", "a", 
 
 
 class PoolMachine(RuleBasedStateMachine):
-    """A pool against a list of free slots in the order of their release, and each document's newest slot."""
+    """Compares a pool with a list of free slots in order of release, and each document's newest slot."""
 
     @initialize(count=st.integers(1, 5))
     def start(self, count: int) -> None:
@@ -34,7 +35,7 @@ class PoolMachine(RuleBasedStateMachine):
         self.newest: dict[Owner, int] = {}
 
     def worth(self, slot: int, ids: list[int], owner: Owner, comes: Owner) -> int:
-        """What is lost with a slot: nothing, an older place of a document, or what may be gone on from."""
+        """Return the value lost with a slot: nothing, an older position of a document, or a continuable prefix."""
         if not ids:
             return 0
         return 1 if owner.document and (owner == comes or self.newest.get(owner, slot) != slot) else 2
@@ -103,14 +104,14 @@ def test_misuse_is_noticed() -> None:
 
 
 def used(pool: SlotPool, ids: list[int], document: str = "", scope: str = "") -> Lease:
-    """Takes a slot and gives it back with everything computed."""
+    """Take a slot and return it with everything computed."""
     lease = pool.acquire(ids, 0, Owner(scope, document))
     pool.release(lease.slot, ids)
     return lease
 
 
 def test_a_shared_header_takes_nobodys_slot() -> None:
-    """Every prompt begins alike, with its markers; that is copied, and the other document stays whole."""
+    """Every prompt begins with the same markers; these are copied, and the other document's slot stays."""
     pool, header = SlotPool(3), list(range(20))
     first = used(pool, header + [1] * 60, "a")
     second = used(pool, header + [2] * 60, "b")
@@ -135,7 +136,7 @@ def test_the_document_that_rests_for_longest_goes_first() -> None:
 
 
 def test_what_a_scope_holds_is_not_shared_with_another() -> None:
-    """Not even within a document of the same name; when there is no other room, it is given up."""
+    """Not even for a document of the same name; without other room, the slot is evicted."""
     pool = SlotPool(2)
     first = used(pool, [1] * 50, "a", "mine")
     other = used(pool, [1] * 50, "a", "theirs")
@@ -167,7 +168,7 @@ def test_a_cache_that_does_not_fit_is_one_sentence() -> None:
 @settings(max_examples=20)
 @given(st.integers(1, 40), st.integers(0, 40), st.sampled_from([torch.float32, torch.bfloat16]))
 def test_a_fork_goes_on_like_its_source(length: int, before: int, dtype: torch.dtype) -> None:
-    """Whatever its slot held, and without touching the source."""
+    """Whatever its slot held before, and without changing the source."""
     model = tiny_model("qwen2", dtype=dtype)
     ids, other = sample_ids(60), sample_ids(60, 1)
     logits, held = fresh_prefill(model, ids)

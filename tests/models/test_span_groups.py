@@ -1,4 +1,4 @@
-"""Rows that are attended in one call: every row once, at its own place, and no more calls than pay."""
+"""Groups of rows attended in one call: every row once, at its own position, and no more calls than pay."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TEXTS = st.dictionaries(
 
 
 def laid_out(texts: dict[int, tuple[int, int]], order: list[int]) -> list[Span]:
-    """Spans of a forward: slot -> (start, rows)."""
+    """Return the spans of a forward: slot -> (start, rows)."""
     spans: list[Span] = []
     for slot in order:
         start, rows = texts[slot]
@@ -73,7 +73,7 @@ def test_slots_that_are_no_neighbours_are_attended_apart() -> None:
 def test_together_says_bit_for_bit_what_apart_does(
     architecture: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Six texts around the end of the first block of keys and behind it, in equal and in differing rows."""
+    """Six texts around and after the end of the first block of keys, with equal and different row counts."""
     plays = [[1] * SLOTS, [1] * SLOTS, [4] * SLOTS, [1, 1, 7, 1, 2, 1], [9, 1, 1, 1, 1, 3], [5, 5, 2, 5, 5, 5]]
     group, sizes = Grouping.of, set[int]()
 

@@ -1,4 +1,4 @@
-"""The measured step: its result is kept where the rule reads it, and a processor without int8 is a result too."""
+"""The measured step: its result is stored for `recommend`, and a processor without int8 is a result too."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from codespec.models import step_speed
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Small matrices, and an empty cache folder."""
+    """Use small matrices and an empty cache folder."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(step_speed, "LAYER", ((64, 48), (48, 48), (96, 48), (48, 48)))
     monkeypatch.setattr(step_speed, "SECONDS", 0.01)

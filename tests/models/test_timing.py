@@ -1,4 +1,4 @@
-"""Timing asks for shapes and keeps medians; threads are chosen by what a bad moment costs. No figure is asserted."""
+"""Timings visit shapes and keep medians; threads are chosen by their slow moments. No figure is asserted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def one_thread() -> Iterator[None]:
 
 
 def test_the_median_of_several_visits_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy moment, or a lucky one, falls on every shape and on none of the results."""
+    """A busy or lucky moment hits every shape once and none of the results."""
     visits: dict[Shape, int] = {}
 
     def forward(_: object, shape: Shape) -> float:

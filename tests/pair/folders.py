@@ -1,4 +1,4 @@
-"""Model folders for the pair check: a toy tokenizer, a config.json and a few small tensors. Nothing of them runs."""
+"""Model folders for the pair check: a toy tokenizer, a config.json and a few small tensors that are never run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TEXT = held_out_texts()[1][:24_000]
 
 
 def write_model(folder: Path, kind: str, *, width: int = 8, **config: Any) -> Path:
-    """A folder with the toy tokenizer of a kind; its parameters are 3 × width × width."""
+    """Write a folder with the toy tokenizer of a kind and 3 × width × width parameters."""
     folder.mkdir(parents=True, exist_ok=True)
     backend = toy_backend(kind)
     values = {
@@ -37,10 +37,10 @@ def write_model(folder: Path, kind: str, *, width: int = 8, **config: Any) -> Pa
 
 
 def toy_facts(folder: Path, kind: str, **settings: Any) -> ModelFacts:
-    """The facts of such a folder."""
+    """Return the facts of such a folder."""
     return read_facts(str(write_model(folder / kind, kind, **settings)))
 
 
 def toy_sample(text: str = TEXT) -> Sample:
-    """One held-out file."""
+    """Return a sample of one held-out file."""
     return Sample("named files", (("configparser.py", text),))

@@ -1,4 +1,4 @@
-"""What one model's files say, and which of it makes a model unusable."""
+"""Facts read from one model's files, and the facts that make a model unusable."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_hub_id_is_fetched_into_the_hubs_own_cache(tmp_path: Path, monkeypatch
 
 @pytest.mark.parametrize("name", ["nobody/nothing", "bad owner/x"])
 def test_a_hub_id_that_is_not_reachable_is_one_sentence(name: str) -> None:
-    """conftest.py takes the network away."""
+    """conftest.py disables the network."""
     with pytest.raises(ModelError, match=r"the hub does not give it \(.*\): check the name and the network") as raised:
         find_folder(name)
     assert "\n" not in str(raised.value)

@@ -1,4 +1,4 @@
-"""The pair report: what each line says of pairs whose answer is known, the verdict, and settings that can be used."""
+"""The pair report: each line for pairs with a known answer, the verdict, and valid suggested settings."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_settings_follow_what_was_measured(tmp_path: Path) -> None:
     def advice(*shares: float) -> dict[str, Any]:
         settings = recommend(pair, perfect_drafts(*shares))
         values = tomllib.loads(toml(settings))
-        resolve(values)  # every key and value is one of EngineConfig's
+        resolve(values)  # every key and value is valid in EngineConfig
         return values
 
     assert advice(0.75, 0.85, 0.92)["draft_tokens"] == EngineConfig().draft_tokens

@@ -1,4 +1,4 @@
-"""The perfect drafter: what it must score on pairs whose answer is known, and that the score falls with a fault."""
+"""The perfect drafter: its score on pairs with a known answer, and a lower score with a planted fault."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_shared_vocabulary_loses_nothing() -> None:
 def test_different_kinds_lose_a_little_at_a_drafts_end(target: str, drafter: str) -> None:
     found = survival(target, drafter)
     assert found.survival is not None and 0.8 <= found.survival < 1.0
-    # A draft ends at the drafter's token behind the size of eight average target tokens.
+    # A draft ends at the first drafter token past the size of eight average target tokens.
     assert 7.5 <= found.drafted / found.rounds <= 11
 
 
@@ -69,14 +69,14 @@ def forgetting_the_first(tokenizer: TextTokenizer, pairs: Pairs) -> list[list[in
 
 @pytest.mark.parametrize("fault", [encode_alone, with_a_space, forgetting_the_first])
 def test_a_fault_in_retokenization_is_seen(fault: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a dummy prefix each of these puts something else first, and next to nothing is accepted."""
+    """With a dummy prefix each fault puts something before the draft, and almost nothing is accepted."""
     assert share("llama2", "gpt2") > 0.8
     monkeypatch.setattr(retokenization, "retokenize_batch", fault)
     assert share("llama2", "gpt2") < 0.35
 
 
 def test_a_wrong_cut_between_tokens_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spelling byte by byte is the same text in other tokens."""
+    """Byte-by-byte spelling is the same text in other tokens."""
 
     def bytewise(tokenizer: TextTokenizer, pairs: Pairs) -> list[list[int]]:
         single = [[draft[n : n + 1] for n in range(len(draft))] for _, draft in pairs]
@@ -87,7 +87,7 @@ def test_a_wrong_cut_between_tokens_is_seen(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_places_never_begin_inside_a_character() -> None:
-    """There a drafter waits for the rest of it, so there is nothing to measure."""
+    """A drafter waits there for the rest of the character, so there is nothing to measure."""
     gpt2 = toy_tokenizer("gpt2")
     texts = tokenize_texts(gpt2, toy_tokenizer("llama2"), ["x = '\U0001f600\U0001f469 é'\n" * 60])
     inside = sum(texts[0].data[end] & 0xC0 == 0x80 for end in texts[0].ends[:-1])

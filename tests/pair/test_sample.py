@@ -1,4 +1,4 @@
-"""The text a pair is measured on: bounded, in a fixed order, nothing hidden or installed, and no surprise."""
+"""The text a pair is measured on: bounded, in a fixed order, without hidden or installed files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_many_and_large_files_are_bounded(tmp_path: Path) -> None:
     sizes = [len(text.encode()) for _, text in found.texts]
     assert found.size <= sample.MOST_BYTES and max(sizes) <= sample.MOST_OF_ONE
     assert len(sizes) == sample.MOST_FILES and all(text.endswith("\n") for _, text in found.texts)
-    assert names(found)[:3] == ["m000.py", "m003.py", "m006.py"]  # evenly over all of them
+    assert names(found)[:3] == ["m000.py", "m003.py", "m006.py"]  # evenly spaced over all files
     assert found == own_sample(tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""The chain asks in order, and asks on only for those who have no draft yet."""
+"""The chain asks its proposers in order, and later ones only for sequences without a draft."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.proposers.test_lookup import sequence_of
 
 
 class Only(Scripted):
-    """Drafts for sequences whose text holds a word; notes who asked and who told."""
+    """Drafts for sequences whose text contains a word; records its calls."""
 
     def __init__(self, name: str, word: str) -> None:
         super().__init__()

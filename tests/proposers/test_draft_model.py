@@ -1,4 +1,4 @@
-"""A model as a proposer: what it drafts, where it stops, what it keeps and gives back."""
+"""A model as a proposer: its drafts, where they stop, and the slots it keeps and releases."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.toy_tokenizers import toy_tokenizer
 
 
 def drafts_of(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Sequence, Cap, Draft]]:
-    """Everything that any drafter proposes from now on, where it had a cap."""
+    """Record every proposal with a cap from now on."""
     seen: list[tuple[Sequence, Cap, Draft]] = []
     propose = DraftModel.propose
 
@@ -78,7 +78,7 @@ def test_the_drafter_that_ships_for_qwen_has_long_tokens() -> None:
 
 
 def test_control_tokens_end_a_draft(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A drafter that likes its markers drafts up to them; they never cross, neither as ids nor as text."""
+    """A drafter that prefers its markers drafts up to them; they are never passed on, neither as ids nor as text."""
     tokenizer = toy_tokenizer("gpt2")
     drafter = sibling("llama", "gpt2", noise=0.021)
     target, seen = model("llama", "gpt2"), drafts_of(monkeypatch)
@@ -101,7 +101,7 @@ def test_control_tokens_end_a_draft(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_draft_stops_where_the_drafter_is_unsure(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The unsure unit itself is drafted (a rejected tail costs one row), nothing behind it."""
+    """The uncertain unit itself is drafted (a rejected tail costs one row), but nothing after it."""
     seen = drafts_of(monkeypatch)
     target, drafter = model("llama", "gpt2"), model("qwen3", "llama2", seed=1)
     run(build(target, drafter=drafter, policy="confidence", min_confidence=0.05), varied_requests(n=1)[:4])

@@ -1,4 +1,4 @@
-"""The drafter reads what the target wrote: after every sync its own ids spell the committed text, to the byte."""
+"""The drafter reads the target's text: after every sync its own ids spell the committed text exactly."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ODD = "def größe(名):\r\n\tx = '\U0001f469\u200d\U0001f467 é'\r\n\t\treturn 
 
 
 class Watch:
-    """Checks each guess before it is drafted; counts them, and how often the text was laid out anew."""
+    """Checks each sequence before it is drafted; counts checks and how often the text was tokenized anew."""
 
     def __init__(self) -> None:
         self.guesses = self.layouts = self.longest = self.moved = 0
@@ -50,7 +50,7 @@ class Watch:
 
 @pytest.fixture
 def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
-    """Watches every drafter for the length of a test."""
+    """Watch every drafter during a test."""
     seen = Watch()
     opened, read = DraftModel._open, DraftModel._read
 
@@ -80,7 +80,7 @@ def test_in_step_with_the_target(kind: str, watch: Watch) -> None:
 
 
 def test_bytes_for_bytes(watch: Watch) -> None:
-    """A target that writes byte by byte stands inside characters now and then."""
+    """A target that writes byte by byte is sometimes inside a character."""
     target, drafter = model("llama", "bytes"), cousin("llama", noise=0.01)
     requests = [CompletionRequest(prefix=ODD * n, max_tokens=60, seed=n, temperature=0.8) for n in range(1, 5)]
     done = run(build(target, drafter=drafter), requests)
@@ -103,7 +103,7 @@ def test_a_context_shorter_than_the_text(kind: str, context: int, watch: Watch) 
 
 
 def test_filling_in(watch: Watch) -> None:
-    """The drafter lays the prompt out in its own way, snippets and suffix included."""
+    """The drafter lays out the prompt with its own template, snippets and suffix included."""
     target, drafter = model("llama", "gpt2"), model("qwen3", "qwen", seed=1)
     request = CompletionRequest(
         prefix=prompts(2)[1],
@@ -118,7 +118,7 @@ def test_filling_in(watch: Watch) -> None:
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama2"])
 def test_healed_prompts(kind: str, watch: Watch) -> None:
-    """Held bytes are certain: the drafter reads them at once, whatever of them the target has written."""
+    """Held bytes are certain: the drafter reads them at once, before the target has written them."""
     target, drafter = model("llama", kind), model("qwen3", "llama3", seed=1)
     requests = [
         CompletionRequest(prefix=prefix, max_tokens=12, heal=True, seed=3, temperature=0.8)
@@ -129,7 +129,7 @@ def test_healed_prompts(kind: str, watch: Watch) -> None:
 
 
 def test_invalid_bytes_stay_in_the_drafters_text(watch: Watch) -> None:
-    """The target may write bytes that are no UTF-8; a drafter that joins later must not lose them."""
+    """The target may write invalid UTF-8; a drafter that joins later must not lose those bytes."""
     target, drafter = model("llama", "bytes"), cousin("llama", noise=0.01)
     engine = build(target, drafter=drafter, warmup=40)
     request = CompletionRequest(prefix="x = 1\n", max_tokens=80, temperature=3.0, seed=5)
@@ -139,7 +139,7 @@ def test_invalid_bytes_stay_in_the_drafters_text(watch: Watch) -> None:
 
 
 def test_one_request_in_a_full_batch_of_drafts(watch: Watch) -> None:
-    """Drafts in a batch are those made alone: neighbours and slots of the drafter do not mix."""
+    """Drafts in a batch equal those made alone: neighbours and the drafter's slots do not mix."""
     target, drafter = model("llama", "gpt2"), model("qwen3", "llama2", seed=1)
     requests = varied_requests(n=1)[:5]
     alone = run(build(target, drafter=drafter, max_batch=1), requests, together=False)
@@ -149,7 +149,7 @@ def test_one_request_in_a_full_batch_of_drafts(watch: Watch) -> None:
 
 
 def test_a_character_the_drafter_cannot_spell() -> None:
-    """Then nothing is drafted; the request, and its neighbours', go on."""
+    """Nothing is drafted then; the request and its neighbours continue."""
     target, drafter = model("llama", "gpt2"), poor_drafter()
     requests = [CompletionRequest(prefix=f"x = '{odd}'\n", max_tokens=8) for odd in ("a", "\U0010fffd")]
     done = run(build(target, drafter=drafter), requests)
@@ -158,7 +158,7 @@ def test_a_character_the_drafter_cannot_spell() -> None:
 
 
 def test_ids_without_text_that_only_the_target_has() -> None:
-    """Models that share a vocabulary may have different numbers of rows behind it."""
+    """Models with a common vocabulary may have different numbers of padding rows after it."""
     tokenizer = toy_tokenizer("gpt2")
     network = network_for("llama", tokenizer, padding=64)
     with torch.no_grad():
@@ -172,7 +172,7 @@ def test_ids_without_text_that_only_the_target_has() -> None:
 
 
 def poor_drafter() -> LanguageModel:
-    """Its vocabulary lacks a byte that only characters beyond U+FFFFF have."""
+    """Return a drafter whose vocabulary lacks a byte that only characters beyond U+FFFFF use."""
     document = json.loads(toy_backend("bytes").to_str())
     lead = "".join(chr(code) for code, byte in byte_level_alphabet().items() if byte == 0xF4)
     del document["model"]["vocab"][lead]

@@ -1,4 +1,4 @@
-"""Lookups in files that were sent for that: the longest match, its last place, whose files they are, and the bound."""
+"""Lookups in files sent by clients: the longest match, its last position, the owner of the files, and the bound."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lookup, property by property: which match counts, what a draft is, where it ends."""
+"""Lookup, property by property: the match that counts, the draft, and its end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FEW = st.text(alphabet="ab \n", max_size=60).map(str.encode)
 
 
 def sequence_of(context: str, generated: str = "", held: str = "", **request: object) -> Sequence:
-    """A sequence that stands behind `context` and what was generated."""
+    """Return a sequence after `context` and some generated text."""
     asked = CompletionRequest(prefix=context + held, **request)
     sequence = Sequence(asked, 0, [1], context.encode(), held.encode(), True, frozenset(), StopFinder())
     sequence.generated += generated.encode()
@@ -29,7 +29,7 @@ def draft(proposer: SuffixProposer, sequence: Sequence, tokens: int = 8, confide
 
 
 def slow_longest(text: bytes, own: bytes, end: int) -> int:
-    """Every length tried, the longest first."""
+    """Try every length, the longest first."""
     lengths = range(min(MAX_MATCH, len(own)), 0, -1)
     return next((size for size in lengths if own[len(own) - size :] in text[:end]), 0)
 
@@ -51,18 +51,18 @@ def test_a_match_that_is_not_longer_is_none(text: bytes, own: bytes, end: int, b
 
 
 class Counted(bytes):
-    """Bytes that count how often they are searched."""
+    """Bytes that count their searches."""
 
     scans = 0
 
     def rfind(self, *place: Any) -> int:
-        """As bytes do."""
+        """Search as bytes do."""
         self.scans += 1
         return super().rfind(*place)
 
 
 def test_a_text_in_which_nothing_matches_is_scanned_once() -> None:
-    """Many texts at once look into many others, a token each: bisecting all of them took a tenth of a step."""
+    """Many texts search many others at each token; bisecting all of them took a tenth of a step."""
     proposer = SuffixProposer()
     recent = [Counted(bytes([number]) * 200) for number in range(97, 97 + RECENT)]
     proposer._recent.extend(("", text) for text in recent)
@@ -84,7 +84,7 @@ def test_a_draft_is_what_followed(context: bytes, suffix: bytes) -> None:
 
 @given(st.sampled_from([b"a + b, ", b"x", b"    pass\n    ", b"[0, 1], [2, 3], "]), st.integers(1, 24))
 def test_what_goes_round_is_drafted_round_and_round(period: bytes, tokens: int) -> None:
-    """The nearest match of a text that repeats itself ends one period back; the draft is as long as any."""
+    """The nearest match of a repeating text ends one period back; the draft may still have any length."""
     again = period * (40 // len(period) + 1)
     found = draft(SuffixProposer(), sequence_of(again.decode()), tokens)
     assert (again + found.text) == (again * 40)[: len(again + found.text)]
@@ -98,7 +98,7 @@ def test_short_matches_are_chance() -> None:
 
 
 def test_a_match_at_a_sources_end_does_not_hide_another() -> None:
-    """Nothing follows it, so the shorter match that has something to say counts."""
+    """Nothing follows it, so a shorter match with a continuation counts."""
     text = "value = first(1)\nvalue = "
     sequence = sequence_of("print()\nvalue = ", snippets=(Snippet("b.py", text),))
     assert draft(SuffixProposer(), sequence).text.startswith(b"first(1)")

@@ -1,6 +1,4 @@
-"""A client's prediction as a draft: it follows the text, finds its place again behind edits, and costs little where it
-is wrong.
-"""
+"""A client's prediction as a draft: it follows the text, resynchronizes after edits, and costs little if wrong."""
 
 from __future__ import annotations
 
@@ -37,8 +35,9 @@ def draft(proposer: PredictionProposer, sequence: Sequence, tokens: int = 8, con
 
 
 def write(prediction: str, text: str, piece: int = 3, tokens: int = 8) -> tuple[int, list[Draft]]:
-    """Rounds in which a text is written that the target is sure of, and their drafts: what is right of a draft is
-    accepted, and `piece` bytes follow.
+    """Write a text in rounds; return their number and the drafts.
+
+    The correct part of a draft is accepted, and `piece` bytes follow.
     """
     proposer, sequence, data = PredictionProposer(), sequence_of("", prediction=prediction), text.encode()
     drafts = []
@@ -76,7 +75,7 @@ def test_what_was_kept_goes_with_the_sequence() -> None:
 
 
 def test_held_bytes_come_first() -> None:
-    """The prediction is of what follows the cursor; what healing gave back is written before it."""
+    """The prediction begins at the cursor; the bytes backed up by healing are written before it."""
     proposer, sequence = PredictionProposer(), sequence_of("", held="ret", prediction="urn 1\n")
     assert draft(proposer, sequence).text == b"return 1\n"
     sequence.generated += b"return"
@@ -111,7 +110,7 @@ def test_behind_an_edit_the_match_goes_on(name: str) -> None:
 
 @given(st.data())
 def test_any_few_edits_of_any_text(data: st.DataObject) -> None:
-    """Whatever was cut or put in, the rest is drafted again behind it."""
+    """After any deletion or insertion, the rest is drafted again."""
     dice = random.Random(data.draw(st.integers(0, 2**32)))
     lines = [f"{dice.choice('abcdef')}{n} = {dice.random():.6f}\n" for n in range(40)]
     place = dice.randrange(5, 30)
@@ -177,7 +176,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_prediction_costs_a_bounded_time(name: str) -> None:
-    """Each round looks at a window only, and in linear time: 2,000 rounds, of which each might read the whole."""
+    """Each round searches only a window, in linear time: 2,000 rounds that could each read the whole."""
     prediction, piece = HOSTILE[name]
     proposer, sequence = PredictionProposer(), sequence_of("", prediction=prediction)
     data = (piece * 2000).encode()

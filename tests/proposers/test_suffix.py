@@ -1,4 +1,4 @@
-"""Lookup by longest suffix, the chain, and what a draft's length may be."""
+"""Lookup by longest suffix, the chain, and the possible lengths of a draft."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def propose(made: Sequence, tokens: int = 8, confidence: float = 0.0) -> Draft:
 
 
 def naive(text: bytes, own: bytes, end: int) -> int:
-    """The length of the longest suffix of `own` inside text[:end], one length after the other."""
+    """Return the length of the longest suffix of `own` inside text[:end], trying one length after another."""
     return max((n for n in range(min(96, len(own)) + 1) if own[len(own) - n :] in text[:end]), default=0)
 
 
@@ -97,7 +97,7 @@ def test_never_cuts_inside_an_indent() -> None:
 
 
 class Scripted:
-    """Says the same for every sequence it is asked about, and remembers who asked."""
+    """Proposes the same for every sequence, and records the sequences."""
 
     def __init__(self, name: str, text: bytes) -> None:
         self.name, self.text, self.asked = name, text, 0
@@ -136,7 +136,7 @@ def test_who_weighs_no_chances_takes_no_short_match() -> None:
 @given(st.text("ab \n", min_size=8, max_size=80), st.integers(1, 16), st.integers(1, 16))
 @settings(deadline=None)
 def test_a_draft_under_a_smaller_cap_is_the_longer_one_cut(prefix: str, tokens: int, more: int) -> None:
-    """Replays record the longest draft only."""
+    """Replays record only the longest draft."""
     made, cap = sequence(prefix), Cap(tokens)
     longer = propose(made, min(16, tokens + more))
     shorter = SuffixProposer().propose([made], [cap])[0]

@@ -1,4 +1,4 @@
-"""A daemon around a real engine of tiny random models, one as a process of its own, and the target's own texts."""
+"""Fixtures: a daemon around an engine of tiny random models, one as a separate process, and the target's own texts."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tests.server.test_process import Process, daemon
 
 Plain = Callable[[CompletionRequest], list[Completion]]
 TEMPLATE = "{% for message in messages %}{{ message.content }}\n{% endfor %}"
-TWINS = count(7)  # a module of another folder that imports a fixture gets an engine of its own, and so a cache
+TWINS = count(7)  # a module of another folder that imports a fixture gets its own engine, so its own cache
 
 
 @pytest.fixture(scope="session")
 def toy() -> Iterator[Served]:
-    """Speculates with a drafter of another tokenizer; four slots."""
+    """Serve a target with four slots that speculates with a drafter of another tokenizer."""
     target, drafter = model("llama", "gpt2", twin=next(TWINS)), model("gpt_neox", "bytes", seed=1, twin=next(TWINS))
     engine = build(target, drafter=drafter, max_batch=4, draft_tokens=3, prefill_chunk=64)
     engine.proposer = ChainProposer([SuffixProposer(), engine.proposer])
@@ -36,7 +36,7 @@ def toy() -> Iterator[Served]:
 
 @pytest.fixture(scope="session")
 def plain() -> Plain:
-    """All choices of a request, by the same target without speculation, in this thread."""
+    """Return a function that completes a request with the same target without speculation, in this thread."""
     engine = build(model("llama", "gpt2", twin=next(TWINS)), max_batch=4)
 
     def complete(request: CompletionRequest) -> list[Completion]:
@@ -48,7 +48,7 @@ def plain() -> Plain:
 
 @pytest.fixture(scope="session")
 def real(models: Models, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:  # noqa: F811
-    """`codespec serve` as a user starts it, ready; its model chats."""
+    """Run `codespec serve` as a user starts it, with a chat template; yield it when it is ready."""
     home = tmp_path_factory.mktemp("home")
     target = Path(shutil.copytree(models.target, home / "target"))
     facts = target / "tokenizer_config.json"

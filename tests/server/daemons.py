@@ -1,4 +1,4 @@
-"""A daemon on a real port, in a thread of its own, and a plain client for it. Knows sockets; checks nothing itself."""
+"""A daemon on a real port in its own thread, and a plain HTTP client."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from codespec.server.lifecycle import drain, make_runner
 from codespec.server.loading import Loaded, Progress
 from codespec.server.security import proof_keys
 
-SECONDS = 120  # shared cores are slow by chance
+SECONDS = 120  # shared cores are sometimes slow
 
 
 @dataclass
 class Answer:
-    """A reply, read whole."""
+    """A complete reply."""
 
     status: int
     headers: http.client.HTTPMessage
@@ -39,7 +39,7 @@ class Answer:
 
     @property
     def events(self) -> list[tuple[str, Any]]:
-        """The body's server-sent events as (name, data); data that is no JSON stays text."""
+        """The body's server-sent events as (name, data); data other than a JSON object stays text."""
         found = []
         for block in self.body.decode().split("\n\n")[:-1]:
             lines = dict(line.split(": ", 1) for line in block.split("\n"))
@@ -58,7 +58,7 @@ class Served:
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.new_event_loop)
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
-        """One request on a connection of its own; a body that is no bytes is sent as JSON."""
+        """Send one request on its own connection; a body that is not bytes is sent as JSON."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=SECONDS)
         try:
             data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
@@ -69,22 +69,22 @@ class Served:
             connection.close()
 
     def post(self, path: str, body: Any, **headers: str) -> Answer:
-        """A POST."""
+        """Send a POST request."""
         return self.ask("POST", path, body, **headers)
 
     def open(self, path: str, body: Any) -> http.client.HTTPConnection:
-        """Sends a POST and leaves the reply unread."""
+        """Send a POST request and leave the reply unread."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=SECONDS)
         connection.request("POST", path, json.dumps(body).encode())
         return connection
 
     def idle(self) -> bool:
-        """Whether no request is open."""
+        """Wait until no request is open; return whether that happened in time."""
         return wait_for(lambda: self.daemon.num_open == 0)
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = SECONDS) -> bool:
-    """Whether a condition comes true in time."""
+    """Wait for a condition; return whether it came true in time."""
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:
@@ -95,7 +95,7 @@ def wait_for(condition: Callable[[], bool], seconds: float = SECONDS) -> bool:
 
 @contextmanager
 def serving(engine: Any, slots: int = 4, queue: int = 64, **settings: Any) -> Iterator[Served]:
-    """A daemon around an engine."""
+    """Run a daemon around an engine."""
     with serving_load(lambda _: Loaded(engine, "toy", 512, slots), queue, **settings) as served:
         yield served
 
@@ -104,7 +104,7 @@ def serving(engine: Any, slots: int = 4, queue: int = 64, **settings: Any) -> It
 def serving_load(
     load: Callable[[Progress], Loaded], queue: int = 64, ready: bool = True, token: str = "", host: str = "127.0.0.1"
 ) -> Iterator[Served]:
-    """A daemon that loads; `ready` waits for that."""
+    """Run a daemon that loads its engine; with `ready`, wait for that."""
     engine_thread = EngineThread(load)
     served = Served(engine_thread, Daemon(engine_thread, queue))
     runner = make_runner(build_app(served.daemon, host, token, proof_keys(token)))

@@ -1,6 +1,6 @@
-"""An engine that writes what it is told, slowly and visibly: for tests of order, sharing, cancelling and faults.
+"""A fake engine that writes one character per step, for tests of order, sharing, cancellation and faults.
 
-Has the engine's face as the server sees it; one character a step. Knows no model.
+It has the part of the engine's interface that the server uses, and no model.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from codespec.types import (
 )
 from tests.toy_tokenizers import toy_tokenizer
 
-SLOW = 60  # steps that a prompt with this word takes
+SLOW = 60  # steps of a prompt that contains SLOW
 
 
 @dataclass(eq=False)
 class FakeSequence:
-    """One choice under way."""
+    """One choice in progress."""
 
     request: CompletionRequest
     choice: int
@@ -45,31 +45,33 @@ class FakeSequence:
 
     @property
     def num_generated(self) -> int:
-        """Tokens, which are bytes here."""
+        """Number of generated tokens, which are bytes here."""
         return len(self.generated)
 
     @property
     def remaining(self) -> int:
-        """Tokens that may still come."""
+        """Number of tokens still allowed."""
         return self.request.max_tokens - self.num_generated
 
 
 def answer(request: CompletionRequest) -> str:
-    """What the fake engine writes: its prefix backwards, as often as it takes."""
+    """Return the fake engine's text: the reversed prefix, repeated to `max_tokens` characters."""
     text = request.prefix[::-1] or "-"
     return (text * (request.max_tokens // len(text) + 1))[: request.max_tokens]
 
 
 class FakeEngine:
-    """Writes a character of `answer` a step for everybody. `gate` holds it up; prefixes with BOOM break a step. It
-    claims that it `drafted` so many tokens for each text, where that was allowed.
+    """Writes one character of `answer` per step for every sequence.
+
+    Clearing `gate` blocks the steps. A prefix with BOOM makes a step raise. If speculation was allowed, a text's
+    statistics claim `drafted` drafted tokens.
     """
 
     def __init__(self, pause: float = 0.0) -> None:
         self.pause = pause
         self.gate = threading.Event()
         self.gate.set()
-        self.entered = threading.Event()  # a step, since somebody cleared it
+        self.entered = threading.Event()  # set at each step
         self.running: list[FakeSequence] = []
         self.submitted: list[CompletionRequest] = []
         self.repeated: list[CompletionRequest] = []
@@ -77,7 +79,7 @@ class FakeEngine:
         self.mode = "exact"
         self.kernel = ""
         self.prompt_budget = 1 << 20
-        self.most = 0  # that ran at once
+        self.most = 0  # maximum of sequences in one step
         self.steps = 0
         self.closed = False
         self.metrics = Metrics()
@@ -87,7 +89,7 @@ class FakeEngine:
         self.target = SimpleNamespace(tokenizer=toy_tokenizer("bytes"), device="cpu")
 
     def submit(self, request: CompletionRequest) -> list[FakeSequence]:
-        """Queues it."""
+        """Queue a request."""
         if "REFUSED" in request.prefix:
             raise RequestError("prefix must be something else.", "prefix")
         if "UNTAKEN" in request.prefix:
@@ -98,7 +100,7 @@ class FakeEngine:
         return fresh
 
     def submit_again(self, finished: list[FakeSequence]) -> list[FakeSequence]:
-        """Queues it once more."""
+        """Queue a finished request once more."""
         request = replace(finished[0].request, speculate=False, deadline_ms=None)
         self.repeated.append(request)
         fresh = [FakeSequence(request, choice) for choice in range(request.n)]
@@ -106,15 +108,15 @@ class FakeEngine:
         return fresh
 
     def look_up_in(self, owner: Owner, files: Sequence[bytes]) -> None:
-        """Nothing is looked up."""
+        """Ignore the files."""
 
     def cancel(self, sequence: FakeSequence) -> None:
-        """Ends one."""
+        """Cancel a sequence."""
         if sequence.finish_reason is None:
             self._finish(sequence, "cancelled")
 
     def step(self, only: Collection[FakeSequence]) -> None:
-        """One character more for each of those."""
+        """Write one more character of each given sequence."""
         self.entered.set()
         self.gate.wait(10)
         time.sleep(self.pause)
@@ -139,7 +141,7 @@ class FakeEngine:
                 self._finish(sequence, "length")
 
     def close(self) -> None:
-        """Noted."""
+        """Record the call."""
         self.closed = True
 
     def _finish(self, sequence: FakeSequence, reason: FinishReason) -> None:

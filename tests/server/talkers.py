@@ -1,4 +1,4 @@
-"""A tiny random model with a chat template, and one that cannot fill in. Knows how they are made; checks nothing."""
+"""A tiny random model with a chat template, and a tokenizer without fill-in-the-middle markers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CONFIG = {"chat_template": TEMPLATE, "eos_token": {"content": "<|im_end|>"}, "ad
 
 @cache
 def chat_backend() -> Tokenizer:
-    """The qwen-like toy tokenizer with tokens for turns."""
+    """Return the qwen-like toy tokenizer with turn markers."""
     backend = Tokenizer.from_str(toy_backend("qwen").to_str())
     backend.add_special_tokens(list(TURNS))
     return backend
@@ -36,14 +36,14 @@ def chat_backend() -> Tokenizer:
 
 @cache
 def chat_tokenizer() -> TextTokenizer:
-    """Ends generation at the end of a turn."""
+    """Return a text tokenizer that ends generation at the end of a turn."""
     backend = chat_backend()
     return TextTokenizer.from_backend(backend, eos_ids=frozenset({backend.token_to_id("<|im_end|>")}), config=CONFIG)
 
 
 @cache
 def without_fim() -> TextTokenizer:
-    """The gpt2-like toy tokenizer, its fill-in markers spelled as no family does."""
+    """Return the gpt2-like toy tokenizer with FIM markers spelled as in no known family."""
     text = toy_backend("gpt2").to_str()
     for name in MARKERS[1:4]:
         text = text.replace(json.dumps(name), json.dumps(name.replace("fim", "gap")))
@@ -51,5 +51,5 @@ def without_fim() -> TextTokenizer:
 
 
 def engine_of(tokenizer: TextTokenizer, **settings: Any) -> Any:
-    """A plain engine of a tiny llama with this tokenizer."""
+    """Return a plain engine of a tiny llama with this tokenizer."""
     return build(wrapped(network_for("llama", tokenizer, seed=4), tokenizer, "llama"), max_batch=4, **settings)

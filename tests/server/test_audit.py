@@ -1,6 +1,4 @@
-"""A promise that fails loudly: which completions are decoded again, what follows from a difference, and that nothing is
-learned from it.
-"""
+"""The audit: which completions are decoded again, the reaction to a difference, and that nothing is learned from it."""
 
 from __future__ import annotations
 
@@ -33,7 +31,7 @@ TWINS = count(700)
 
 
 class AuditHarness(Harness):
-    """An harness that has each `every`-th completion decoded again, at once when it is idle."""
+    """A harness that decodes each `every`-th completion again, as soon as it is idle."""
 
     def __init__(self, every: int = 1, engine: Any = None, prefetch: bool = False, slots: int = 4) -> None:
         super().__init__(prefetch, slots)
@@ -44,7 +42,7 @@ class AuditHarness(Harness):
         self.results = self.dispatcher.audit.results
 
     def idle(self, most: int = 2000) -> None:
-        """Until nothing at all is left to do."""
+        """Run until nothing is left to do."""
         for _ in range(most):
             if self.dispatcher.idle_for is None:
                 return
@@ -53,7 +51,7 @@ class AuditHarness(Harness):
         raise AssertionError("it never ends")
 
     def until_audited(self) -> None:
-        """Until something is being decoded again, and has begun to be written."""
+        """Run until an audit has begun to write."""
         for _ in range(200):
             if any(sequence.num_generated for job in self.dispatcher.jobs.audits() for sequence in job.sequences):
                 return
@@ -77,7 +75,7 @@ def toy_engine(**settings: Any) -> Engine:
 
 
 def break_it(engine: Engine) -> None:
-    """From its ninth token on, a text with drafts gets a wrong token a round."""
+    """Make speculation commit one wrong token per round from a text's ninth token on."""
     judge = engine._verifier._judge
 
     def misjudge(turn: Turn, view: Any) -> Verdict:
@@ -105,7 +103,7 @@ def test_what_is_exact_comes_out_the_same() -> None:
 
 
 def test_the_prompt_is_the_one_that_the_document_had() -> None:
-    """A long document's window begins where it began before, not where a new one would."""
+    """A long document's window keeps its former begin instead of a new one."""
     engine, text = toy_engine(context=256), "".join(prompts(8))
     harness, asked = AuditHarness(every=2, engine=engine), REQUEST
     for end in (900, 1040):
@@ -136,7 +134,7 @@ def test_nothing_learns_from_it_and_nothing_counts_it() -> None:
 
 
 def test_the_next_keystroke_finds_its_prompt_warm() -> None:
-    """Most clients name no document; what is decoded again must not go on in their slot."""
+    """Most clients name no document; an audit must not continue in their slot."""
     engine = toy_engine()
     harness = AuditHarness(engine=engine)
     request = replace(REQUEST, prefix=prompts()[3], shape="raw", document="")
@@ -171,7 +169,7 @@ def test_a_difference_is_loud(caplog: pytest.LogCaptureFixture, tmp_path: Path) 
 
 
 def check_file(content: dict[str, Any], request: CompletionRequest, done: Completion) -> None:
-    """All that it takes to see it again."""
+    """Assert that the file has everything needed to reproduce the difference."""
     (choice,) = content["choices"]
     drafted, plain, place = choice["with_drafts"], choice["plain"], choice["first_different_token"]
     assert content["request"]["prefix"] == request.prefix and content["request"]["seed"] == request.seed
@@ -204,7 +202,7 @@ def test_a_file_that_can_not_be_written_is_said(
 
 
 def job_of(reasons: tuple[Any, ...], drafted: int = 1, **change: Any) -> Job:
-    """A finished job."""
+    """Return a finished job."""
     job = Job(replace(REQUEST, n=len(reasons), **change), 0)
     done = [Completion("x", (), reason, Stats(drafted=drafted), n) for n, reason in enumerate(reasons)]
     job.messages += [DoneEvent(completion.choice, completion) for completion in done]

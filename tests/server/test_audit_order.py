@@ -1,4 +1,4 @@
-"""Completions are decoded again in idle time only: few of them, and nobody waits for it."""
+"""Audits run only in idle time, are few, and delay no request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every whole number that a client may send has a bound: the fields are found where they are read, none is listed."""
+"""Every integer that a client may send has bounds; the fields are found by recording the handlers' reads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.server.test_process import Process
 
 FOLDER = Path(codespec.server.__file__).parent
 SAID = [{"role": "user", "content": "x"}]
-# What each endpoint that reads a body needs, and the fields that bring others with them.
+# A valid body for each endpoint that reads one, with the fields that enable others.
 BODIES: dict[str, list[dict[str, Any]]] = {
     "/v1/codespec/proof": [{"nonce": "0" * 64}],
     "/v1/codespec/complete": [{"prefix": "x", "cursor": {"indent": 4}}, {"prefix": "x", "shape": "raw"}],
@@ -38,11 +38,11 @@ BODIES: dict[str, list[dict[str, Any]]] = {
     "/api/generate": [{"prompt": "x", "stream": False, "options": {"seed": 1}}],
     "/api/show": [{"model": "x"}],
 }
-WIDEST = 1 << 63  # of any bound, and only seeds come near: one number is then eight bytes
+WIDEST = 1 << 63  # limit of all bounds, reached only by seeds: a number fits into eight bytes
 
 
 class Whole(NamedTuple):
-    """A field that takes a whole number: where it is read, in which body, and its bounds."""
+    """A field that takes an integer: where it is read, in which body, and its bounds."""
 
     place: tuple[str, int]
     path: str
@@ -53,7 +53,7 @@ class Whole(NamedTuple):
 
 
 def found(monkeypatch: pytest.MonkeyPatch) -> set[Whole]:
-    """What the handlers read of the bodies above."""
+    """Return the integer fields that the handlers read from the bodies above."""
     seen: set[Whole] = set()
     asked = {"path": "", "body": ""}
     read = Fields.whole
@@ -83,7 +83,7 @@ def test_every_endpoint_that_reads_a_body_is_asked() -> None:
 
 
 def test_every_whole_number_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each place in the source that reads one is reached, and states both bounds."""
+    """Each place in the source that reads an integer is reached and states both bounds."""
     seen = found(monkeypatch)
     places = {place for file in FOLDER.rglob("*.py") for place in reading_places(file)}
     assert len(places) > 8 and {whole.place for whole in seen} == places, "a body above must reach the others"
@@ -93,7 +93,7 @@ def test_every_whole_number_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def reading_places(file: Path) -> Iterator[tuple[str, int]]:
-    """Where a file reads whole numbers; `shape.whole` writes a choice."""
+    """Yield the places where a file reads integers; `shape.whole` writes a choice."""
     for node in ast.walk(ast.parse(file.read_text())):
         spelled = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
         if spelled.endswith(".whole") and spelled != "shape.whole":
@@ -101,7 +101,7 @@ def reading_places(file: Path) -> Iterator[tuple[str, int]]:
 
 
 def test_one_beyond_a_bound_is_one_sentence(monkeypatch: pytest.MonkeyPatch, real: Process) -> None:
-    """Asked of the real daemon: beyond each bound, and far beyond, where memory would be taken for each."""
+    """The real daemon, beyond each bound, and far beyond, where each value would take memory."""
     for whole in sorted(found(monkeypatch)):
         for value in {whole.least - 1, whole.most + 1, 1 << 62, 1 << 64}:
             if whole.least <= value <= whole.most:
@@ -117,7 +117,7 @@ def test_one_beyond_a_bound_is_one_sentence(monkeypatch: pytest.MonkeyPatch, rea
 
 
 def with_field(body: dict[str, Any], names: list[str], value: int) -> dict[str, Any]:
-    """The body with a field, which may be a part's."""
+    """Return the body with a field set, possibly a nested one."""
     name, *rest = names
     return {**body, name: with_field(body.get(name, {}), rest, value) if rest else value}
 
@@ -130,7 +130,7 @@ def test_ids_beyond_the_vocabulary_are_one_sentence(path: str, real: Process) ->
 
 
 def test_texts_of_a_list_have_a_bound(real: Process) -> None:
-    """As long, and as many, as may be; and one more."""
+    """The longest text and the longest list allowed, and one more."""
     for stop, status in (
         ("x" * MOST_WORD, 200),
         ("x" * (MOST_WORD + 1), 400),

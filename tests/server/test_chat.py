@@ -1,4 +1,4 @@
-"""Chat templates: the prompt equals transformers' own, and what people say never becomes a control token."""
+"""Chat templates: the prompt equals transformers' own, and message text never becomes a control token."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ words = st.lists(
 
 
 def to_prompt(tokenizer: TextTokenizer, talk: list[ChatMessage]) -> tuple[tuple[int, ...], str]:
-    """The ids and their text, by what the daemon's other process runs."""
+    """Return the ids and their text, using the code that the daemon's template process runs."""
     hidden, placeholders = hide_control_tokens(tokenizer, talk)
     return encode_prompt(tokenizer, render(hidden)["text"], placeholders)
 
 
 def reference(talk: list[ChatMessage]) -> list[int]:
-    """The ids by transformers."""
+    """Return the ids from transformers."""
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=chat_backend(), eos_token="<|im_end|>")
     messages = [{"role": said.role, "content": said.content} for said in talk]
     text = tokenizer.apply_chat_template(messages, chat_template=TEMPLATE, tokenize=False, add_generation_prompt=True)
@@ -100,14 +100,14 @@ def test_where_templates_are_found(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def talker() -> Iterator[Served]:
-    """A daemon with a model that chats."""
+    """Run a daemon with a chat model."""
     with serving(engine_of(chat_tokenizer())) as served:
         yield served
 
 
 @pytest.fixture(scope="module")
 def answers() -> Any:
-    """The engine's own answers to BODY's conversation, with changes."""
+    """Return the engine's own answers to BODY's conversation, with changes."""
     engine, (ids, text) = engine_of(chat_tokenizer()), to_prompt(chat_tokenizer(), TALK)
 
     def answer(**change: Any) -> list[Any]:

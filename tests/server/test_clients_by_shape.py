@@ -1,4 +1,4 @@
-"""Clients that live in editors, by shape: the body that each one sends, and nothing but what it reads."""
+"""Editor clients by shape: the request body each one sends, and only the fields it reads."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def asked(**change: Any) -> CompletionRequest:
 
 
 def in_editor(plain: Plain, **change: Any) -> str:
-    """What is written between prefix and suffix, ended by syntax."""
+    """Return the text between prefix and suffix, ended by syntax."""
     return plain(asked(shape="auto", heal=True, **change))[0].text
 
 
 def vim(**change: Any) -> dict[str, Any]:
-    """llama.vim's body."""
+    """Return llama.vim's body."""
     body = {
         "id_slot": 0,
         "input_prefix": PREFIX,
@@ -83,7 +83,7 @@ def test_llama_vims_least_indented_line(text: str, least: int, kept: str) -> Non
 
 
 def test_llama_vim_is_told_where_lines_end_by_indentation() -> None:
-    """By an engine that writes its prompt backwards; /completion takes n_indent too."""
+    """With an engine that writes its prompt backwards; /completion accepts n_indent too."""
     text = "x:\n        y\n    z"
     body = {"prompt": text[::-1], "n_predict": len(text), "n_indent": 8}
     with serving(FakeEngine()) as served:
@@ -140,7 +140,7 @@ def test_llama_vscode(toy: Served, plain: Plain) -> None:
 
 
 def sse_texts(body: bytes, read: Any) -> str:
-    """The text of a stream as these clients read it: lines that begin with `data:`, and those that are JSON."""
+    """Return the text of a stream as these clients read it: lines that begin with `data:` and contain JSON."""
     found = []
     for line in body.decode().split("\n"):
         data = line.removeprefix("data:").strip()
@@ -229,7 +229,7 @@ def test_llama_servers_stopping_word(toy: Served) -> None:
 
 
 def test_tabby_agents_find_a_server_they_ask_about_telemetry(toy: Served) -> None:
-    """They compare the first version in git_describe with 0.9.0 and do not ask older ones."""
+    """They compare the first version in git_describe with 0.9.0 and skip older servers."""
     found = toy.ask("GET", "/v1/health").json
     version = re.search(r"\d+\.\d+\.\d+", found["version"]["git_describe"])
     assert found["model"] and version and tuple(map(int, version[0].split("."))) >= (0, 9, 0)

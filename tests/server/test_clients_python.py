@@ -1,4 +1,4 @@
-"""Real clients from PyPI against the daemon: `openai` and `ollama`, as their users call them."""
+"""Real clients from PyPI with the daemon: `openai` and `ollama`, as their users call them."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ TALK: Any = [{"role": "system", "content": "Write Python."}, {"role": "user", "c
 
 
 def client_of(served: Served, token: str = "none") -> openai.OpenAI:
-    """As a user makes one."""
+    """Create a client as a user does."""
     return openai.OpenAI(base_url=f"http://127.0.0.1:{served.port}/v1", api_key=token, max_retries=0)
 
 
 @pytest.fixture
 def client(toy: Served) -> Iterator[openai.OpenAI]:
-    """The openai client for the toy daemon."""
+    """Return the openai client of the toy daemon."""
     with client_of(toy) as client:
         yield client
 
 
 @pytest.fixture
 def llama(toy: Served) -> Iterator[ollama.Client]:
-    """The ollama client for the toy daemon."""
+    """Return the ollama client of the toy daemon."""
     with closing(ollama.Client(host=f"http://127.0.0.1:{toy.port}")) as client:
         yield client
 

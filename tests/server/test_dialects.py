@@ -1,4 +1,4 @@
-"""Each dialect by shape: what clients send, what they read, and the engine's own text in it."""
+"""Each API dialect by shape: the fields clients send and read, with the engine's own text in the reply."""
 
 from __future__ import annotations
 
@@ -280,7 +280,7 @@ def test_what_the_language_server_may_not_ask(toy: Served, change: dict[str, Any
 
 
 def test_an_editors_setting_is_cut_to_what_the_model_can_do_and_told(toy: Served) -> None:
-    """Who wants the target's own tokens is refused instead: they would not be what was asked for."""
+    """A request for the target's own tokens is rejected instead, because they would not be as requested."""
     body = {"prefix": PREFIX, "max_tokens": 4096}
     name, done = toy.post("/v1/codespec/complete", {**body, "shape": "block"}).events[-1]
     (note, *_) = done["stats"]["notes"]

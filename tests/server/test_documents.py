@@ -1,4 +1,6 @@
-"""A document over the wire: what a keystroke finds warm, what a warm-up tells, and who ends whom."""
+"""Documents over the wire: the warm part of a prompt at a keystroke, the reply to a warm-up, and which request ends
+another.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,7 @@ def test_props_tell_what_the_caches_hold(toy: Served) -> None:
 
 
 def ends(harness: Harness, *handles: Any) -> list[str]:
-    """Why each is over; "" where it is not."""
+    """Return the finish reason of each request, or "" if it is running."""
     found = []
     for handle in handles:
         reasons = [one.completion.finish_reason for one in harness.found[handle] if isinstance(one, DoneEvent)]

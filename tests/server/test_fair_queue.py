@@ -1,5 +1,7 @@
-"""Scheduling, counted in rounds of an engine that writes a token a round: a short request does not wait for long ones,
-many requests of one client get no more than few of another, and nobody starves.
+"""Fair scheduling, counted in rounds of an engine that writes one token per round.
+
+A short request does not wait for long ones, many requests of one client get no more than few of another, and no request
+starves.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ SHORT = CompletionRequest(prefix="short", max_tokens=20)
 
 
 def wait_of_oldest(slots: int) -> int:
-    """Rounds before the share of the oldest lets somebody else go first."""
+    """Return the rounds before the oldest's share lets another request run first."""
     return 0 if slots >= OLDEST_SHARE else QUANTUM
 
 
@@ -43,7 +45,7 @@ class Rounds(Harness):
                 self.ended[handle] = self.dispatcher.rounds
 
     def run(self, until: Callable[[], bool], most: int, arriving: Callable[[int], Any] = lambda number: None) -> int:
-        """Rounds until something holds, at most so many; before each of them, who arrives."""
+        """Run until a condition holds, at most `most` rounds; call `arriving` before each."""
         for number in range(most):
             if until():
                 return number
@@ -72,7 +74,7 @@ def test_a_short_one_does_not_wait_for_long_ones(slots: int, before: int) -> Non
 
 @pytest.mark.parametrize("slots", SLOTS)
 def test_a_long_one_ends_while_short_ones_keep_coming(slots: int) -> None:
-    """So many that they alone would fill every slot for ever."""
+    """So many that they alone would fill every slot forever."""
     harness = Rounds(slots)
     long = harness.admit(replace(LONG, max_tokens=30))
     names = count()
@@ -93,7 +95,7 @@ def test_a_long_one_ends_while_short_ones_keep_coming(slots: int) -> None:
 
 @pytest.mark.parametrize("slots", [2, 4, 8])
 def test_each_owner_has_a_turn(slots: int) -> None:
-    """One client asks for fifty short texts; another one's text, which is longer, does not wait for them."""
+    """One client requests fifty short texts; another client's longer text does not wait for them."""
     harness = Rounds(slots)
     many = [harness.admit(replace(SHORT, prefix=f"{n}", scope="many")) for n in range(50)]
     harness.rounds(3)
@@ -103,7 +105,7 @@ def test_each_owner_has_a_turn(slots: int) -> None:
 
 
 def written(harness: Rounds) -> Counter[str]:
-    """Tokens by scope."""
+    """Return the tokens by scope."""
     found: Counter[str] = Counter()
     for one in harness.engine.running:
         found[one.request.scope] += one.num_generated
@@ -139,7 +141,7 @@ def test_a_warm_up_waits_for_texts_but_not_for_ever(slots: int) -> None:
 
 @pytest.mark.parametrize("slots", [1, 8])
 def test_who_tries_again_alone_holds_nobody_up(slots: int) -> None:
-    """After a failed round; and ends, though others keep coming."""
+    """After a failed round; and it finishes, although others keep arriving."""
     harness = Rounds(slots)
     long = [harness.admit(replace(LONG, prefix=f"{n}", n=1, max_tokens=100)) for n in range(3)]
     broken = harness.admit(replace(SHORT, prefix="BOOM"))

@@ -1,4 +1,4 @@
-"""What goes wrong in the engine ends one request with one sentence; the others get their text, nothing twice."""
+"""An engine fault ends one request with one sentence; the others get their text, with nothing twice."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_the_field_is_named_as_the_client_names_it() -> None:
 
 
 class Loading:
-    """Loads when it is told to, or fails."""
+    """Loads or fails on request."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.go = threading.Event()
@@ -98,7 +98,7 @@ def test_models_that_do_not_load(error: Exception) -> None:
 
 
 def test_a_broken_engine_answers_everybody() -> None:
-    """If not even cancelling works, nobody hangs."""
+    """Even if cancellation fails, no request hangs."""
     engine = FakeEngine()
 
     def broken(sequence: object) -> None:

@@ -1,4 +1,4 @@
-"""Files that a client sends to be looked up in bring drafts to its document, never other text, and to nobody else."""
+"""Files that a client sends for lookup bring drafts to its document, never other text, and only to that client."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PREFIX = "import unittest\n\nclass TestShelf(unittest.TestCase):\n    def test_e
 
 
 def complete(toy: Served, document: str, key: str, **more: Any) -> tuple[str, int]:
-    """The text, and how many of its tokens were copied. What one key wrote is no source for another's."""
+    """Return the text and the number of its copied tokens. One key's text is no source for another's."""
     body = {"document": document, "path": "a.py", "prefix": PREFIX, "max_tokens": 16, "shape": "raw", **more}
     reply = toy.post(COMPLETE, body, **{"X-Api-Key": key})
     assert reply.status == 200, reply.body
@@ -76,7 +76,7 @@ def test_bad_files(toy: Served, body: dict[str, Any], words: str) -> None:
 
 
 class SlowToKeep(FakeEngine):
-    """Keeps nothing before it is let."""
+    """Stores nothing until it is released."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Random bodies, headers and paths: never a 5xx, never silence, and each complaint names the field."""
+"""Random bodies, headers and paths: never a 5xx, always a reply, and each error names the field."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ REQUIRED = {"prefix": "p", "prompt": "p", "segments": {"prefix": "p"}, "content"
 
 
 def all_paths() -> list[str]:
-    """Every route that the daemon has, with strange names where it takes one, and some that it has not."""
+    """Return every route of the daemon, with odd names for its parameters, and some unknown routes."""
     app = build_app(Daemon(EngineThread(lambda _: pytest.fail("nothing is loaded")), 0))
     routes = sorted({resource.canonical for resource in app.router.resources()})
     named = [route.replace("{name}", name) for route in routes for name in ("x", "..", "%00", "%2e%2e%2fpage.py")]
@@ -71,7 +71,7 @@ HEADERS: dict[str, list[str]] = {
 
 
 def random_body(dice: random.Random) -> bytes:
-    """Valid more often than not, with some fields wrong; sometimes no JSON at all."""
+    """Return a mostly valid body with some wrong fields, sometimes invalid JSON."""
     body: Any = {name: dice.choice(VALUES) for name in dice.sample(NAMES, dice.randrange(6))}
     if dice.random() < 0.8:
         wanted = dice.choice(["codespec", "other"])
@@ -106,10 +106,10 @@ def exchange(served: Served, method: str, path: str, data: bytes, headers: dict[
 
 
 def check(status: int, body: bytes) -> None:
-    """No 5xx; a 4xx of ours is one sentence with the field's name."""
+    """Assert no 5xx; a 4xx from codespec is one sentence with the field's name."""
     assert status < 500, body
     if not status >= 400 or not body.startswith(b"{"):
-        return  # the parser's own refusals, of what is no HTTP, are plain text
+        return  # the HTTP parser's own errors are plain text
     said = json.loads(body)
     error = said["error"] if isinstance(said["error"], dict) else {"message": said["error"], "field": said["field"]}
     assert error["field"] and error["field"] in error["message"], body
@@ -127,7 +127,7 @@ def test_random_requests(real: bool, toy: Served) -> None:
 
 
 def talking_engine() -> FakeEngine:
-    """A fake engine whose model has a chat template."""
+    """Return a fake engine whose model has a chat template."""
     engine = FakeEngine()
     engine.target.tokenizer = chat_tokenizer()
     return engine

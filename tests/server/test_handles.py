@@ -1,4 +1,4 @@
-"""What an HTTP handler reads from its request handle, however the engine's thread cut it into batches."""
+"""An HTTP handler reads the same events from its request handle, however the engine's thread batches them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from codespec.types import CompletionRequest, TextEvent
 
 
 def read(handle: RequestHandle, batches: list[list[Message]]) -> list[Message]:
-    """All events, with a push between any two reads."""
+    """Return all events, with a push between any two reads."""
 
     async def both() -> list[Message]:
         async def push() -> None:

@@ -1,4 +1,4 @@
-"""Who runs, who waits, who shares and who goes: order and sharing on an engine that shows what it does."""
+"""Order, sharing and cancellation of requests, on an engine with visible steps."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def ends_of(reply: Answer) -> list[str]:
 
 
 def written(prefix: str) -> str:
-    """What the engine writes for `body(prefix)`."""
+    """Return the engine's text for `body(prefix)`."""
     return answer(CompletionRequest(prefix=prefix, max_tokens=20))
 
 
@@ -49,7 +49,7 @@ class Asking(threading.Thread):
 
 
 def held(engine: FakeEngine, served: Served, *bodies: dict[str, object], path: str = PATH) -> list[Asking]:
-    """Requests that arrive one after another while the engine is held up in its first step."""
+    """Send requests one after another while the engine is blocked in its first step."""
     engine.gate.clear()
     if not served.daemon.num_open:
         engine.entered.clear()
@@ -95,7 +95,7 @@ def test_identical_requests_are_computed_once() -> None:
 
 
 def test_what_is_identical_is_computed_for_each_key() -> None:
-    """Who shared another one's computation would learn that there was one."""
+    """Sharing another client's computation would reveal that it exists."""
     engine = FakeEngine()
     with serving(engine, slots=1) as served:
         asking = held(engine, served, body("other"))

@@ -1,4 +1,4 @@
-"""How the daemon waits for its end."""
+"""The daemon's wait for its end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from codespec.server.lifecycle import _until
 
 
 def test_a_signal_ends_the_watch_over_the_engine() -> None:
-    """Else an engine that fails while the daemon drains leaves an error that nobody takes."""
+    """Otherwise an engine that fails while the daemon drains would leave an unhandled error."""
     ends: list[str] = []
 
     async def watch() -> NoReturn:

@@ -1,4 +1,4 @@
-"""Streams come apart at the same places for clients that end lines as Unicode does (Ollama's, httpx) and for others."""
+"""Streams are split at the same places by clients that use Unicode line ends (Ollama's, httpx) and by others."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ STREAMS = {
 
 @pytest.fixture(scope="module")
 def odd() -> Iterator[Served]:
-    """A daemon that writes its prompt backwards."""
+    """Run a daemon that writes its prompt backwards."""
     with serving(FakeEngine()) as served:
         yield served
 
 
 def text_of(path: str, said: dict[str, Any]) -> str:
-    """The text in one message of a stream."""
+    """Return the text of one message of a stream."""
     if path == "/v1/completions":
         return str(said["choices"][0]["text"]) if said["choices"] else ""
     name = {"/api/generate": "response", "/completion": "content"}.get(path, "text")

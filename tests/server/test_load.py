@@ -1,4 +1,4 @@
-"""Many mixed requests, half of them given up: every finished text is the engine's own, and nothing is left behind."""
+"""Many mixed requests, half of them abandoned: every finished text is the engine's own, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Kind = tuple[str, dict[str, Any], str]
 
 
 def kinds(prefix: str, suffix: str, tokens: int) -> list[Kind]:
-    """The same completion in each dialect: path, body, and what kind of reply to read."""
+    """Return the same completion in each dialect: path, body, and the kind of reply."""
     return [
         ("/v1/codespec/complete", {"prefix": prefix, "suffix": suffix, "max_tokens": tokens, "shape": "raw"}, "text"),
         ("/v1/completions", {"prompt": prefix, "suffix": suffix, "max_tokens": tokens}, "choices"),
@@ -31,7 +31,7 @@ def kinds(prefix: str, suffix: str, tokens: int) -> list[Kind]:
 
 
 def read(body: bytes, key: str) -> str:
-    """The text of a reply, streamed or whole."""
+    """Return the text of a reply, streamed or whole."""
     lines = [line.removeprefix("data: ") for line in body.decode().split("\n")]
     parts = [json.loads(line) for line in lines if line.startswith("{")]
     if key == "choices":
@@ -40,7 +40,7 @@ def read(body: bytes, key: str) -> str:
 
 
 class Load:
-    """The clients, in one event loop: `found` holds prompt, tokens and the text that came back."""
+    """The clients, in one event loop; `found` holds prompts, token counts and the received texts."""
 
     def __init__(self, served: Served, count: int) -> None:
         self.served = served
@@ -50,13 +50,13 @@ class Load:
         self.given_up = 0
 
     async def run(self) -> None:
-        """All requests, some at a time."""
+        """Send all requests, some at a time."""
         room = asyncio.Semaphore(TOGETHER)
         async with aiohttp.ClientSession(f"http://127.0.0.1:{self.served.port}") as session:
             await asyncio.gather(*(self.one(session, room, number) for number in range(self.count)))
 
     async def one(self, session: aiohttp.ClientSession, room: asyncio.Semaphore, number: int) -> None:
-        """One request, read to its end or given up at some moment."""
+        """Send one request, and read it to its end or abandon it at some moment."""
         async with room:
             place, tokens = self.random.randrange(8), self.random.randrange(7, 11)
             path, body, key = kinds(*pair(place), tokens)[self.random.randrange(4)]
@@ -85,12 +85,12 @@ def test_mixed_requests_half_of_them_given_up(toy: Served, plain: Plain) -> None
 
 
 def num_threads() -> int:
-    """Threads beside those that the event loop keeps for short calls."""
+    """Return the number of threads without those the event loop keeps for short calls."""
     return sum(not thread.name.startswith("asyncio_") for thread in threading.enumerate())
 
 
 def check_texts(load: Load, plain: Plain) -> None:
-    """Every finished text is the engine's own."""
+    """Assert that every finished text is the engine's own."""
     assert len({found[:2] for found in load.found}) >= 16
     for place, tokens, text in set(load.found):
         prefix, suffix = pair(place)
@@ -98,13 +98,13 @@ def check_texts(load: Load, plain: Plain) -> None:
 
 
 def check_nothing_is_left(served: Served) -> None:
-    """No request, no slot, no handler."""
+    """Assert that no request, slot or handler is left."""
     assert wait_for(lambda: served.daemon.num_open == 0 and is_free(served))
     assert wait_for(lambda: open_tasks(served) == 0), "a handler is left"
 
 
 def is_free(served: Served) -> bool:
-    """Whether every slot can be had, seen between two rounds."""
+    """Return whether every slot is available, checked between two rounds."""
 
     async def look() -> bool:
         assert served.engine_thread.loaded is not None
@@ -115,7 +115,7 @@ def is_free(served: Served) -> bool:
 
 
 def open_tasks(served: Served) -> int:
-    """Handlers that still run, beside this question and idle connections."""
+    """Return the number of running handlers, without this request and idle connections."""
 
     async def count() -> int:
         gc.collect()

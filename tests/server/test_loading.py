@@ -1,4 +1,4 @@
-"""The names that the daemon tells for its model: all by which it may be asked for, and none that is a path."""
+"""The names that the daemon reports for its model: all that requests may use, and no path."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SMALL = ("qwen2.5-coder-0.5b", "Qwen/Qwen2.5-Coder-0.5B")
     [
         ({}, ("starter",)),
         ({"model": "starter"}, ("starter",)),
-        ({"model": "smollm2-135m", "target": "smollm2-135m"}, ("smollm2-135m",)),  # of a wheel: no hub id
+        ({"model": "smollm2-135m", "target": "smollm2-135m"}, ("smollm2-135m",)),  # from a wheel: no hub id
         ({"model": SMALL[0], "target": SMALL[0]}, SMALL),
         ({"target": SMALL[0]}, SMALL),
         ({"target": SMALL[1]}, SMALL),

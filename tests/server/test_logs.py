@@ -1,4 +1,4 @@
-"""What a daemon prints where a disk is full or a log is long."""
+"""The daemon's output on a full disk, and long logs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from codespec.server.logs import Output, safe_output
 
 
 class Disk:
-    """Lets others write, or fails as a full disk does."""
+    """Passes writes on, or fails like a full disk."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.full = False
@@ -28,7 +28,7 @@ class Disk:
 
 
 def on_file(stream: IO[bytes], output: Output) -> Any:
-    return output.wrap(open(stream.fileno(), "w", encoding="utf-8", closefd=False))  # it closes nothing
+    return output.wrap(open(stream.fileno(), "w", encoding="utf-8", closefd=False))  # it does not close the descriptor
 
 
 def test_lines_are_lost_on_a_full_disk_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""/metrics adds up: with the requests' own statistics, with what clients were told, at every moment."""
+"""/metrics is consistent with the requests' own statistics and with the replies to clients, at every moment."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Labels = frozenset[tuple[str, str]]
 
 
 class Scrape:
-    """One reply of /metrics, read by Prometheus' own parser."""
+    """One reply of /metrics, parsed by Prometheus' own parser."""
 
     def __init__(self, served: Served, **headers: str) -> None:
         reply = served.ask("GET", "/metrics", **headers)
@@ -40,7 +40,7 @@ class Scrape:
                 self.values[key] = sample.value
 
     def by(self, name: str, *labels: str) -> Counter[tuple[str, ...]]:
-        """A metric's sums by some of its labels."""
+        """Return a metric's sums by some of its labels."""
         found: Counter[tuple[str, ...]] = Counter()
         for (known, where), value in self.values.items():
             if known == f"codespec:{name}":
@@ -48,15 +48,15 @@ class Scrape:
         return +found
 
     def sum(self, name: str) -> float:
-        """A metric's sum."""
+        """Return a metric's sum."""
         return self.by(name)[()]
 
     def of(self, name: str, label: str) -> dict[str, float]:
-        """A metric by one label, zeros left out."""
+        """Return a metric by one label, without zeros."""
         return {key[0]: value for key, value in self.by(name, label).items()}
 
     def since(self, before: Scrape) -> Scrape:
-        """What was added."""
+        """Return the increase since an earlier scrape."""
         found = object.__new__(Scrape)
         found.values = {key: value - before.values.get(key, 0) for key, value in self.values.items()}
         return found
@@ -64,7 +64,7 @@ class Scrape:
 
 @pytest.fixture
 def submitted(toy: Served, monkeypatch: pytest.MonkeyPatch) -> list[Sequence]:
-    """All sequences that the engine takes from now on."""
+    """Record all sequences submitted to the engine from now on."""
     assert toy.idle() and toy.engine_thread.loaded is not None
     engine, found = toy.engine_thread.loaded.engine, list[Sequence]()
     submit: Callable[[CompletionRequest], list[Sequence]] = engine.submit
@@ -78,7 +78,7 @@ def submitted(toy: Served, monkeypatch: pytest.MonkeyPatch) -> list[Sequence]:
 
 
 def test_a_mixed_run_adds_up(toy: Served, submitted: list[Sequence]) -> None:
-    """Finished, superseded, given up and refused: what is counted is what all sequences' statistics say."""
+    """Finished, superseded, abandoned and rejected requests: the counters equal the sums over all sequences."""
     before = Scrape(toy)
     told = mixed_run(toy)
     assert toy.idle() and wait_for(lambda: all(sequence.finish_reason for sequence in submitted))
@@ -106,7 +106,7 @@ def test_a_mixed_run_adds_up(toy: Served, submitted: list[Sequence]) -> None:
 
 
 def check_positions(found: Scrape, stats: Stats) -> None:
-    """The accepted by position and the chosen lengths tell of the same rounds."""
+    """Assert that acceptance by position and the chosen lengths count the same rounds."""
     by_position = found.of("spec_decode_num_accepted_tokens_per_pos_total", "position")
     counts = [by_position[str(position)] for position in range(len(by_position))]
     assert counts == sorted(counts, reverse=True) and sum(counts) == stats.accepted
@@ -114,7 +114,7 @@ def check_positions(found: Scrape, stats: Stats) -> None:
 
 
 def check_ends(found: Scrape, told: Counter[str], submitted: list[Sequence]) -> None:
-    """What clients were told is counted, and what they did."""
+    """Assert that the counted endings match the clients' view."""
     finished, cancelled = (
         found.of("request_success_total", "finished_reason"),
         found.of("requests_cancelled_total", "reason"),
@@ -132,7 +132,7 @@ def check_ends(found: Scrape, told: Counter[str], submitted: list[Sequence]) -> 
 
 
 def mixed_run(served: Served) -> Counter[str]:
-    """Some requests of all fates; how many ended how, as their clients saw it."""
+    """Send requests with every outcome; return the number of each, as the clients saw it."""
     told = Counter[str]()
     for number in range(4):
         told += one_of_each(served, prompts(2)[number % 2][:200], number)
@@ -141,7 +141,7 @@ def mixed_run(served: Served) -> Counter[str]:
 
 
 def one_of_each(served: Served, prefix: str, number: int) -> Counter[str]:
-    """Two that finish, one that a newer one supersedes, one that is given up, one that is refused."""
+    """Two requests that finish, one superseded by a newer one, one abandoned, one rejected."""
     values = {"prefix": prefix, "max_tokens": 12, "shape": "raw", "path": ("a.py", "b.js", "c.txt")[number % 3]}
     asking = [Asking(served, PATH, {**values, "seed": seed, "temperature": 0.7}) for seed in range(2)]
     asking.append(Asking(served, PATH, {**values, "document": "d", "max_tokens": 300}))
@@ -156,7 +156,7 @@ def one_of_each(served: Served, prefix: str, number: int) -> Counter[str]:
 
 
 def is_open(served: Served, tokens: int) -> bool:
-    """Whether a request for so many tokens is under way."""
+    """Return whether a request for this many tokens is running."""
     return any(handle.request.max_tokens == tokens for handle in list(served.daemon._open))
 
 

@@ -1,6 +1,4 @@
-"""OpenAI's legacy endpoint beyond one prompt: lists and ids, echo, best_of, log-probabilities; and what is told of what
-was cut or left out.
-"""
+"""OpenAI's legacy endpoint beyond one prompt: lists and ids, echo, best_of, log-probabilities, truncation notes."""
 
 from __future__ import annotations
 
@@ -25,14 +23,14 @@ def asked(**change: Any) -> CompletionRequest:
 
 
 def post(served: Served, **body: Any) -> Any:
-    """The reply's JSON."""
+    """Return the reply's JSON."""
     reply = served.post(PATH, {"prompt": PROMPT, "max_tokens": 10, **body})
     assert reply.status == 200, reply.body
     return reply.json
 
 
 def pieces(served: Served, **body: Any) -> dict[int, list[Any]]:
-    """The choices of a streamed reply by their number, in order."""
+    """Return the choices of a streamed reply by index, in order."""
     events = [data for _, data in served.post(PATH, {"max_tokens": 10, **body, "stream": True}).events]
     assert events.pop() == "[DONE]"
     found: dict[int, list[Any]] = {}
@@ -43,7 +41,7 @@ def pieces(served: Served, **body: Any) -> dict[int, list[Any]]:
 
 
 def texts(reply: Any) -> list[str]:
-    """The choices' texts; their numbers must count from 0."""
+    """Return the choices' texts; their indices must count from 0."""
     assert [choice["index"] for choice in reply["choices"]] == list(range(len(reply["choices"])))
     return [choice["text"] for choice in reply["choices"]]
 
@@ -137,7 +135,7 @@ def test_tokens_behind_the_text_and_half_characters_are_not_told() -> None:
     placer = TokenPlacer(TokenNames(tokenizer))
     placer.add(told[:3])
     assert [start for _, start in placer.take(1)] == [0]
-    placer.add(told[1:])  # a part of it is known
+    placer.add(told[1:])  # part of it is known already
     assert [(one.place, start) for one, start in placer.take(2)] == [(1, 1), (2, 1)]
     assert placer.take(2) == [] and [one.place for one, _ in placer.take(3)] == [3, 4]
     names = TokenNames(tokenizer)

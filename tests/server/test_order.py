@@ -1,4 +1,4 @@
-"""The order of jobs under any sequence of events: nobody is lost or runs twice, slots are kept to, urgent first."""
+"""The job queue under any sequence of events: no job is lost or runs twice, slots are respected, urgent jobs first."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HANDLES = st.builds(
 
 
 class Order(RuleBasedStateMachine):
-    """Jobs as the dispatcher uses them, beside a set of handles that must be in them."""
+    """Jobs as the dispatcher uses them, next to a set of handles that must be in them."""
 
     @initialize(slots=st.integers(1, 4))
     def begin(self, slots: int) -> None:
@@ -67,7 +67,7 @@ class Order(RuleBasedStateMachine):
 
     @rule()
     def begin_round(self) -> None:
-        """Who takes part; no round is left out while somebody waits."""
+        """Start a round with the jobs whose turn it is; no round is empty while a job waits."""
         scheduled = schedule(list(self.jobs), self.slots, self.rounds)
         self.rounds += 1
         for job in dict.fromkeys(one.job for one in scheduled):

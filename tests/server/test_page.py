@@ -1,6 +1,4 @@
-"""The page at /: what is served, under which policy, that nothing else can be reached, and that it asks for nothing
-from outside.
-"""
+"""The page at /: its files and content policy; nothing else is reachable, and it loads nothing from outside."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ from tests.server.fakes import FakeEngine
 
 ROOT = Path(__file__).resolve().parents[2]
 PATHS = {f"/page/{name}": name for name in TYPES}
-MOST_BYTES = 1 << 20  # of everything that a browser loads
+MOST_BYTES = 1 << 20  # total that a browser loads
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +27,7 @@ def served() -> Iterator[Served]:
 
 
 class Links(HTMLParser):
-    """What a page loads, and what it runs or paints by itself."""
+    """The resources a page loads, and its inline scripts and styles."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -163,7 +161,7 @@ def test_the_lock_says_what_but_not_where() -> None:
 
 
 def test_what_the_page_shows_first_is_code_that_compiles() -> None:
-    """The recorded example, and so the pictures of the page, which are of the same place."""
+    """The recorded example, which the page's pictures also show."""
     record = json.loads((ROOT / "web" / "src" / "recorded.json").read_text(encoding="utf-8"))
     text = "".join(each["event"]["text"] for each in record["events"] if each["event"]["name"] == "text")
     assert text.strip()

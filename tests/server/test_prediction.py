@@ -1,5 +1,6 @@
-"""OpenAI's predicted outputs and the language server's draft, as clients send them: the same text sooner, counted in
-the usage; what can't be used is refused in one sentence.
+"""OpenAI's predicted outputs and the language server's draft: the same text sooner, counted in the usage.
+
+An unusable prediction is rejected with one sentence.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ NONE = {"accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0}
 
 @pytest.fixture(scope="module")
 def talker() -> Iterator[Served]:
-    """Chats, and drafts from predictions alone."""
+    """Run a daemon that chats and drafts from predictions only."""
     with serving(engine_of(chat_tokenizer(), proposers="prediction", draft_tokens=4, policy="fixed")) as served:
         yield served
 
 
 def text_of(choice: dict[str, Any]) -> str:
-    """A choice's text on either endpoint."""
+    """Return a choice's text on either endpoint."""
     return str(choice["text"] if "text" in choice else choice["message"]["content"])
 
 
@@ -146,7 +147,7 @@ def test_what_is_no_draft(talker: Served, draft: Any, what: str) -> None:
 
 
 def test_what_is_prefetched_needs_no_prediction() -> None:
-    """What follows an accepted completion is another text; and a prefetched one answers whatever was predicted."""
+    """The text after an accepted completion is another text, and a prefetched one is served whatever the prediction."""
     request = CompletionRequest(prefix="x = ", document="d", prediction="1\n")
     done = Completion("1\n", (1,), "stop", Stats())
     following = follow_up(request, [TextEvent(0, "1\n"), DoneEvent(0, done)])

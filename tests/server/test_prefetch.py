@@ -1,4 +1,4 @@
-"""Prefetch: the text that follows a finished one, as if that had been accepted, is computed early and delays nobody."""
+"""Prefetch: the continuation of a finished completion is computed in advance, and delays no request."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REQUEST = CompletionRequest(prefix="abc", max_tokens=20, document="a", shape="au
 
 
 class Harness:
-    """A dispatcher, the handles that it was given, and the messages that came back for them."""
+    """A dispatcher, its request handles, and the messages delivered to them."""
 
     def __init__(self, prefetch: bool = True, slots: int = 4) -> None:
         self.engine = FakeEngine()
@@ -38,7 +38,7 @@ class Harness:
         return handle
 
     def rounds(self, count: int = 1000) -> int:
-        """So many rounds, or until nothing is left to do."""
+        """Run this many rounds, or until nothing is left to do."""
         for done in range(count):
             if not self.dispatcher.jobs:
                 return done
@@ -60,12 +60,12 @@ class Harness:
 
     @property
     def requested(self) -> list[str]:
-        """The prefixes that the engine was given."""
+        """Return the prefixes submitted to the engine."""
         return [request.prefix for request in self.engine.submitted]
 
 
 def accepted(request: CompletionRequest, **change: Any) -> CompletionRequest:
-    """What the editor asks next."""
+    """Return the editor's next request after it accepts the completion."""
     return replace(request, prefix=request.prefix + answer(request), **change)
 
 
@@ -166,7 +166,7 @@ def test_another_text_takes_it_away() -> None:
 
 
 def test_it_answers_the_scope_that_it_was_computed_for() -> None:
-    """Another one's document of the same name neither gets it nor takes it away."""
+    """Another client's document of the same name neither receives nor removes it."""
     harness = Harness()
     harness.admit(REQUEST)
     harness.rounds()

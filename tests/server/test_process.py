@@ -1,4 +1,4 @@
-"""`codespec serve` as a real process: it listens at once, drains on a signal, and complains in one sentence."""
+"""`codespec serve` as a real process: it listens at once, drains on a signal, and reports errors in one sentence."""
 
 from __future__ import annotations
 
@@ -44,20 +44,20 @@ class Process:
             connection.close()
 
     def open(self, path: str, body: object) -> http.client.HTTPConnection:
-        """Sends a POST and leaves the reply unread."""
+        """Send a POST request and leave the reply unread."""
         connection = http.client.HTTPConnection(self.host, self.port, timeout=SECONDS)
         connection.request("POST", path, body if isinstance(body, bytes) else json.dumps(body).encode())
         return connection
 
     def num_open(self) -> int:
-        """Requests that the engine works for, or will."""
+        """Return the number of running and queued requests."""
         return int(json.loads(self.ask("GET", "/health")[1])["open"])
 
     def until_ready(self) -> None:
         assert wait_for(lambda: self.ask("GET", "/health")[0] == 200)
 
     def end(self, *signals: int) -> tuple[int, str, str]:
-        """Exit code, the rest of stdout, stderr."""
+        """Wait for the end; return exit code, the rest of stdout, and stderr."""
         for number in signals:
             self.process.send_signal(number)
         out, err = self.process.communicate(timeout=SECONDS)
@@ -74,7 +74,7 @@ def daemon(*words: str | Path, **settings: Any) -> Iterator[Process]:
 
 
 def test_from_start_to_end(models: Models, tmp_path: Path) -> None:  # noqa: F811
-    """Listens while it loads, serves on both sockets, finishes what is open, ends with 0 and leaves no socket."""
+    """It listens while it loads, serves on both sockets, finishes open requests, exits with 0 and leaves no socket."""
     place = tmp_path / "codespec.sock"
     with socket.socket(socket.AF_UNIX) as stale:
         stale.bind(str(place))

@@ -1,4 +1,4 @@
-"""A real daemon whose verifier is wrong now and then: it finds out in idle time, says so, and goes on in fast mode."""
+"""A real daemon with an occasionally wrong verifier detects it in idle time, reports it, and continues in fast mode."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def auditing(models: Models, folder: Path, *words: str, fault: str = "") -> Iter
 
 
 def metric(served: Process, name: str, label: str) -> dict[str, float]:
-    """A metric by a label, zeros left out."""
+    """Return a metric by a label, without zeros."""
     families = text_string_to_metric_families(served.ask("GET", "/metrics")[1].decode())
     samples = [sample for family in families for sample in family.samples if sample.name == f"codespec:{name}"]
     return {sample.labels[label]: sample.value for sample in samples if sample.value}
@@ -94,7 +94,7 @@ def test_a_planted_fault_is_found(models: Models, tmp_path: Path) -> None:  # no
 
 
 def check_reproduces(content: dict[str, Any], models: Models) -> None:  # noqa: F811
-    """The same request, without the fault, writes what the file says that plain decoding wrote."""
+    """Assert that the same request without the fault gives the plain text recorded in the file."""
     values = {name: tuple(value) if isinstance(value, list) else value for name, value in content["request"].items()}
     engine = Engine.load(target=models.target, drafter=None, learn=False)
     (done,) = engine.complete([replace(CompletionRequest(**values), speculate=False)])

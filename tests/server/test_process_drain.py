@@ -1,4 +1,4 @@
-"""A signal to a real daemon under load: one limit, and everybody who asked is answered to the end."""
+"""A signal to a real daemon under load: one time limit, and every client is answered completely."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tests.cli.processes import SECONDS
 from tests.server.daemons import wait_for
 from tests.server.test_process import daemon
 
-ALLOWED = 2  # seconds; the requests take many times as long
+ALLOWED = 2  # seconds; the requests take many times longer
 STREAMED = ("/v1/completions", "/completion", "/api/generate")
 HALF = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"
 
 
 def long(path: str, stream: bool) -> dict[str, object]:
-    """A request like no other: equal ones would share a computation, and none of them wait."""
+    """Return a unique request: equal ones would share a computation, so none would wait."""
     sizes = {"max_tokens": 1900, "n_predict": 1900, "options": {"num_predict": 1900}}
     return {**sizes, "prompt": f"# {path} {stream}\n", "stream": stream}
 
@@ -62,7 +62,7 @@ def test_one_limit_and_an_answer_for_everybody(models: Models) -> None:  # noqa:
 
 
 def test_who_is_still_sending_delays_no_end(models: Models) -> None:  # noqa: F811
-    """A stream finishes, the drain could last minutes, and two bodies never come: one's head came after the signal."""
+    """A stream finishes within the long drain, while two bodies never arrive; one's head came after the signal."""
     with daemon(*models.flags, "--drain-seconds", "300") as served, ExitStack() as stack:
         served.until_ready()
         early, late = (stack.enter_context(socket.create_connection((served.host, served.port))) for _ in range(2))

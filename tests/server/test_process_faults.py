@@ -1,4 +1,4 @@
-"""What goes wrong around a real daemon: killed processes, damaged files, a full disk, an engine that dies."""
+"""Faults around a real daemon: killed processes, damaged files, a full disk, an engine that dies."""
 
 from __future__ import annotations
 
@@ -53,8 +53,10 @@ while piece := reply.read1(64):
 
 @pytest.mark.parametrize("kind", ["OSError", "Panic"])
 def test_an_engine_that_dies_ends_the_daemon(kind: str) -> None:
-    """Everybody is told, and whoever watches the process can start another. What a library panics with is no Exception,
-    as that of tokenizers."""
+    """Every client gets an error, and a supervisor can start another daemon.
+
+    A panic in a library such as tokenizers is not an Exception.
+    """
     with start_python(
         "-c", DYING.replace("KIND", kind), cwd=ROOT, env=user_environment(PYTHONPATH=str(ROOT))
     ) as process:
@@ -79,14 +81,14 @@ def test_a_killed_client_holds_no_slot() -> None:
 
 @pytest.fixture
 def pair(models: Models, tmp_path: Path) -> Models:  # noqa: F811
-    """A pair that may be removed."""
+    """Return a pair that may be deleted."""
     return Models(
         *(Path(shutil.copytree(folder, tmp_path / folder.name)) for folder in (models.target, models.drafter))
     )
 
 
 def test_killed_restarted_damaged_and_without_room(pair: Models, tmp_path: Path) -> None:
-    """One life after another with the same files; see the steps."""
+    """Consecutive runs with the same files; see the steps."""
     place, folder = tmp_path / "s", tmp_path / "state" / "codespec" / "acceptance"
     homes = user_environment(XDG_STATE_HOME=str(tmp_path / "state"), XDG_CACHE_HOME=str(tmp_path / "cache"))
     words: list[Any] = ["--target", pair.target, "--drafter", pair.drafter, "--warmup", "0", "--socket", place]
@@ -94,14 +96,14 @@ def test_killed_restarted_damaged_and_without_room(pair: Models, tmp_path: Path)
         served.until_ready()
         assert asyncio.run(_read_until_killed(served)).startswith("The daemon broke off")
     assert place.exists() and not list(folder.glob("*"))
-    with daemon(*words, env=homes) as served:  # finds the dead one's socket, and keeps what it learns
+    with daemon(*words, env=homes) as served:  # finds the dead one's socket, and saves its statistics
         served.until_ready()
         assert over_unix(place, "/health").startswith(b"HTTP/1.1 200")
         assert served.ask("POST", PATH, {**ENDLESS, "max_tokens": 20, "speculate": True})[0] == 200
         assert served.end(signal.SIGTERM)[0] == 0
     (kept,) = folder.glob("*.json")
     half = kept.read_bytes()[:20]
-    kept.write_bytes(half)  # as a machine that lost its power may leave it
+    kept.write_bytes(half)  # as after a power loss
     with daemon(*words, env=homes, preexec_fn=_without_room) as served:
         served.until_ready()
         shutil.rmtree(pair.target)
@@ -116,13 +118,13 @@ def test_killed_restarted_damaged_and_without_room(pair: Models, tmp_path: Path)
 
 
 def _without_room() -> None:
-    """No file may grow beyond a few bytes, as on a full disk; sockets and pipes may."""
+    """Limit files to a few bytes, like a full disk; sockets and pipes still work."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64))
 
 
 async def _read_until_killed(served: Process) -> str:
-    """What our own client says when the daemon is gone."""
+    """Return the client's message when the daemon is killed."""
 
     async def kill() -> None:
         await asyncio.sleep(0.3)
@@ -137,7 +139,7 @@ async def _read_until_killed(served: Process) -> str:
 
 
 def test_a_client_that_reads_slowly_holds_no_slot() -> None:
-    """The engine goes on to the next request; what is not read yet waits with the connection."""
+    """The engine continues with the next request; unread data waits with the connection."""
     with serving(FakeEngine(), slots=1) as served:
         data = json.dumps(body("slow reader", max_tokens=2000)).encode()
         head = f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(data)}\r\n\r\n".encode()

@@ -1,4 +1,4 @@
-"""Who may ask a daemon, and what it takes as context, of `codespec serve` as a user starts it: each guard is there."""
+"""Access control and context filtering of `codespec serve` as a user starts it: each guard is active."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EVIL = "https://evil.example"
 
 
 def refusals(served: Process, **headers: str) -> set[tuple[int, str]]:
-    """Status and field of what each endpoint refuses; one that is still loading is no refusal."""
+    """Return status and field of each endpoint's rejection; a daemon that is still loading is not a rejection."""
     found = set()
     for method, path, body in ASKED:
         status, said = served.ask(method, path, body, **headers)
@@ -36,7 +36,7 @@ def test_the_token_that_serve_is_given_is_asked_for(by_file: bool, token_file: P
 
 
 def test_a_name_that_is_pointed_here_and_a_foreign_page_are_refused() -> None:
-    """On an address of its own, which the guard must know to answer by it."""
+    """On its own address, which the guard must know to answer under it."""
     with daemon("--host", "127.0.0.2") as served:
         own = f"127.0.0.2:{served.port}"
         for name in (own, "localhost", "127.0.0.1:1"):
@@ -49,7 +49,7 @@ def test_a_name_that_is_pointed_here_and_a_foreign_page_are_refused() -> None:
 
 
 def test_foreign_pages_are_refused_where_others_reach_it(token_file: Path) -> None:
-    """It listens everywhere, and so answers by any name; a page from elsewhere is refused even with the token."""
+    """It listens on all addresses, so it answers under any name; a foreign page is rejected even with the token."""
     with daemon("--host", "0.0.0.0", "--token-file", token_file) as served:
         with_token = {"Authorization": f"Bearer {TOKEN}"}
         assert refusals(served, Host="build.example:1", **with_token) == set()
@@ -58,14 +58,14 @@ def test_foreign_pages_are_refused_where_others_reach_it(token_file: Path) -> No
 
 
 def ready_made(*files: str) -> str:
-    """A prompt as some clients build it, with other files in front."""
+    """Return a prompt as some clients build it, with other files in front."""
     others = "".join(f"<|file_sep|>{name}\nKEY = 12345\n" for name in files)
     return f"{others}<|fim_prefix|>def f(<|fim_suffix|>):\n<|fim_middle|>"
 
 
 @pytest.mark.parametrize("path", ["/v1/completions", "/completion", "/api/generate"])
 def test_secrets_in_a_ready_made_prompt_are_left_out(path: str, real: Process) -> None:
-    """And the client is told; what the model read is what it reads without them."""
+    """The client is told, and the model reads the same as without them."""
     without, said = read(real, path, "a.py")
     with_secret, told = read(real, path, "a.py", "conf/.env")
     with_other, _ = read(real, path, "a.py", "conf/b.py")
@@ -74,7 +74,7 @@ def test_secrets_in_a_ready_made_prompt_are_left_out(path: str, real: Process) -
 
 
 def read(served: Process, path: str, *files: str) -> tuple[int, list[str]]:
-    """Prompt tokens, and what the client is told."""
+    """Return the number of prompt tokens and the notes to the client."""
     asked: dict[str, Any] = {"prompt": ready_made(*files), "max_tokens": 1, "n_predict": 1, "stream": False}
     status, said = served.ask("POST", path, {**asked, "options": {"num_predict": 1}})
     reply = json.loads(said)

@@ -1,4 +1,4 @@
-"""What clients may take of a real daemon: its memory and its engine's time."""
+"""Limits on the memory and engine time that clients can use in a real daemon."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ STREAMED = ("/v1/completions", "/completion", "/api/generate", "/v1/fim/completi
 
 
 def test_what_waits_holds_its_request_only(real: Process) -> None:
-    """A body of empty lists, and one as large as may be of which nothing is used, open many times at once."""
+    """Many open requests with a body of empty lists, and with a maximal body of which nothing is used."""
     lists = b'{"prompt": "x", "stream": true, "junk": [' + b"[]," * (MOST_BODY // 3 - 20) + b"[]]}"
     before = memory(real)
-    text = "a" * (MOST_BODY - 4 * MOST_SEPARATORS - 10_000) + "\U0001f600"  # four bytes a character in memory
+    text = "a" * (MOST_BODY - 4 * MOST_SEPARATORS - 10_000) + "\U0001f600"  # four bytes per character in memory
     unused = {"junk": text, "more": [[]] * (MOST_SEPARATORS // 2 - 1000)}
     with ExitStack() as stack:
         opened = [real.open(path, lists) for path in STREAMED[:3]]
@@ -49,19 +49,19 @@ def test_what_waits_holds_its_request_only(real: Process) -> None:
 
 
 def memory(served: Process) -> int:
-    """Bytes that the daemon holds."""
+    """Return the daemon's memory in bytes."""
     lines = Path(f"/proc/{served.process.pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) * 1024
 
 
 def processor_time(served: Process) -> int:
-    """Ticks that the daemon has run."""
+    """Return the daemon's CPU time in clock ticks."""
     fields = Path(f"/proc/{served.process.pid}/stat").read_text().rpartition(")")[2].split()
     return int(fields[11]) + int(fields[12])
 
 
 def test_a_packed_body_is_refused_unopened(real: Process) -> None:
-    """It costs no more than as many bytes that are not packed; these would become 8 GiB."""
+    """It costs no more than an uncompressed body of its size; these would expand to 8 GiB."""
     packer = zlib.compressobj(9, zlib.DEFLATED, -15)
     block = packer.compress(bytes(64 << 20)) + packer.flush(zlib.Z_FULL_FLUSH)
     bomb = gzip.compress(b"")[:10] + block * (MOST_BODY // len(block))
@@ -82,14 +82,14 @@ def test_long_words_and_many_values_are_one_sentence(path: str, real: Process) -
     for body, field in (({"stop": ["x" * 5000]}, "stop"), ({"prompt": [1] * (MOST_SEPARATORS + 9)}, "body")):
         status, said = real.ask("POST", path, {"prompt": "x", **body})
         assert (status, json.loads(said)["error"]["field"]) == (400, field)
-    text = ", [{" * (MOST_SEPARATORS // 2)  # text is no value, whatever it holds
+    text = ", [{" * (MOST_SEPARATORS // 2)  # brackets inside strings are not counted
     status, said = real.ask("POST", path, {"prompt": "x", "max_tokens": 1, "n_predict": 1, "unused": text})
     assert status == 200, said[:300]
 
 
 @pytest.mark.parametrize("depth", [MOST_DEPTH, 500, 100_000])
 def test_what_nests_too_deep_is_one_sentence(depth: int, real: Process) -> None:
-    """In a field that nobody reads: whatever walks the values has no depth to fear."""
+    """In a field that is never read; code that walks the values need not limit its recursion."""
     body = b'{"prefix": "x", "max_tokens": 1, "unused": ' + b"[" * depth + b"]" * depth + b"}"
     for path in STREAMED:
         status, said = real.ask("POST", path, body)
@@ -98,7 +98,7 @@ def test_what_nests_too_deep_is_one_sentence(depth: int, real: Process) -> None:
 
 
 def test_a_long_text_is_tokenized_beside_the_others(real: Process) -> None:
-    """Rounds go on meanwhile, at no less than a sixth of their pace."""
+    """Rounds continue meanwhile, at no less than a sixth of their pace."""
     text = ("def first(values):\n    return values[0] + 17\n" * MOST_CONTENT)[:MOST_CONTENT]
     status, said = real.ask("POST", "/tokenize", {"content": text + "x"})
     assert (status, json.loads(said)["error"]["field"]) == (400, "content")
@@ -126,7 +126,7 @@ def test_a_long_text_is_tokenized_beside_the_others(real: Process) -> None:
 
 
 def note_rounds(reply: http.client.HTTPResponse, came: list[float]) -> None:
-    """When each round's event came, to the end of the stream."""
+    """Record the time of each round's event, to the end of the stream."""
     try:
         while line := reply.readline():
             if line.startswith(b"event: round"):

@@ -1,4 +1,4 @@
-"""`codespec serve` with texts that break grammars, or keep them busy: it answers, and goes on with the next client."""
+"""`codespec serve` with texts that break or stall grammars: it answers, and continues with the next client."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from codespec_grammars import language_names
 
 from tests.server.test_process import Process
 
-PATIENCE = 0.5  # seconds that another client's request may take longer than the slowest one before
+PATIENCE = 0.5  # seconds that another client's request may exceed the slowest one before
 PIECES = ("- ", "? ", "a<", "(", "[", "{", "<a>", "`${", "if a:\n", '"#{')
 
 
@@ -22,7 +22,7 @@ def complete(served: Process, prefix: str, language: str = "python", suffix: str
 
 
 def test_sequences_in_sequences(real: Process) -> None:
-    """The scanner of this grammar writes more levels than it has room for."""
+    """This grammar's scanner writes more levels than it has room for."""
     for _ in range(3):
         complete(real, "- " * 260, "yaml")
     body = {"language": "yaml", "segments": {"prefix": "- " * 260, "suffix": ""}}
@@ -32,14 +32,14 @@ def test_sequences_in_sequences(real: Process) -> None:
 
 @pytest.mark.parametrize("language", language_names())
 def test_others_are_answered_meanwhile(real: Process, language: str) -> None:
-    """Somebody asks for plain code in another language; prompts of clean code as long take what these may take."""
+    """Requests in another language, compared with those sent next to prompts of clean code of the same length."""
     usual = slowest_of_others(real, language, ("x = 1\n",))
     assert slowest_of_others(real, language, PIECES) < usual + PATIENCE
     assert real.process.poll() is None
 
 
 def slowest_of_others(served: Process, language: str, pieces: tuple[str, ...]) -> float:
-    """Seconds that another client waits at most while these texts are completed, deep and deeper."""
+    """Return the longest wait in seconds of another client while these texts are completed, at increasing depth."""
     times: list[float] = []
     over = threading.Event()
 

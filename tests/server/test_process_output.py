@@ -1,4 +1,4 @@
-"""`codespec serve` whose log lies on a full disk, or grows long."""
+"""`codespec serve` with its log on a full disk, or with a long log."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BODY = {"prefix": "def f(x):\n", "max_tokens": 8, "shape": "raw"}
 
 
 def without_room() -> None:
-    """No file may grow beyond a few bytes, as on a full disk; sockets may."""
+    """Limit files to a few bytes, like a full disk; sockets still work."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64))
 
@@ -43,7 +43,7 @@ def ask(port: int, method: str, path: str, body: Any = None) -> tuple[int, bytes
 
 @contextmanager
 def logging_to(log: Path, *words: str | Path, **settings: Any) -> Iterator[tuple[Any, int]]:
-    """A daemon that is ready, whose output goes to a file; the process and its port."""
+    """Run a ready daemon whose output goes to a file; yield the process and its port."""
     port = free_port()
     with log.open("a+b") as out, start("serve", "--port", str(port), *words, stdout=out, stderr=out, **settings) as one:
         try:
@@ -56,7 +56,7 @@ def logging_to(log: Path, *words: str | Path, **settings: Any) -> Iterator[tuple
 
 @pytest.mark.parametrize("device", [True, False])
 def test_a_full_disk_ends_no_daemon(device: bool, models: Models, tmp_path: Path) -> None:  # noqa: F811
-    """Nothing of what it prints or keeps can be written: it serves, says so, and ends in order."""
+    """It can write neither output nor files, but serves, reports this, and ends in order."""
     homes = user_environment(XDG_STATE_HOME=str(tmp_path / "state"), XDG_CACHE_HOME=str(tmp_path / "cache"))
     settings = {} if device else {"preexec_fn": without_room}
     log = Path("/dev/full") if device else tmp_path / "log"
@@ -72,7 +72,7 @@ def test_a_full_disk_ends_no_daemon(device: bool, models: Models, tmp_path: Path
 
 
 def test_what_can_not_be_kept_is_told(models: Models, tmp_path: Path) -> None:  # noqa: F811
-    """A cache that is no folder, and a log that has room."""
+    """A cache path that is not a folder, and a log with enough space."""
     (tmp_path / "cache").write_text("")
     homes = user_environment(XDG_STATE_HOME=str(tmp_path / "state"), XDG_CACHE_HOME=str(tmp_path / "cache"))
     with logging_to(tmp_path / "log", *models.flags, env=homes) as (_, port):

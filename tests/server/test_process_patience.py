@@ -1,6 +1,6 @@
-"""How long a daemon waits for a client: for a whole body, for another request, for what it sends to be read.
+"""The daemon's timeouts for clients: for a whole body, for the next request, and for its own output to be read.
 
-The process is the real one; its limits are checked in the source and are a second here, so that a test can wait.
+The process is real; its limits are checked in the source and set to one second here.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from tests.server.test_process import Process
 ROOT = Path(__file__).parents[2]
 PATH = "/v1/codespec/complete"
 MOST_PATIENCE = 120.0
-WAIT = 40.0  # for what comes after a second
-# An engine that writes megabytes: more than any buffer between a daemon and its client holds.
+WAIT = 40.0  # seconds to wait for events due after one second
+# An engine that writes megabytes, more than the buffers between a daemon and its client hold.
 LOUD = """
 from codespec.server import lifecycle, wire
 from codespec.server.loading import Loaded
@@ -54,7 +54,7 @@ def served() -> Iterator[Process]:
 
 @contextmanager
 def connection(served: Process, data: bytes, buffer: int = 1 << 16) -> Iterator[socket.socket]:
-    """A connection on which something was sent."""
+    """Open a connection and send `data`."""
     with socket.socket() as one:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
         one.settimeout(WAIT)
@@ -85,14 +85,14 @@ def test_a_connection_without_another_request(served: Process) -> None:
 
 
 def is_held(served: Process, client: socket.socket) -> bool:
-    """Whether the daemon still has its end of a connection."""
+    """Return whether the daemon still has its end of a connection."""
     ends = f":{served.port:04X}", f":{client.getsockname()[1]:04X}"
     established = [line.split()[1:3] for line in Path("/proc/net/tcp").read_text().splitlines() if " 01 " in line]
     return any(here.endswith(ends[0]) and there.endswith(ends[1]) for here, there in established)
 
 
 def test_a_client_that_does_not_read(served: Process) -> None:
-    """The daemon lets it go while it runs on: at its own end it would anyhow."""
+    """The daemon closes the connection while it runs, not only at its own end."""
     served.until_ready()
     body = json.dumps({"prefix": "x", "max_tokens": 40, "shape": "raw"}).encode()
     with connection(served, post(body, len(body)), 4096) as deaf:

@@ -1,4 +1,4 @@
-"""How `codespec serve` as a user starts it shows whose it is: a socket of the user's own, and a proof on its port."""
+"""`codespec serve` as a user starts it proves its owner: with the user's own socket, and a proof on its port."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def mode_of(file: Path) -> int:
 
 
 def open_to_all() -> None:
-    """As where a user's files are everybody's unless a program says otherwise."""
+    """Set a umask under which a user's files are accessible to everyone unless restricted."""
     os.umask(0)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 

@@ -1,5 +1,6 @@
-"""Turns of a real daemon, counted in its own steps: a short request beside long ones, and a long one beside short ones
-that keep coming.
+"""Fair turns in a real daemon, counted in its own steps.
+
+A short request next to long ones, and a long one while short ones keep arriving.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tests.server.test_process import Process, daemon
 PATH = "/v1/codespec/complete"
 SLOTS = 8
 NAMES = count()
-SHORT = 150  # tokens: on a fast processor requests of 30 were answered before the clients' threads sent others
+SHORT = 150  # tokens; with 30, a fast processor answered before the clients' threads sent the next
 
 
 @pytest.fixture(scope="module")
@@ -32,20 +33,20 @@ def served(models: Models) -> Iterator[Process]:  # noqa: F811
 
 
 def body(tokens: int, n: int = 1) -> dict[str, object]:
-    """A request like no other, that drafts nothing: a token a round."""
+    """Return a unique request without drafts: one token per round."""
     prefix = f"def f{next(NAMES)}(x):\n"
     return {"prefix": prefix, "max_tokens": tokens, "n": n, "shape": "raw", "speculate": False}
 
 
 def steps(served: Process) -> int:
-    """Rounds that the engine made."""
+    """Return the engine's number of rounds."""
     found = re.search(rb"codespec:steps_total\{[^}]*\} (\d+)", served.ask("GET", "/metrics")[1])
     assert found
     return int(found[1])
 
 
 def rounds(served: Process, values: dict[str, object]) -> int:
-    """Rounds from before a request came to after it was answered, whole."""
+    """Return the number of rounds while a request was sent and answered."""
     before = steps(served)
     status, said = served.ask("POST", PATH, values)
     assert status == 200 and said.count(b'"finish_reason":"length"') == values["n"]
@@ -53,7 +54,7 @@ def rounds(served: Process, values: dict[str, object]) -> int:
 
 
 def test_a_short_request_does_not_wait_for_long_ones(served: Process) -> None:
-    """Its rounds, and few while it came and went; any of the long ones takes 500, all of them thousands."""
+    """Its own rounds plus a few; any of the long ones takes 500, all of them thousands."""
     with ExitStack() as stack:
         for _ in range(8):
             stack.callback(served.open(PATH, body(500, 8)).close)
@@ -66,9 +67,7 @@ def test_a_short_request_does_not_wait_for_long_ones(served: Process) -> None:
 
 
 def test_a_long_request_ends_while_short_ones_keep_coming(served: Process) -> None:
-    """More at any time than there are slots; it has its share of these from the beginning, or at most as if it had to
-    wait for those that were there before.
-    """
+    """There are always more requests than slots; it gets its share at once, or at most after those before it."""
     ended = threading.Event()
     answered = []
 

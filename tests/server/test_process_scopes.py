@@ -1,4 +1,4 @@
-"""What one client of a real daemon wrote serves no other client: its caches, its drafts, its documents."""
+"""Isolation between clients of a real daemon: caches, drafts and documents serve only the client that wrote them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tests.server.daemons import Answer, wait_for
 from tests.server.test_process import Process, daemon
 
 PATH = "/v1/codespec/complete"
-OTHER_USER = 12345  # needs not exist
-PROMPTS = iter(f"{number:x} {text}" for number, text in enumerate(prompts(8)[4:] * 4))  # no two begin alike
+OTHER_USER = 12345  # need not exist
+PROMPTS = iter(f"{number:x} {text}" for number, text in enumerate(prompts(8)[4:] * 4))  # no two share a prefix
 
 
 class Served:
@@ -30,7 +30,7 @@ class Served:
         self.process, self.place = process, place
 
     def by_port(self, user: int | None = None) -> socket.socket:
-        """A connection to the port, of this user or of another one, which needs root."""
+        """Open a connection to the port, as this user or, with root, as another one."""
         own = os.geteuid()
         if user is not None:
             os.seteuid(user)
@@ -40,14 +40,14 @@ class Served:
             os.seteuid(own)
 
     def by_socket(self) -> socket.socket:
-        """A connection to the Unix socket."""
+        """Open a connection to the Unix socket."""
         connection = socket.socket(socket.AF_UNIX)
         connection.settimeout(SECONDS)
         connection.connect(str(self.place))
         return connection
 
     def open(self, prompt: str, connection: socket.socket | None = None, key: str = "", **more: Any) -> Any:
-        """Asks for a completion; the reply is not read."""
+        """Request a completion and leave the reply unread."""
         client = http.client.HTTPConnection("localhost")
         client.sock = connection or self.by_port()
         headers = {"Authorization": f"Bearer {key}"} if key else {}
@@ -56,7 +56,7 @@ class Served:
         return client
 
     def ask(self, prompt: str, connection: socket.socket | None = None, key: str = "", **more: Any) -> dict[str, Any]:
-        """The end of a completion."""
+        """Return the last event of a completion."""
         return end_of(self.open(prompt, connection, key, **more))
 
 
@@ -69,7 +69,7 @@ def end_of(client: http.client.HTTPConnection) -> dict[str, Any]:
 
 
 def looked_up(done: dict[str, Any]) -> tuple[int, Any]:
-    """Rounds, and what was copied from texts at hand."""
+    """Return rounds, and the tokens copied from stored texts."""
     return done["stats"]["rounds"], done["stats"]["by_source"].get("suffix")
 
 
@@ -94,7 +94,7 @@ def test_a_key_finds_what_it_wrote_and_nothing_else(served: Served) -> None:
 
 
 def test_a_users_own_connections_share(served: Served) -> None:
-    """Those to the port and those to the socket. Another user's do not, which only root can play, as in CI."""
+    """To the port and to the socket. Another user's do not; only root can simulate that, as in CI."""
     prompt = next(PROMPTS)
     first = served.ask(prompt, served.by_port())
     assert first["cached_tokens"] == 0
@@ -107,7 +107,7 @@ def test_a_users_own_connections_share(served: Served) -> None:
 
 
 def test_documents_of_one_name_are_each_clients_own(served: Served) -> None:
-    """A newer request ends the older one of the same client only."""
+    """A newer request supersedes only the same client's older one."""
     long = {"max_tokens": 1500, "document": "a.py"}
     older = served.open(next(PROMPTS), key="one", **long)
     assert wait_for(lambda: served.process.num_open() == 1)

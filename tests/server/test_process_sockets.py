@@ -1,4 +1,4 @@
-"""The sockets of real daemons: more connections than files may be open, and two daemons one after the other."""
+"""Sockets of real daemons: more connections than allowed open files, and two daemons at one path."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ HALF = b"POST /v1/codespec/complete HTTP/1.1\r\nHost: localhost\r\nContent-Lengt
 
 
 def with_few_files(number: int) -> None:
-    """As behind `ulimit -n`."""
+    """Limit open files, as with `ulimit -n`."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_NOFILE, (number, number))
 
 
 @contextmanager
 def flood(served: Process) -> Iterator[None]:
-    """Connections that ask nothing, and some that begin to."""
+    """Open connections that send nothing, and some that send part of a request."""
     with ExitStack() as stack:
         for number in range(FLOOD):
             one = stack.enter_context(socket.create_connection((served.host, served.port), timeout=SECONDS))
@@ -39,7 +39,7 @@ def flood(served: Process) -> Iterator[None]:
 
 
 def test_more_connections_than_files(models: Models, tmp_path: Path) -> None:  # noqa: F811
-    """While it loads, and once it is ready: it is asked after its health all the same, and says so in one line."""
+    """While it loads and when it is ready: it still answers /health, and reports the limit in one line."""
     log = tmp_path / "log"
     with (
         log.open("wb") as file,
@@ -66,7 +66,7 @@ def test_too_few_files_are_one_sentence() -> None:
 
 
 def test_an_older_daemons_end_leaves_a_newer_ones_socket(tmp_path: Path) -> None:
-    """Somebody removed the socket, or the older daemon was still finishing requests: the newer one made its own."""
+    """The socket was removed, or the older daemon was still finishing requests, when the newer one created its own."""
     place = tmp_path / "s"
     with daemon("--socket", place) as older:
         assert older.process.stdout is not None and older.process.stdout.readline().endswith(b"s\n")
@@ -90,7 +90,7 @@ def test_a_holder_that_never_accepts_holds_up_no_start(tmp_path: Path) -> None:
 
 
 def fill(place: str, stack: ExitStack) -> None:
-    """Connects until no connection finds room."""
+    """Connect until no connection is accepted."""
     for _ in range(1000):
         one = stack.enter_context(socket.socket(socket.AF_UNIX))
         one.setblocking(False)
@@ -102,7 +102,7 @@ def fill(place: str, stack: ExitStack) -> None:
 
 
 def test_daemons_at_one_path_take_turns(tmp_path: Path) -> None:
-    """Another daemon found the socket of one that died, and makes its own: nobody takes that for the dead one's."""
+    """A new daemon replaces a dead one's socket with its own, which is not mistaken for the dead one's."""
     place = tmp_path / "s"
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(place))

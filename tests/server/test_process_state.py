@@ -1,4 +1,4 @@
-"""The daemon's own files, damaged: each is set aside with one note, and the daemon starts."""
+"""Damaged files of the daemon: each is set aside with one note, and the daemon starts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PATH = "/v1/codespec/complete"
 
 
 def spoiled(value: Any, by: Any) -> Any:
-    """The same with every leaf, and every empty part, replaced."""
+    """Return the value with every leaf and every empty part replaced."""
     if isinstance(value, dict) and value:
         return {name: spoiled(inner, by) for name, inner in value.items()}
     if isinstance(value, list) and value:
@@ -40,7 +40,7 @@ DAMAGES: dict[str, Callable[[Any], str]] = {
 
 @pytest.fixture(scope="module")
 def kept(models: Models, tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Any]:  # noqa: F811
-    """What a daemon keeps, by file."""
+    """Return the files a daemon stores."""
     homes = tmp_path_factory.mktemp("homes")
     live(models, homes)
     found = {file: json.loads(file.read_text())["content"] for file in sorted(homes.rglob("*.json"))}
@@ -50,7 +50,7 @@ def kept(models: Models, tmp_path_factory: pytest.TempPathFactory) -> dict[Path,
 
 
 def live(models: Models, homes: Path) -> str:  # noqa: F811
-    """One life with a request, to its end; what it said."""
+    """Run a daemon for one request, to its end; return its output."""
     environment = user_environment(XDG_STATE_HOME=str(homes / "state"), XDG_CACHE_HOME=str(homes / "cache"))
     words = ["--target", models.target, "--drafter", models.drafter, "--warmup", "0", "--audit-every", "0"]
     with daemon(*words, env=environment) as served:

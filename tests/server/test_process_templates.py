@@ -1,4 +1,4 @@
-"""A chat template is a program that came with the model: it may neither stop the engine nor take the memory."""
+"""A chat template is a program from the model's author: it can neither block the engine nor exhaust memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.server.daemons import wait_for
 from tests.server.test_process import Process, daemon
 from tests.server.test_process_limits import memory
 
-# Does what the first message asks for.
+# Runs the attack that the first message names.
 TEMPLATE = """
 {%- set said = messages[0].content %}
 {%- macro again(x) %}{{ again(x) }}{% endmacro %}
@@ -34,7 +34,7 @@ CHAT, PATH = "/v1/chat/completions", "/v1/codespec/complete"
 
 @pytest.fixture(scope="module")
 def talker(models: Models, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:  # noqa: F811
-    """A daemon with that template."""
+    """Run a daemon with that template."""
     home = tmp_path_factory.mktemp("home")
     target = Path(shutil.copytree(models.target, home / "target"))
     (target / "chat_template.jinja").write_text(TEMPLATE)
@@ -54,18 +54,18 @@ def children_of(served: Process) -> list[int]:
 
 
 def command_of(number: int) -> bytes:
-    """A process's command line."""
+    """Return a process's command line."""
     return Path(f"/proc/{number}/cmdline").read_bytes()
 
 
 def processor_time(number: int) -> int:
-    """Ticks that a process has run."""
+    """Return a process's CPU time in clock ticks."""
     fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
     return int(fields[11]) + int(fields[12])
 
 
 def say(served: Process, words: str) -> tuple[int, str]:
-    """The status, and the sentence of a refusal."""
+    """Return the status, and the error sentence of a rejection."""
     body = {"messages": [{"role": "user", "content": words}], "max_tokens": 2}
     status, said = served.ask("POST", CHAT, body)
     reply = json.loads(said)

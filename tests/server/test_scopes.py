@@ -1,4 +1,4 @@
-"""Who asks, by what the system writes of its connections and what clients send."""
+"""Client scopes, from the system's connection tables and the clients' headers."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ IPV6 = f"""{HEAD}\
     ids=["user", "root", "address", "closed", "waiting", "listening", "IPv6", "IPv4 by IPv6", "other end", "empty"],
 )
 def test_the_user_at_the_peers_end(table: str, peer: str, port: int, user: int | None) -> None:
-    """As a little-endian machine writes it. What nobody holds any more says user 0, which is not taken for root."""
+    """As a little-endian machine writes it. A closed connection reports user 0, which is not treated as root."""
     own = "::1" if peer == "::1" else "127.0.0.1"
     assert find_user(table, (ipaddress.ip_address(peer), port), (ipaddress.ip_address(own), 0x223D)) == user
 
@@ -69,7 +69,7 @@ def test_a_key_is_a_key_in_whichever_header() -> None:
 
 
 class Transport(asyncio.Transport):
-    """One end of a connection as a server has it."""
+    """One end of a connection as a server sees it."""
 
     def __init__(self, taken: socket.socket) -> None:
         named = taken.family != socket.AF_UNIX
@@ -79,7 +79,7 @@ class Transport(asyncio.Transport):
 
 @contextmanager
 def connections(family: int, host: str, count: int) -> Iterator[list[Transport]]:
-    """So many of them, from this process to itself."""
+    """Open connections from this process to itself."""
     with closing(socket.socket(family)) as listening:
         listening.bind((host, 0))
         listening.listen()
@@ -93,7 +93,7 @@ def connections(family: int, host: str, count: int) -> Iterator[list[Transport]]
 
 
 def names(scopes: Scopes, *asking: tuple[asyncio.Transport, dict[str, str]]) -> list[str]:
-    """The scopes of requests on connections, with these headers."""
+    """Return the scopes of requests on connections with these headers."""
 
     async def ask() -> list[str]:
         requests = [make_mocked_request("POST", "/", headers, transport=one) for one, headers in asking]
@@ -121,7 +121,7 @@ def test_each_connection_is_a_client_where_the_system_does_not_say(tmp_path: Pat
 
 
 def test_the_user_without_a_number_is_nobody(tmp_path: Path) -> None:
-    """All users of other containers have this one number."""
+    """All users of other containers share this one number."""
     with connections(socket.AF_INET, "127.0.0.1", 1) as (only,):
         ends = [end.split(":")[0] for end in ("0100007F:1", "0100007F:2")]
         port, own = only.get_extra_info("peername")[1], only.get_extra_info("sockname")[1]
@@ -135,7 +135,7 @@ def test_the_user_without_a_number_is_nobody(tmp_path: Path) -> None:
 
 
 def test_names_tell_no_key() -> None:
-    """Of two daemons they are different, so that no list of known keys helps."""
+    """Two daemons give different names, so a list of known keys does not help."""
     with connections(socket.AF_INET, "127.0.0.1", 1) as (only,):
         first, second = (names(Scopes(), (only, {"X-Api-Key": "guess"}))[0] for _ in range(2))
     assert first != second and "guess" not in first

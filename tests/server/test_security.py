@@ -1,4 +1,4 @@
-"""Who may ask: by host, page and token; and what no log and no reply ever holds."""
+"""Access by host, origin and token; and secrets that no log and no reply contains."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_no_text_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def raw(port: int, data: bytes) -> bytes:
-    """What comes back for bytes that may be no HTTP."""
+    """Return the reply to bytes that may not be HTTP."""
     with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
         connection.sendall(data)
         connection.shutdown(socket.SHUT_WR)

@@ -1,4 +1,4 @@
-"""Sequences and cost tables for tests of policies. Knows no model: ids are numbers, texts are empty."""
+"""Sequences and cost tables for tests of policies, without a model: ids are numbers, texts are empty."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from codespec.types import CompletionRequest
 
 
 def sequence(context: str = "unknown", language: str = "", length: int = 200, max_tokens: int = 64) -> Sequence:
-    """One that decodes, with room for a draft."""
+    """Return a decoding sequence with room for a draft."""
     made = Sequence(
         request=CompletionRequest(prefix="x", max_tokens=max_tokens),
         choice=0,
@@ -23,29 +23,29 @@ def sequence(context: str = "unknown", language: str = "", length: int = 200, ma
         stops=StopFinder(),
     )
     made.outlook.context, made.outlook.language = context, language
-    made.outlook.tracker = ContextTracker("", b"")  # nothing is appended, so it is never asked
+    made.outlook.tracker = ContextTracker("", b"")  # unused, because nothing is appended
     made.cached, made.feed, made.room = length - 1, 1, max_tokens - 1
     return made
 
 
 def forward(base: float, row: float) -> ForwardCost:
-    """`base` seconds and `row` for each row behind the first."""
+    """Return a forward cost of `base` seconds plus `row` for each row after the first."""
     return ForwardCost((0,), (Curve((1, 2), (base, base + row)),))
 
 
 def table(row: float = 0.1, unit: float | None = None) -> CostTable:
-    """A target whose forward takes a second and `row` for each more; a drafter with `unit` seconds a token."""
+    """Return costs of a target (1 second plus `row` per further row) and a drafter (`unit` seconds per token)."""
     drafters = {} if unit is None else {"draft_model": forward(unit, unit / 20)}
     return CostTable(forward(1.0, row), drafters)
 
 
 def drafted(source: str, count: int = 8, confidence: float = 0.9) -> Candidates:
-    """A draft of so many tokens."""
+    """Return a draft of `count` tokens."""
     return Candidates(tuple(range(count)), source, "draft ended", (confidence,) * count, count)
 
 
 def verdict(candidates: Candidates, right: int) -> Verdict:
-    """What the target says if the first `right` of the whole draft are right."""
+    """Return the verdict for a draft whose first `right` tokens, left-out ones included, are correct."""
     every = [*candidates.ids, *candidates.left_out]
     accepted = min(right, len(candidates.ids))
     bonus = every[accepted] if accepted < right else 999
@@ -53,6 +53,6 @@ def verdict(candidates: Candidates, right: int) -> Verdict:
 
 
 def grow(made: Sequence, judged: Verdict) -> None:
-    """What the engine does with a verdict."""
+    """Apply a verdict to the sequence, as the engine does."""
     made.ids.extend(judged.committed)
     made.cached = len(made.ids) - 1

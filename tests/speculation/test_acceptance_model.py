@@ -1,4 +1,4 @@
-"""Counters learn, borrow and forget; probabilities stay between 0 and 1."""
+"""Acceptance counters learn, borrow and forget; probabilities stay between 0 and 1."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_what_is_no_survival_is_refused(fault: dict[str, object]) -> None:
 
 
 def test_nothing_is_assumed_of_a_pair_before_it_ran() -> None:
-    """What was counted on one pair was wrong by factors on another; what a client predicts itself is another matter."""
+    """One pair's counts were wrong by factors for another; a client's own prediction is different."""
     fresh = AcceptanceModel()
     assert {fresh.rate(source, place, 0) for source in ("suffix", "draft_model") for place in ("", "closing")} == {0.5}
     assert fresh.rate("prediction", "closing", 0) == pytest.approx(0.8)
@@ -96,7 +96,7 @@ def test_what_is_long_past_is_forgotten() -> None:
 
 
 def test_confidence_is_calibrated_by_what_came_of_it() -> None:
-    """A drafter that is always sure and right only when it is surer still."""
+    """A drafter that is always confident, and right only if it is more confident than usual."""
     survival, place = AcceptanceModel(), ""
     for turn in range(3000):
         survival.learn("draft_model", place, 0.0, [0.99 if turn % 2 else 0.8], turn % 2)

@@ -1,4 +1,4 @@
-"""The admitted positions are the best of all there are, by brute force over every choice of lengths."""
+"""The admitted positions are optimal, checked by brute force over every choice of lengths."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def best(survivals: Sequence[Sequence[float]], seconds: Callable[[int], float]) 
 
 
 def stairs(steps: Sequence[float]) -> Callable[[int], float]:
-    """Any cost that never falls."""
+    """Return any nondecreasing cost."""
     sums = [0.0, *accumulate(steps)]
     return lambda rows: sums[rows]
 
@@ -56,7 +56,7 @@ def test_free_rows_are_all_admitted_and_worthless_ones_are_not(survivals: list[l
 
 
 def test_a_stair_is_crossed_where_what_lies_beyond_pays_for_it() -> None:
-    """One row more is dear, further ones are free: five likely tokens pay for it together, none of them alone."""
+    """One more row is expensive, further ones are free: five likely tokens pay for it together, none alone."""
     stair = stairs([2.0, *[0.0] * 11])
     assert admit([[0.9, 0.8, 0.7, 0.6, 0.5]], stair, 1.0) == [5]
     assert admit([[0.9, 0.8]], stair, 1.0) == [0]

@@ -1,4 +1,6 @@
-"""Where nothing holds, guessing costs its stake and no more, whatever was hoped for; what holds is soon free again."""
+"""If no draft is accepted, drafting loses at most its budget, whatever was expected; accepted drafts soon lift the
+limit.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ ROWS, UNITS = st.sampled_from([0.0, 0.01, 0.1, 0.5, 2.0]), st.sampled_from([0.01
 
 
 def confident() -> AcceptanceModel:
-    """What a pair taught whose every draft was right."""
+    """Return a model trained on a pair whose every draft was right."""
     survival = AcceptanceModel()
     for source in CHAIN:
         for _ in range(100):
@@ -32,8 +34,9 @@ def confident() -> AcceptanceModel:
 
 
 def write(rule: CostPolicy, costs: CostTable, rounds: int, found: list[str], right: int = 0) -> tuple[float, int]:
-    """One text, in whose rounds `found` take turns to draft as much as they may. Returns plain rounds that drafting and
-    rows took, and how many tokens were verified.
+    """Write one text whose rounds draft as much as allowed, cycling through the sources in `found`.
+
+    Return the cost of drafting and rows in plain rounds, and the number of verified tokens.
     """
     made, spent, rows = sequence(max_tokens=10 * rounds + 100), 0.0, 0
     made.outlook.read_by["draft_model"] = 1000  # nothing to read
@@ -63,13 +66,13 @@ def test_a_text_in_which_nothing_holds_loses_its_stake_and_no_more(
     rule = CostPolicy(costs, CHAIN, syntax=False, acceptance=confident() if learned else None)
     spent, _ = write(rule, costs, LENGTH, found)
     allowed = (budget.TEXT + budget.TEXT_SHARE * LENGTH) * 1.001
-    assert spent <= allowed + spelling and allowed < 0.1 * LENGTH  # the last look may cost more than was left
+    assert spent <= allowed + spelling and allowed < 0.1 * LENGTH  # the last lookup may cost more than was left
 
 
 @given(ROWS, UNITS, st.lists(st.sampled_from(CHAIN), min_size=1, max_size=5), SPELLING)
 @settings(deadline=None, max_examples=10)
 def test_nor_do_all_texts_together(row: float, unit: float, found: list[str], spelling: float) -> None:
-    """Minutes of texts, each of which is believed afresh."""
+    """Minutes of texts; each starts with full confidence."""
     costs, texts = replace(table(row, unit), retokenize=Curve((1,), (spelling,))), 24
     rule = CostPolicy(costs, CHAIN, syntax=False, acceptance=confident())
     spent = sum(write(rule, costs, LENGTH, found)[0] for _ in range(texts))
@@ -80,7 +83,7 @@ def test_nor_do_all_texts_together(row: float, unit: float, found: list[str], sp
 @given(ROWS, st.integers(2, 8), st.lists(st.sampled_from(CHAIN), min_size=1, max_size=5))
 @settings(deadline=None, max_examples=15)
 def test_nor_do_many_at_once(row: float, batch: int, found: list[str]) -> None:
-    """Each may lose as many of its tokens as a text alone, so a batch loses as large a part of its time."""
+    """Each text may lose the same share of its tokens as alone, so a batch loses the same share of its time."""
     costs = table(row, 0.01)
     rule = CostPolicy(costs, CHAIN, syntax=False, acceptance=confident())
     texts, spent = [sequence(max_tokens=1000) for _ in range(batch)], 0.0
@@ -111,7 +114,7 @@ def test_a_rule_without_a_stake_would_be_caught(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_what_texts_win_pays_for_others() -> None:
-    """As much as the stream began with, however much it was."""
+    """At most as much again as the initial budget, however large the gain."""
     losses = Losses()
     assert losses.left == budget.BUDGET and losses.of_text(0.0, 0) == budget.TEXT
     losses.book(budget.BUDGET - 1.0)
@@ -133,7 +136,7 @@ def test_what_holds_is_soon_as_free_as_ever(right: int) -> None:
 
 
 def test_a_text_that_lost_all_is_asked_again_later() -> None:
-    """Not even a lookup is encoded meanwhile, for that costs too; each token written gives a little back."""
+    """Meanwhile not even a lookup is tokenized, since that costs too; each written token gives a little back."""
     rule, made = CostPolicy(table(0.1), ("suffix",), syntax=False), sequence(max_tokens=1000)
     made.outlook.lost = budget.TEXT + 10.5 * budget.TEXT_SHARE
     asked = []
@@ -147,7 +150,7 @@ def test_a_text_that_lost_all_is_asked_again_later() -> None:
 
 
 def test_a_lookup_wins_by_being_judged_alone() -> None:
-    """No row is left for it, and yet its first token is compared with what the target says."""
+    """It gets no row, but its first token is compared with the target's choice."""
     costs = table(0.4, 0.3)
     rule = CostPolicy(costs, ("suffix",), syntax=False, acceptance=confident())
     made = sequence()

@@ -1,4 +1,4 @@
-"""Rounds follow a text's syntax, and ask no other process for it."""
+"""Rounds follow a text's syntax without calling another process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measured points become curves that never fall, whatever the noise; tables survive being written and read."""
+"""Measured points become nondecreasing curves despite noise; tables survive being written and read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rule guesses where it pays, and only there; nothing is off for good; every decision can be explained."""
+"""The cost policy drafts only if it pays, disables nothing permanently, and can explain every decision."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def play(
     confidence: float = 0.9,
     context: str = "unknown",
 ) -> list[int]:
-    """So many rounds of one endless text whose drafts are right for `right` tokens; returns the verified lengths."""
+    """Run rounds of one text whose drafts are right for `right` tokens; return the verified lengths."""
     made = sequence(context, "python", max_tokens=10 * rounds + 100)
     lengths = []
     for _ in range(rounds):
@@ -47,7 +47,7 @@ def test_right_drafts_are_verified_whole_and_wrong_ones_not_at_all() -> None:
 
 
 def test_a_dear_row_shortens_drafts() -> None:
-    """Drafts right for three tokens and no more: the fourth is not worth a dear row."""
+    """Drafts are right for exactly three tokens: the fourth is not worth an expensive row."""
     lengths = {row: play(CostPolicy(table(row), ("suffix",)), 300, right=3)[-50:] for row in (0.0, 0.1, 2.0)}
     assert set(lengths[0.0]) == {8} and set(lengths[0.1]) == {3} and set(lengths[2.0]) == {0}
 
@@ -61,7 +61,7 @@ def test_a_rule_that_ignores_costs_would_be_caught(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_table_that_was_measured_at_a_bad_moment_is_mended() -> None:
-    """By the steps themselves: prompts that were read say what many rows cost, and drafts what few do."""
+    """The steps correct it: prefills show the cost of many rows, and drafts that of few."""
     wrong, truth, kept = table(2.0), table(0.0), list[CostTable]()
     rule = CostPolicy(wrong, ("suffix",), running=True, keep_costs=kept.append)
     reads = sequence(length=64)
@@ -77,7 +77,7 @@ def test_a_table_that_was_measured_at_a_bad_moment_is_mended() -> None:
 
 
 def test_what_was_trimmed_is_judged_by_the_next_token() -> None:
-    """Zero is no dead end for a lookup: its first token is seen to be right again, without a row for it."""
+    """Length zero is no dead end for a lookup: its first token is compared without a row."""
     rule = CostPolicy(table(0.4), ("suffix",))
     assert play(rule, 150, right=0)[-1] == 0
     assert play(rule, 150, right=8)[-1] == 8
@@ -94,7 +94,7 @@ def test_a_drafter_that_costs_more_than_it_brings_is_left_alone() -> None:
 
 
 def test_reading_a_long_prompt_is_a_cost() -> None:
-    """The same drafter on the same text: not worth reading 400 tokens for two more of them, worth it for 500."""
+    """The same drafter on the same text: not worth a prefill of 400 tokens for two more tokens, worth it for 500."""
     rule = CostPolicy(table(0.1, 0.1), CHAIN)
     tokens = {n: rule.caps([sequence(length=400, max_tokens=n)])[0].of("draft_model").tokens for n in (3, 500)}
     assert tokens[3] == 0 < tokens[500]
@@ -131,7 +131,7 @@ def test_a_poor_lookup_makes_way_for_a_good_drafter() -> None:
 
 
 def test_zero_is_tried_again_within_a_budget() -> None:
-    """A drafter that never pays is asked now and then; what that costs stays near a hundredth of the time."""
+    """A drafter that never pays is tried occasionally, at a cost near a hundredth of the time."""
     rule = CostPolicy(table(0.1, 0.5), ("draft_model",))
     asked, made = 0, sequence()
     for turn in range(3000):
@@ -176,7 +176,7 @@ def test_across_a_batch_the_likelier_rows_go_first() -> None:
     rule = CostPolicy(table(0.3), ("suffix",), acceptance=survival)
     sequences = [sequence("string", "python"), sequence("closing", "python"), sequence("string", "python")]
     for made in sequences:
-        made.outlook.lost = -8.0  # texts whose drafts held
+        made.outlook.lost = -8.0  # a text whose drafts were accepted
     rule.caps(sequences)
     kept = rule.trim(sequences, [drafted("suffix"), drafted("suffix"), Candidates()])
     assert len(kept[1].ids) > len(kept[0].ids) and kept[2].ids == ()

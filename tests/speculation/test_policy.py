@@ -1,4 +1,4 @@
-"""The rules of thumb do what their names say, and a user's own numbers hold above all."""
+"""The simple policies do what their names say, and a user's own numbers override everything."""
 
 from __future__ import annotations
 

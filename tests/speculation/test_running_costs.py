@@ -1,4 +1,4 @@
-"""Costs follow the rounds that really run: a table that was measured at a bad moment is mended by them."""
+"""Costs follow the measured rounds, which correct a table measured at a bad moment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ DRAFTER = {1: 0.002, 8: 0.003}
 
 
 def table(verify: float = 1.0, draft: float = 1.0, later: float = 1.0) -> CostTable:
-    """A table whose target is so many times too dear, beyond one row `later` times, and its drafter `draft` times."""
+    """Return a wrong table: the target's cost times `verify`, beyond one row times `later`, the drafter's times
+    `draft`.
+    """
     points = [Point(rows, 1, 0, seconds * verify * (later if rows > 1 else 1.0)) for rows, seconds in TRUE.items()]
     drafter = [Point(rows, 1, 0, seconds * draft) for rows, seconds in DRAFTER.items()]
     costs = {"draft_model": ForwardCost.from_points(drafter)}
@@ -20,7 +22,7 @@ def table(verify: float = 1.0, draft: float = 1.0, later: float = 1.0) -> CostTa
 
 
 def run(costs: RunningCosts, steps: int, noise: float = 1.0) -> None:
-    """Steps of one to eight rows, each behind two drafter's forwards, as they really are."""
+    """Book steps of one to eight rows, each after two drafter forwards, at their true costs."""
     begun, truth = costs.table, table()
     for step in range(steps):
         rows = 1 + step % 8

@@ -1,4 +1,4 @@
-"""Drafters that are paid by the forward: a whole draft in one forward costs one, and of several the best is asked."""
+"""Drafters that are paid per forward: a whole draft in one forward costs one, and the best of several is used."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ HEADS = ("eagle3", "dflash")
 
 
 def two_heads(first: float, second: float, row: float = 0.005) -> CostTable:
-    """A token of the first takes `first` seconds, a whole draft of the second `second`."""
+    """Return costs: a token of the first takes `first` seconds, a whole draft of the second `second`."""
     drafters = {"eagle3": forward(first, 0.0), "dflash": forward(second, 0.0)}
     return replace(table(row), drafters=drafters, whole=("dflash",))
 
 
 def taught(right: dict[str, int]) -> AcceptanceModel:
-    """A model that has seen 300 drafts of eight, right for so many tokens."""
+    """Return a model trained on 300 drafts of eight tokens, each right for this many tokens."""
     model = AcceptanceModel()
     for source, count in right.items():
         for _ in range(300):
@@ -29,7 +29,7 @@ def taught(right: dict[str, int]) -> AcceptanceModel:
 
 
 def asked(costs: CostTable, model: AcceptanceModel) -> dict[str, int]:
-    """The caps of a text that decodes."""
+    """Return the caps of a decoding text."""
     rule = CostPolicy(costs, HEADS, syntax=False, acceptance=model)
     made = sequence()
     for source in HEADS:

@@ -1,4 +1,4 @@
-"""What was learned outlives the process, unless its file is broken or its folder closed: then it is said."""
+"""Learned statistics outlive the process; a broken file or an inaccessible folder is reported."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Tests of the text layer: real tokenizers of every supported kind, no model."""
+"""Tests of the text layer with real tokenizers of every supported kind, without models."""

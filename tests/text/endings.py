@@ -1,7 +1,7 @@
-"""Places in code and what a completion there keeps, read from `endings/<language>.txt`.
+r"""Completion endings: positions in code and the kept part of a completion there, read from `endings/<language>.txt`.
 
-A case is `#### name`, perhaps `!shape`, then code with `⟦kept¦dropped⟧` at the cursor: what a model says there, and
-where it is to be cut. `⟦!reason⟧` says that nothing is to begin. A `\\r` at a line's end stands for the byte.
+A case is `#### name`, optionally `!shape`, then code with `⟦kept¦dropped⟧` at the cursor: the model's text, and where
+it must be cut. `⟦!reason⟧` means that nothing may begin there. A `\r` at a line's end stands for the byte.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LANGUAGES = tuple(sorted(path.stem for path in FOLDER.glob("*.txt")))
 
 @dataclass(frozen=True)
 class Case:
-    """One place. `idle` is part of the reason why nothing begins there, "" where something may."""
+    """One position. `idle` is part of the reason why nothing may begin there, or ""."""
 
     language: str
     name: str
@@ -32,12 +32,12 @@ class Case:
 
     @property
     def said(self) -> str:
-        """What the model says."""
+        """The model's text."""
         return self.kept + self.dropped
 
 
 def read_cases(language: str) -> list[Case]:
-    """All cases of one language."""
+    """Return all cases of one language."""
     text = (FOLDER / f"{language}.txt").read_text(encoding="utf-8").replace("\\r\n", "\r\n")
     return [_case(language, part) for part in re.split(r"^#### ", text, flags=re.M)[1:]]
 

@@ -1,4 +1,4 @@
-"""How much work something is, counted and not timed: a busy machine counts the same."""
+"""Measure work by counting executed lines instead of time, so a busy machine gives the same result."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def lines_run(act: Callable[[], Any]) -> int:
-    """How many lines of Python run, those of loops and comprehensions too."""
+    """Return the number of Python lines executed, including those of loops and comprehensions."""
     count = 0
 
     def trace(frame: FrameType, event: str, argument: Any) -> Any:

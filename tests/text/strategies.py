@@ -1,4 +1,4 @@
-"""Random text as completions meet it. Knows nothing of tokenizers."""
+"""Hypothesis strategies for random code-like text and bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Retokenization and resynchronisation keep every byte, whatever the kind of tokenizer and wherever text is cut."""
+"""Retokenization and resynchronization keep every byte, for any kind of tokenizer and any cut of the text."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_batch_equals_one_by_one_for_any_bytes(kind: str, pairs: list[tuple[by
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_a_perfect_drafter_keeps_the_targets_own_tokens(kind: str) -> None:
-    """Drafts of the true text are spelled with the ids that the target itself would choose."""
+    """Drafts of the true text are encoded with the target's own ids."""
     tokenizer = toy_tokenizer(kind)
     kept, drafted = 0, 0
     for window, draft, canonical in true_continuations(tokenizer, tokens=8, count=150):
@@ -60,7 +60,7 @@ def test_a_perfect_drafter_keeps_the_targets_own_tokens(kind: str) -> None:
 
 
 def test_a_dummy_prefix_does_not_spoil_the_draft() -> None:
-    """Encoding the draft as a text of its own puts a space before it, and nothing is ever accepted."""
+    """Encoding the draft as a separate text would put a space before it, and nothing would be accepted."""
     tokenizer = toy_tokenizer("llama2")
     assert tokenizer.decode_bytes(tokenizer.encode("name")) == b" name"
     assert tokenizer.decode_bytes(retokenize(tokenizer, b"self.", b"name")) == b"name"
@@ -74,7 +74,7 @@ def test_without_a_boundary_the_draft_is_spelled_alone() -> None:
 
 
 def test_the_window_gives_the_draft_the_splits_of_the_running_text() -> None:
-    """Behind a bracket and a quote, Llama 3's split takes the dot alone; at a text's start, with the word."""
+    """After a bracket and a quote, Llama 3's split isolates the dot; at a text's start it joins the word."""
     tokenizer = toy_tokenizer("llama3")
     ids = retokenize(tokenizer, b'    x = ("[{0}]"', b".format(y)")
     assert tokenizer.token_bytes[ids[0]] == b"."
@@ -142,7 +142,7 @@ def test_resync_keeps_what_agrees_and_rolls_back_the_rest() -> None:
 
 
 def test_resync_spells_the_joint_as_the_tokenizer_would() -> None:
-    """The target commits half a word, then the other half: the drafter reads one word."""
+    """The target commits half a word, then the other half; the drafter reads one word."""
     tokenizer = toy_tokenizer("gpt2")
     ids = tokenizer.spell([b"    retu"])[0]
     step = resync(tokenizer, ids, byte_ends(tokenizer, ids), b"    return x")
@@ -163,7 +163,7 @@ def test_resync_looks_only_at_what_changed() -> None:
     text = held_out_texts()[0].encode()
     ids = tokenizer.spell([text])[0]
     ends = byte_ends(tokenizer, ids)
-    spoiled = b"#" * 100 + text[100:]  # a difference before `known` is not looked for
+    spoiled = b"#" * 100 + text[100:]  # differences before `known` are not checked
     step = resync(tokenizer, ids, ends, spoiled + b"x = 1\n", known=len(text) - 20)
     assert step.kept > len(ids) - 12 and len(step.new_ids) < 20
 
@@ -184,7 +184,7 @@ def test_bytes_that_never_become_a_character_are_complete() -> None:
 
 
 def true_continuations(tokenizer: TextTokenizer, *, tokens: int, count: int) -> list[tuple[bytes, bytes, list[int]]]:
-    """(window, draft, the target's own ids for the draft) from held-out source, cut at token boundaries."""
+    """Yield (window, draft, the target's own ids for the draft) from held-out source, cut at token boundaries."""
     text = held_out_texts()[1]
     ids = tokenizer.encode(text)[: 20 * count]
     data = tokenizer.decode_bytes(ids, at_start=True)

@@ -1,5 +1,6 @@
-"""Where completions end, in the words of the places under `endings/`, and what must hold whatever is written: the end
-depends on bytes and on nothing else, and nothing that was certain is taken back.
+"""Completion endings at the positions under `endings/`, and their invariants.
+
+The end depends only on the bytes, and final text is never taken back.
 """
 
 from __future__ import annotations
@@ -78,13 +79,13 @@ WRITTEN = st.lists(st.sampled_from(PIECES), max_size=24).map("".join)
 
 
 def ending_at(case: Case, shape: Shape | None = None) -> Ending:
-    """The ending at a case's cursor."""
+    """Return the ending at a case's cursor."""
     place = read_surroundings(case.language, case.prefix.encode(), case.suffix.encode())
     return Ending(shape or case.shape, place, case.prefix, case.suffix)  # type: ignore[arg-type]
 
 
 def write(ending: Ending, pieces: list[bytes]) -> int:
-    """Writes until it ends; what was certain stays so."""
+    """Write until the ending stops; assert that final text never changes."""
     certain = 0
     for piece in pieces:
         ending.advance(piece)
@@ -99,7 +100,7 @@ def write(ending: Ending, pieces: list[bytes]) -> int:
 
 
 def bytewise(text: str) -> list[bytes]:
-    """One byte a piece."""
+    """Split the text into single bytes."""
     return [bytes([byte]) for byte in text.encode()]
 
 
@@ -124,7 +125,7 @@ def test_every_language_has_its_cases() -> None:
 @given(st.sampled_from(CASES), st.sampled_from(SHAPES), WRITTEN, st.data())
 @settings(max_examples=250)
 def test_the_end_depends_on_the_bytes_alone(case: Case, shape: Shape, more: str, data: st.DataObject) -> None:
-    """Neither the pieces nor what is written behind the end moves it."""
+    """Neither the pieces nor the text after the end change it."""
     text = (case.said[: data.draw(st.integers(0, len(case.said)))] + more).encode()
     expected = write(ending_at(case, shape), [text[at : at + 1] for at in range(len(text))])
     marks = sorted({0, len(text), *data.draw(st.lists(st.integers(0, len(text)), max_size=12))})
@@ -148,7 +149,7 @@ def test_the_end_of_a_text_is_the_end_of_a_longer_one(case: Case, shape: Shape, 
 @given(st.sampled_from(CASES), st.sampled_from(SHAPES), WRITTEN)
 @settings(max_examples=250)
 def test_a_completion_that_was_cut_is_left_as_it_is(case: Case, shape: Shape, more: str) -> None:
-    """Filters are idempotent: what is kept is kept whole when it is all that is written."""
+    """Filters are idempotent: kept text is kept entirely if it is the whole text."""
     text = (case.kept + more).encode()
     once = text[: write(ending_at(case, shape), [text])]
     again = ending_at(case, shape)
@@ -209,7 +210,7 @@ def test_following_a_completion_costs_little(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("unit", ["g{0}({0}), ", "'{0}', ", '"{{{0}}}" + ', "{0}, "])
 @pytest.mark.parametrize("language", ["javascript", ""])
 def test_a_long_line_costs_what_it_is_long(unit: str, language: str) -> None:
-    """Twice the line takes about twice the steps, whatever stands in it and to the right of it."""
+    """Twice the line takes about twice the steps, whatever it and the text to its right contain."""
 
     def work(size: int) -> int:
         line = "".join(unit.format(number * 7919) for number in range(size))
@@ -218,13 +219,13 @@ def test_a_long_line_costs_what_it_is_long(unit: str, language: str) -> None:
         ending = Ending("block", place, prefix, suffix)
         return lines_run(lambda: [ending.advance(byte) or ending.certain for byte in bytewise(line)])
 
-    work(1)  # what is loaded once
+    work(1)  # first run: load modules
     assert work(240) < 2.8 * work(120)
 
 
 def test_a_cut_is_never_inside_a_character() -> None:
     ending = Ending("line", None, "x = ", "")
-    said = "\u30ac" + "\u20ac" * 40  # the two characters end alike
+    said = "\u30ac" + "\u20ac" * 40  # the two characters end in the same byte
     assert said.encode()[: write(ending, bytewise(said))].decode()
     assert ending.reason == "it repeats itself"
 

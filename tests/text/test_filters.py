@@ -1,4 +1,4 @@
-"""Each text filter by itself: what it cuts, what it leaves alone, and how much it holds back meanwhile."""
+"""Each text filter alone: what it cuts, what it keeps, and how much it holds back meanwhile."""
 
 from __future__ import annotations
 
@@ -42,22 +42,22 @@ TEXTS = st.builds(
 
 
 def long_line(size: int) -> bytes:
-    """Data on one line, of which nothing repeats for long."""
+    """One line of data without long repetition."""
     return b", ".join(b"%d" % (number * 7919) for number in range(size // 2))
 
 
 def many_lines(size: int) -> bytes:
-    """Lines of which none equals another."""
+    """Lines that are all different."""
     return b"\n".join(b"x = %d" % (number * 7919) for number in range(size // 2))
 
 
 def blank_lines(size: int) -> bytes:
-    """Lines that show nothing."""
+    """Lines of white space."""
     return b"\n" * 4 * size
 
 
 def followed(one: Filter, text: bytes, piece: int = 1 << 20, *, ended: bool = False) -> Filter:
-    """A filter that has followed a text, in pieces of so many bytes."""
+    """Return a filter that has followed a text in pieces of this many bytes."""
     written = bytearray()
     for start in range(0, len(text), piece):
         written += text[start : start + piece]
@@ -68,12 +68,12 @@ def followed(one: Filter, text: bytes, piece: int = 1 << 20, *, ended: bool = Fa
 
 
 def kept(look: Filter, text: bytes) -> bytes:
-    """The text up to the cut, whole where there is none."""
+    """Return the text up to the cut, or the whole text."""
     return text[: look.cut.keep] if look.cut else text
 
 
 def left(one: Filter, text: bytes) -> bytes:
-    """What a filter leaves of a text."""
+    """Return the text that a filter leaves."""
     return kept(followed(one, text), text)
 
 
@@ -81,7 +81,7 @@ def left(one: Filter, text: bytes) -> bytes:
 @given(text=TEXTS)
 @settings(max_examples=80)
 def test_a_cut_is_decided_once(name: str, text: bytes) -> None:
-    """At the byte it names and not before; what was certain stays; what is kept stays whole."""
+    """At the reported byte and not before; final text stays, and kept text stays whole."""
     look = followed(FILTERS[name](), text)
     steps = [followed(FILTERS[name](), text[:size]) for size in range(len(text) + 1)]
     if look.cut:

@@ -42,7 +42,7 @@ FAMILIES = {
 
 
 def with_tokens(tokens: Sequence[str], *, special: bool = True, **config: Any) -> TextTokenizer:
-    """A byte tokenizer whose only control tokens are these."""
+    """Return a byte tokenizer with exactly these control tokens."""
     document = json.loads(toy_backend("bytes").to_str())
     names = document["model"]["vocab"].keys() - {entry["content"] for entry in document["added_tokens"]}
     document["model"]["vocab"] = {name: place for place, name in enumerate(sorted(names))}
@@ -53,14 +53,14 @@ def with_tokens(tokens: Sequence[str], *, special: bool = True, **config: Any) -
 
 
 def template_of(tokenizer: TextTokenizer) -> FimTemplate:
-    """The template, which must be there."""
+    """Return the template, which must exist."""
     template = find_template(tokenizer)
     assert isinstance(template, FimTemplate)
     return template
 
 
 def spelled(tokenizer: TextTokenizer, prompt: Prompt) -> str:
-    """The prompt with control tokens by name."""
+    """Return the prompt with control tokens by name."""
     names = {number: name for name, number in tokenizer.vocab.items()}
     return "".join(
         names[number] if number in tokenizer.special_ids else tokenizer.token_bytes[number].decode()
@@ -153,7 +153,7 @@ class TestHealing:
         healed = build_prompt(tokenizer, template, prefix=prefix, suffix=suffix, budget=200, heal=True)
         assert healed.context + healed.held == prefix.encode() == plain.context
         assert (plain.held, healed.prefix_start) == (b"", 0)
-        if kind not in ("bytes", "neox"):  # these have no token that begins with "retu"
+        if kind not in ("bytes", "neox"):  # these lack a token that begins with "retu"
             assert healed.held.endswith(b"retu")
         missing = tokenizer.spell([healed.held])[0]
         assert len(healed.ids) <= len(plain.ids) <= len(healed.ids) + len(missing) + 1
@@ -169,7 +169,7 @@ class TestHealing:
 
 
 class TestBudgets:
-    """Long documents: what is kept, and that it stays where it is while typing."""
+    """Long documents: which part is kept, and that it is stable while typing."""
 
     text = held_out_texts()[0] + held_out_texts()[1] + held_out_texts()[2]
 
@@ -197,7 +197,7 @@ class TestBudgets:
 
     def test_nothing_is_cut_that_fits(self) -> None:
         tokenizer = toy_tokenizer("llama3")
-        prefix, suffix = self.text[:300], self.text[300:3000]  # a suffix of far more than its share
+        prefix, suffix = self.text[:300], self.text[300:3000]  # a suffix much longer than its share
         size = len(tokenizer.encode(prefix)) + len(tokenizer.encode(suffix)) + 4
         whole = build_prompt(tokenizer, template_of(tokenizer), prefix=prefix, suffix=suffix, budget=size)
         assert not whole.trimmed and len(whole.ids) == size

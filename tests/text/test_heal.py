@@ -1,4 +1,4 @@
-"""Token healing: what is given back, and which ids may follow."""
+"""Token healing: which tokens are backed up, and which ids may follow."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_control_tokens_are_never_given_back(kind: str) -> None:
 
 
 def test_held_bytes_can_always_be_spelled_to_their_end() -> None:
-    """After any allowed token, either the held bytes are used up or some token is allowed again."""
+    """After any allowed token, either the held bytes are consumed or another token is allowed."""
     for kind in sorted(KINDS):
         tokenizer = toy_tokenizer(kind)
         vocabulary = held_vocabulary(tokenizer)

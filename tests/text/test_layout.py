@@ -1,4 +1,4 @@
-"""What stays while somebody types: windows, the split between prefix and suffix, other files' snippets."""
+"""Prompt parts that stay stable while typing: windows, the split between prefix and suffix, snippets of other files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TEXT = held_out_texts()[0] + held_out_texts()[1]
 BUDGET = 120
 TOKENIZER = toy_tokenizer("llama3")
 STARTS = st.integers(2000, 9000)
-# (characters appended, or deleted where it is negative)
+# (characters appended, or deleted if negative)
 EDITS = st.lists(st.integers(-30, 60), min_size=1, max_size=25)
 KINDS = st.sampled_from(["llama3", "llama2", "bytes"])
 
@@ -85,7 +85,7 @@ def test_who_jumps_away_and_back_finds_the_window_again() -> None:
 
 
 class TestPrompts:
-    """Prefix, suffix and snippets of one document, one keystroke after the other."""
+    """Prefix, suffix and snippets of one document, keystroke by keystroke."""
 
     snippets = (("b.py", "b = 1\n" * 3), ("c.py", "c = 2\n" * 3))
 
@@ -95,7 +95,7 @@ class TestPrompts:
         return build_prompt(TOKENIZER, template, prefix=TEXT[:end], **values)  # type: ignore[arg-type]
 
     def shared(self, first: Prompt, second: Prompt) -> float:
-        """The part of the second prompt that begins like the first."""
+        """Return the share of the second prompt that equals the beginning of the first."""
         same = [a == b for a, b in zip(first.ids, second.ids, strict=False)]
         return (same.index(False) if False in same else len(same)) / len(second.ids)
 

@@ -1,4 +1,4 @@
-"""What stands to the right of the cursor is not written twice, however long that line is."""
+"""Text to the right of the cursor is not written twice, however long that line is."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TEXTS = PARTS.map(b"".join)
 
 
 def followed(text: bytes, right: bytes) -> RestOfLine:
-    """A completion before the rest of a line, byte by byte."""
+    """Follow a completion before the rest of a line, byte by byte."""
     rest = RestOfLine(right)
     for byte in text:
         rest.advance(bytes([byte]))
@@ -22,12 +22,12 @@ def followed(text: bytes, right: bytes) -> RestOfLine:
 
 
 def left(text: bytes, right: bytes) -> bytes:
-    """What is left of a finished completion."""
+    """Return what is left of a finished completion."""
     return text[: followed(text, right).left(len(text))]
 
 
 def plain_left(text: bytes, right: bytes) -> bytes:
-    """The same by trying every length."""
+    """Compute the same by trying every length."""
     spaced = right[:1].isspace()
     while size := plain_overlap(text, right):
         text = text[: len(text) - size].rstrip(b" \t" if spaced else b"\0")
@@ -35,7 +35,7 @@ def plain_left(text: bytes, right: bytes) -> bytes:
 
 
 def plain_overlap(text: bytes, right: bytes) -> int:
-    """The longest beginning of the rest of the line that ends the text and splits no word."""
+    """Return the longest beginning of the rest of the line that ends the text and splits no word."""
     for stem in _stems(right):
         for size in range(len(stem), 0, -1):
             before = text[len(text) - size - 1 : len(text) - size] if len(text) > size else b""

@@ -1,4 +1,4 @@
-"""Prompts that clients put together with markers themselves: taken apart exactly, and source text left whole."""
+"""Prompts that clients build with markers themselves: parsed exactly, with source text left whole."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ CLIENTS = {
     [("def f(x):\n    return ", "\n\ny = 1\n"), (" x ", " y "), ("", "\n"), ("x", "")],
 )
 def test_what_clients_put_together(client: str, prefix: str, suffix: str) -> None:
-    """Exactly what they would send apart, spaces included."""
+    """Exactly the parts they would send separately, spaces included."""
     assert split_ready_made(CLIENTS[client].format(p=prefix, s=suffix)) == ReadyMade(prefix, suffix)
 
 

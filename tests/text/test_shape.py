@@ -1,4 +1,4 @@
-"""Which shape a completion gets, and where none begins."""
+"""The shape of a completion, and positions where none begins."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from codespec.text.shape import resolve_scope, why_not
 
 
 def asked(language: str, prefix: str, suffix: str) -> tuple[Surroundings | None, bytes, bytes]:
-    """A cursor as the engine asks about it."""
+    """Return a cursor in the form the engine passes."""
     before, after = prefix.encode(), suffix.encode()
     return read_surroundings(language, before, after), before, after.partition(b"\n")[0]
 

@@ -1,4 +1,4 @@
-"""Streams show whole characters only, and stops cut where a reader byte by byte would cut."""
+"""Streams show only whole characters, and stops cut where a byte-by-byte reader would cut."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ sizes = st.lists(st.integers(1, 5), min_size=1, max_size=40)
 
 
 def chunks(data: bytes, sizes: list[int]) -> list[bytes]:
-    """The data in pieces of these sizes, the last one taking the rest."""
+    """Split the data into pieces of these sizes; the last one takes the rest."""
     pieces = []
     for size in sizes:
         pieces.append(data[:size])
@@ -47,7 +47,7 @@ def test_a_stop_cuts_alike_whatever_the_rounds_brought(text: str, stops: list[by
 
 
 def first_cut(finder: StopFinder, pieces: list[bytes]) -> int | None:
-    """The cut found as the text grows by these pieces."""
+    """Return the cut found as the text grows by these pieces."""
     text = b""
     for piece in pieces:
         start = len(text)
@@ -68,7 +68,7 @@ def test_a_stop_across_rounds_is_found_once() -> None:
     finder = StopFinder((b"\n\n",))
     assert finder.find(b"x\n", 1) is None
     assert finder.find(b"x\n\n", 2) == 1
-    assert finder.find(b"\n\ny", 2) is None  # completed before: not new
+    assert finder.find(b"\n\ny", 2) is None  # completed before, so not new
 
 
 @settings(max_examples=300, deadline=None)

@@ -1,4 +1,4 @@
-"""Text survives bytes → ids → bytes in every supported kind; the others are refused with the reason."""
+"""Text survives bytes → ids → bytes in every supported tokenizer kind; others are rejected with the reason."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_a_learned_word_that_looks_like_a_marker_is_text() -> None:
     document["pre_tokenizer"]["use_regex"] = False
     tokenizer = TextTokenizer(document, config={})
     assert tokenizer.encode("<s>") == [vocab["<s>"]] and vocab["<s>"] not in tokenizer.special_ids
-    assert vocab["</s>"] in tokenizer.special_ids  # no merge makes it
+    assert vocab["</s>"] in tokenizer.special_ids  # no merge produces it
 
 
 def test_an_added_token_that_swallows_spaces_is_kept_from_it() -> None:
@@ -147,7 +147,7 @@ def test_a_lone_surrogate_is_one_sentence() -> None:
 @given(pieces=st.lists(loose_bytes, min_size=9, max_size=12))
 @settings(deadline=None, max_examples=20)
 def test_a_few_short_pieces_are_spelled_as_among_many(kind: str, pieces: list[bytes]) -> None:
-    """Few are encoded one after another, many in one call."""
+    """A few are encoded one by one, many in one call."""
     tokenizer = toy_tokenizer(kind)
     assert tokenizer.spell(pieces) == [ids for piece in pieces for ids in tokenizer.spell([piece])]
 

@@ -1,4 +1,4 @@
-"""Regular expressions that never end are found by a process that can be ended; real ones pass."""
+"""Regular expressions that never finish are detected in a process that can be killed; real ones pass."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_what_is_no_expression_is_refused() -> None:
 
 
 def test_real_ones_pass() -> None:
-    """All that GGUF files are converted to, and those that are not tried elsewhere."""
+    """All expressions that GGUF files are converted to, and those that are not tried elsewhere."""
     try_out(split(*KNOWN, *(one for family in FAMILIES for one in family.splits)))
     try_out(None)
     try_out({"type": "ByteLevel"})

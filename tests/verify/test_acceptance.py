@@ -1,4 +1,4 @@
-"""How far a draft stands, and how rounds are counted."""
+"""How much of a draft is accepted, and how rounds are counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One noise for two vocabularies: a drafter with other tokens for the same text guesses a sample better with it."""
+"""Shared noise across two vocabularies: a drafter with other tokens predicts a sample better with it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROWS = 4000
 
 
 def agreement(target: list[bytes], drafter: list[bytes], seeds: tuple[int, int], chance: dict[bytes, float]) -> float:
-    """How often both choose a token that begins with the same byte, each from its own vocabulary."""
+    """Return how often both choose a token with the same first byte, each from its own vocabulary."""
     first = []
     for table, seed in zip((target, drafter), seeds, strict=True):
         request = CompletionRequest(prefix="x", temperature=1.0, seed=seed)
@@ -32,7 +32,7 @@ def test_the_same_bytes_in_another_order() -> None:
 
 
 def test_other_tokens_for_the_same_text() -> None:
-    """The drafter has only letters where the target has pairs too; both mean the same distribution of text."""
+    """The drafter has only single letters, the target also pairs; both have the same distribution of text."""
     chance = {b"a": 0.2, b"ab": 0.1, b"b": 0.1, b"c": 0.25, b"cd": 0.05, b"d": 0.3}
     letters = {b"a": 0.3, b"b": 0.1, b"c": 0.3, b"d": 0.3}
     shared, apart = (agreement(list(chance), list(letters), seeds, chance | letters) for seeds in ((1, 1), (1, 2)))
@@ -41,7 +41,7 @@ def test_other_tokens_for_the_same_text() -> None:
 
 
 def test_through_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A real drafter whose vocabulary is another: its own noise would cost most of the accepted tokens."""
+    """A real drafter with another vocabulary: independent noise would lose most of the accepted tokens."""
     target, drafter = model("llama", "bytes"), cousin("llama", noise=0.01)
     requests = [
         CompletionRequest(prefix=prefix, max_tokens=40, temperature=0.8, seed=seed)

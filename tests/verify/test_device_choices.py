@@ -1,4 +1,4 @@
-"""In device steps every row's choice is made where the logits lie; nothing is chosen on the host."""
+"""In device steps every row's choice is made on the device of the logits, and none on the host."""
 
 from __future__ import annotations
 

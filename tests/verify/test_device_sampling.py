@@ -1,4 +1,4 @@
-"""Choices made where the logits lie are the host's: the same noise bit for bit, filters, penalties and restrictions."""
+"""Choices on the device equal the host's: the same noise bit for bit, filters, penalties and restrictions."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_choices_are_the_hosts(seed: int, asked: list[SampledRow]) -> None:
 
 @given(st.integers(0, 1000), st.lists(requests.filter(lambda r: r.temperature > 0.0), min_size=1, max_size=4))
 def test_ids_that_survive_are_the_hosts_even_where_scores_are_equal(seed: int, asked: list[CompletionRequest]) -> None:
-    asked = [replace(request, top_p=min(request.top_p, 0.97)) for request in asked]  # edges that rounding can't reach
+    asked = [replace(request, top_p=min(request.top_p, 0.97)) for request in asked]  # keep the edge away from rounding
     rows = rows_of(seed, len(asked), ties=True)
     ours = device_sampling.survivors(rows, asked)
     for row, request, kept in zip(rows.numpy(), asked, ours, strict=True):

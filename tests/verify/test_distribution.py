@@ -1,4 +1,4 @@
-"""More of a row's choice: filters as transformers applies them, ids that look alike or spell nothing, other biases.
+"""More on a row's choice: filters as in transformers, ids with equal or empty bytes, further biases.
 
 Statistical tests run over seeds or offsets 0…n in order, so none fails by chance; each is shown to be able to fail.
 """
@@ -41,7 +41,7 @@ def request_of(**settings: object) -> CompletionRequest:
 
 
 def draw(table: Sequence[bytes], row: Tensor, request: CompletionRequest, draws: int = DRAWS) -> Tensor:
-    """How often each id is chosen, over as many offsets."""
+    """Return how often each id is chosen, over many offsets."""
     sampler = Sampler(list(table))
     positions = [Position(offset) for offset in range(draws)]
     chosen = sampler.choose(row.expand(draws, -1).clone(), request, 0, positions)
@@ -49,7 +49,7 @@ def draw(table: Sequence[bytes], row: Tensor, request: CompletionRequest, draws:
 
 
 def chi_square(counts: Tensor, probabilities: Tensor) -> float:
-    """Of the ids that can be chosen; infinite if another was."""
+    """Return the chi-square of the ids that can be chosen; infinity if another was."""
     possible = probabilities > 0
     if counts[~possible].sum():
         return float("inf")
@@ -68,24 +68,24 @@ FILTERS = [
 
 
 def test_the_distribution_over_seeds() -> None:
-    """What users vary is the seed."""
+    """Users vary the seed."""
     row, sampler = logits_of(2), Sampler(LETTERS)
     chosen = [sampler.choose(row.clone(), request_of(seed=seed), 0, [Position(0)])[0] for seed in range(3000)]
     assert chi_square(torch.bincount(torch.tensor(chosen), minlength=12), row.softmax(dim=1)[0]) < LIMIT
 
 
 def scaled(key: int, hashes: Hashes) -> Floats:
-    """A planted bias: a little too little noise."""
+    """A planted bias: noise that is slightly too weak."""
     return 0.9 * sampling_gumbel(key, hashes)
 
 
 def ignoring_place(key: int, hashes: Hashes) -> Floats:
-    """A planted bias: the offset does not count."""
+    """A planted bias: the offset is ignored."""
     return sampling_gumbel(0, hashes)
 
 
 def uniform(key: int, hashes: Hashes) -> Floats:
-    """A planted bias: noise of another kind, of the same mean and spread."""
+    """A planted bias: another kind of noise with the same mean and variance."""
     return 1.2825 * (np.exp(-np.exp(-sampling_gumbel(key, hashes))) * 3.4641 - 1.7320) + 0.5772
 
 
@@ -115,7 +115,7 @@ def test_ids_without_bytes() -> None:
 
 
 def test_silent_tokens_do_not_repeat_themselves() -> None:
-    """A token without bytes leaves the offset where it is; a counter in the key gives the next one new noise."""
+    """A token without bytes leaves the offset unchanged; a counter in the key gives the next one new noise."""
     table = [*LETTERS[:11], b""]
     row = torch.zeros(1, 12)
     positions = [Position(7, silent) for silent in range(DRAWS)]
@@ -131,7 +131,7 @@ def test_silent_tokens_do_not_repeat_themselves() -> None:
     st.floats(0.0, 0.5),
     st.sampled_from([1.0, 0.7, 1.3]),
 )
-@example(0, 0.5, 0, 0.9999999999999999, 0.0, 1.0)  # more than the float64 sum of all, once rounded
+@example(0, 0.5, 0, 0.9999999999999999, 0.0, 1.0)  # more than the rounded float64 sum of all
 @example(0, 0.5, 7, 0.9999999999999999, 0.0, 1.0)
 @settings(max_examples=150)
 def test_filters_are_transformers(

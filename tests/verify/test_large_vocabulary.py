@@ -1,4 +1,4 @@
-"""A vocabulary of 152,064 ids: few are hashed or sorted, and the choice is the one that hashing all would give."""
+"""A vocabulary of 152,064 ids: few are hashed or sorted, and the choice equals that of hashing all."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def sampler() -> Sampler:
 
 
 def row_of(kind: str, seed: int = 0) -> Row:
-    """Peaked like a model that knows what comes; spread like one that does not; flat; and all the same."""
+    """Peaked like a confident model, spread like an uncertain one, flat, or all equal."""
     generator = np.random.default_rng(seed)
     row = generator.standard_normal(SIZE, dtype=np.float32) * np.float32(KINDS[kind])
     if kind == "peaked":
@@ -34,7 +34,7 @@ def row_of(kind: str, seed: int = 0) -> Row:
 
 @pytest.fixture
 def hashed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """How many ids each call hashed whole."""
+    """Record how many ids each call hashed completely."""
     counts: list[int] = []
     monkeypatch.setattr(sampling, "gumbel", lambda key, hashes: counts.append(hashes.size) or gumbel(key, hashes))
     yield counts
@@ -56,7 +56,7 @@ def test_few_ids_are_hashed_and_the_noisiest_wins(kind: str, hashed: list[int]) 
 
 
 def test_a_bound_too_high_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The check above has teeth: taking two nats too few misses winners."""
+    """The check above can fail: a bound that is two nats too tight misses winners."""
     monkeypatch.setattr(sampling, "MARGIN", -4.0)
     row = row_of("spread")
     best = [int((row / 0.8 + gumbel(row_key(0, 0, position, 0), sampler()._hashes)).argmax()) for position in range(40)]
@@ -79,7 +79,7 @@ def test_filters_come_first(settings: dict[str, float], hashed: list[int]) -> No
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("share", [0.05, 0.5, 0.95, 0.9999])
 def test_the_nucleus_is_the_smallest_that_suffices(kind: str, share: float) -> None:
-    """Against sorting everything; ties of rounding may move the edge by a few ids in a hundred thousand."""
+    """Compared with sorting everything; rounding ties may move the edge by a few ids in a hundred thousand."""
     row = row_of(kind)
     kept = survivors(row, CompletionRequest(prefix="x", temperature=0.8, top_p=share))
     assert kept is not None and len(set(kept.tolist())) == kept.size

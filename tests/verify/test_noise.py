@@ -1,4 +1,4 @@
-"""Luck keyed by text: its distribution, and what it does and does not depend on."""
+"""Noise keyed by text: its distribution, and what it does and does not depend on."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ EULER = 0.5772156649
 
 
 def noise(count: int, words: list[bytes], seed: int = 0) -> Floats:
-    """[count offsets, words]."""
+    """Return noise [count offsets, words]."""
     hashes = token_hashes(words)
     return np.stack([gumbel(row_key(seed, 0, offset, 0), hashes) for offset in range(count)])
 
 
 def test_it_is_gumbel_noise() -> None:
-    """Kolmogorov and Smirnov's distance of 40,000 values from exp(-exp(-x)); mean and variance."""
+    """Kolmogorov-Smirnov distance of 40,000 values from exp(-exp(-x)); mean and variance."""
     drawn = np.sort(noise(2000, [bytes([number]) for number in range(20)]), axis=None)
     for scale in (1.0, 0.9):
         expected = np.exp(-np.exp(-scale * drawn))
@@ -46,7 +46,7 @@ def test_neighbours_are_independent(by: str) -> None:
 
 
 def test_great_noise_is_independent_too() -> None:
-    """Which of many tokens wins depends on the top of their noise: pairs that are both among the noisiest 1 in 64."""
+    """The top of the noise decides which of many tokens wins: pairs that are both among the noisiest 1 in 64."""
     tokens, rows = halves(token_hashes([b"%d" % number for number in range(300)])), 8000
     noisy = np.stack([coarse(row_key(3, 0, offset, 0), tokens) for offset in range(rows)]) >= 63 << 26
     pairs = noisy.T.astype(np.float32) @ noisy
@@ -64,7 +64,7 @@ def test_the_upper_bits_bound_the_noise(seed: int, bound: float) -> None:
 
 
 def test_numbers_from_keys_are_even() -> None:
-    """What accepts and redraws."""
+    """The uniform numbers used to accept and to redraw."""
     drawn = np.array([uniform(row_key(7, 0, offset, 0, 1)) for offset in range(4000)])
     assert drawn.min() >= 0.0 and drawn.max() < 1.0
     assert np.abs(np.sort(drawn) - np.arange(4000) / 4000).max() < 1.63 / math.sqrt(4000)
@@ -88,7 +88,7 @@ def test_each_part_of_the_key_counts(seed: int, choice: int, offset: int, silent
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_two_ids_share_their_noise(kind: str) -> None:
-    """Ids that spell the same get a tag; so do ids without bytes."""
+    """Ids with equal bytes get a tag; so do ids without bytes."""
     table = [*toy_tokenizer(kind).token_bytes, b"", b"", b"x", b"x"]
     hashes = token_hashes(table)
     assert len(set(hashes.tolist())) == len(table)

@@ -1,7 +1,7 @@
-"""Rejection sampling: the text is the target's in distribution, however far off the drafter; biases are seen.
+"""Rejection sampling: the text follows the target's distribution for any drafter, and biases are detected.
 
-One round over a few letters, thousands of seeds in order from 0: the first tokens' joint frequencies against exact
-products of the target's probabilities. What the drafter draws comes from the same code as in `DraftModel`.
+One round over a few letters, with thousands of seeds in order from 0: the joint frequencies of the first tokens against
+exact products of the target's probabilities. The drafter draws with the same code as in `DraftModel`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LIMIT = 54.1  # chi-square of 26 degrees of freedom, 1 in 1,000
 LETTERS = [bytes([97 + number]) for number in range(SIZE)]
 SAMPLER = Sampler(LETTERS)
 GENERATOR = np.random.default_rng(4)
-TARGET, DRAFTER = 1.2 * GENERATOR.standard_normal((2, SIZE + 1, SIZE)).astype(np.float32)  # by the letter before
+TARGET, DRAFTER = 1.2 * GENERATOR.standard_normal((2, SIZE + 1, SIZE)).astype(np.float32)  # by previous letter
 Drafting = Callable[[CompletionRequest], Candidates]
 
 
@@ -37,8 +37,9 @@ def request_of(seed: int, **settings: float) -> CompletionRequest:
 
 
 def drafted(request: CompletionRequest, stop: float = 0.0) -> Candidates:
-    """Two letters, each drawn from the drafter's row behind the one before. Stops before a letter that is less likely
-    than `stop`.
+    """Return two letters, each drawn from the drafter's row after the previous one.
+
+    Stop before a letter that is less likely than `stop`.
     """
     ids: list[int] = []
     rows: list[Row] = []
@@ -53,13 +54,13 @@ def drafted(request: CompletionRequest, stop: float = 0.0) -> Candidates:
 
 
 def view_of(request: CompletionRequest, before: Sequence[int], first: int = 0) -> View:
-    """The target's rows behind each of these letters; -1 is the prompt."""
+    """Return the target's rows after each of these letters; -1 is the prompt."""
     positions = [Position(first + number) for number in range(len(before))]
     return View(SAMPLER, request, 0, torch.from_numpy(TARGET[list(before)]), positions)
 
 
 def write(request: CompletionRequest, drafting: Drafting, rule: RejectionRule) -> list[int]:
-    """Three letters: a round, and then plain decoding."""
+    """Return three letters: one round, then plain decoding."""
     candidates = drafting(request)
     accepted, last = rule.judge(candidates, view_of(request, [-1, *candidates.ids]))
     text = [*candidates.ids[:accepted], last]
@@ -69,7 +70,7 @@ def write(request: CompletionRequest, drafting: Drafting, rule: RejectionRule) -
 
 
 def chi_square(drafting: Drafting = drafted, rule: RejectionRule | None = None, **settings: float) -> float:
-    """Of all texts of three letters, over SEEDS seeds."""
+    """Return the chi-square of all texts of three letters over SEEDS seeds."""
     asked = [request_of(seed, **settings) for seed in range(SEEDS)]
     counts = Counter(tuple(write(request, drafting, rule or RejectionRule())) for request in asked)
     rows = [probabilities(row, asked[0]) for row in TARGET]
@@ -77,7 +78,7 @@ def chi_square(drafting: Drafting = drafted, rule: RejectionRule | None = None, 
     for text in product(range(SIZE), repeat=3):
         wanted = SEEDS * float(np.prod([rows[b][letter] for b, letter in zip((-1, *text), text, strict=False)]))
         assert wanted or not counts[text], "something impossible was written"
-        found += (counts[text] - wanted) ** 2 / max(wanted, 5.0)  # the rarest texts count for less
+        found += (counts[text] - wanted) ** 2 / max(wanted, 5.0)  # the rarest texts weigh less
     return found
 
 
@@ -87,7 +88,7 @@ def test_the_distribution_is_the_targets(settings: dict[str, float]) -> None:
 
 
 def test_a_length_known_before_does_not_bend_it() -> None:
-    """Whoever stops behind a letter that is unlikely, and keeps it, is honest."""
+    """Stopping after an unlikely letter, which is kept, introduces no bias."""
 
     def unsure(request: CompletionRequest) -> Candidates:
         whole = drafted(request)
@@ -98,19 +99,19 @@ def test_a_length_known_before_does_not_bend_it() -> None:
 
 
 def test_a_confidence_stop_is_caught() -> None:
-    """A planted bias: the drafter drops a letter because it is that letter."""
+    """A planted bias: the drafter drops a letter because of its identity."""
     assert chi_square(lambda request: drafted(request, stop=0.35)) > 2 * LIMIT
 
 
 class Swapped(RejectionRule):
-    """A planted bias: the drafter shows another row than it drew from."""
+    """A planted bias: the drafter reports another row than it drew from."""
 
     def judge(self, candidates: Candidates, view: View) -> tuple[int, int]:
         return super().judge(Candidates(candidates.ids, probabilities=candidates.probabilities[::-1]), view)
 
 
 class Plain(RejectionRule):
-    """A planted bias: a rejected letter is replaced by one from all of p."""
+    """A planted bias: a rejected letter is replaced by one drawn from all of p."""
 
     def judge(self, candidates: Candidates, view: View) -> tuple[int, int]:
         accepted, last = super().judge(candidates, view)
@@ -120,7 +121,7 @@ class Plain(RejectionRule):
 
 
 def test_standing_too_often_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A planted bias: each letter stands with probability min(1, p/q + 0.1)."""
+    """A planted bias: each letter is accepted with probability min(1, p/q + 0.1)."""
     true = View.uniform
     monkeypatch.setattr(View, "uniform", lambda self, row, purpose: true(self, row, purpose) - 0.1 * (purpose == 1))
     assert chi_square() > 2 * LIMIT
@@ -132,7 +133,7 @@ def test_a_planted_bias_is_caught(rule: RejectionRule) -> None:
 
 
 def test_noise_for_one_thing_must_not_serve_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A planted bias: what accepts also draws the replacement, so only great noise ever draws."""
+    """A planted bias: the acceptance noise also draws the replacement, so only large noise ever draws."""
     monkeypatch.setitem(globals(), "TARGET", np.zeros_like(TARGET))
     monkeypatch.setitem(globals(), "DRAFTER", DRAFTER + np.array([6.0, 0.0, 0.0], np.float32))
     assert chi_square() < LIMIT
@@ -153,7 +154,7 @@ def test_a_drafter_that_is_the_target_is_always_right() -> None:
 @settings(max_examples=60)
 @given(st.integers(0, 2**40), st.integers(0, 3), st.integers(0, 3))
 def test_one_seed_and_one_draft_give_one_text(seed: int, more: int, fewer: int) -> None:
-    """Rows without text that one model has and the other lacks change nothing."""
+    """Rows without text that only one of the models has change nothing."""
     request = request_of(seed, temperature=0.9)
     candidates = drafted(request)
     view = view_of(request, [-1, *candidates.ids])
@@ -166,7 +167,7 @@ def test_one_seed_and_one_draft_give_one_text(seed: int, more: int, fewer: int) 
 
 
 def test_more_is_accepted_than_by_matching_independent_draws() -> None:
-    """Of letters drawn from q, the share of min(p, q) stands; matching would give the share of p times q."""
+    """Of letters drawn from q, the share of min(p, q) is accepted; matching would accept the share of p times q."""
     accepted, wanted = 0, 0.0
     for seed in range(2000):
         request = request_of(seed)

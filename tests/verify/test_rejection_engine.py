@@ -1,6 +1,7 @@
-"""Rejection through the whole engine: no policy can bend it, neighbours do not notice, what can't be is refused.
+"""Rejection sampling through the whole engine: no policy biases it, neighbours are unaffected, and invalid settings
+fail.
 
-Target and drafter know only which byte follows which, so that every probability can be worked out.
+Target and drafter are bigram models over bytes, so that every probability can be computed.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ from tests.pairs import build, model, texts, total
 from tests.parrot import CONTEXT, Parrot
 from tests.toy_tokenizers import toy_tokenizer
 
-KEPT, SEEDS = 3, 900  # letters that top-k leaves behind each
+KEPT, SEEDS = 3, 900  # letters that top-k leaves after each
 LIMIT = 54.1  # chi-square of 26 degrees of freedom, 1 in 1,000
 
 
 class Bigram(Parrot):
-    """Logits by the last id alone; `noise` tells a drafter from its target."""
+    """Logits from the last id only; `noise` distinguishes a drafter from its target."""
 
     def __init__(self, noise: float = 0.0) -> None:
         super().__init__(toy_tokenizer("bytes"), "")
@@ -48,7 +49,7 @@ class Bigram(Parrot):
         self.table = table + noise * torch.randn(size, size, generator=generator)
 
     def forward(self, batch: Sequence[Rows], cached: bool = True) -> Tensor:
-        """The rows of the last `keep` ids of each."""
+        """Return the rows of the last `keep` ids of each sequence."""
         seen: list[int] = []
         for part in batch:
             held = self.cache.ids[part.slot]  # type: ignore[union-attr]
@@ -58,10 +59,10 @@ class Bigram(Parrot):
 
 
 class Trimming(ConfidenceStopped):
-    """Drops drafted tokens of little confidence, and what stands behind them."""
+    """Drops drafted tokens of low confidence, and everything after them."""
 
     def trim(self, sequences: Sequence[Text], candidates: list[Candidates]) -> list[Candidates]:
-        """For a drafter that draws, this looks at what was drawn."""
+        """With a drafter that samples, this depends on the drawn tokens."""
         found = []
         for own in candidates:
             sure = next((n for n, p in enumerate(own.confidences) if p < 0.12), len(own.ids))
@@ -70,7 +71,7 @@ class Trimming(ConfidenceStopped):
 
 
 def engine_of(drafter: LanguageModel | None = None, *, suffix: bool = False, tokens: int = 2) -> Engine:
-    """A bigram target with a drafter of its own vocabulary."""
+    """Return a bigram target with a drafter of another vocabulary."""
     target = Bigram()
     drafters = [DraftModel(drafter or Bigram(1.0), CONTEXT, 8, target=target.tokenizer)]
     proposer = ChainProposer([SuffixProposer(), *drafters]) if suffix else drafters[0]
@@ -83,7 +84,7 @@ def asked(count: int, **settings: object) -> list[CompletionRequest]:
 
 
 def chi_square(done: Sequence[Completion], request: CompletionRequest) -> float:
-    """Of all texts of three letters, against the products of the target's probabilities."""
+    """Return the chi-square of all texts of three letters against products of the target's probabilities."""
     target, counts, found = Bigram(), Counter(one.token_ids for one in done), 0.0
     begin = target.tokenizer.encode(request.prefix)[-1]
     rows = {last: probabilities(target.table[last].numpy(), request) for last in range(len(target.token_bytes))}
@@ -106,14 +107,14 @@ def test_the_distribution_is_the_targets_whatever_a_policy_trims() -> None:
 
 
 def test_a_trimmed_draw_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The planted bias: what was drawn is dropped where it is unlikely."""
+    """The planted bias: a drawn token is dropped if it is unlikely."""
     monkeypatch.setattr(engine_module, "keep_drawn", lambda proposed, trimmed: trimmed)
     done = engine_of().complete(asked(SEEDS))
     assert chi_square(done, asked(1)[0]) > 2 * LIMIT
 
 
 def test_neighbours_do_not_notice() -> None:
-    """Greedy and matched requests write what they write alone; the rejected ones too, given the same drafts."""
+    """Greedy and matched requests give the same text as alone; so do requests with rejection, given the same drafts."""
     kinds: list[dict[str, object]] = [{"rule": "match"}, {"rule": "match", "temperature": 0.0}, {}, {"n": 2}]
     requests = [asked(4, max_tokens=14, top_k=0, **kind)[seed] for seed, kind in product(range(4), kinds)]
     together = engine_of(tokens=4).complete(requests)
@@ -127,14 +128,14 @@ def test_neighbours_do_not_notice() -> None:
 
 
 def test_what_a_lookup_finds_is_judged_by_matching() -> None:
-    """It was not drawn, so it has no probabilities; both kinds of draft take turns in one text."""
+    """It was not drawn, so it has no probabilities; both kinds of draft alternate in one text."""
     done = engine_of(suffix=True, tokens=4).complete(asked(8, prefix="abcabcabcabc", max_tokens=60, temperature=0.2))
     sources = total(done).by_source
     assert sources["suffix"].accepted and sources["draft_model"].accepted
 
 
 def test_tokens_without_text_are_never_drawn() -> None:
-    """The drafter would like nothing more than to end; a silent token is the target's to write."""
+    """The drafter prefers to end the text; only the target may write a silent token."""
     drafter = Bigram(1.0)
     silent = [number for number, spelled in enumerate(drafter.token_bytes) if not spelled]
     drafter.table[:, silent] += 30.0

@@ -1,4 +1,4 @@
-"""Choices: greedy, filters, and seeded noise that follows the model's distribution. The statistics have teeth."""
+"""Choices: greedy, filters, and seeded noise that follows the model's distribution. The statistical tests can fail."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LOGITS = torch.tensor([2.0, 1.5, 1.0, 0.5, 0.0, -0.5, -1.0, 0.2, 0.7, -2.0, 1.1,
 
 
 def draws(request: CompletionRequest, logits: Tensor = LOGITS, words: list[bytes] = WORDS) -> Counter[int]:
-    """What SEEDS seeds, in order from 0, choose at PLACES positions each."""
+    """Return the choices of SEEDS seeds, in order from 0, at PLACES positions each."""
     sampler = Sampler(words)
     positions = [Position(offset) for offset in range(PLACES)]
     counts: Counter[int] = Counter()
@@ -37,7 +37,7 @@ def draws(request: CompletionRequest, logits: Tensor = LOGITS, words: list[bytes
 
 
 def chi_square(counts: Counter[int], probabilities: Tensor) -> float:
-    """Pearson's statistic over its degrees of freedom; about 1 if the counts come from the probabilities."""
+    """Return Pearson's statistic over its degrees of freedom; about 1 if the counts follow the probabilities."""
     expected = [(i, float(p) * DRAWS) for i, p in enumerate(probabilities) if p > 0]
     assert sum(counts[i] for i, _ in expected) == DRAWS, "something impossible was chosen"
     return sum((counts[i] - mean) ** 2 / mean for i, mean in expected) / (len(expected) - 1)
@@ -64,7 +64,7 @@ def test_samples_follow_the_filtered_distribution(change: dict[str, Any], probab
 
 
 def test_a_planted_bias_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same check on noise that is a tenth too weak, and on noise that forgets seed and position."""
+    """The same check with noise that is a tenth too weak, and with noise that ignores seed and position."""
     monkeypatch.setattr(sampling, "gumbel", lambda key, hashes: 0.9 * gumbel(key, hashes))
     assert chi_square(draws(REQUEST), LOGITS.softmax(0)) > 2.2
     monkeypatch.setattr(sampling, "gumbel", lambda key, hashes: gumbel(1, hashes))
@@ -107,7 +107,7 @@ def test_a_choice_depends_on_its_row_and_place_alone(seed: int, offset: int, nei
 @given(st.integers(0, 2**63), st.integers(0, 500))
 @settings(max_examples=60, deadline=None)
 def test_noise_is_the_bytes_own_and_not_the_ids(seed: int, offset: int) -> None:
-    """The same spelled tokens in another order of ids win at the same position: noise crosses vocabularies."""
+    """The same tokens under other ids win at the same position, so noise can be shared across vocabularies."""
     order = [5, 0, 11, 3, 8, 1, 10, 2, 7, 4, 9, 6]
     request = replace(REQUEST, seed=seed)
     here = Sampler(WORDS).choose(LOGITS[None].clone(), request, 0, [Position(offset)])[0]

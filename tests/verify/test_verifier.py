@@ -26,7 +26,7 @@ def sequence_of(parrot: Parrot, slot: int, prefix: str = PREFIX, **request: obje
 
 
 def said(parrot: Parrot, count: int) -> list[int]:
-    """The next ids of the parrot's text."""
+    """Return the next ids of the parrot's text."""
     return parrot.tokenizer.encode(SAID)[:count]
 
 
@@ -57,7 +57,7 @@ def test_verdicts_and_lengths(plans: list[tuple[int, int, bool]]) -> None:
 
 @given(st.lists(st.integers(0, 260), max_size=12), st.integers(0, 12))
 def test_every_row_has_its_own_key(ids: list[int], committed: int) -> None:
-    """Offsets count bytes, tokens without any count themselves: no two positions of a text share their noise."""
+    """Offsets count bytes, and silent tokens are counted separately: no two positions of a text share their noise."""
     parrot = Parrot(toy_tokenizer("bytes"), PREFIX)
     verifier, sequence = Verifier(parrot, MatchRule()), sequence_of(parrot, 0, temperature=1.0)
     keys = []
@@ -100,7 +100,7 @@ def test_held_bytes_bind_each_row() -> None:
 
 @pytest.mark.parametrize("drawn", [(), (0,), (1,), (0, 1)], ids=["none", "the first", "the second", "both"])
 def test_choices_on_the_device_are_of_those_rows_that_are_not_judged_by_rejection(drawn: tuple[int, ...]) -> None:
-    """The rows of a draft with probabilities lie between the others' in the batch's logits."""
+    """The rows of a draft with probabilities are between the others' in the batch's logits."""
     parrot = Parrot(toy_tokenizer("bytes"), PREFIX + SAID)
     verifier = Verifier(parrot, MatchRule())
     verifier.device_sampler = DeviceSampler(parrot.token_bytes, parrot.device)

@@ -1,5 +1,5 @@
-"""What runs models on a CUDA device: steps in captured graphs, attention over slots, Triton kernels.
+"""Run models on a CUDA device: captured graphs, attention over slots, Triton kernels.
 
-The `*_kernels` modules hold device code and its launchers. They import Triton, so only code that runs on a GPU, or in
-Triton's interpreter, imports them.
+The `*_kernels` modules hold device code and its launchers. They import Triton, so import them only on a GPU or in
+Triton's interpreter.
 """

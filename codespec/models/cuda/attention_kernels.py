@@ -1,11 +1,10 @@
-"""Attention over cache slots in two Triton kernels, and their launcher: a row's bits are its own, whatever is computed
-beside it.
+"""Batch-invariant attention over cache slots: two Triton kernels and their launcher.
 
-The first kernel takes a tile of rows, one key head and one split of `SPLIT` keys by absolute position; the second joins
-a row's splits in order (flash decoding, Dao et al. 2023). A tile's rows always fill `BLOCK_ROWS` rows of a block, so
-the matrix instructions are always the same. Inside a split, keys come in blocks in order (online softmax, Milakov and
-Gimelshein 2018). A key that a row does not see adds an exact zero, so neither other rows, nor the chunk, nor the grid
-changes its bits. Scores are in base 2. Lengths are read on the device, so a captured graph stays right.
+The first kernel processes a tile of rows, one key head and one split of `SPLIT` keys by absolute position. The second
+joins a row's splits in order (flash decoding, Dao et al. 2023). Tiles are padded to `BLOCK_ROWS` rows, so the matrix
+instructions are always the same. Within a split, blocks of keys are processed in order (online softmax, Milakov and
+Gimelshein 2018). A masked key adds an exact zero, so a row's bits depend neither on other rows, nor on the chunk, nor
+on the grid. Scores are in base 2. Lengths are read on the device, so a captured graph stays valid.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from codespec.models.cuda.launch import on_own_device
 from codespec.models.cuda.product_kernels import dot
 
 SPLIT = 512
-JOINED = 8  # splits that the second kernel reads at once
+JOINED = 8  # splits per iteration of the second kernel
 LOG2_E = tl.constexpr(1.4426950408889634)
 
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """How a split is walked: chosen by head size and dtype alone, so that the order of sums is the model's own."""
+    """Loop parameters for a split. They depend only on head size and dtype, so a model's summation order is fixed."""
 
     keys: int
     warps: int
@@ -36,7 +35,7 @@ class Walk:
 
 
 def walk_of(size: int, dtype: torch.dtype) -> Walk:
-    """The walk for heads of `size`."""
+    """Return the loop parameters for heads of `size`."""
     if dtype == torch.float32:
         return Walk(keys=32, warps=4, stages=2)
     return Walk(keys=64 if size <= 128 else 32, warps=4, stages=3)
@@ -53,7 +52,7 @@ def attend_tiles(
     softcap: float | None = None,
     sinks: Tensor | None = None,
 ) -> Tensor:
-    """`slot_attention` on a CUDA device."""
+    """Compute `slot_attention` on a CUDA device."""
     query, keys, values = (part if part.stride(-1) == 1 else part.contiguous() for part in (query, keys, values))
     (count, heads, size), (slots, kv_heads, _, value_size) = query.shape, values.shape
     groups = heads // kv_heads
@@ -80,7 +79,7 @@ def attend_tiles(
 
 
 def most_splits(reach: int, window: int, groups: int) -> int:
-    """How many splits the rows of a tile can see at most: a bound by the host, for grids and memory."""
+    """Return an upper bound on the splits visible to a tile's rows. The host uses it to size grids and buffers."""
     splits = -(-reach // SPLIT)
     if not window:
         return splits
@@ -96,7 +95,7 @@ def attend(
     BLOCK_SIZE: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_KEYS: tl.constexpr,
     SPLIT: tl.constexpr, HEADS: tl.constexpr, VALUE: tl.constexpr, WINDOW: tl.constexpr, BLOCK_VALUE: tl.constexpr,
 ):  # fmt: skip
-    """Program (tile; head of keys and chunk of its query heads; split): one part of the tile's attention."""
+    """Program (tile; key head and chunk of its query heads; split): compute one split of the tile's attention."""
     tile = tl.program_id(0)
     index = tl.program_id(1) % CHUNKS * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
     kv_head = tl.program_id(1) // CHUNKS
@@ -135,7 +134,9 @@ def walk(
     CAPPED: tl.constexpr, SIZE: tl.constexpr, BLOCK_SIZE: tl.constexpr, BLOCK_ROWS: tl.constexpr,
     BLOCK_KEYS: tl.constexpr, VALUE: tl.constexpr, BLOCK_VALUE: tl.constexpr, WINDOW: tl.constexpr,
 ):  # fmt: skip
-    """Keys start…stop-1 in blocks -> each row's largest score (base 2), sum of weights, weighted sum of values."""
+    """Attend keys start…stop-1 in blocks -> each row's largest score (base 2), sum of weights, weighted sum of
+    values.
+    """
     asked, column = tl.arange(0, BLOCK_SIZE), tl.arange(0, BLOCK_VALUE)
     top = tl.full([BLOCK_ROWS], float("-inf"), tl.float32)
     weight = tl.zeros([BLOCK_ROWS], tl.float32)
@@ -157,7 +158,7 @@ def walk(
             seen = seen & (key[None, :] > position[:, None] - WINDOW)
         scores = tl.where(seen, scores * LOG2_E, float("-inf"))
         higher = tl.maximum(top, tl.max(scores, 1))
-        base = tl.where(higher == float("-inf"), 0.0, higher)  # nothing seen yet: exact zeros, not NaN
+        base = tl.where(higher == float("-inf"), 0.0, higher)  # no visible key yet: exact zeros, not NaN
         shares = tl.exp2(scores - base[:, None])
         shrink = tl.exp2(top - base)
         weight = weight * shrink + tl.sum(shares, 1)
@@ -173,7 +174,7 @@ def join(
     SINKS: tl.constexpr, JOINED: tl.constexpr,
     SPLIT: tl.constexpr, HEADS: tl.constexpr, VALUE: tl.constexpr, WINDOW: tl.constexpr, BLOCK_VALUE: tl.constexpr,
 ):  # fmt: skip
-    """Program (row, head): the row's splits, in groups of JOINED by absolute index -> its output; zeros for padding."""
+    """Program (row, head): join the row's splits, JOINED at a time by absolute index; padding rows yield zeros."""
     row, head = tl.program_id(0), tl.program_id(1)
     column = tl.arange(0, BLOCK_VALUE)
     offset = tl.cast(row, tl.int64) * HEADS + head

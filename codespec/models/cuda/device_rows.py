@@ -1,9 +1,8 @@
-"""The rows of one step as a device sees them: flat tensors at fixed addresses, filled by a single copy.
+"""Hold the rows of one step in flat device tensors at fixed addresses, filled by a single copy.
 
-A captured graph reads the same memory at every replay, so everything about a step must be in these tensors: the slot
-that a row writes to, its position, and how far its sequence reaches. Rows that only fill a bucket have id 0 and
-position 0 and write to the cache's scratch slot, which nothing reads. Knows slots and positions; knows no model and no
-attention.
+A captured graph reads the same memory at every replay, so these tensors must describe the whole step: each row's slot
+and position, and the length of its sequence. Padding rows of a bucket have id 0 and position 0, and write to the
+cache's scratch slot, which is never read.
 """
 
 from __future__ import annotations
@@ -17,22 +16,22 @@ from torch import Tensor
 
 from codespec.models.rows import Rows, kept_rows
 
-TILE_ROWS = 16  # query rows that attention computes at once: positions times the heads that share keys
-INTS = 4  # a tile's numbers
+TILE_ROWS = 16  # query rows per attention tile: positions times the query heads that share a key head
+INTS = 4  # numbers per tile
 
 
 @dataclass(slots=True)
 class DeviceRows:
-    """What layers and attention read in a step of N rows.
+    """Inputs of the layers and of attention for a step of N rows.
 
     ids        [N] int64: tokens
-    positions  [N] int64: of each row in its sequence
+    positions  [N] int64: each row's position in its sequence
     slots      [N] int64: the cache slot that each row writes to
     tiles      [T, 4] int32, T ≤ N: slot, first position, first flat row, rows; a tile is up to TILE_ROWS / groups
                consecutive rows of one sequence, and a row sees the keys of its slot up to its own position. Unused
                tiles have 0 rows, and rows in no tile are padding.
-    reach      the most keys that any row may see, rounded up to a bucket: a bound for grids, not a length
-    attend     takes each call of attention while a step is captured in parts; None: attention is called directly
+    reach      the most keys that any row may see, rounded up to a bucket: an upper bound for grids, not a length
+    attend     wraps each attention call during a piecewise capture; None: attention is called directly
     """
 
     ids: Tensor
@@ -44,12 +43,12 @@ class DeviceRows:
 
 
 def tile_positions(groups: int) -> int:
-    """Positions of one tile where `groups` query heads share a head of keys."""
+    """Return the positions per tile for `groups` query heads per key head."""
     return max(1, TILE_ROWS // groups)
 
 
 def tiles_of(batch: Sequence[Rows], size: int) -> Iterator[tuple[int, int, int, int]]:
-    """The tiles of up to `size` positions that cover a batch laid out flat, in the order of `DeviceRows.tiles`."""
+    """Yield tiles of up to `size` positions that cover a flat batch, in the format of `DeviceRows.tiles`."""
     flat = 0
     for rows in batch:
         count = len(rows.ids)
@@ -59,14 +58,14 @@ def tiles_of(batch: Sequence[Rows], size: int) -> Iterator[tuple[int, int, int, 
 
 
 def most_tiles(rows: int, sequences: int, size: int) -> int:
-    """The most tiles that a step of so many rows needs: each sequence may end with one that is not full."""
+    """Return the most tiles that a step of `rows` rows needs: each sequence may end with a partial tile."""
     return min(rows, sequences + rows // size)
 
 
 class RowBuffer:
-    """Memory for a step of up to `count` rows, on the host (page-locked beside a GPU) and on the device.
+    """Buffers for a step of up to `count` rows, on the device and on the host (page-locked if the device is a GPU).
 
-    `kept` [count] int64 are the flat rows whose logits are wanted, in order; 0 behind them.
+    `kept` [count] int64 lists the flat rows whose logits are needed, in order, padded with 0.
     """
 
     def __init__(self, count: int, tiles: int, reach: int, scratch: int, device: torch.device) -> None:
@@ -83,7 +82,7 @@ class RowBuffer:
         self.rows = DeviceRows(ids, positions, slots, self._device[4 * count :].view(torch.int32).view(-1, INTS), reach)
 
     def fill(self, batch: Sequence[Rows], tile_size: int) -> None:
-        """Lays out a batch and sends it to the device; the rest becomes padding."""
+        """Write a batch to the buffers and copy it to the device; the remaining rows become padding."""
         if self._copied is not None:
             self._copied.synchronize()  # the last step's copy may still read this memory
         lines, first = self._lines, 0

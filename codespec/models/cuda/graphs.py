@@ -1,14 +1,14 @@
-"""Steps on a device through captured graphs of a few sizes, or as they come where no graph is large enough.
+"""Run steps on a device through captured graphs of a few sizes, or eagerly if no graph is large enough.
 
-Launching a small model's hundreds of kernels one by one takes longer than they run; a graph launches them all at once.
-A graph serves one size, so a step takes the smallest bucket that it fits and the rest of it is padding. Each bucket has
-its own memory for the rows; the graphs share all other memory. On a CPU the same runner calls the model where a graph
-would be replayed, with the same buffers and the same padding, so that everything but the capture is tried there.
+Launching a small model's hundreds of kernels one by one takes longer than running them; a graph launches all at once.
+A graph has a fixed size, so a step uses the smallest bucket that fits and pads the rest. Each bucket has its own
+buffers for rows; the graphs share all other memory. On a CPU the same runner calls the model instead of replaying a
+graph, with the same buffers and padding, so that everything except the capture is tested there.
 
-Where a whole step can be captured it is one graph. Where it can't, each call of attention ends a graph and begins the
-next: attention is launched on the rows that one graph left at a fixed address, and its result goes to where the next
-graph reads it. Those addresses stay taken for every layer and bucket, so graphs in parts need more memory
-(`models.memory_plan` says how much). Knows rows and logits; knows no layers.
+A step that can be captured whole is one graph. Otherwise each attention call ends a graph and begins the next
+(piecewise capture): attention reads the rows that one graph left at a fixed address and writes its result to the
+address that the next graph reads. These addresses stay allocated for every layer and bucket, so piecewise graphs need
+more memory (`models.memory_plan` computes how much).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from codespec.models.cache import KVCache
 from codespec.models.cuda.device_rows import DeviceRows, RowBuffer, most_tiles, tiles_of
 from codespec.models.rows import Rows
 
-# Many small sizes, because a step of few rows costs nearly what its padding makes it, and few large ones.
+# Many small sizes, because padding dominates the cost of a step of few rows, and few large ones.
 ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 FIRST_REACH = 512
-PROBE_BYTES = 64 << 20  # a block of its own, which shares no segment with what is in use
+PROBE_BYTES = 64 << 20  # large enough to get its own segment, shared with no live tensor
 
-Attention = Callable[[], Tensor]  # attends over what is at fixed addresses now
-Compute = Callable[[DeviceRows, Tensor], Tensor]  # rows and which are kept -> logits [kept, vocabulary]
-Progress = Callable[[int, int], None]  # how many graphs are captured, and of how many
+Attention = Callable[[], Tensor]  # attends over the current content of fixed addresses
+Compute = Callable[[DeviceRows, Tensor], Tensor]  # rows and the indices to keep -> logits [kept, vocabulary]
+Progress = Callable[[int, int], None]  # captured graphs, all graphs
 Graphs = Literal["none", "whole", "parts"]
 
 
@@ -53,21 +53,21 @@ class Buckets:
         self.reaches = reaches(capacity)
 
     def fit(self, rows: int, keys: int) -> Bucket | None:
-        """The smallest bucket for so many rows that see so many keys at most; None where there are too many rows."""
+        """Return the smallest bucket for `rows` rows that see at most `keys` keys; None if there are too many rows."""
         index = bisect_left(self.rows, rows)
         return Bucket(self.rows[index], self.reach(keys)) if index < len(self.rows) else None
 
     def reach(self, keys: int) -> int:
-        """The smallest reach that covers so many keys."""
+        """Return the smallest reach that covers `keys` keys."""
         return self.reaches[bisect_left(self.reaches, keys)]
 
     def largest_first(self) -> list[Bucket]:
-        """All buckets: graphs share their memory, and the first one sizes it."""
+        """Return all buckets, largest first: graphs share their memory, and the first one sizes it."""
         return [Bucket(rows, reach) for rows in reversed(self.rows) for reach in reversed(self.reaches)]
 
 
 def reaches(capacity: int) -> tuple[int, ...]:
-    """FIRST_REACH and its doubles below `capacity`, and `capacity`."""
+    """Return FIRST_REACH, its doublings below `capacity`, and `capacity`."""
     found, reach = [], FIRST_REACH
     while reach < capacity:
         found.append(reach)
@@ -76,32 +76,33 @@ def reaches(capacity: int) -> tuple[int, ...]:
 
 
 class Graph(Protocol):
-    """The kernels launched between its beginning and its end, to be launched again at once."""
+    """A captured sequence of kernel launches that can be replayed at once."""
 
     def capture_end(self) -> None:
-        """Ends the capture. RuntimeError if something can't be captured."""
+        """End the capture. Raise RuntimeError if something can't be captured."""
         ...
 
     def replay(self) -> None:
-        """Launches everything again."""
+        """Launch all captured kernels again."""
         ...
 
 
 class Recorder(Protocol):
-    """Captures what is launched on a device."""
+    """Captures kernel launches on a device."""
 
     def begin(self) -> Graph:
-        """Begins a graph, which captures what is launched from now on."""
+        """Begin a graph, which captures all launches until its `capture_end`."""
         ...
 
     def side_stream(self) -> AbstractContextManager[None]:
-        """A context in which graphs may be begun."""
+        """Return a context in which captures may begin."""
         ...
 
 
 class CudaRecorder:
-    """CUDA graphs that share their memory and a stream: torch keeps a matrix workspace and freed memory for each
-    stream.
+    """Records CUDA graphs that share a memory pool and a stream.
+
+    One stream for all graphs saves memory, because torch keeps a matrix workspace and freed memory per stream.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -110,7 +111,7 @@ class CudaRecorder:
         self._stream = torch.cuda.Stream(device)
 
     def begin(self) -> Graph:
-        """Waits for what was launched before."""
+        """Wait for earlier launches, then begin a graph."""
         torch.cuda.current_stream(self._device).synchronize()
         graph = torch.cuda.CUDAGraph()
         graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
@@ -118,7 +119,7 @@ class CudaRecorder:
 
     @contextmanager
     def side_stream(self) -> Iterator[None]:
-        """A stream of its own: the default one can't be captured."""
+        """Return a context on the side stream, because the default stream can't be captured."""
         usual = torch.cuda.current_stream(self._device)
         self._stream.wait_stream(usual)
         with torch.cuda.stream(self._stream):
@@ -127,15 +128,15 @@ class CudaRecorder:
 
 
 class PiecewiseGraph:
-    """A captured step: graphs, with attention between them if it can't be captured."""
+    """A captured step: one graph, or several with attention calls between them if attention can't be captured."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._graph: Graph | None = None  # under way
+        self._graph: Graph | None = None  # being captured
         self._pieces: list[Callable[[], object]] = []
 
     def record(self, run: Callable[[], Tensor]) -> Tensor:
-        """Captures what `run` launches; returns its tensor, whose address stays. RuntimeError if that can't be done."""
+        """Capture the launches of `run` and return its tensor, at a fixed address. Raise RuntimeError on failure."""
         self._begin()
         try:
             return run()
@@ -143,7 +144,7 @@ class PiecewiseGraph:
             self._end()
 
     def attend(self, attention: Attention) -> Tensor:
-        """Called inside `run`: ends a graph, attends, begins another."""
+        """End the current graph, attend, and begin the next graph. Called inside `run`."""
         self._end()
         seen = attention()
         self._pieces.append(lambda: seen.copy_(attention()))
@@ -151,7 +152,7 @@ class PiecewiseGraph:
         return seen
 
     def replay(self) -> None:
-        """Runs the step again on what is in memory now."""
+        """Run the step again on the current content of its buffers."""
         for piece in self._pieces:
             piece()
 
@@ -160,50 +161,52 @@ class PiecewiseGraph:
 
     def _end(self) -> None:
         graph, self._graph = self._graph, None
-        if graph is not None:  # none where attention itself has failed
+        if graph is not None:  # None after attention has failed
             graph.capture_end()
             self._pieces.append(graph.replay)
 
 
 def recorder_for(device: torch.device) -> Recorder | None:
-    """What captures steps on a device; None on a CPU."""
+    """Return the recorder that captures steps on a device; None on a CPU."""
     return CudaRecorder(device) if device.type == "cuda" else None
 
 
 def on_device(device: torch.device) -> AbstractContextManager[object]:
-    """A context in which Triton launches on this device."""
+    """Return a context in which Triton launches on this device."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 def frees_memory(device: torch.device) -> bool:
-    """Whether torch still returns cached memory to a GPU. It doesn't while it believes that a capture is under way, as
-    some versions do after one has failed; then whatever is freed is lost to other sizes.
+    """Return whether torch still releases cached GPU memory.
+
+    After a failed capture some versions still assume that a capture is running and release nothing. Freed memory then
+    can't be reused for other sizes.
     """
     if device.type != "cuda":
         return True
     with on_device(device):
-        torch.empty(PROBE_BYTES, dtype=torch.uint8, device=device)  # freed at once, and kept by torch
+        torch.empty(PROBE_BYTES, dtype=torch.uint8, device=device)  # freed at once, and cached by torch
         kept = torch.cuda.memory_reserved(device)
         torch.cuda.empty_cache()
         return torch.cuda.memory_reserved(device) < kept
 
 
 class SharedLogits:
-    """Memory for the logits of the last step, of up to `rows` rows: one for all graphs instead of one for each."""
+    """One buffer, shared by all graphs, for the last step's logits of up to `rows` rows."""
 
     def __init__(self, rows: int) -> None:
         self._rows = rows
         self._memory: Tensor | None = None  # [rows, vocabulary]
 
     def put(self, logits: Tensor) -> Tensor:
-        """Copies a step's logits in and returns the copy."""
+        """Copy a step's logits to the buffer and return the copy."""
         if self._memory is None:
             self._memory = logits.new_empty(self._rows, logits.shape[1])
         return self._memory[: len(logits)].copy_(logits)
 
 
 class BucketStep:
-    """The step of one bucket: its rows, and logits at the same address after each run."""
+    """The step of one bucket: its row buffer, and logits at a fixed address."""
 
     def __init__(self, buffer: RowBuffer, compute: Compute, shared: SharedLogits) -> None:
         self.buffer = buffer
@@ -213,13 +216,13 @@ class BucketStep:
         self._logits: Tensor | None = None
 
     def capture(self, recorder: Recorder, whole: bool) -> None:
-        """Captures a step of nothing but padding: all of it, or the parts between calls of attention. RuntimeError
-        where a layer can't be captured.
+        """Capture a step of padding rows, whole or piecewise between attention calls. Raise RuntimeError if a layer
+        can't be captured.
         """
         graph, rows = PiecewiseGraph(recorder), self.buffer.rows
         with recorder.side_stream():
             self.buffer.fill((), 1)
-            self._run()  # compiles kernels and makes workspaces before the capture
+            self._run()  # warm-up: compiles kernels and allocates workspaces before the capture
             rows.attend = None if whole else graph.attend
             try:
                 self._logits = graph.record(self._run)
@@ -228,7 +231,7 @@ class BucketStep:
         self._graph = graph
 
     def replay(self) -> Tensor:
-        """Runs what the buffer holds; the next step of any bucket overwrites the logits."""
+        """Run the step in the buffer and return its logits, which the next step of any bucket overwrites."""
         if self._graph is not None:
             self._graph.replay()
         else:
@@ -241,8 +244,9 @@ class BucketStep:
 
 
 class StepRunner:
-    """Runs batches over one cache, in tiles of `tile` positions. Buckets have up to `graph_rows` rows; `graphs` says
-    how their steps were captured.
+    """Runs batches over one cache, in attention tiles of `tile` positions.
+
+    Buckets have up to `graph_rows` rows. `graphs` is how their steps were captured.
     """
 
     def __init__(self, compute: Compute, cache: KVCache, tile: int, device: torch.device, graph_rows: int) -> None:
@@ -257,8 +261,10 @@ class StepRunner:
         self._steps: dict[Bucket, BucketStep] = {}
 
     def capture(self, no_parts: str, progress: Progress) -> str:
-        """Captures each bucket's step, whole or, unless `no_parts` says why not, in parts around attention; returns ""
-        or what is launched instead, and why. On a CPU there is nothing to do.
+        """Capture each bucket's step whole, or piecewise around attention if that fails.
+
+        `no_parts` is the reason not to capture piecewise, or "". Return "" if all steps were captured whole, else a
+        clause that says how steps are launched instead, and why. Does nothing on a CPU.
         """
         problem = self._capture(True, progress)
         if not problem:
@@ -273,7 +279,7 @@ class StepRunner:
         return f"can't be captured as graphs ({problem}): its steps are launched piece by piece"
 
     def _capture(self, whole: bool, progress: Progress) -> str:
-        """Captures all steps or none; returns why none."""
+        """Capture all steps or none. Return "" or the reason for the failure."""
         recorder, wanted = recorder_for(self.device), self.buckets.largest_first()
         if recorder is None or not wanted:
             return ""
@@ -291,7 +297,7 @@ class StepRunner:
         return ""
 
     def run(self, batch: Sequence[Rows]) -> Tensor:
-        """Float32 logits [sum of keep, vocabulary], which belong to the caller."""
+        """Run a batch and return a new tensor of float32 logits [sum of keep, vocabulary]."""
         count, keys = sum(len(rows.ids) for rows in batch), max(rows.end for rows in batch)
         kept = sum(rows.keep for rows in batch)
         assert keys <= self.buckets.reaches[-1], "a row beyond the slot's end would be written over another's"
@@ -309,7 +315,7 @@ class StepRunner:
         return self._compute(buffer.rows, buffer.kept[: max(1, kept)])[:kept].float()
 
     def _step(self, bucket: Bucket | None) -> BucketStep | None:
-        """The step of a bucket: on a GPU if it was captured, elsewhere made as needed."""
+        """Return the step of a bucket, or None on a GPU if it was not captured. On a CPU, create it on first use."""
         if bucket is not None and bucket not in self._steps and self.device.type != "cuda":
             self._steps[bucket] = self._make(bucket)
         return self._steps.get(bucket) if bucket is not None else None
@@ -321,6 +327,6 @@ class StepRunner:
 
 
 def _reason(error: RuntimeError) -> str:
-    """Why a capture failed, as one line: the error inside it, where the end of the capture fails for that."""
+    """Return the reason for a failed capture as one line: the underlying error if ending the capture failed too."""
     cause = error.__context__ if isinstance(error.__context__, RuntimeError) else error
     return str(cause).partition("\n")[0] or type(cause).__name__

@@ -1,9 +1,8 @@
-"""Linear layers whose rows do not depend on how many there are, for `exact` on a GPU. Knows shapes and
-dtypes, no models.
+"""Batch-invariant linear layers for `exact` on a GPU.
 
-A library's product changes kernels, tiles and the order of its sums with the number of rows. Here a matrix is always
-summed in the same order (`Plan`, by its shape and dtype alone): by a Triton kernel on a CUDA device, and in float32 by
-torch anywhere else. On a CPU `models.linear` does the same faster.
+Library products change kernels, tiles and summation order with the number of rows. Here a matrix is always summed in
+the same order (`Plan`, a function of its shape and dtype): by a Triton kernel on a CUDA device, and by torch in float32
+on other devices. On a CPU `models.linear` is a faster equivalent.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from codespec.models.cuda.product_plan import Plan, plan_of
 from codespec.models.linear_layers import replace_linears, weight_and_bias
 
 PROBE_ROWS = (1, 2, 5, 16, 17, 33, 64, 65, 130)
-PROBE_COLUMNS = 12_300  # so that 65 rows are enough for the widest tile
+PROBE_COLUMNS = 12_300  # wide enough that 65 rows use the largest tile
 
 
 class InvariantLinear(nn.Module):
-    """`nn.Linear` over the same weight; [*, in] -> [*, out]."""
+    """A batch-invariant `nn.Linear` with the same weight; [*, in] -> [*, out]."""
 
     def __init__(self, weight: nn.Parameter, bias: nn.Parameter | None) -> None:
         super().__init__()
@@ -29,22 +28,22 @@ class InvariantLinear(nn.Module):
         self.plan = plan_of(self.out_features, self.in_features, weight.dtype)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Products of every row with the weight."""
+        """Multiply every row by the weight."""
         rows = inputs.reshape(-1, self.in_features)
         return multiply(rows, self.weight, self.bias, self.plan).view(*inputs.shape[:-1], self.out_features)
 
 
 def multiply(rows: Tensor, weight: Tensor, bias: Tensor | None, plan: Plan) -> Tensor:
-    """rows [M, in] · weight [out, in]ᵀ + bias [out] -> [M, out], split by split."""
+    """Compute rows [M, in] · weight [out, in]ᵀ + bias [out] -> [M, out], split by split."""
     if rows.device.type == "cuda":
-        from codespec.models.cuda import product_kernels  # Triton is there on machines with a GPU only
+        from codespec.models.cuda import product_kernels  # needs Triton, which only machines with a GPU have
 
         return product_kernels.multiply(rows, weight, bias, plan)
     return reference(rows, weight, bias, plan)
 
 
 def reference(rows: Tensor, weight: Tensor, bias: Tensor | None, plan: Plan) -> Tensor:
-    """`multiply` in torch and float32."""
+    """Compute `multiply` with torch in float32."""
     total = rows.new_zeros(rows.shape[0], weight.shape[0], dtype=torch.float32)
     span = plan.span(rows.shape[1])
     for start in range(0, rows.shape[1], span):
@@ -56,7 +55,7 @@ def reference(rows: Tensor, weight: Tensor, bias: Tensor | None, plan: Plan) -> 
 
 
 def find_variance(device: torch.device, dtype: torch.dtype, columns: int = PROBE_COLUMNS) -> str:
-    """Tries the product on a device: "" if it is right and batch-invariant, else what is wrong."""
+    """Test the product on a device. Return "" if it is correct and batch-invariant, else the fault."""
     generator = torch.Generator().manual_seed(0)
     weight, rows = (torch.randn(n, 1000, generator=generator).to(device, dtype) for n in (columns, max(PROBE_ROWS)))
     near = 1e-5 if dtype == torch.float32 else 1e-2
@@ -72,13 +71,13 @@ def find_variance(device: torch.device, dtype: torch.dtype, columns: int = PROBE
 
 
 def fix_linears(model: nn.Module) -> int:
-    """Replaces every linear layer of the model in place; returns how many. Tied weights stay tied."""
+    """Replace every linear layer of the model in place and return their number. Tied weights stay tied."""
     return len(replace_linears(model, _take_over))
 
 
 def _take_over(layer: nn.Module) -> InvariantLinear:
     weight, bias = weight_and_bias(layer)
-    if not isinstance(weight, nn.Parameter):  # turned round
+    if not isinstance(weight, nn.Parameter):  # a transposed view of GPT-2's Conv1D weight
         weight = nn.Parameter(weight.detach().contiguous(), requires_grad=False)
     assert bias is None or isinstance(bias, nn.Parameter)
     return InvariantLinear(weight, bias)

@@ -1,5 +1,6 @@
-"""Launches kernels where their tensors are. Triton launches on the current device, which for a model on `cuda:1` is
-another one unless somebody changed it.
+"""Launch kernels on the device of their tensors.
+
+Triton launches on the current device, which may differ from that of a model on `cuda:1`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ Launcher = Callable[Concatenate[Tensor, Rest], Made]
 
 
 def on_own_device(launcher: Launcher[Rest, Made]) -> Launcher[Rest, Made]:
-    """The launcher, run with its first tensor's device as the current one. In Triton's interpreter that is no GPU."""
+    """Wrap a launcher to run with its first tensor's device as the current CUDA device. CPU tensors (in Triton's
+    interpreter) need no change.
+    """
 
     @wraps(launcher)
     def launch(tensor: Tensor, /, *rest: Rest.args, **named: Rest.kwargs) -> Made:

@@ -1,9 +1,9 @@
-"""Matrix products whose sums run in one order, as Triton kernels, and their launcher.
+"""Triton kernels and launcher for matrix products with a fixed summation order.
 
-A result's sum runs down the depth in steps of 16, in one stretch or in `SPLITS` of them. The tensor cores are given
-16 x 8 x 16 blocks in order of depth whatever the tile is, and float32 is multiplied and added one by one. So a result's
-bits depend on its row, its column and the stretches' length, not on the tile that holds it. With few rows the splits
-run side by side and a second kernel adds them; with many, one program adds its own.
+An element's sum runs along the depth in steps of 16, in one split or in `SPLITS`. The tensor cores receive 16 x 8 x 16
+blocks in order of depth for any tile, and float32 values are multiplied and added one by one. An element's bits
+therefore depend on its row, its column and the split length, not on its tile. For few rows the splits run in parallel
+and a second kernel adds them; for many rows one program adds all splits of its tile.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from codespec.models.cuda.launch import on_own_device
 from codespec.models.cuda.product_plan import FEW_ROWS, Plan, tile_of
 
 ADDED_COLUMNS = 1024
-# The interpreter multiplies bfloat16 as whole numbers; widened first, products are exact in float32 either way.
+# Triton's interpreter multiplies bfloat16 as integers, so widen first; the products are exact in float32 either way.
 WIDEN = tl.constexpr(bool(triton.knobs.runtime.interpret))
 
 
 @on_own_device
 def multiply(rows: Tensor, weight: Tensor, bias: Tensor | None, plan: Plan) -> Tensor:
-    """rows [M, in] · weight [out, in]ᵀ + bias [out] -> [M, out] in the dtype of the rows."""
+    """Compute rows [M, in] · weight [out, in]ᵀ + bias [out] -> [M, out] in the dtype of the rows."""
     (count, depth), columns = rows.shape, weight.shape[0]
     out = rows.new_empty(count, columns)
     if not count:
@@ -50,7 +50,7 @@ def multiply(rows: Tensor, weight: Tensor, bias: Tensor | None, plan: Plan) -> T
 
 @triton.jit
 def dot(left, right, total):
-    """left [M, K] · right [K, N] on top of total [M, N] float32, whose inputs keep full precision."""
+    """Return total [M, N] float32 + left [M, K] · right [K, N], with inputs in full precision."""
     if WIDEN:
         left, right = left.to(tl.float32), right.to(tl.float32)
     return tl.dot(left, right, total, input_precision="ieee")
@@ -62,12 +62,12 @@ def product(
     COLUMNS: tl.constexpr, DEPTH: tl.constexpr, SPAN: tl.constexpr, SPLITS: tl.constexpr, APART: tl.constexpr,
     BIASED: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr, BLOCK_DEPTH: tl.constexpr,
 ):  # fmt: skip
-    """Program (tile, split): inputs [rows, DEPTH] · weight [COLUMNS, DEPTH]ᵀ.
+    """Program (tile, split): compute inputs [rows, DEPTH] · weight [COLUMNS, DEPTH]ᵀ.
 
-    APART: each split's own sum goes to out [SPLITS, rows, COLUMNS] float32. Otherwise the program adds its tile's
+    With APART each split's sum is stored in out [SPLITS, rows, COLUMNS] float32. Otherwise the program adds its tile's
     splits in order, then the bias, and out is [rows, COLUMNS].
     """
-    row_tiles = tl.cdiv(rows, BLOCK_ROWS)  # neighbouring programs share the weight's tile
+    row_tiles = tl.cdiv(rows, BLOCK_ROWS)  # adjacent programs share the weight's tile
     row = tl.program_id(0) % row_tiles * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
     column = tl.program_id(0) // row_tiles * BLOCK_COLUMNS + tl.arange(0, BLOCK_COLUMNS)
     inputs += row.to(tl.int64)[:, None] * input_row
@@ -81,7 +81,7 @@ def product(
         out += split.to(tl.int64) * rows * COLUMNS
     else:
         if SPLITS > 1:
-            for index in range(1, splits):  # no constant: one turn, unrolled, would be summed on top of the total
+            for index in range(1, splits):  # not SPLITS: an unrolled single iteration would accumulate into the total
                 total += stretch(
                     inputs, weight, there, index * SPAN, DEPTH, SPAN, BLOCK_ROWS, BLOCK_COLUMNS, BLOCK_DEPTH
                 )
@@ -95,7 +95,7 @@ def stretch(
     inputs, weight, there, start, DEPTH: tl.constexpr, SPAN: tl.constexpr,
     BLOCK_ROWS: tl.constexpr, BLOCK_COLUMNS: tl.constexpr, BLOCK_DEPTH: tl.constexpr,
 ):  # fmt: skip
-    """The sum over start…start+SPAN-1 of the depth, from zero."""
+    """Return the sum over start…start+SPAN-1 of the depth, starting from zero."""
     total = tl.zeros([BLOCK_ROWS, BLOCK_COLUMNS], tl.float32)
     for begin in range(start, tl.minimum(start + SPAN, DEPTH), BLOCK_DEPTH):
         depth = begin + tl.arange(0, BLOCK_DEPTH)
@@ -114,7 +114,7 @@ def add_splits(
     apart, bias, out, rows,
     COLUMNS: tl.constexpr, SPLITS: tl.constexpr, BIASED: tl.constexpr, BLOCK_COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """Program (row, columns): apart [SPLITS, rows, COLUMNS] float32 added in order, then the bias -> out."""
+    """Program (row, columns): add apart [SPLITS, rows, COLUMNS] float32 in order, then the bias -> out."""
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK_COLUMNS + tl.arange(0, BLOCK_COLUMNS)
     held = column < COLUMNS

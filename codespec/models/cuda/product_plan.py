@@ -1,7 +1,7 @@
-"""How a row-invariant product is summed and cut into tiles, by numbers alone.
+"""Choose the summation order and the tiles of a batch-invariant product.
 
-The order of a matrix's sums (`Plan`) follows from its shape and dtype, never from the number of rows. The number of
-rows chooses the tile only (`tile_of`).
+The summation order (`Plan`) depends on the matrix's shape and dtype, never on the number of rows. The number of rows
+affects only the tile (`tile_of`).
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 import torch
 
-SPAN_UNIT = 256  # a split's depth is a multiple of it, and of every tile's
-ENOUGH_PROGRAMS = 96  # that a product of few rows should start: a GPU of this class has 132 processors
-FEW_ROWS = 64  # up to here the splits run side by side
+SPAN_UNIT = 256  # a split's depth is a multiple of this, which is a multiple of every tile's depth
+ENOUGH_PROGRAMS = 96  # minimum for a product of few rows: a GPU of this class has 132 multiprocessors
+FEW_ROWS = 64  # up to this number of rows the splits run in parallel
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a matrix is summed, and the tile of a program with few rows: `columns` of the result, `depth` of inputs."""
+    """A matrix's summation order, and the tile for few rows: `columns` of the result, `depth` of the inputs."""
 
     splits: int
     columns: int
@@ -26,16 +26,16 @@ class Plan:
     stages: int = 4
 
     def span(self, depth: int) -> int:
-        """The depth of one split; the last may be shorter."""
+        """Return the depth of one split; the last may be shorter."""
         return -(-depth // (self.splits * SPAN_UNIT)) * SPAN_UNIT
 
 
-# Timed on the device by tools/tune_kernels.py: (out, in, bytes of a number) -> plan. Others are guessed.
+# Tuned on the device with tools/tune_kernels.py: (out, in, bytes per number) -> plan. `plan_of` guesses the others.
 TUNED: dict[tuple[int, int, int], Plan] = {}
 
 
 def plan_of(columns: int, depth: int, dtype: torch.dtype) -> Plan:
-    """The plan for a weight [columns, depth], with enough programs to keep every processor reading."""
+    """Return the plan for a weight [columns, depth], with enough programs to keep every multiprocessor reading."""
     found = TUNED.get((columns, depth, dtype.itemsize))
     if found is not None:
         return found
@@ -43,13 +43,13 @@ def plan_of(columns: int, depth: int, dtype: torch.dtype) -> Plan:
     splits = 1
     while splits < 8 and -(-columns // width) * splits < ENOUGH_PROGRAMS and depth >= 4 * splits * SPAN_UNIT:
         splits *= 2
-    splits = -(-depth // Plan(splits, width).span(depth))  # without empty ones
+    splits = -(-depth // Plan(splits, width).span(depth))  # drop empty splits
     return Plan(splits, width, stages=6 if width == 32 else 4)  # each program has 60 KiB in flight
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A program's part of the result, the depth of one turn of its loop, and how Triton runs it."""
+    """A program's tile of the result, the depth of one loop iteration, and Triton's launch options."""
 
     rows: int
     columns: int
@@ -59,8 +59,9 @@ class Tile:
 
 
 def tile_of(count: int, columns: int, plan: Plan, dtype: torch.dtype) -> Tile:
-    """The tile for `count` rows of `columns`. None has 64 rows and four warps at once: those take other
-    instructions.
+    """Return the tile for `count` rows and `columns` columns.
+
+    No tile combines 64 rows with four warps, because Triton then emits other instructions.
     """
     if dtype == torch.float32:
         return Tile(16, 32, 32, warps=4, stages=2)

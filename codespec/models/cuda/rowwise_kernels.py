@@ -1,8 +1,8 @@
-"""What a layer does to each row by itself, as Triton kernels in one pass, and their launchers: norms with the sum
-before them, rotary turns, the gate of a feed-forward, the write into the cache.
+"""Row-wise operations of a layer as fused Triton kernels, and their launchers: residual add and norm, rotary
+embedding, the feed-forward gate, and the write to the cache.
 
-One program computes a row (or a part of it) whole and in float32, always the same way, so the bits are the row's own.
-Each launcher has the name and meaning of its function in `models.rowwise`.
+One program computes a row (or a part of it) in float32, always in the same order, so a row's bits don't depend on other
+rows. Each launcher implements the function of the same name in `models.rowwise`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from torch import Tensor
 
 from codespec.models.cuda.launch import on_own_device
 
-TURNED_HEADS = 4  # heads that a program turns at once
+TURNED_HEADS = 4  # heads per program of `rotate`
 GATED_COLUMNS = 1024
 
 
 def rms_norm(rows: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """`rowwise.rms_norm` of rows [N, size] or [N, heads, size] whose last dimension is dense."""
+    """Compute `rowwise.rms_norm` of rows [N, size] or [N, heads, size] whose last dimension is contiguous."""
     out = torch.empty_like(rows, memory_format=torch.contiguous_format)
     heads, size = (rows.shape[1] if rows.dim() == 3 else 1), rows.shape[-1]
     strides = rows.stride(0), rows.stride(1) if rows.dim() == 3 else 0
@@ -28,7 +28,7 @@ def rms_norm(rows: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 
 def add_rms_norm(rows: Tensor, added: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """`rowwise.add_rms_norm` of rows [N, size]."""
+    """Compute `rowwise.add_rms_norm` of rows [N, size]."""
     summed, out = rows.new_empty(rows.shape), rows.new_empty(rows.shape)
     _normalize(rows, added.contiguous(), weight, summed, out, 1, rows.stride(0), 0, eps, rows.shape[0])
     return summed, out
@@ -57,7 +57,7 @@ def _normalize(
 
 @on_own_device
 def rotate(heads: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """`rowwise.rotate` of heads [N, H, size] whose last dimension is dense, by angles [N, 1, size]."""
+    """Compute `rowwise.rotate` of heads [N, H, size], whose last dimension is contiguous, by angles [N, 1, size]."""
     count, number, size = heads.shape
     out = heads.new_empty(heads.shape)
     turn[(count, triton.cdiv(number, TURNED_HEADS))](
@@ -70,7 +70,7 @@ def rotate(heads: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
 
 @on_own_device
 def silu_mul(both: Tensor) -> Tensor:
-    """`rowwise.silu_mul` of both [N, 2 · size], dense."""
+    """Compute `rowwise.silu_mul` of a contiguous `both` [N, 2 · size]."""
     count, size = both.shape[0], both.shape[1] // 2
     out = both.new_empty(count, size)
     gate[(count, triton.cdiv(size, GATED_COLUMNS))](both, out, SIZE=size, BLOCK=GATED_COLUMNS)
@@ -81,7 +81,7 @@ def silu_mul(both: Tensor) -> Tensor:
 def scatter(
     cached_keys: Tensor, cached_values: Tensor, slots: Tensor, positions: Tensor, keys: Tensor, values: Tensor
 ) -> None:
-    """`rowwise.scatter`, keys and values in one launch."""
+    """Compute `rowwise.scatter` for keys and values in one launch."""
     keys, values = (part if part.stride(-1) == 1 else part.contiguous() for part in (keys, values))
     count, heads, size = keys.shape
     value_size = values.shape[2]
@@ -100,8 +100,8 @@ def normalize(
 ):  # fmt: skip
     """Program (row): root-mean-square norm of a row [SIZE] times weight [SIZE] -> out.
 
-    A row lies at row // HEADS · outer + row % HEADS · inner. With ADDED it is rows + added, rounded as a sum of the
-    model's numbers is, and goes to `summed` too; those have HEADS 1, and `added` and `summed` are contiguous.
+    A row starts at offset row // HEADS · outer + row % HEADS · inner. With ADDED the row is rows + added, rounded to
+    the model's dtype and also stored in `summed`; HEADS is then 1, and `added` and `summed` are contiguous.
     """
     index = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, BLOCK)
@@ -122,7 +122,7 @@ def turn(
     heads, cosine, sine, out, row_apart, head_apart, angle_apart,
     HEADS: tl.constexpr, HALF: tl.constexpr, BLOCK_HEADS: tl.constexpr, BLOCK_HALF: tl.constexpr,
 ):  # fmt: skip
-    """Program (row, heads): rotary embedding of heads [HEADS, 2 · HALF] by angles [2 · HALF], halves paired."""
+    """Program (row, heads): rotate heads [HEADS, 2 · HALF] by angles [2 · HALF] (rotary embedding, paired halves)."""
     row = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1) * BLOCK_HEADS + tl.arange(0, BLOCK_HEADS)
     column = tl.arange(0, BLOCK_HALF)
@@ -144,7 +144,7 @@ def turn(
 
 @triton.jit
 def gate(both, out, SIZE: tl.constexpr, BLOCK: tl.constexpr):
-    """Program (row, columns): both [2 · SIZE] are a gate and what it lets through -> silu(gate) · through [SIZE]."""
+    """Program (row, columns): split both [2 · SIZE] into gate and through -> silu(gate) · through [SIZE]."""
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     held = column < SIZE
@@ -159,7 +159,7 @@ def keep(
     key_row, key_head, value_row, value_head, to_key_slot, to_key_head, to_value_slot, to_value_head,
     SIZE: tl.constexpr, VALUE: tl.constexpr, BLOCK_SIZE: tl.constexpr, BLOCK_VALUE: tl.constexpr,
 ):  # fmt: skip
-    """Program (row, head): writes a key [SIZE] and a value [VALUE] at the row's position of its slot."""
+    """Program (row, head): write a key [SIZE] and a value [VALUE] at the row's position in its slot."""
     row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     slot, position = tl.load(slots + row), tl.load(positions + row)
     column = tl.arange(0, BLOCK_SIZE)

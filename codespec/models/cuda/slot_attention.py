@@ -1,10 +1,9 @@
-"""Attention over the cache's slots for the rows of one device step: by the Triton kernel, or by a reference in torch.
+"""Compute attention over cache slots for the rows of one device step, with a Triton kernel or a torch reference.
 
-Every row sees the keys of its own slot from its window's start to its own position; rows in no tile are padding and
-become zeros. On a CUDA device the kernel reads all lengths on the device; anywhere else the reference reads the tiles
-on the host. The reference computes in float32, query rows in multiples of `QUERY_ROWS` and keys block by block, so that
-a row's bits don't depend on its neighbours or on what follows it (measured on a CPU, like `models.attention`). Knows
-slots, positions, windows, softcaps and sinks; knows no model.
+Every row sees the keys of its own slot from its window's start to its own position. Rows in no tile are padding and
+become zeros. On a CUDA device the kernel reads all lengths on the device; elsewhere the reference reads the tiles on
+the host. The reference computes in float32, with query rows in multiples of `QUERY_ROWS` and keys block by block, so
+that a row's bits don't depend on its neighbours or on later positions (measured on a CPU, like `models.attention`).
 """
 
 from __future__ import annotations
@@ -34,21 +33,21 @@ def slot_attention(
     softcap: float | None = None,
     sinks: Tensor | None = None,
 ) -> Tensor:
-    """Attends query [N, heads, size] over keys [slots + 1, kv_heads, C, size] and values [slots + 1, kv_heads, C,
+    """Attend query [N, heads, size] over keys [slots + 1, kv_heads, C, size] and values [slots + 1, kv_heads, C,
     value_size], whose last slot is scratch -> [N, heads, value_size].
 
     A row at position p sees the keys max(0, p - window + 1)…p, or 0…p without a window. `softcap` bounds the scores
     (Gemma 2); `sinks` [heads] take a share of every row's weight (gpt-oss). Softmax and sums are float32.
     """
     if query.device.type == "cuda":
-        from codespec.models.cuda.attention_kernels import attend_tiles  # Triton is there on machines with a GPU only
+        from codespec.models.cuda.attention_kernels import attend_tiles  # needs Triton, which only GPU machines have
 
         return attend_tiles(query, keys, values, rows, scale, window, softcap, sinks)
     return reference(query, keys, values, rows, scale, window, softcap, sinks)
 
 
 def require_triton(what: str) -> None:
-    """Raises ModelError, which says that `what` needs Triton, where Triton is not installed."""
+    """Raise ModelError if Triton, which `what` needs, is not installed."""
     if importlib.util.find_spec("triton") is None:
         raise ModelError(f"{what} needs Triton, which is not installed: {NO_TRITON}")
 
@@ -63,7 +62,7 @@ def reference(
     softcap: float | None = None,
     sinks: Tensor | None = None,
 ) -> Tensor:
-    """`slot_attention` in torch, one stretch of neighbouring rows at a time."""
+    """Compute `slot_attention` in torch, one run of consecutive rows at a time."""
     out = query.new_zeros(query.shape[0], query.shape[1], values.shape[3])
     for slot, first, begin, count in stretches(rows.tiles):
         assert first + count <= min(rows.reach, keys.shape[2]), "a row lies beyond the step's reach"
@@ -76,7 +75,7 @@ def reference(
 
 
 def stretches(tiles: Tensor) -> Iterator[tuple[int, int, int, int]]:
-    """Tiles [T, 4] with those of one sequence joined: slot, first position, first flat row, rows."""
+    """Merge adjacent tiles [T, 4] of one sequence. Yield slot, first position, first flat row and rows of each run."""
     held: tuple[int, int, int, int] | None = None
     for slot, first, begin, count in tiles.tolist():
         if not count:
@@ -101,8 +100,8 @@ def _stretch(
     softcap: float | None,
     sinks: Tensor | None,
 ) -> Tensor:
-    """Rows [T, heads, size] at positions first, first + 1, … over keys [kv_heads, L, size] of whole blocks, which may
-    be cut short by the slot's end -> [T, heads, value_size].
+    """Attend rows [T, heads, size] at positions first, first + 1, … over keys [kv_heads, L, size] -> [T, heads,
+    value_size]. Keys are whole blocks, except at the slot's end.
     """
     count, heads, size = query.shape
     kv_heads, length, value_size = values.shape
@@ -117,14 +116,16 @@ def _stretch(
     scores = scores.view(kv_heads, groups, padded, length).masked_fill_(hidden, -torch.inf)
     weights = _softmax(scores, sinks).view(kv_heads, -1, length)
     out = query.new_zeros(kv_heads, groups * padded, value_size, dtype=torch.float32)
-    for start in range(0, length, KEY_BLOCK):  # block by block: the sum's order is fixed
+    for start in range(0, length, KEY_BLOCK):  # block by block, to fix the summation order
         block = slice(start, start + KEY_BLOCK)
         out += torch.matmul(weights[:, :, block], values[:, block].float())
     return out.view(heads, padded, value_size)[:, :count].transpose(0, 1).to(query.dtype)
 
 
 def _hidden(first: int, count: int, length: int, window: int, device: torch.device) -> Tensor:
-    """Which of `length` keys rows at first, first + 1, … don't see: [count, length]. Every row sees at least one."""
+    """Return the mask [count, length] of keys hidden from rows at positions first, first + 1, …; every row sees at
+    least one key.
+    """
     row = torch.arange(first, first + count, device=device).clamp(max=length - 1)[:, None]
     column = torch.arange(length, device=device)
     hidden = column > row
@@ -132,7 +133,10 @@ def _hidden(first: int, count: int, length: int, window: int, device: torch.devi
 
 
 def _softmax(scores: Tensor, sinks: Tensor | None) -> Tensor:
-    """Weights of scores [kv_heads, groups, T, L]; a sink is one more score of every row, whose weight is dropped."""
+    """Return the softmax weights of scores [kv_heads, groups, T, L].
+
+    A sink adds one score to every row, whose weight is dropped.
+    """
     if sinks is None:
         return torch.softmax(scores, dim=3)
     kv_heads, groups, count, _ = scores.shape

@@ -1,1 +1,1 @@
-"""GGUF files: read, checked and converted once into a folder in the Hugging Face layout, without torch."""
+"""Read, check and convert GGUF files into a folder in the Hugging Face layout, without torch."""

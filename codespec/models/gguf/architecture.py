@@ -1,8 +1,7 @@
-"""The architectures that can be converted from a GGUF file: their config.json, and their tensors' names in the model.
+"""Map GGUF architectures to config.json and to tensor names in the Hugging Face layout.
 
-Knows what each architecture's settings mean; reads no weights. Strict on purpose: a file with an unknown setting or
-tensor is refused, because one that is left out (a bias, a rotary scaling) changes every text and nothing would show it.
-Only settings about the making of the file are ignored.
+A file with an unknown setting or tensor is refused, because ignoring one (a bias, a rotary scaling) would silently
+change every output. Only metadata about the file itself is ignored.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from codespec.models.gguf.header import Header, Tensor, broken
 Json = dict[str, Any]
 
 FACTORS = "rope_freqs.weight"
-# Settings without effect on the arithmetic: sizes that the tensors have too, and notes.
+# Settings without effect on the arithmetic: sizes that the tensors also give, and metadata.
 _NOTES = ("vocab_size", "rope.scaling.finetuned", "tensor_data_layout", "rope.scaling.original_context_length")
 _WHOLE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 _QKV = ("attn_q", "attn_k", "attn_v")
@@ -39,7 +38,7 @@ _PLAIN = {**_NORMS, **_ATTENTION, "ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"
 
 
 class Settings:
-    """The settings of a file's architecture, which record what has been read of them."""
+    """The architecture settings of a file. Records which of them have been read."""
 
     def __init__(self, header: Header) -> None:
         self.header = header
@@ -47,7 +46,7 @@ class Settings:
         self._seen = {f"{self.name}.{note}" for note in _NOTES}
 
     def take(self, key: str, kinds: type | tuple[type, ...], default: Any = None) -> Any:
-        """One setting; broken if it has another type, or is missing without a default."""
+        """Return one setting. Raise ModelError if it is negative or of another type, or missing without a default."""
         full = f"{self.name}.{key}"
         self._seen.add(full)
         value = self.header.settings.get(full, default)
@@ -56,19 +55,19 @@ class Settings:
         return value
 
     def whole(self, key: str, default: int | None = None) -> int:
-        """A whole number."""
+        """Return an integer setting."""
         return int(self.take(key, int, default))
 
     def real(self, key: str, default: float | None = None) -> float:
-        """A number, without the digits that 32 bits do not hold."""
+        """Return a number setting, rounded to the shortest decimal of its 32-bit value."""
         return float(str(np.float32(self.take(key, (float, int), default))))
 
     def has(self, key: str) -> bool:
-        """Whether the file sets it."""
+        """Return whether the file has this setting."""
         return f"{self.name}.{key}" in self.header.settings
 
     def refuse_rest(self) -> None:
-        """ModelError if the file has a setting that was not read: it would be left out silently."""
+        """Raise ModelError if the file has a setting that was not read and would be ignored silently."""
         prefix = f"{self.name}."
         for key in self.header.settings:
             if key.startswith(prefix) and key not in self._seen:
@@ -77,13 +76,13 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """How one architecture is read.
+    """Conversion rules of one architecture.
 
-    config     its config.json without what all have in common
-    layer      a layer's tensors: their names in the file → in the model, without `.weight` and `.bias`
-    biased     which tensors have a bias, by config.json
-    twisted    query and key rows that rotate together are neighbours, not in two halves
-    norm_less  what the file adds to the weights of norms
+    config     adds the architecture's own keys to the common config.json
+    layer      a layer's tensor names in the file → in the model, without `.weight` and `.bias`
+    biased     names of the tensors with a bias, given config.json
+    twisted    whether query and key rows that rotate together are adjacent instead of in two halves
+    norm_less  the constant that the file adds to norm weights
     """
 
     class_name: str
@@ -97,7 +96,7 @@ class Architecture:
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """A tensor of the model: its source in the file, the order of its rows (None: unchanged), and what to subtract."""
+    """A tensor of the model: its source in the file, its row order (None: unchanged), and the constant to subtract."""
 
     name: str
     source: Tensor
@@ -107,14 +106,14 @@ class Weight:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The converted model: config.json without its tokens, and every weight."""
+    """A conversion: config.json without its token ids, and every weight."""
 
     config: Json
     weights: list[Weight] = field(default_factory=list)
 
 
 def unreadable(header: Header, what: str) -> ModelError:
-    """The sentence for an undamaged file with something unknown in it."""
+    """Return the ModelError for an intact file with an unsupported feature `what`."""
     return ModelError(
         f"{header.file} can't be converted without a change of the model, because {what} is not known here: take the "
         "model's folder in the Hugging Face layout."
@@ -122,7 +121,7 @@ def unreadable(header: Header, what: str) -> ModelError:
 
 
 def make_plan(header: Header) -> Plan:
-    """How to convert the file's model; ModelError if the result would be another model."""
+    """Plan the conversion of the file's model. Raise ModelError if the result would be a different model."""
     settings = Settings(header)
     known = ARCHITECTURES.get(settings.name)
     if known is None:
@@ -166,7 +165,7 @@ def _common(settings: Settings) -> Json:
 
 
 def _check_sizes(header: Header, hidden: int, rows: Mapping[str, int]) -> None:
-    """Compares the sizes in the settings, which may say anything, with the tensors in the file."""
+    """Raise ModelError unless the sizes in the settings, which are untrusted, match the tensors."""
     for name, count in rows.items():
         tensor = header.tensors.get(f"blk.0.{name}.weight")
         if tensor is not None and tensor.shape != (count, hidden):
@@ -191,7 +190,7 @@ def _rotary(settings: Settings, head: int) -> Json:
 
 
 def _llama3(header: Header, base: float, head: int) -> Json:
-    """The published settings of Llama 3's scaling that give the file's factors, one for each frequency."""
+    """Return the published Llama 3 scaling settings that yield the file's factors (one per frequency)."""
     stored = read_factors(header)
     if stored.size != -(-head // 2):
         raise unreadable(header, "its rotary factors")
@@ -208,7 +207,7 @@ def _llama3(header: Header, base: float, head: int) -> Json:
 
 
 def read_factors(header: Header) -> NDArray[np.float32]:
-    """The factors of the rotary frequencies; broken if they are not 32-bit numbers."""
+    """Read the factors of the rotary frequencies. Raise ModelError if they are not 32-bit floats."""
     tensor = header.tensors[FACTORS]
     if tensor.kind != 0 or len(tensor.shape) != 1 or tensor.start + 4 * tensor.shape[0] > header.size:
         raise broken(header.file, "its rotary factors can't be read")
@@ -235,7 +234,7 @@ def _weights(header: Header, known: Architecture, config: Json) -> list[Weight]:
 
 
 def _wanted(known: Architecture, config: Json) -> dict[str, str]:
-    """Every tensor that the file must hold, and no other: its name there → in the model."""
+    """Return the exact set of tensors that the file must hold: name in the file → name in the model."""
     whole = {theirs: ours for theirs, ours in _WHOLE.items() if theirs != "output" or not config["tie_word_embeddings"]}
     biased = set(known.biased(config))
     wanted = {f"{theirs}.weight": f"{ours}.weight" for theirs, ours in whole.items()}
@@ -248,8 +247,8 @@ def _wanted(known: Architecture, config: Json) -> dict[str, str]:
 
 
 def _untwisted(header: Header, tensor: Tensor, heads: int) -> NDArray[np.int64]:
-    """The order of rows from [heads, half, 2], in which the two that rotate together are neighbours, to [heads, 2,
-    half].
+    """Return the row order that turns [heads, half, 2], in which rows that rotate together are adjacent, into [heads,
+    2, half].
     """
     count = tensor.shape[0]
     if not heads or count % (2 * heads):
@@ -277,7 +276,7 @@ def _qwen3(settings: Settings, config: Json) -> Json:
 
 
 def _starcoder2(settings: Settings, config: Json) -> Json:
-    """Without a window, because the file has none; the published models attend to 4,096 tokens."""
+    """Add StarCoder 2's keys. The file has no window setting, so there is none; published models use 4,096 tokens."""
     config["norm_epsilon"] = settings.real("attention.layer_norm_epsilon")
     return config | {"hidden_act": "gelu_pytorch_tanh", "use_bias": True, "sliding_window": None}
 

@@ -1,10 +1,9 @@
-"""Converts a GGUF file into a folder in the Hugging Face layout: `python -m codespec.models.gguf.convert FILE FOLDER
+"""Convert a GGUF file into a folder in the Hugging Face layout: `python -m codespec.models.gguf.convert FILE FOLDER
 SHA256`.
 
-Knows the files of such a folder, and what a GGUF file can be instead of a model; the cache and the caller are
-`model_folders.conversions`'s. Runs in a process of its own and loads neither torch nor transformers: transformers' own
-reader leaves out what it does not know (rotary scalings, biases, how digits are split) and takes ten times as long.
-Every failure is one sentence on stderr, with exit code 2.
+`model_folders.conversions` runs this in a separate process and caches the result. It loads neither torch nor
+transformers, whose reader ignores unknown features (rotary scalings, biases, digit splitting) and takes ten times as
+long. Every failure is one sentence on stderr, with exit code 2.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from codespec.models.gguf.header import Header, read_header
 from codespec.models.gguf.tokenizer import Vocabulary, read_vocabulary
 from codespec.models.gguf.weights import check_whole, quantization, size_of, write_weights
 
-ROOM = 1 << 25  # the most bytes of everything but the weights
+ROOM = 1 << 25  # upper bound in bytes for all files except the weights
 
-# What a file that is no model holds, by general.type, and the mend.
+# Contents of files that are not whole models, by general.type, and how to fix that.
 _OTHERS = {
     "adapter": ("an adapter", "merge it into its model, and convert that"),
     "vocab": ("only a vocabulary", "take the file with the weights"),
@@ -35,10 +34,10 @@ _OTHERS = {
 
 
 def convert(file: Path, folder: Path, sha256: str) -> None:
-    """Writes into the folder, which must exist; ModelError in one sentence if the file can't be converted."""
+    """Write the converted model to an existing folder. Raise ModelError if the file can't be converted."""
     header = read_header(file)
     check_kind(header)
-    check_whole(header)  # first: from here on no tensor is larger than the file
+    check_whole(header)  # first: ensures that no tensor is larger than the file
     plan = make_plan(header)
     demand_disk(folder, size_of(plan.weights) + ROOM)
     write_json(folder / "config.json", write_texts(header, plan, folder, sha256))
@@ -46,7 +45,7 @@ def convert(file: Path, folder: Path, sha256: str) -> None:
 
 
 def write_texts(header: Header, plan: Plan, folder: Path, sha256: str) -> Json:
-    """Writes generation_config.json and the tokenizer's files; returns the content of config.json."""
+    """Write generation_config.json and the tokenizer files, and return the content of config.json."""
     vocabulary = read_vocabulary(header)
     source = {
         "format": FORMAT,
@@ -63,7 +62,7 @@ def write_texts(header: Header, plan: Plan, folder: Path, sha256: str) -> Json:
 
 
 def check_kind(header: Header) -> None:
-    """ModelError for a file that is only a part of a model."""
+    """Raise ModelError if the file is not a whole model."""
     parts = header.settings.get("split.count", 1)
     if isinstance(parts, int) and parts > 1:
         raise ModelError(
@@ -76,7 +75,7 @@ def check_kind(header: Header) -> None:
 
 
 def demand_disk(folder: Path, needed: int) -> None:
-    """ModelError unless so many bytes are free where the folder lies."""
+    """Raise ModelError unless `needed` bytes are free on the folder's disk."""
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise ModelError(
@@ -86,18 +85,18 @@ def demand_disk(folder: Path, needed: int) -> None:
 
 
 def _write_tokenizer(folder: Path, vocabulary: Vocabulary, length: int) -> None:
-    text = json.dumps(vocabulary.document, ensure_ascii=False)  # indented, it would take two seconds
+    text = json.dumps(vocabulary.document, ensure_ascii=False)  # indenting would take two seconds
     (folder / "tokenizer.json").write_text(text, encoding="utf-8")
     write_json(folder / "tokenizer_config.json", {**vocabulary.settings, "model_max_length": length})
 
 
 def write_json(file: Path, values: Any) -> None:
-    """Writes JSON for people."""
+    """Write indented JSON."""
     file.write_text(json.dumps(values, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """FILE FOLDER SHA256: the exit code is 0, or 2 with one sentence on stderr."""
+    """Convert FILE FOLDER SHA256. Return the exit code: 0, or 2 with one sentence on stderr."""
     file, folder, digest = sys.argv[1:] if arguments is None else arguments
     try:
         convert(Path(file), Path(folder), digest)

@@ -1,8 +1,7 @@
-"""A GGUF file's header: its settings and where each tensor lies, read without trusting any size in it.
+"""Read a GGUF header (versions 2 and 3, little-endian): the settings and the location of each tensor.
 
-Knows the format (versions 2 and 3, little-endian) and the file's length; knows no architecture and reads no weights.
-Every count and length is compared with the rest of the file before anything is allocated for it, so a broken or hostile
-header ends in one sentence and not in gigabytes.
+Every count and length is checked against the rest of the file before memory is allocated for it, so a corrupt or
+hostile header raises ModelError instead of allocating gigabytes.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ from codespec.errors import ModelError
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
-MOST_ENTRIES = 100_000  # settings, and tensors: the largest models have some thousands
-MOST_ELEMENTS = 1 << 24  # of one array: the largest vocabularies have some 300,000 tokens
+MOST_ENTRIES = 100_000  # settings, and tensors: the largest models have several thousand
+MOST_ELEMENTS = 1 << 24  # per array: the largest vocabularies have some 300,000 tokens
 MOST_DIMENSIONS = 4
 AGAIN = "fetch or export the file again"
 
@@ -33,7 +32,7 @@ _NUMPY = {0: "u1", 1: "i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7:
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """One tensor: its shape with rows first, the format's number, and where its bytes begin in the file."""
+    """One tensor: its shape with rows first, the number of its format, and its byte offset in the file."""
 
     name: str
     shape: tuple[int, ...]
@@ -43,7 +42,7 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """A file's settings by key (strings, numbers, lists of them) and its tensors by name."""
+    """A file's settings by key (strings, numbers or lists of them) and its tensors by name."""
 
     file: Path
     size: int
@@ -51,20 +50,20 @@ class Header:
     tensors: Mapping[str, Tensor]
 
     def text(self, key: str) -> str:
-        """A setting that must be a string; "" if it is absent."""
+        """Return a string setting; "" if it is absent. Raise ModelError if it has another type."""
         return str(self._typed(key, str, ""))
 
     def whole(self, key: str) -> int | None:
-        """A setting that must be a whole number; None if it is absent."""
+        """Return an integer setting; None if it is absent. Raise ModelError if it has another type."""
         value = self._typed(key, int, None)
         return None if value is None else int(value)
 
     def flag(self, key: str, default: bool) -> bool:
-        """A setting that must be true or false."""
+        """Return a boolean setting. Raise ModelError if it has another type."""
         return bool(self._typed(key, bool, default))
 
     def items(self, key: str) -> list[Any]:
-        """A setting that must be a list; [] if it is absent."""
+        """Return a list setting; [] if it is absent. Raise ModelError if it has another type."""
         return list(self._typed(key, list, []))
 
     def _typed(self, key: str, kind: type, default: Any) -> Any:
@@ -75,12 +74,12 @@ class Header:
 
 
 def broken(file: Path, why: str) -> ModelError:
-    """The sentence for a file that is damaged or made wrongly."""
+    """Return the ModelError for a damaged or malformed file."""
     return ModelError(f"{file} is truncated or corrupt ({why}): {AGAIN}.")
 
 
 def read_header(file: Path) -> Header:
-    """Reads a file's header; ModelError in one sentence if it is no GGUF file or a damaged one."""
+    """Read a file's header. Raise ModelError if it is damaged or not a GGUF file."""
     try:
         with file.open("rb") as stream:
             start = stream.read(24)
@@ -103,7 +102,7 @@ def _check_start(file: Path, start: bytes) -> None:
 
 
 class _Reader:
-    """A cursor in the mapped file that only moves forwards and never beyond its end."""
+    """A forward-only cursor in the mapped file that never passes its end."""
 
     def __init__(self, file: Path, data: mmap.mmap) -> None:
         self._file, self._data, self._at = file, data, 8

@@ -1,10 +1,9 @@
-"""A GGUF file's vocabulary as tokenizer.json and tokenizer_config.json, which split text as `llama.cpp` does.
+"""Convert a GGUF file's vocabulary to tokenizer.json and tokenizer_config.json that split text as `llama.cpp` does.
 
-Knows how a file declares its vocabulary and how `llama.cpp` splits text for each declared kind; knows no weights.
-`tests/text/llama_cpp_ids.json` holds ids of its own tokenizer for every family below. A kind of no family is refused,
-because nothing in the file tells a wrong split from a right one. Two things differ on purpose, so that text keeps its
-bytes: text that looks like a control token stays text, whatever the file calls it; and so does a literal U+2581, which
-`llama.cpp` takes for a space.
+`tests/text/llama_cpp_ids.json` holds ids from llama.cpp's own tokenizer for every family below. Vocabularies of other
+families are refused, because nothing in the file shows whether a split is correct. There are two deliberate differences
+that preserve the text's bytes: text that looks like a control token stays text regardless of the file's token type, and
+so does a literal U+2581, which `llama.cpp` treats as a space.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ Json = dict[str, Any]
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 MARKER = "\u2581"  # SentencePiece's space
-MOST_CHARACTERS = 1024  # of a token, because every way to cut it is tried
-# Control tokens that end a text, by their usual names; files declare one or two of them by id.
+MOST_CHARACTERS = 1024  # per token, because every split of it is tried
+# Usual names of control tokens that end a text; files declare one or two of them by id.
 ENDS = frozenset(
     {
         *("<|endoftext|>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|end_of_text|>", "<end_of_turn>"),
@@ -37,16 +36,16 @@ _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)
 
 
 def _words(digits: str, marks: str = r" ?[^\s\p{L}\p{N}]+[\r\n]*") -> str:
-    """The split that Llama 3, Qwen 2 and similar models share, except for digits and punctuation."""
+    """Return the split pattern of Llama 3, Qwen 2 and similar models, which differ in digits and punctuation."""
     return _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|" + digits + "|" + marks + _BLANKS
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Byte-level vocabularies that split text in the same way: by these expressions, one after the other.
+    """Byte-level vocabularies that split text in the same way, applying `splits` (regular expressions) in order.
 
-    whole_words   a word that is a token is taken as it is, without its merges
-    begins        a text begins with the BOS token unless the file says otherwise
+    whole_words   whether a word that is a token bypasses the merges
+    begins        whether a text begins with the BOS token by default
     """
 
     splits: tuple[str, ...]
@@ -71,7 +70,7 @@ FAMILIES = (
     Family((_words(r"\p{N}", r" ?[^\s\p{L}\p{N}\r\n]+"),), ("seed-coder",)),
     Family((_TEKKEN,), ("tekken",), True, True),
     Family(
-        # The range of scripts holds white space too, which stays outside it.
+        # The script range also contains white space, which is excluded.
         (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥\u0800-一가-\ud7ff&&[^\\s]]+", r"\p{N}"),
         ("deepseek-coder",),
     ),
@@ -81,7 +80,7 @@ FAMILIES = (
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """The two files of a tokenizer, and its control tokens for the model's configuration."""
+    """The content of tokenizer.json and tokenizer_config.json, and the control tokens for the model's configuration."""
 
     document: Json
     settings: Json
@@ -92,7 +91,7 @@ class Vocabulary:
 
 
 def read_vocabulary(header: Header) -> Vocabulary:
-    """A file's tokenizer. ModelError if it has none, or one that would split text differently from `llama.cpp`."""
+    """Read a file's tokenizer. Raise ModelError if it has none or one that can't be reproduced exactly."""
     tokens, kinds = _tokens(header)
     model = header.text("tokenizer.ggml.model")
     if model == "gpt2":
@@ -217,7 +216,7 @@ def _sentencepiece(header: Header, tokens: Sequence[str], kinds: Sequence[int]) 
 def _scored_merges(
     header: Header, vocab: Mapping[str, int], kinds: Sequence[int], scores: Sequence[float]
 ) -> list[tuple[str, str]]:
-    """Every way to make a token of two others, best score first: merging by score, as a list of merges."""
+    """Return all merges of two tokens into a third, best score first, so that BPE reproduces merging by score."""
     by_score: dict[float, list[str]] = {}
     for token, number in vocab.items():
         if kinds[number] in (NORMAL, USER_DEFINED) and any(_ways(token, vocab)):
@@ -237,10 +236,10 @@ def _scored_merges(
 
 
 def _are_runs(tokens: Sequence[str]) -> bool:
-    """Whether tokens of one score are runs of one character, of each length from two on.
+    """Return whether tokens of equal score are runs of one character, of each length from two on.
 
-    Equal scores are merged from left to right. A list of merges can express that for runs only: each grows to its
-    right, character by character, as long as it can.
+    Equal scores are merged from left to right. A list of merges can express this only for runs, each of which grows to
+    the right, character by character, as far as possible.
     """
     lengths = sorted(len(token) for token in tokens)
     return len(set("".join(tokens))) == 1 and lengths == list(range(2, len(tokens) + 2))
@@ -253,7 +252,7 @@ def _ways(token: str, vocab: Mapping[str, int]) -> Iterator[tuple[str, str]]:
 
 
 def _added(tokens: Sequence[str], kinds: Sequence[int], vocab: Mapping[str, int]) -> list[Json]:
-    """Control tokens as special added tokens, user-defined ones as plain added tokens."""
+    """Return control tokens as special added tokens and user-defined tokens as plain added tokens."""
     wanted = {CONTROL: True, UNKNOWN: True, USER_DEFINED: False}
     plain: Json = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
     return [

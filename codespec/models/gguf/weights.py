@@ -1,8 +1,7 @@
-"""A GGUF file's tensors as float32 in one safetensors file, a few rows at a time.
+"""Convert a GGUF file's tensors to float32 in one safetensors file, a few rows at a time.
 
-Knows the blocks that quantized rows are made of (their sizes and values are the package `gguf`'s) and the layout of a
-safetensors file; knows no architecture. Never holds more than PIECE numbers, whatever the size of the model. float32
-holds every value of every format, so nothing is lost beyond what the quantization lost.
+Uses the package `gguf` for block sizes and dequantization. Holds at most PIECE numbers in memory, for any model size.
+float32 represents every value of every format exactly, so the conversion adds no loss to that of the quantization.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from codespec.errors import ModelError, install_mend
 from codespec.models.gguf.architecture import Weight, unreadable
 from codespec.models.gguf.header import Header, Tensor, broken
 
-PIECE = 1 << 22  # numbers at once
-WIDTH = 4  # bytes of a float32
-# The formats whose rows hold everything that their values need.
+PIECE = 1 << 22  # numbers per piece
+WIDTH = 4  # bytes per float32
+# Formats whose rows can be dequantized without data from elsewhere.
 READABLE = frozenset(
     {
         *("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"),
@@ -36,7 +35,7 @@ READABLE = frozenset(
 
 
 def quantization(header: Header) -> str:
-    """The name of the format that most numbers are stored in: "Q4_1"."""
+    """Return the name of the format that most numbers are stored in, such as "Q4_1"."""
     numbers: Counter[int] = Counter()
     for tensor in header.tensors.values():
         numbers[tensor.kind] += prod(tensor.shape)
@@ -44,13 +43,14 @@ def quantization(header: Header) -> str:
 
 
 def size_of(weights: Sequence[Weight]) -> int:
-    """Bytes of all weights in float32."""
+    """Return the size of all weights in float32, in bytes."""
     return sum(WIDTH * prod(weight.source.shape) for weight in weights)
 
 
 def check_whole(header: Header) -> None:
-    """ModelError unless every tensor is readable and lies within the file on bytes of its own, which bounds what is
-    written to a multiple of the file.
+    """Raise ModelError unless every tensor is readable, lies within the file and overlaps no other tensor.
+
+    This bounds the output to a multiple of the file's size.
     """
     at = 0
     for tensor in sorted(header.tensors.values(), key=lambda tensor: tensor.start):
@@ -63,7 +63,7 @@ def check_whole(header: Header) -> None:
 
 
 def write_weights(header: Header, weights: Sequence[Weight], file: Path) -> None:
-    """Writes the weights in their order; OSError if the disk is full."""
+    """Write the weights in order. Raise OSError if the disk is full."""
     entries: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     at = 0
     for weight in weights:
@@ -84,7 +84,7 @@ def _write(header: Header, weight: Weight, data: mmap.mmap, stream: BinaryIO) ->
 
 
 def read_values(header: Header, weight: Weight, data: mmap.mmap) -> Iterator[NDArray[np.float32]]:
-    """A weight of the model as float32, some rows at a time; ModelError for a value that is not finite."""
+    """Yield a weight of the model as float32, some rows at a time. Raise ModelError for a value that is not finite."""
     for values in _values(header, weight, data):
         if not np.isfinite(values).all():
             raise broken(header.file, f"{weight.source.name} holds a value that is not a number")
@@ -104,12 +104,12 @@ def _values(header: Header, weight: Weight, data: mmap.mmap) -> Iterator[NDArray
     step = max(1, PIECE // tensor.shape[-1])
     for first in range(0, rows, step):
         wanted = slice(first, first + step) if weight.rows is None else weight.rows[first : first + step]
-        # Some formats are read by views, which want their bytes in one piece.
+        # Some formats are dequantized through views, which need contiguous bytes.
         yield np.ascontiguousarray(gguf.quants.dequantize(np.array(stored[wanted]), form))
 
 
 def _layout(header: Header, tensor: Tensor) -> tuple[int, int]:
-    """A tensor's rows, and the bytes of one."""
+    """Return the number of a tensor's rows, and the bytes per row."""
     gguf: Any = gguf_package()
     name = _kind(header, tensor.kind)
     if name not in READABLE:
@@ -131,7 +131,7 @@ def _kind(header: Header, kind: int) -> str:
 
 
 def gguf_package() -> Any:
-    """The package that knows the number formats; ModelError if it is not installed."""
+    """Import the package `gguf`, which implements the number formats. Raise ModelError if it is not installed."""
     try:
         return import_module("gguf")
     except ImportError as error:

@@ -1,1 +1,1 @@
-"""Small networks that read a target's hidden states and guess its next tokens."""
+"""Drafting heads: small networks that read a target's hidden states and predict its next tokens."""

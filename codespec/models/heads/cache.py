@@ -1,5 +1,6 @@
-"""What a head remembers of each slot of its target: its own keys and values, and how far they go. It follows the
-target's cache: the same slots and positions, cut and copied with it. Knows positions; knows no arithmetic.
+"""Store a head's own keys and values for each slot of its target.
+
+The cache has the target cache's slots and positions, and is cut and copied together with it.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ UNKNOWN = -1
 
 
 class HeadCache:
-    """Keys and values of the head's layers. Of slot s the first `done[s]` positions are computed, from features of the
-    same positions and, where `shifted`, from the token behind each: that of the last is `behind[s]`.
+    """Keys and values of the head's layers.
+
+    The first `done[s]` positions of slot s are computed from the target's features at the same positions and, if
+    `shifted`, from the token after each. `behind[s]` is the token after the last one.
     """
 
     def __init__(
@@ -28,25 +31,26 @@ class HeadCache:
 
     @property
     def capacity(self) -> int:
-        """Positions of a slot."""
+        """Positions per slot."""
         return self.kept.capacity
 
     def cut(self, slot: int, length: int) -> None:
-        """From position `length` on the target holds something else; the token there too."""
+        """Invalidate positions that depend on the target's positions or tokens from `length` on."""
         if length < self.done[slot]:
             self.done[slot] = max(0, length - self.shifted)
             self.behind[slot] = UNKNOWN
 
     def copy(self, source: int, target: int, length: int) -> None:
-        """The target's first `length` positions of one slot are in another one too."""
+        """Copy the state of slot `source` to slot `target`, for the target's first `length` positions."""
         done = self.done[source]
         self.done[target], self.behind[target] = done, self.behind[source]
         self.cut(target, length)
         self.kept.fork(source, target, self.done[target])
 
     def begin(self, slot: int, ids: list[int], length: int) -> int:
-        """The first position that has to be computed for a text of these ids, of which the target has read `length`;
-        at least the last one.
+        """Return the first position to compute for a text of these ids whose first `length` the target has read.
+
+        At least the last position is always computed.
         """
         done = min(self.done[slot], length)
         if self.shifted and done and done == self.done[slot] and self.behind[slot] not in (UNKNOWN, ids[done]):
@@ -54,6 +58,6 @@ class HeadCache:
         return max(0, min(done, length - 1))
 
     def advance(self, slot: int, ids: list[int], done: int) -> None:
-        """The first `done` positions are computed now."""
+        """Record that the first `done` positions are computed."""
         self.done[slot] = done
         self.behind[slot] = ids[done] if self.shifted else UNKNOWN

@@ -1,7 +1,7 @@
-"""Reads and writes a head's folder: config.json and model.safetensors, in the layout of EAGLE-3's and DFlash's own
-repositories. Knows tensor names and sizes; knows no cache.
+"""Read and write a head's folder: config.json and model.safetensors, in the layout of the EAGLE-3 and DFlash
+repositories.
 
-A head that was trained here leaves out what is the target's own: token vectors, and the rows of the output head.
+A head trained by codespec omits the tensors that it shares with its target: token embeddings and output head rows.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ Head = Eagle3 | DFlash
 
 @dataclass(frozen=True, slots=True)
 class LoadedHead:
-    """A head with its target's parts: `ids` [draft vocabulary] are the target's ids of what it can guess, `embed` gives
-    token vectors.
+    """A head with its target's parts.
+
+    ids    [draft vocabulary]: target ids of the tokens that the head can predict
+    embed  token embedding
     """
 
     config: HeadConfig
@@ -39,8 +41,10 @@ class LoadedHead:
 
 
 def load_head(folder: Path, host: Host, *, dtype: torch.dtype, device: torch.device) -> LoadedHead:
-    """The head in a folder, for a target that is loaded. Raises ModelError in one sentence for everything that a user
-    can meet: no head, another target's, weights that are damaged or of other sizes than its config.json says.
+    """Load the head in a folder for a loaded target.
+
+    Raise ModelError if there is no head, if it belongs to another target, or if its weights are damaged or don't match
+    its config.json.
     """
     config, tensors = read_head_config(folder, host.layers), _read(folder)
     host.demand(config, str(folder))
@@ -65,7 +69,7 @@ def load_head(folder: Path, host: Host, *, dtype: torch.dtype, device: torch.dev
 
 
 def save_head(config: HeadConfig, network: Head, ids: Tensor, *, name: str) -> dict[str, bytes]:
-    """The files of a head, by name: weights in bfloat16 and the configuration, which calls the target `name`."""
+    """Return the files of a head by name: weights in bfloat16, and a config.json that names the target `name`."""
     tensors = {
         key: value.detach().to("cpu", torch.bfloat16).contiguous()
         for key, value in network.state_dict().items()
@@ -97,7 +101,7 @@ def _read(folder: Path) -> dict[str, Tensor]:
 
 
 def _own_names(config: HeadConfig, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The head's weights by the names of its modules; EAGLE-3's only layer goes by two names."""
+    """Return the head's weights by module name. EAGLE-3's only layer has two names in public files."""
     other = ("d2t", "t2d", "embed_tokens.weight")
     found = {name: value for name, value in tensors.items() if name not in other}
     if config.kind == "dflash":
@@ -106,7 +110,7 @@ def _own_names(config: HeadConfig, tensors: Mapping[str, Tensor]) -> dict[str, T
 
 
 def _ids(config: HeadConfig, tensors: Mapping[str, Tensor], folder: Path) -> Tensor:
-    """The target's ids of the draft vocabulary."""
+    """Return the target ids of the draft vocabulary. Raise ModelError if the map is damaged."""
     d2t = tensors.get("d2t")
     if d2t is None:
         ids = torch.arange(config.draft_vocab)
@@ -118,7 +122,7 @@ def _ids(config: HeadConfig, tensors: Mapping[str, Tensor], folder: Path) -> Ten
 
 
 def _embedding(config: HeadConfig, tensors: Mapping[str, Tensor], host: Host, folder: Path) -> nn.Module:
-    """The target's token vectors; the head's own where it is of another width."""
+    """Return the target's token embedding, or the head's own if its width differs."""
     if config.hidden_size == host.size:
         return host.embed
     own = tensors.get("embed_tokens.weight")
@@ -140,7 +144,7 @@ def _mask(config: HeadConfig, embed: nn.Module, folder: Path, device: torch.devi
 
 
 def _fill(network: Head, tensors: dict[str, Tensor], folder: Path) -> None:
-    """Puts weights where their names say."""
+    """Load weights by name. Raise ModelError if tensors are missing or have other shapes."""
     wanted = {name: tuple(value.shape) for name, value in network.state_dict().items()}
     missing = sorted(wanted.keys() - tensors.keys())
     if missing:

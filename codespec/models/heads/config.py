@@ -1,8 +1,7 @@
-"""What a head is: its sizes, which layers of its target it reads, and for which target it was trained. Knows the names
-that public config.json files use; knows no weights.
+"""Read and write a head's config.json: its sizes, the target layers that it reads, and the target it was trained for.
 
-EAGLE-3 (Li et al. 2025, arXiv 2503.01840) and DFlash (Chen et al. 2026, arXiv 2602.06036) are read and written with the
-names of their own repositories; what those lack is under "codespec".
+EAGLE-3 (Li et al. 2025, arXiv 2503.01840) and DFlash (Chen et al. 2026, arXiv 2602.06036) use the keys of their own
+repositories; additional values are stored under "codespec".
 """
 
 from __future__ import annotations
@@ -16,23 +15,27 @@ from codespec.errors import ModelError, TokenizerError
 from codespec.text.control_tokens import read_json
 
 Kind = Literal["eagle3", "dflash"]
-WEIGHTS = "model.safetensors"  # the file of them
+WEIGHTS = "model.safetensors"
 ARCHITECTURES: dict[str, Kind] = {
     "LlamaForCausalLMEagle3": "eagle3",
     "Eagle3LlamaForCausalLM": "eagle3",
     "DFlashDraftModel": "dflash",
 }
-MOST_LAYERS = 64  # of a head, and of its target's that it reads
+MOST_LAYERS = 64  # limit for a head's own layers, and for the target layers that it reads
 MOST_BLOCK = 256
-FEW_LAYERS = 8  # of a target
+FEW_LAYERS = 8  # targets with fewer layers are read at other layers
 
 
 @dataclass(frozen=True, slots=True)
 class HeadConfig:
-    """Sizes of a head. `layers` are those of the target whose outputs it reads; `vocab_size` is the target's and
-    `draft_vocab` how many of its tokens the head can guess; `block` is a DFlash head's anchor and what it fills in one
-    forward; `rope` are transformers' rope_parameters; `target` is the fingerprint of the target, empty where the files
-    do not say.
+    """Configuration of a head.
+
+    layers       target layers whose outputs the head reads
+    vocab_size   the target's vocabulary size
+    draft_vocab  the number of target tokens that the head can predict
+    block        size of a DFlash block: the anchor and the positions filled in one forward
+    rope         transformers' rope_parameters
+    target       fingerprint of the target; empty if the files have none
     """
 
     kind: Kind
@@ -55,12 +58,12 @@ class HeadConfig:
 
     @property
     def made_for(self) -> str:
-        """The target that it was trained for, in words."""
+        """A description of the target that the head was trained for."""
         size = f"{self.vocab_size} tokens, width {self.target_size}"
         return f"{self.target['name']}: {size}" if self.target.get("name") else size
 
     def to_json(self) -> dict[str, Any]:
-        """A config.json in the layout of the kind's own repository."""
+        """Return the content of config.json, in the layout of the kind's own repository."""
         values: dict[str, Any] = {
             "model_type": "llama" if self.kind == "eagle3" else "qwen3",
             "hidden_size": self.hidden_size,
@@ -90,7 +93,7 @@ class HeadConfig:
 
 
 def read_head_config(folder: Path, target_layers: int) -> HeadConfig:
-    """The config.json of a head's folder. Raises ModelError if there is none or it is no head's."""
+    """Read the config.json of a head's folder. Raise ModelError if it is missing or does not describe a head."""
     if not (folder / "config.json").is_file():
         raise ModelError(f"There is no head in {folder}: give a folder with config.json and {WEIGHTS}.")
     try:
@@ -103,8 +106,10 @@ def read_head_config(folder: Path, target_layers: int) -> HeadConfig:
 
 
 def parse_config(values: Mapping[str, Any], folder: Path, *, target_layers: int) -> HeadConfig:
-    """A head's config.json; `target_layers`, how many layers the target has, decides what it reads where it does not
-    say. Raises ModelError in one sentence for anything that is no head or has impossible sizes.
+    """Parse a head's config.json.
+
+    `target_layers`, the target's number of layers, determines the layers to read if the file does not list them. Raise
+    ModelError if the values do not describe a head or have invalid sizes.
     """
     kind = _kind(values, folder)
     _demand_known(values, folder)
@@ -144,7 +149,7 @@ def _kind(values: Mapping[str, Any], folder: Path) -> Kind:
     for name in named if isinstance(named, list) else ():
         if isinstance(name, str) and name in ARCHITECTURES:
             return ARCHITECTURES[name]
-        if name == "LlamaForCausalLM" and "draft_vocab_size" in values:  # as the first EAGLE-3 heads are named
+        if name == "LlamaForCausalLM" and "draft_vocab_size" in values:  # the name in the first EAGLE-3 heads
             return "eagle3"
     raise ModelError(
         f"{folder} is no head that codespec knows (architectures: {named}): give the folder of an EAGLE-3 or DFlash "
@@ -153,7 +158,7 @@ def _kind(values: Mapping[str, Any], folder: Path) -> Kind:
 
 
 def _demand_known(values: Mapping[str, Any], folder: Path) -> None:
-    """ModelError for a layer that would be computed wrongly."""
+    """Raise ModelError if the layers use features that heads do not support."""
     unknown = {
         "windows": "sliding_attention" in (values.get("layer_types") or ()),
         "biases": bool(values.get("attention_bias") or values.get("mlp_bias")),
@@ -168,18 +173,18 @@ def _demand_known(values: Mapping[str, Any], folder: Path) -> None:
 
 
 class _Reader:
-    """Reads the values of one config.json and says which is wrong."""
+    """Reads and checks the values of one config.json. Raises a ModelError that names the invalid value."""
 
     def __init__(self, values: Mapping[str, Any], folder: Path) -> None:
         self._values, self._folder = values, folder
 
     def part(self, name: str) -> Mapping[str, Any]:
-        """A part of the file, empty if it is missing."""
+        """Return a nested object of the file; empty if it is missing."""
         found = self._values.get(name)
         return found if isinstance(found, dict) else {}
 
     def size(self, name: str, default: int | None = None, *, most: int = 1 << 20) -> int:
-        """A whole number from 1 to `most`."""
+        """Return an integer from 1 to `most`."""
         value = self._values.get(name)
         value = default if value is None else value
         if type(value) is not int or not 1 <= value <= most:
@@ -187,14 +192,14 @@ class _Reader:
         return value
 
     def number(self, name: str, default: float) -> float:
-        """A number above 0."""
+        """Return a number between 0 and 1, exclusive."""
         value = self._values.get(name, default)
         if not isinstance(value, int | float) or not 0 < value < 1:
             raise self._wrong(name, value)
         return float(value)
 
     def layers(self, kind: Kind, target_layers: int) -> tuple[int, ...]:
-        """The target's layers that it reads; EAGLE-3's own are a low, a middle and a high one."""
+        """Return the target layers that the head reads. EAGLE-3's defaults are a low, a middle and a high layer."""
         if kind == "eagle3":
             found = self.part("eagle_config").get("eagle_aux_hidden_state_layer_ids")
             found = usual_layers(target_layers) if found is None else found
@@ -207,14 +212,14 @@ class _Reader:
         return tuple(found)
 
     def mask_token(self) -> int | None:
-        """The target's token that stands for what is to be filled in; None where the weights have a vector for it."""
+        """Return the target token for masked positions; None if the weights have a vector for it."""
         found = self.part("dflash_config").get("mask_token_id", self._values.get("mask_token_id"))
         if found is not None and (type(found) is not int or found < 0):
             raise self._wrong("mask_token_id", found)
         return found
 
     def rope(self) -> Mapping[str, Any]:
-        """transformers' rope_parameters, from either of its spellings."""
+        """Return transformers' rope_parameters, from either its current or its older keys."""
         found = self.part("rope_parameters")
         if found:
             return found
@@ -230,14 +235,16 @@ class _Reader:
 
 
 def usual_layers(count: int) -> tuple[int, ...]:
-    """What EAGLE-3 reads of a target with `count` layers: behind the second, the middle, the fourth from the end; of
-    one with few layers the first, the middle and the last.
+    """Return EAGLE-3's default layers of a target with `count` layers: the second, the middle and the fourth from the
+    end, or the first, the middle and the last if there are fewer than FEW_LAYERS.
     """
     return (1, count // 2 - 1, count - 4) if count >= FEW_LAYERS else (0, count // 2, count - 1)
 
 
 def spread_layers(count: int, wanted: int) -> tuple[int, ...]:
-    """What DFlash reads: `wanted` layers evenly from the second to the third from the end; one: the middle."""
+    """Return DFlash's default layers: `wanted` layers evenly spaced from the second to the third from the end, or the
+    middle layer if `wanted` is 1.
+    """
     if wanted == 1:
         return (count // 2,)
     first, last = 1, max(1, count - 3)

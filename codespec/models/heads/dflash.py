@@ -1,10 +1,10 @@
-"""A DFlash head (Chen et al. 2026, arXiv 2602.06036): a few layers that fill a block of masked positions at
-once.
+"""A DFlash head (Chen et al. 2026, arXiv 2602.06036): a few layers that fill a block of masked positions in one
+forward.
 
-The block begins with the last token that is certain; the rest is masked. Every layer attends over the whole block,
-both ways, and over the target's features of all positions before it, which enter as keys and values through the layer's
-own projections. So it keeps nothing of its own drafts. Weights have the names of the public repository. Knows
-arithmetic; who remembers keys is the caller's business.
+The block begins with the last known token (the anchor); the rest is masked. Every layer attends bidirectionally over
+the block, and over the target's features of all earlier positions, which the layer's own projections turn into keys and
+values. The head therefore keeps no state of its drafts. Weights have the names of the public repository. The caller
+keeps the keys and values.
 """
 
 from __future__ import annotations
@@ -27,24 +27,26 @@ class DFlashLayer(nn.Module):
         self.mlp = Mlp(config)
 
     def context(self, context: Tensor, angles: Angles) -> tuple[Tensor, Tensor]:
-        """Keys and values [N, kv heads, size] of the target's features, as `DFlash.fuse` gives them."""
+        """Return keys and values [N, kv heads, size] of fused target features, the output of `DFlash.fuse`."""
         return self.self_attn.keys_values(context, angles)
 
     def read(self, rows: Tensor, angles: Angles) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries [N, heads, size], keys and values [N, kv heads, size] of the block's rows [N, hidden]."""
+        """Return queries [N, heads, size], keys and values [N, kv heads, size] of the block's rows [N, hidden]."""
         normed = self.input_layernorm(rows)
         return self.self_attn.queries(normed, angles), *self.self_attn.keys_values(normed, angles)
 
     def finish(self, rows: Tensor, seen: Tensor) -> Tensor:
-        """The rows behind the layer, from those before it and what attention found [N, heads, size]."""
+        """Return the layer's output rows [N, hidden], given input rows and the attention output [N, heads, size]."""
         rows = rows + self.self_attn.out(seen)
         mixed: Tensor = rows + self.mlp(self.post_attention_layernorm(rows))
         return mixed
 
 
 class DFlash(nn.Module):
-    """The head. `lm_head` is the target's, or its rows of the draft vocabulary. `mask` is the vector of a masked
-    position; public heads take the target's vector of their mask token.
+    """The head.
+
+    `lm_head` is the target's, or its rows for the draft vocabulary. `mask` is the embedding of a masked position;
+    public heads use the target's embedding of their mask token.
     """
 
     def __init__(self, config: HeadConfig, *, seed: int = 0) -> None:
@@ -59,11 +61,11 @@ class DFlash(nn.Module):
         draw_weights(nn.ModuleList([self.fc, self.layers]), seed)
 
     def fuse(self, features: Tensor) -> Tensor:
-        """The target's features [N, layers, target size] as what every layer reads of the context [N, hidden]."""
+        """Project the target's features [N, layers, target size] to the context [N, hidden] that every layer reads."""
         fused: Tensor = self.hidden_norm(self.fc(features.flatten(1)))
         return fused
 
     def logits(self, rows: Tensor) -> Tensor:
-        """Logits [N, draft vocabulary] of the tokens at the rows' own positions."""
+        """Return logits [N, draft vocabulary] of the tokens at the rows' own positions."""
         found: Tensor = self.lm_head(self.norm(rows))
         return found

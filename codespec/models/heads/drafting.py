@@ -1,8 +1,7 @@
-"""Runs a head over its target's slots: reads the features that are new, and guesses. Knows slots, positions and ids;
-knows no requests, no policies and no text.
+"""Draft with a head over its target's slots: read new features, then predict tokens.
 
-A head's guesses are checked by the target, so its arithmetic may depend on the batch: everything runs in the fastest
-shape of call.
+The target verifies a head's drafts, so the head's arithmetic need not be batch-invariant and uses the fastest call
+shape.
 """
 
 from __future__ import annotations
@@ -27,24 +26,27 @@ from codespec.models.linear import can_pack, tile_linears
 
 @dataclass(slots=True, eq=False)
 class Reading:
-    """One slot's text: `ids`, of which the target has read all but the last; `start` is the first position that the
-    head has not read.
+    """The text of one slot.
+
+    ids    the text's tokens; the target has read all but the last
+    start  the first position that the head has not read
     """
 
     slot: int
     ids: list[int]
     start: int = 0
-    state: Tensor | None = field(default=None, repr=False)  # [hidden], an EAGLE-3 head's own
+    state: Tensor | None = field(default=None, repr=False)  # [hidden], EAGLE-3 only
 
     @property
     def length(self) -> int:
-        """Positions that the target has read."""
+        """The number of positions that the target has read."""
         return len(self.ids) - 1
 
 
 class HeadRunner:
-    """A head behind its target, with a cache that follows the target's. The target's slots must be there. One that is
-    `whole` makes a whole draft in one forward.
+    """Runs a head on its target's slots, with a cache that follows the target's.
+
+    The target's slots must be allocated. If `whole`, one forward yields a whole draft.
     """
 
     whole = False
@@ -56,7 +58,7 @@ class HeadRunner:
         self.device, self.dtype = target.device, target.dtype
         assert target.taps is not None
         places = [target.taps.layers.index(layer) for layer in head.config.layers]
-        self._places = None if places == list(range(len(target.taps.layers))) else places  # None: all that is tapped
+        self._places = None if places == list(range(len(target.taps.layers))) else places  # None: all tapped layers
         self._rotation = Rotation(head.config, target.device)
         cache = target.cache
         self.cache = HeadCache(
@@ -68,28 +70,28 @@ class HeadRunner:
 
     @property
     def width(self) -> int:
-        """The most tokens of one draft."""
+        """The maximum draft length."""
         raise NotImplementedError
 
     def open(self, slot: int, ids: list[int]) -> Reading:
-        """The text of a slot, with what the head has read of it."""
+        """Return a reading of the slot's text that starts after the positions in the head's cache."""
         return Reading(slot, ids, self.cache.begin(slot, ids, len(ids) - 1))
 
     def first(self, readings: Sequence[Reading]) -> object:
-        """The forward that a draft begins with; of a `whole` one there is no other."""
+        """Run the first forward of a draft, which is the only one if `whole`."""
         raise NotImplementedError
 
     def catch_up(self, readings: Sequence[Reading], most: int) -> None:
-        """Reads up to `most` positions of each text, but not the last: that one's row makes a guess."""
+        """Read up to `most` positions of each text, except the last, whose row yields the first prediction."""
         raise NotImplementedError
 
     def embed(self, ids: Sequence[int]) -> Tensor:
-        """Token vectors [ids, hidden]."""
+        """Return token embeddings [ids, hidden]."""
         vectors: Tensor = self._embed(torch.tensor(ids, dtype=torch.long, device=self.device))
         return vectors.to(self.dtype)
 
     def features(self, reading: Reading, end: int) -> Tensor:
-        """The target's features [positions, layers, size] from the reading's start to `end`."""
+        """Return the target's features [positions, layers, size] from the reading's start to `end`."""
         cache = self.target.cache
         assert cache is not None and cache.features is not None
         found = cache.features[reading.slot, reading.start : end]
@@ -103,7 +105,7 @@ class HeadRunner:
 
 
 class Eagle3Runner(HeadRunner):
-    """Guesses token by token: `begin`, then `go_on` as often as wanted."""
+    """Drafts token by token: `begin`, then `go_on` for each further token."""
 
     def __init__(self, head: LoadedHead, target: LanguageModel) -> None:
         assert isinstance(head.network, Eagle3)
@@ -112,28 +114,30 @@ class Eagle3Runner(HeadRunner):
 
     @property
     def width(self) -> int:
-        """As long as its slot."""
+        """The slot's capacity."""
         return self.cache.capacity
 
     def first(self, readings: Sequence[Reading]) -> Tensor:
-        """As `begin`."""
+        """Call `begin`."""
         return self.begin(readings)
 
     def begin(self, readings: Sequence[Reading]) -> Tensor:
-        """Reads the rest of every text; logits [texts, draft vocabulary] of the token behind each."""
+        """Read the rest of every text and return logits [texts, draft vocabulary] of the token after it."""
         return self._read(readings, [reading.length for reading in readings])
 
     def catch_up(self, readings: Sequence[Reading], most: int) -> None:
-        """Reads pieces."""
+        """Read the next positions of each text."""
         self._read(readings, [min(reading.length - 1, reading.start + most) for reading in readings])
 
     def go_on(self, readings: Sequence[Reading], tokens: Sequence[int], steps: int) -> Tensor:
-        """Logits [texts, draft vocabulary] of the token behind `tokens`, the `steps`-th of each draft (from 1)."""
+        """Return logits [texts, draft vocabulary] of the token after `tokens`, which are the `steps`-th (from 1) of
+        each draft.
+        """
         states = torch.stack([reading.state for reading in readings if reading.state is not None])
         return self._run(readings, states, list(tokens), [(r.length - 1 + steps, r.length + steps) for r in readings])
 
     def _read(self, readings: Sequence[Reading], ends: Sequence[int]) -> Tensor:
-        """Computes the positions from each start up to its end."""
+        """Compute each text's positions from its start to its end, and return the logits of its last row."""
         features = torch.cat([self.features(reading, end) for reading, end in zip(readings, ends, strict=True)])
         tokens = [t for r, end in zip(readings, ends, strict=True) for t in r.ids[r.start + 1 : end + 1]]
         spans = [(reading.start, end) for reading, end in zip(readings, ends, strict=True)]
@@ -146,7 +150,9 @@ class Eagle3Runner(HeadRunner):
     def _run(
         self, readings: Sequence[Reading], states: Tensor, tokens: list[int], spans: Sequence[tuple[int, int]]
     ) -> Tensor:
-        """The layer over rows [N, hidden], a span of positions for each text; logits of each text's last row."""
+        """Run the layer over rows [N, hidden], one span of positions per text. Return the logits of each text's last
+        row.
+        """
         head, layer = self._head, self._head.midlayer
         angles = self._angles(torch.cat([self._range(*span) for span in spans]))
         q, k, v = layer.read(self.embed(tokens), states, angles)
@@ -161,7 +167,7 @@ class Eagle3Runner(HeadRunner):
 
 
 class DFlashRunner(HeadRunner):
-    """Guesses a whole block at once: `fill`."""
+    """Drafts a whole block at once with `fill`."""
 
     whole = True
 
@@ -172,20 +178,20 @@ class DFlashRunner(HeadRunner):
 
     @property
     def width(self) -> int:
-        """The block without its anchor."""
+        """The block size without the anchor."""
         return self.config.block - 1
 
     def catch_up(self, readings: Sequence[Reading], most: int) -> None:
-        """Reads pieces."""
+        """Read the next positions of each text."""
         self._read(readings, [min(reading.length - 1, reading.start + most) for reading in readings])
 
     def first(self, readings: Sequence[Reading]) -> list[Tensor]:
-        """As `fill`."""
+        """Call `fill`."""
         return self.fill(readings)
 
     def fill(self, readings: Sequence[Reading]) -> list[Tensor]:
-        """For each text logits [tokens, draft vocabulary] of the tokens behind its last one: as many as a block and the
-        slot have room for.
+        """Return for each text the logits [tokens, draft vocabulary] of the tokens after its last one, as many as fit
+        in a block and in the slot.
         """
         self._read(readings, [reading.length for reading in readings])
         block, capacity = self.config.block, self.cache.capacity
@@ -205,7 +211,7 @@ class DFlashRunner(HeadRunner):
         return list(self._head.logits(guessed).split([size - 1 for size in sizes]))
 
     def _read(self, readings: Sequence[Reading], ends: Sequence[int]) -> None:
-        """Computes the context's keys and values from each start up to its end."""
+        """Compute each text's context keys and values from its start to its end."""
         spans = [(reading.start, end) for reading, end in zip(readings, ends, strict=True)]
         context = self._head.fuse(torch.cat([self.features(r, end) for r, end in zip(readings, ends, strict=True)]))
         angles = self._angles(torch.cat([self._range(*span) for span in spans]))
@@ -224,7 +230,7 @@ class DFlashRunner(HeadRunner):
 
 
 def make_runner(head: LoadedHead, target: LanguageModel) -> Eagle3Runner | DFlashRunner:
-    """The runner of a head's kind."""
+    """Return the runner for a head's kind."""
     return Eagle3Runner(head, target) if isinstance(head.network, Eagle3) else DFlashRunner(head, target)
 
 
@@ -239,8 +245,10 @@ def attend_slots(
     *,
     causal: bool,
 ) -> Tensor:
-    """Writes keys and values [N, kv heads, size] to the slots and attends each slot's rows q [N, heads, size] over all
-    that stands before them there and, unless `causal`, over one another: [N, heads, size].
+    """Write keys and values [N, kv heads, size] to the slots, and attend each slot's rows q [N, heads, size] over the
+    slot's earlier positions and the rows themselves: [N, heads, size].
+
+    If `causal`, a row sees no later rows.
     """
     seen, begin = [], 0
     for slot, (start, end) in zip(slots, spans, strict=True):

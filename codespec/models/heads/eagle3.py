@@ -1,9 +1,9 @@
-"""An EAGLE-3 head (Li et al. 2025, arXiv 2503.01840): one layer that reads a token and a state, and puts out the next
-state and, from it, the probabilities of the next token but one.
+"""An EAGLE-3 head (Li et al. 2025, arXiv 2503.01840): one layer that maps a token and a state to the next state and to
+the logits of the token after the next.
 
-At position t the state is the target's, fused from a low, a middle and a high layer, and the token is the one behind
-it; further on the head reads its own state in the target's place. Weights have the names of the public repository.
-Knows arithmetic; who remembers keys and states is the caller's business.
+At position t the state is the target's, fused from a low, a middle and a high layer, and the token is the one at t + 1.
+Beyond the target's positions the head reads its own states instead. Weights have the names of the public repository.
+The caller keeps keys, values and states.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from codespec.models.heads.parts import Angles, Mlp, Norm, Projections, draw_wei
 
 
 class Eagle3Layer(nn.Module):
-    """The layer in its two halves, before and after attention."""
+    """The layer, split into the parts before and after attention."""
 
     def __init__(self, config: HeadConfig) -> None:
         super().__init__()
@@ -27,19 +27,21 @@ class Eagle3Layer(nn.Module):
         self.mlp = Mlp(config)
 
     def read(self, embedded: Tensor, states: Tensor, angles: Angles) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries [N, heads, size], keys and values [N, kv heads, size] of token vectors and states [N, hidden]."""
+        """Return queries [N, heads, size], keys and values [N, kv heads, size] of token embeddings and states [N,
+        hidden].
+        """
         both = torch.cat([self.input_layernorm(embedded), self.hidden_norm(states)], dim=-1)
         return self.self_attn.queries(both, angles), *self.self_attn.keys_values(both, angles)
 
     def finish(self, states: Tensor, seen: Tensor) -> Tensor:
-        """The next states [N, hidden], from the states and what attention found [N, heads, size]."""
+        """Return the next states [N, hidden], given the states and the attention output [N, heads, size]."""
         rows = states + self.self_attn.out(seen)
         mixed: Tensor = rows + self.mlp(self.post_attention_layernorm(rows))
         return mixed
 
 
 class Eagle3(nn.Module):
-    """The head. `lm_head` is its own or, where its files have none, the target's rows of the draft vocabulary."""
+    """The head. `lm_head` is its own or, if its files have none, the target's rows for the draft vocabulary."""
 
     def __init__(self, config: HeadConfig, *, seed: int = 0) -> None:
         super().__init__()
@@ -51,11 +53,11 @@ class Eagle3(nn.Module):
         draw_weights(nn.ModuleList([self.fc, self.midlayer]), seed)
 
     def fuse(self, features: Tensor) -> Tensor:
-        """The target's features [N, layers, target size] as states [N, hidden]."""
+        """Project the target's features [N, layers, target size] to states [N, hidden]."""
         fused: Tensor = self.fc(features.flatten(1))
         return fused
 
     def logits(self, states: Tensor) -> Tensor:
-        """Logits [N, draft vocabulary] of the token behind the one that the states were made with."""
+        """Return logits [N, draft vocabulary] of the token after the one that was read with the states."""
         found: Tensor = self.lm_head(self.norm(states))
         return found

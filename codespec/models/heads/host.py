@@ -1,5 +1,6 @@
-"""What a head takes of its target beside features: token vectors, rows of the output head, and a fingerprint that says
-whether it is the target it was trained for. Knows networks, lean or transformers' own; knows no cache.
+"""Give a head access to its target's token embedding and output head, and check that the target is the right one.
+
+Supports lean networks and transformers' own. A fingerprint identifies the target that a head was trained for.
 """
 
 from __future__ import annotations
@@ -17,13 +18,16 @@ from codespec.models.heads.config import HeadConfig
 from codespec.models.language_model import LanguageModel
 from codespec.models.linear import TiledLinear
 
-SAMPLED_ROWS = 64  # of the token vectors, for the fingerprint
+SAMPLED_ROWS = 64  # token embeddings in the fingerprint
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A target as its head sees it. `embed` gives token vectors [N, size] of ids [N]; `output` is its output head, and
-    `norm` the weight [size] of the norm before that, where it has one of the usual name.
+    """The parts of a target that its head uses.
+
+    embed   token embedding: ids [N] -> [N, size]
+    output  the output head
+    norm    the weight [size] of the norm before the output head; None if it has no norm of the usual name
     """
 
     embed: nn.Module
@@ -36,10 +40,10 @@ class Host:
 
     @classmethod
     def of(cls, model: LanguageModel) -> Host:
-        """The parts of a loaded target. Raises ModelError where they can't be found."""
+        """Return the parts of a loaded target. Raise ModelError if they can't be found."""
         network: Any = model.network
         lean = hasattr(network, "blocks")
-        embed = getattr(network, "embed", None) if lean else network.get_input_embeddings()  # int8 keeps turned ones
+        embed = getattr(network, "embed", None) if lean else network.get_input_embeddings()  # int8 stores rotated ones
         output = network.head if lean else network.get_output_embeddings()
         norm = getattr(network if lean else network.get_decoder(), "norm", None)
         if not isinstance(embed, nn.Module) or not isinstance(output, nn.Module):
@@ -53,7 +57,7 @@ class Host:
         return cls(embed, output, weight if isinstance(weight, Tensor) else None, layers, size, known, print_)
 
     def output_rows(self, ids: Tensor) -> Tensor:
-        """The rows [ids, size] of the output head's weight, as they were before it was packed."""
+        """Return rows [ids, size] of the output head's weight, unpacked if necessary."""
         layer = self.output
         weight: Any = layer.weight if not isinstance(layer, TiledLinear) or layer.packed is None else None
         if weight is None:
@@ -63,9 +67,7 @@ class Host:
         return rows
 
     def demand(self, config: HeadConfig, name: str) -> None:
-        """Raises ModelError unless the head is for this target. Files that do not name their target are held to its
-        sizes.
-        """
+        """Raise ModelError unless the head is for this target. Without a target hash only the sizes are compared."""
         sizes = (config.target_size, config.vocab_size)
         named = config.target.get("sha256")
         if sizes != (self.size, self.vocab_size) or (named and named != self.fingerprint["sha256"]):
@@ -76,8 +78,8 @@ class Host:
 
 
 def _digest(embed: nn.Module, model: LanguageModel) -> str:
-    """A hash of some token vectors, in bfloat16, and of the tokenizer: alike in every dtype that the model is loaded
-    in.
+    """Return a hash of sampled token embeddings, in bfloat16, and of the tokenizer. It is the same for every dtype that
+    the model is loaded in.
     """
     step = max(1, model.choosable // SAMPLED_ROWS)
     ids = torch.arange(0, model.choosable, step, device=model.device)[:SAMPLED_ROWS]
@@ -89,10 +91,10 @@ def _digest(embed: nn.Module, model: LanguageModel) -> str:
 
 
 def draft_ids(d2t: Tensor) -> Tensor:
-    """The target's ids [draft vocabulary] from EAGLE-3's map, which stores how far each lies behind its own number."""
+    """Return target ids [draft vocabulary] from EAGLE-3's map of offsets (target id minus draft id)."""
     return torch.arange(len(d2t), device=d2t.device) + d2t.long()
 
 
 def to_d2t(ids: Sequence[int]) -> Tensor:
-    """The map of a draft vocabulary with these target ids, in order."""
+    """Return EAGLE-3's map of offsets for a draft vocabulary with these target ids, in order."""
     return torch.tensor(ids, dtype=torch.long) - torch.arange(len(ids))

@@ -1,7 +1,7 @@
-"""What both kinds of heads are built of: norms, projections, feed-forward, rotation. Names and arithmetic are those of
-transformers' Llama and Qwen3, so public weights load by name. Knows shapes; knows no cache and no tokens.
+"""Modules shared by both kinds of heads: norms, projections, feed-forward and rotary embedding.
 
-Everything works on flat rows [N, …] and can be differentiated: a head is trained with what it drafts with.
+Names and arithmetic are those of transformers' Llama and Qwen3, so public weights load by name. All modules take flat
+rows [N, …] and are differentiable, because training and drafting use the same code.
 """
 
 from __future__ import annotations
@@ -27,14 +27,16 @@ class Norm(nn.Module):
         self.epsilon = epsilon
 
     def forward(self, rows: Tensor) -> Tensor:
-        """Over the last dimension."""
+        """Normalize over the last dimension."""
         wide = rows.float()
         scaled = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.epsilon)
         return (scaled * self.weight).to(rows.dtype)
 
 
 class Projections(nn.Module):
-    """The four products of an attention; `read` is the size of what it reads, `normed` whether heads have norms."""
+    """The four projections of an attention layer; `read` is the input size, `normed` whether Q and K heads have
+    norms.
+    """
 
     def __init__(self, config: HeadConfig, read: int, *, normed: bool) -> None:
         super().__init__()
@@ -48,16 +50,16 @@ class Projections(nn.Module):
         self.k_norm: nn.Module = Norm(config.head_size, config.epsilon) if normed else nn.Identity()
 
     def queries(self, rows: Tensor, angles: Angles) -> Tensor:
-        """[N, heads, size]."""
+        """Return rotated queries [N, heads, size]."""
         return rotate(self.q_norm(self.q_proj(rows).unflatten(-1, (-1, self.size))), *angles)
 
     def keys_values(self, rows: Tensor, angles: Angles) -> tuple[Tensor, Tensor]:
-        """[N, kv heads, size] each."""
+        """Return rotated keys and values, [N, kv heads, size] each."""
         keys = rotate(self.k_norm(self.k_proj(rows).unflatten(-1, (-1, self.size))), *angles)
         return keys, self.v_proj(rows).unflatten(-1, (-1, self.size))
 
     def out(self, seen: Tensor) -> Tensor:
-        """What attention found [N, heads, size] -> [N, hidden]."""
+        """Project the attention output [N, heads, size] -> [N, hidden]."""
         mixed: Tensor = self.o_proj(seen.flatten(1))
         return mixed
 
@@ -72,16 +74,16 @@ class Mlp(nn.Module):
         self.down_proj = nn.Linear(config.mlp_size, config.hidden_size, bias=False)
 
     def forward(self, rows: Tensor) -> Tensor:
-        """[N, hidden] -> the same."""
+        """Apply to rows [N, hidden] -> [N, hidden]."""
         mixed: Tensor = self.down_proj(functional.silu(self.gate_proj(rows)) * self.up_proj(rows))
         return mixed
 
 
 class Rotation:
-    """Angles by position, in a table that grows with what is asked for."""
+    """Rotary angles by position, in a table that grows on demand."""
 
     def __init__(self, config: HeadConfig, device: torch.device) -> None:
-        from transformers import LlamaConfig  # takes seconds, and most targets have no head
+        from transformers import LlamaConfig  # slow (seconds), and most targets have no head
         from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
         shape: Any = LlamaConfig(
@@ -95,7 +97,7 @@ class Rotation:
         self._table: dict[torch.dtype, Angles] = {}
 
     def at(self, positions: Tensor, dtype: torch.dtype) -> Angles:
-        """What `rotate` takes, for positions [N]: [N, 1, size] each."""
+        """Return the arguments of `rotate` for positions [N]: [N, 1, size] each."""
         needed = int(positions.max()) + 1 if positions.numel() else 1
         table = self._table.get(dtype)
         if table is None or len(table[0]) < needed:
@@ -106,7 +108,7 @@ class Rotation:
 
 
 def draw_weights(module: nn.Module, seed: int) -> None:
-    """Small random weights for every matrix, by seed; norms stay ones."""
+    """Initialize every matrix with small random weights from `seed`; norms stay ones."""
     generator = torch.Generator().manual_seed(seed)
     for name, weight in module.named_parameters():
         if weight.ndim == 2:

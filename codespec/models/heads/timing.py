@@ -1,6 +1,4 @@
-"""How long a head's forward takes here, by rows, batch and context: measured at start, over slots that are free. Knows
-runners; knows no requests.
-"""
+"""Measure the time of a head's forward by rows, batch and context, at startup on free slots."""
 
 from __future__ import annotations
 
@@ -13,16 +11,17 @@ import torch
 from codespec.models.heads.drafting import HeadRunner, Reading
 from codespec.models.timing import LONG, SHORT, Shape, finish
 
-READS = (1, 2, 4, 16, 64)  # positions that one text has to read
+READS = (1, 2, 4, 16, 64)  # positions to read, for a single text
 BATCHES = (2, 4, 8, 16)
 TRIES = 5
-PATIENCE = 0.5  # seconds for one head
+PATIENCE = 0.5  # time limit per head in seconds
 
 
 @torch.inference_mode()
 def measure_head(runner: HeadRunner) -> Mapping[Shape, float]:
-    """The seconds of a draft's first forward for each shape (positions to read, batch, context). What the slots held
-    for the head is gone.
+    """Return the seconds of a draft's first forward for each shape (positions to read, batch, context).
+
+    Clears all slots of the head's cache.
     """
     slots, long = len(runner.cache.done), min(LONG, runner.cache.capacity - 64)
     shapes: list[Shape] = [(rows, 1, SHORT) for rows in READS]

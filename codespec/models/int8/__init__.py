@@ -1,1 +1,1 @@
-"""Eight-bit models for a CPU. Their products are sums of integers, which are exact, so rows can't affect each other."""
+"""Run int8 models on a CPU. Their products are sums of integers, which are exact, so rows can't affect each other."""

@@ -1,6 +1,7 @@
-"""The network of a converted folder, as its config.json describes it: sizes, windows and rotary frequencies, taken from
-transformers' own layers when the folder was written. So a start does not import transformers, which takes seconds.
-Knows no weights.
+"""Read and write the network description in a converted folder's config.json: sizes, windows, rotary frequencies.
+
+The values are taken from transformers' own layers at conversion time, so that startup need not import transformers,
+which takes seconds.
 """
 
 from __future__ import annotations
@@ -13,20 +14,20 @@ from codespec.errors import ModelError
 from codespec.model_folders.conversions import INT8_RECIPE, int8_recipe
 
 KEY = "codespec_int8"
-MOST = 1 << 48  # a larger number is not a size
+MOST = 1 << 48  # upper bound for valid sizes
 
 
 @dataclass(frozen=True, slots=True)
 class Blueprint:
     """A Llama-shaped network.
 
-    parameters    how many the model had before it was converted
+    parameters    parameter count of the model before conversion
     max_length    the longest text in tokens
-    scaling       the factor of attention's scores
+    scaling       the factor of the attention scores
     rotary_scale  the factor of the rotary embedding's cosines and sines
     most          the largest int8 weight, by magnitude
     windows       each layer's attention window in tokens; 0 for none
-    frequencies   the rotary embedding's [head_size / 2]
+    frequencies   the rotary embedding's inverse frequencies [head_size / 2]
     """
 
     architecture: str
@@ -52,7 +53,7 @@ class Blueprint:
 
     @classmethod
     def read(cls, config: Mapping[str, Any]) -> Blueprint:
-        """Reads a config.json. Raises ModelError if it does not hold what `write` put there."""
+        """Parse the output of `write` from a config.json. Raise ModelError if it is missing or invalid."""
         found = config.get(KEY)
         values = dict(found) if isinstance(found, dict) else {}
         lists = {name: values.get(name) for name in ("windows", "frequencies")}
@@ -68,7 +69,7 @@ class Blueprint:
         return plan
 
     def write(self, config: dict[str, Any]) -> None:
-        """Adds this to the content of a config.json."""
+        """Add this description to the content of a config.json."""
         config[KEY] = asdict(self)
 
     def _is_sound(self) -> bool:
@@ -87,5 +88,5 @@ class Blueprint:
 
 
 def is_converted(config: Mapping[str, Any]) -> bool:
-    """Whether a config.json belongs to a folder that `models.int8.convert` wrote by the current recipe."""
+    """Return whether a config.json belongs to a folder that `models.int8.convert` wrote with the current recipe."""
     return int8_recipe(config) == INT8_RECIPE

@@ -1,5 +1,5 @@
-"""Compares a converted folder's first block with transformers' own layer of the same rounded weights, and describes
-transformers' network so that a start does not need it. Runs once, when a folder is converted.
+"""Check a converted folder's first block against transformers' layer with the same rounded weights, and describe
+transformers' network so that startup does not need it. Runs once per conversion.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from codespec.models.reference import read_config
 from codespec.models.span_groups import Span
 
 PROBE_ROWS = 6
-TOLERANCE = 0.02  # of the largest value: rounding to the other side of a half changes one product by a 127th of it
+TOLERANCE = 0.02  # relative to the largest value: rounding a half the other way changes one product by 1/127 of it
 
 
 def describe(folder: Path, names: Collection[str], most: int) -> Blueprint:
-    """The network that transformers makes of a converted folder's config.json; the folder's weights are within ±`most`.
+    """Describe the network that transformers builds from a converted folder's config.json.
 
-    `names` are the weights before the conversion. Raises ModelError if they are not those of the network, or if that
-    is no kind of model that is converted as a whole.
+    `names` are the weights before the conversion; the converted ones are within ±`most`. Raise ModelError if the names
+    don't match the network, or if int8 does not support this kind of model.
     """
     config = read_config(folder)
     skeleton = _skeleton(config)
@@ -71,7 +71,7 @@ def describe(folder: Path, names: Collection[str], most: int) -> Blueprint:
 
 
 def check_block(folder: Path, plan: Blueprint, choice: Choice) -> None:
-    """Raises ModelError if the folder's first block does not compute what transformers' layer does."""
+    """Raise ModelError if the folder's first block differs from transformers' layer by more than TOLERANCE."""
     read, seam = reader(folder), Seam()
     found = _gap(read, plan, seam, choice, read_config(folder))
     if not found <= TOLERANCE:
@@ -79,7 +79,7 @@ def check_block(folder: Path, plan: Blueprint, choice: Choice) -> None:
 
 
 def _skeleton(config: Any) -> Any:
-    """transformers' network without weights."""
+    """Build transformers' network without weights."""
     register()
     loader: Any = AutoModelForCausalLM
     with torch.device("meta"):
@@ -87,14 +87,14 @@ def _skeleton(config: Any) -> Any:
 
 
 class _Reference(nn.Module):
-    """An int8 product by its definition: rows are rounded, multiplied in float32, and scaled."""
+    """Reference int8 product: round the rows, multiply in float32, and scale."""
 
     def __init__(self, weight: Tensor, scale: Tensor, bias: Tensor | None, mixes: bool) -> None:
         super().__init__()
         self.weight, self.scale, self.bias, self.mixes = weight.float(), scale, bias, mixes
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """[1, N, in] → [1, N, out]."""
+        """Apply to inputs [1, N, in] → [1, N, out]."""
         rows = mix(inputs[0]) if self.mixes else inputs[0]
         peak = find_peak(rows)
         out = linear(to_levels(rows, peak).nan_to_num(), self.weight) * self.scale * (peak / FULL)
@@ -103,8 +103,8 @@ class _Reference(nn.Module):
 
 @torch.inference_mode()
 def _gap(read: Read, plan: Blueprint, seam: Seam, choice: Choice, config: Any) -> float:
-    """The largest difference between the outputs of the first block and of transformers' layer for a few rows of the
-    embedding, as a share of the largest output.
+    """Return the largest difference between the outputs of the first block and of transformers' layer for a few rows of
+    the embedding, relative to the largest output.
     """
     block = Int8Block(plan, 0, seam, read, choice)
     skeleton = _skeleton(config)
@@ -119,7 +119,7 @@ def _gap(read: Read, plan: Blueprint, seam: Seam, choice: Choice, config: Any) -
 
 
 def _reference_layer(layer: Any, block: Int8Block, plan: Blueprint, read: Read, choice: Choice) -> Any:
-    """transformers' first layer with the converted weights and with our attention."""
+    """Fill transformers' first layer with the converted weights and connect it to our attention."""
     layer.self_attn.codespec_seam = block.seat.codespec_seam
     for norm in (layer.input_layernorm, layer.post_attention_layernorm):
         norm.weight.data = torch.ones_like(norm.weight.data)

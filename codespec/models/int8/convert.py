@@ -1,8 +1,8 @@
-"""Converts a model into a folder of int8 weights: `python -m codespec.models.int8.convert SOURCE FOLDER SHA256`.
+"""Convert a model into a folder of int8 weights: `python -m codespec.models.int8.convert SOURCE FOLDER SHA256`.
 
-SOURCE is a GGUF file or a folder in the Hugging Face layout, read weight by weight. FOLDER gets the same configuration
-and tokenizer, and weights that only `codespec.models.int8.network` reads. Runs in a process of its own and prints its
-progress, one share from 0 to 1 a line. Every failure is one sentence on stderr, with exit code 2.
+SOURCE is a GGUF file or a folder in the Hugging Face layout, read weight by weight. FOLDER receives the same
+configuration and tokenizer, and weights that only `codespec.models.int8.network` reads. Runs as a separate process and
+prints its progress, one fraction from 0 to 1 per line. On failure, prints one sentence to stderr and exits with code 2.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _FORMATS = {torch.int8: "I8", torch.float16: "F16", torch.float32: "F32"}
 
 
 def convert(source: Path, folder: Path, sha256: str) -> None:
-    """Writes the converted model into the folder, which must exist. Raises ModelError if it can't be converted."""
+    """Write the converted model into `folder`, which must exist. Raise ModelError if it can't be converted."""
     with ExitStack() as stack, torch.inference_mode():
         weights: FloatWeights
         if source.is_dir():
@@ -52,11 +52,11 @@ def convert(source: Path, folder: Path, sha256: str) -> None:
         needed = {name: prod(shape) * form.itemsize for name, form, shape in planned}
         demand_disk(folder, sum(needed.values()))
         demand_memory(source.name, sum(needed.values()) - needed[EMBEDDING])  # else it could not be loaded either
-        choice = choose_kernel()  # weights that lose a bit on this processor are rounded once, not twice
+        choice = choose_kernel()  # on a 7-bit processor, round once now instead of again at load
         tensors = convert_tensors(weights, sizes, choice.most)
-        with closing(tensors):  # its threads read the file that is closed next
+        with closing(tensors):  # stop its threads before `stack` closes the file that they read
             write_tensors(folder / "model.safetensors", planned, tensors)
-    write_json(folder / "config.json", config)  # for transformers, which reads it next
+    write_json(folder / "config.json", config)  # transformers reads it in `describe`
     plan = describe(folder, weights.shapes, choice.most)
     plan.write(config)
     write_json(folder / "config.json", config)
@@ -66,7 +66,7 @@ def convert(source: Path, folder: Path, sha256: str) -> None:
 def _open_gguf(file: Path, folder: Path, sha256: str, stack: ExitStack) -> tuple[FloatWeights, dict[str, Any]]:
     header = read_header(file)
     check_kind(header)
-    check_whole(header)  # first: from here on no tensor is larger than the file
+    check_whole(header)  # first, so that no later step meets a tensor larger than the file
     plan = make_plan(header)
     config = write_texts(header, plan, folder, sha256)
     config[SOURCE] |= {"recipe": INT8_RECIPE, BASE_FILE: hash_once(file)}
@@ -89,7 +89,7 @@ def _open_folder(source: Path, folder: Path, stack: ExitStack) -> tuple[FloatWei
 def write_tensors(
     file: Path, planned: Sequence[tuple[str, torch.dtype, tuple[int, ...]]], tensors: Iterable[tuple[str, Tensor]]
 ) -> None:
-    """Writes the planned tensors into a safetensors file as they are made, and prints the share that is written."""
+    """Write the planned tensors into a safetensors file as they are made, and print the fraction written."""
     entries: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     at = 0
     for name, form, shape in planned:
@@ -111,19 +111,19 @@ def write_tensors(
                 write_part(stream, part)
                 missing -= part.numel()
                 written += part.nbytes
-                share = 1.0 if written == at else min(written / at, 0.9999)  # 1.0000 is the end
+                share = 1.0 if written == at else min(written / at, 0.9999)  # print 1.0000 only at the end
                 print(f"{share:.4f}", flush=True)
 
 
 def write_part(stream: BinaryIO, part: Tensor) -> None:
-    """Appends a piece of a tensor."""
+    """Append a piece of a tensor."""
     stream.write(part.contiguous().numpy().data)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Converts SOURCE FOLDER SHA256. Returns 0, or 2 after one sentence on stderr."""
+    """Convert SOURCE FOLDER SHA256. Return 0, or 2 after printing one sentence to stderr."""
     source, folder, digest = sys.argv[1:] if arguments is None else arguments
-    torch.set_num_threads(1)  # several layers are converted at once
+    torch.set_num_threads(1)  # layers are converted in parallel
     try:
         convert(Path(source), Path(folder), digest)
     except CodespecError as error:

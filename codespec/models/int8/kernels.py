@@ -1,12 +1,12 @@
-"""Products of 8-bit integers, summed in 32 bits, by the kernels that torch ships. Knows matrices, no models.
+"""Multiply matrices of 8-bit integers, summed in 32 bits, with the kernels that torch ships.
 
-Sums of integers have no order, so a row's product is the same bits whatever is computed with it, with any number of
-threads and on any processor. Activations are unsigned with the zero point 128: oneDNN has fast kernels only for those
-(a signed product was a thousand times slower). Without VNNI, x86 kernels add pairs of products in 16 bits, which
-saturate with weights beyond ±63; on those processors the weights use half of their range.
+Integer sums are exact in any order, so a row's product has the same bits in any batch, with any number of threads and
+on any processor. Activations are unsigned with zero point 128: oneDNN has fast kernels only for those (a signed product
+was a thousand times slower). Without VNNI, x86 kernels add pairs of products in 16 bits, which saturate if weights
+exceed ±63; on those processors the weights use half of their range.
 
-Nothing is assumed about a processor: each kernel multiplies extreme and random numbers, the result is compared with
-integer arithmetic, and the kernel is timed.
+Nothing is assumed about a processor: each kernel is checked against integer arithmetic on extreme and random numbers,
+and timed.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ from torch.nn.functional import linear, pad
 from codespec.errors import ModelError
 from codespec.models.call_shape import CallShape
 
-ZERO = 128  # the code of 0.0
-FULL, HALF = 127, 63  # the largest weight: of 8 bits; of pairs whose sum fits into 16 bits
+ZERO = 128  # code of 0.0
+FULL, HALF = 127, 63  # largest weight magnitude: in 8 bits; if sums of pairs must fit into 16 bits
 MOST_DEPTH = 66_000  # 255 · 127 · depth must fit into 32 bits
-COUNTS = (1, 2, 5, 16, 33, 64, 130)  # rows of the trial products
-OUTPUTS, DEPTH = 37, 2503  # of the trial products: no multiples of a vector, and sums that float32 can't represent
-TIMED = (1, 16, 64)  # rows of the timed products: a step's, a draft's, a prompt's; kernels differ in which is fast
-WIDE, NARROW = 4864, 896  # of the timed products, a real model's: small ones cost mostly their call
-CACHES = 64 * 2**20  # bytes read before each timed product: a step finds no weights in the caches
+COUNTS = (1, 2, 5, 16, 33, 64, 130)  # row counts of the trial products
+OUTPUTS, DEPTH = 37, 2503  # trial shape: not a multiple of a vector, and with sums that float32 can't represent
+TIMED = (1, 16, 64)  # row counts timed: a decode step, a draft, a prompt; kernels rank differently on each
+WIDE, NARROW = 4864, 896  # timed shape, from a real model: small products measure mostly call overhead
+CACHES = 64 * 2**20  # bytes read before each timed product, to evict its weights as in a real step
 TURNS = 5
-SLOW = 10.0  # times as slow as a float32 product: a reference kernel (those were 100 times slower)
+SLOW = 10.0  # times slower than float32: above this it is a reference kernel (measured: 100 times)
 _BUCKETS = CallShape()
-_ZERO = torch.tensor(float(ZERO))  # torch would make a number a tensor at each call
+_ZERO = torch.tensor(float(ZERO))  # torch would convert a Python number at each call
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One way to multiply.
+    """One implementation of the integer product.
 
-    encode    whole float32 numbers within ±127 [N, in] → codes for `multiply`; may overwrite its argument
+    encode    integral float32 values within ±127 [N, in] → codes for `multiply`; may overwrite its argument
     pack      int8 [out, in] and float32 scales [out] → weights in the kernel's own layout
-    multiply  codes and packed weights → float32 [N, out]: the integer product times the output's scale, rounded once
+    multiply  codes and packed weights → float32 [N, out]: the integer product times the output scale, rounded once
     """
 
     name: str
@@ -61,7 +61,7 @@ class Kernel:
 class Choice:
     """The kernel that this process uses.
 
-    most  the largest weight, by magnitude, that it multiplies without saturating
+    most  the largest weight magnitude that it multiplies without saturating
     slow  whether it was much slower than a float32 product
     """
 
@@ -71,14 +71,14 @@ class Choice:
 
     @property
     def label(self) -> str:
-        """The kernel, the range of its weights, and why it is no larger."""
+        """The kernel, the range of its weights, and the reason if that is not the full range."""
         why = "this processor's fast products add two at a time in 16 bits, which larger weights overflow"
         bits = "all 8 bits" if self.most == FULL else f"7 of 8 bits: {why}"
         return f"{self.kernel.name}, weights within ±{self.most} ({bits})"
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """A clause for the user, who may choose another format, if products are slow; `label` has the rest."""
+        """A clause that suggests another dtype if products are slow; empty otherwise."""
         took = f"took more than {SLOW:.0f} times as long as float32 ones when they were tried"
         return (f"int8 products {took}: compare dtype bfloat16",) * self.slow
 
@@ -89,7 +89,7 @@ def _encode_unsigned(levels: Tensor) -> Tensor:
 
 def _pack_onednn(weight: Tensor, scale: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     zeros = torch.zeros(len(scale), dtype=torch.long)
-    return torch.ops.onednn.qlinear_prepack(weight.contiguous(), None), scale, zeros  # it ignores strides
+    return torch.ops.onednn.qlinear_prepack(weight.contiguous(), None), scale, zeros  # qlinear_prepack ignores strides
 
 
 def _multiply_onednn(codes: Tensor, packed: tuple[Tensor, Tensor, Tensor]) -> Tensor:
@@ -105,8 +105,9 @@ def _multiply_onednn(codes: Tensor, packed: tuple[Tensor, Tensor, Tensor]) -> Te
 
 
 class _Fbgemm:
-    """A context, for one thread or several, in which torch packs for FBGEMM and does not warn that this is deprecated.
-    Without FBGEMM, `find_fault` reports torch's own error.
+    """Context manager, safe for several threads, that makes torch pack for FBGEMM without deprecation warnings.
+
+    If FBGEMM is missing, `find_fault` reports torch's own error.
     """
 
     def __init__(self) -> None:
@@ -152,18 +153,19 @@ KERNELS = (ONEDNN, FBGEMM)
 
 
 def choose_kernel() -> Choice:
-    """The fastest kernel here that is right, tried once in a process. ModelError if there is none."""
+    """Return the fastest correct kernel, tried once per process. Raise ModelError if there is none."""
     with _CHOOSING:
         return _chosen()
 
 
 def try_kernels() -> Choice:
-    """The fastest kernel that is right: with the full range of weights, else with half of it. ModelError if there is
-    none.
+    """Return the fastest correct kernel, preferring the full range of weights over half of it.
+
+    Raise ModelError if no kernel is correct.
     """
     slow: list[tuple[float, Choice]] = []
     right: list[Kernel] = []
-    for most in (FULL, HALF):  # one that is right with the full range is not tried with half of it
+    for most in (FULL, HALF):  # a kernel that is correct with the full range is not retried with half
         kernels = [kernel for kernel in KERNELS if kernel not in right and not find_fault(kernel, most)]
         right += kernels
         plain, *taken = _costs([_float_products(), *map(_products, kernels)])
@@ -178,12 +180,13 @@ def try_kernels() -> Choice:
 
 
 _chosen = cache(try_kernels)
-_CHOOSING = Lock()  # models may be loaded by several threads, and a trial sets torch's threads while it is timed
+_CHOOSING = Lock()  # models may load in several threads, and a trial changes torch's thread count
 
 
 def find_fault(kernel: Kernel, most: int) -> str:
-    """Returns the fault of a kernel's products of random and extreme numbers with weights up to ±`most`; "" if they are
-    right.
+    """Return what is wrong with a kernel's products for weights up to ±`most`, or "" if they are correct.
+
+    The inputs are random and extreme values.
     """
     generator = torch.Generator().manual_seed(0)
     weight = torch.randint(-most, most + 1, (OUTPUTS, DEPTH), dtype=torch.int8, generator=generator)
@@ -215,13 +218,14 @@ def _float_products() -> list[Callable[[], object]]:
 
 
 def _costs(kinds: list[list[Callable[[], object]]]) -> list[float]:
-    """How long each kind's products take, on one thread: the geometric mean of their least times in seconds. Kinds take
-    turns, so that a busy moment slows all of them.
+    """Return the geometric mean of each kind's minimum product times, in seconds, on one thread.
+
+    Kinds take turns, so that a busy moment slows all of them.
     """
     taken: dict[tuple[int, int], list[float]] = {}
     other = torch.ones(CACHES // 4)
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # on a busy machine, threads that wait for each other would decide
+    torch.set_num_threads(1)  # on a busy machine, thread synchronization would dominate
     try:
         for _ in range(1 + TURNS):
             for kind, products in enumerate(kinds):

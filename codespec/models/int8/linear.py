@@ -1,8 +1,8 @@
-"""A linear layer with int8 weights, and the quantized rows that it multiplies. Knows shapes, no models.
+"""A linear layer with int8 weights, and the row quantization of its inputs.
 
-Each row is quantized with its own scale, a 127th of its largest value; a weight has one scale for each output. The
-result is (integer product · output's scale) · row's scale + bias. Each step is one operation with its own rounding, and
-none reads other rows, so a row's bits depend on nothing else.
+Each row is quantized with its own scale, 1/127 of its largest absolute value; a weight has one scale per output. The
+result is (integer product · output scale) · row scale + bias. Each step is one operation with its own rounding and
+reads no other row, so a row's bits do not depend on its batch.
 """
 
 from __future__ import annotations
@@ -15,32 +15,32 @@ from torch import Tensor, nn
 
 from codespec.models.int8.kernels import FULL, MOST_DEPTH, Choice, Kernel
 
-TINY = 1e-30  # the least peak of a weight's row
-PIECE = 1 << 19  # values that are quantized at once: they stay in the processor's cache
-_FULL = torch.tensor(float(FULL))  # torch would make a number a tensor at each call
+TINY = 1e-30  # lower bound for the peak of a weight row
+PIECE = 1 << 19  # values quantized at once, few enough to stay in the processor's cache
+_FULL = torch.tensor(float(FULL))  # torch would convert a Python number at each call
 
 
 class Codes(NamedTuple):
-    """Quantized rows: codes [N, in] for the kernel, and the factors [N, 1] of their products."""
+    """Quantized rows: codes [N, in] for the kernel, and the factors [N, 1] that scale their products."""
 
     codes: Tensor
     factor: Tensor
 
 
 def quantize(rows: Tensor, kernel: Kernel) -> Codes:
-    """Quantizes float32 rows [N, in], each by its largest value, which becomes the factor of its products.
+    """Quantize float32 rows [N, in], each by its largest absolute value, which becomes its factor.
 
-    The products of a row with a NaN or an infinite value are not finite; those of a row of zeros are zero.
+    A row with a NaN or an infinite value has non-finite products; a row of zeros has zero products.
     """
     peak = find_peak(rows)
     return Codes(_encode(rows, peak, kernel), peak)
 
 
 def quantize_norm(rows: Tensor, eps: Tensor, kernel: Kernel) -> Codes:
-    """Quantizes the root-mean-square norm (Zhang and Sennrich 2019, without gains) of float32 rows [N, size]. `eps` [1]
-    is the norm's, times the size. The scales of the weight contain the square root of the size (`normed`, below).
+    """Quantize the root-mean-square norm (Zhang and Sennrich 2019, without gains) of float32 rows [N, size].
 
-    The norm changes only the factors: the codes of a row do not depend on its length.
+    `eps` [1] is the norm's epsilon times the size. The scales of the weight include the square root of the size
+    (`normed` in `Int8Linear`). The norm changes only the factors: a row's codes do not depend on its magnitude.
     """
     peak = find_peak(rows)
     length = torch.linalg.vector_norm(rows, 2, dim=1, keepdim=True)
@@ -48,12 +48,12 @@ def quantize_norm(rows: Tensor, eps: Tensor, kernel: Kernel) -> Codes:
 
 
 def find_peak(rows: Tensor) -> Tensor:
-    """The largest absolute value of each row [N, 1]."""
+    """Return the largest absolute value of each row [N, 1]."""
     return rows.abs().amax(dim=1, keepdim=True)
 
 
 def to_levels(rows: Tensor, peak: Tensor) -> Tensor:
-    """Rows as whole numbers within ±127; NaN for a row of zeros, whose factor makes every product zero."""
+    """Scale rows to integral values within ±127; NaN for a row of zeros, whose factor zeroes every product."""
     return (rows * (_FULL / peak)).round_()
 
 
@@ -66,7 +66,7 @@ def _encode(rows: Tensor, peak: Tensor, kernel: Kernel) -> Tensor:
 
 
 class Int8Linear(nn.Module):
-    """`nn.Linear` of int8 weights [out, in] with float32 scales [out]; float32 [*, in] → [*, out]."""
+    """`nn.Linear` with int8 weights [out, in] and float32 scales [out]; float32 [*, in] → [*, out]."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Int8Linear(nn.Module):
         normed: bool = False,
         held: int = FULL,
     ) -> None:
-        """`normed` says that its rows come from `quantize_norm`, `held` that the weight is within ± this."""
+        """Pack a weight within ±`held`; `normed` means that input rows come from `quantize_norm`."""
         super().__init__()
         self.out_features, self.in_features = weight.shape
         assert self.in_features <= MOST_DEPTH, "sums of so many products may not fit into 32 bits"
@@ -87,35 +87,38 @@ class Int8Linear(nn.Module):
         self.packed = choice.kernel.pack(weight, scale * ((sqrt(self.in_features) if normed else 1.0) / FULL))
 
     def multiply(self, rows: Codes) -> Tensor:
-        """The products [N, out] of quantized rows, in float32."""
+        """Return the float32 products [N, out] of quantized rows."""
         out = self.kernel.multiply(rows.codes, self.packed).mul_(rows.factor)
         return out if self.bias is None else out.add_(self.bias)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """The products of float rows [*, in], which are quantized first."""
+        """Quantize float rows [*, in] and return their products."""
         rows = inputs.reshape(-1, self.in_features)
         out = self.multiply(quantize(rows.float(), self.kernel))
         return out.to(inputs.dtype).reshape(*inputs.shape[:-1], self.out_features)
 
     @property
     def nbytes(self) -> int:
-        """The size of the weight in bytes."""
+        """Size of the weight in bytes."""
         return self.out_features * self.in_features
 
 
 def integer_kernels(model: nn.Module) -> list[str]:
-    """The names of the kernels of a model's integer products."""
+    """Return the names of the kernels that a model's int8 layers use, sorted."""
     return sorted({layer.kernel.name for layer in model.modules() if isinstance(layer, Int8Linear)})
 
 
 def quantize_weight(weight: Tensor, most: int = FULL) -> tuple[Tensor, Tensor]:
-    """Rounds a float32 weight [out, in] to int8 within ±`most` with a scale for each output [out]."""
+    """Round a float32 weight [out, in] to int8 within ±`most`, with one scale per output [out]."""
     scale = weight.abs().amax(dim=1).clamp_(min=TINY).mul_(1 / most)
     return (weight / scale[:, None]).round_().clamp_(-most, most).to(torch.int8), scale
 
 
 def fit_range(weight: Tensor, scale: Tensor, held: int, most: int) -> tuple[Tensor, Tensor]:
-    """Brings a weight within ±`held` to ±`most`, with its scales: unchanged if it fits, else rounded again in place."""
+    """Rescale a weight from ±`held` to ±`most` and return it with its scales.
+
+    If it already fits it is unchanged, else it is rounded again in place.
+    """
     if held <= most:
         return weight, scale
     step = max(1, PIECE // weight.shape[1])

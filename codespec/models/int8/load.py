@@ -1,7 +1,7 @@
-"""Loads a converted folder into an int8 network, matrix by matrix.
+"""Load a converted folder into an int8 network, matrix by matrix.
 
-Only packed matrices stay in memory: a thread frees what it has read before it reads more. The embedding stays in its
-file, from which a step reads a few rows.
+Only packed matrices stay in memory: a thread frees each matrix before it reads the next. The embedding stays in its
+file; a step reads a few of its rows.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from codespec.models.int8.kernels import Choice
 from codespec.models.int8.network import Int8Network, Read
 from codespec.models.int8.recipe import EMBEDDING
 
-WEIGHTS = "model.safetensors"  # all of them are in one file
+WEIGHTS = "model.safetensors"  # all weights are in one file
 _FORMATS = {"I8": np.int8, "F16": np.float16, "F32": np.float32}
 
 
 def weights_size(folder: Path) -> int:
-    """Bytes of memory for a converted folder's weights: all but the embedding, which stays in its file."""
+    """Return the bytes of memory for a converted folder's weights, excluding the embedding, which stays on disk."""
     return sum(tensor.size for tensor in read_header(folder / WEIGHTS) if tensor.name != EMBEDDING)
 
 
 def load_network(folder: Path, plan: Blueprint, seam: Seam, choice: Choice) -> Int8Network:
-    """The network of a converted folder. Raises ModelError if weights are missing or do not fit the plan."""
+    """Load the network of a converted folder. Raise ModelError if weights are missing or do not fit `plan`."""
     try:
         return Int8Network(plan, seam, reader(folder), choice)
     except KeyError as error:
@@ -46,8 +46,9 @@ def load_network(folder: Path, plan: Blueprint, seam: Seam, choice: Choice) -> I
 
 
 def reader(folder: Path) -> Read:
-    """Returns a function that reads a folder's tensors by name. Matrices are views of the file, and packing copies
-    from it; vectors are copies.
+    """Return a function that reads a folder's tensors by name.
+
+    Matrices are views of the file, which packing copies; vectors are copies.
     """
     file = folder / WEIGHTS
     layout = {tensor.name: (offset, tensor) for offset, tensor in read_layout(file)}

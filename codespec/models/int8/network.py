@@ -1,7 +1,7 @@
-"""A Llama-shaped model with int8 matrices, called like transformers' own: the block of `models.lean` on quantized rows.
+"""A Llama-shaped model with int8 matrices and transformers' call signature: `models.lean` on quantized rows.
 
-A layer makes four integer products. Its two norms cost nothing beyond quantizing their rows. The residual stream, the
-rotary embedding and attention are float32. Knows weights and shapes, no files and no requests.
+A layer runs four integer products. Its two norms cost nothing beyond quantizing their rows. The residual stream, rotary
+embedding and attention are float32.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from codespec.models.lean import HEAD_NORMS, Angles, Output
 from codespec.models.rowwise import rms_norm, rotate, silu_mul
 from codespec.models.taps import Taps
 
-PACKERS = 2  # threads that pack matrices, which takes most of a start; each holds one matrix twice
-Read = Callable[[str], Tensor]  # returns a converted tensor by its name; raises KeyError if there is none
+PACKERS = 2  # threads that pack matrices, the slowest part of a start; each holds one matrix twice
+Read = Callable[[str], Tensor]  # returns a converted tensor by name; raises KeyError if it is missing
 
 
 class Seat(nn.Module):
-    """A layer as attention sees it: its number, and the seam of its model."""
+    """The interface of a layer to attention: its index and its model's seam."""
 
     def __init__(self, number: int, seam: Seam) -> None:
         super().__init__()
@@ -37,21 +37,21 @@ class Seat(nn.Module):
 
 
 class FixedRotary(nn.Module):
-    """The rotary embedding of a blueprint (Su et al. 2021), called like transformers'."""
+    """The rotary embedding of a blueprint (Su et al. 2021), with transformers' call signature."""
 
     def __init__(self, plan: Blueprint) -> None:
         super().__init__()
         self.frequencies, self.scale = torch.tensor(plan.frequencies), plan.rotary_scale
 
     def forward(self, rows: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Cosine and sine [1, N, size] of positions [1, N]."""
+        """Return cosine and sine [1, N, size] for positions [1, N]."""
         angles = positions[..., None].float() * self.frequencies
         angles = torch.cat([angles, angles], dim=-1)
         return angles.cos() * self.scale, angles.sin() * self.scale
 
 
 class Int8Block(nn.Module):
-    """One layer."""
+    """One decoder layer."""
 
     def __init__(self, plan: Blueprint, number: int, seam: Seam, read: Read, choice: Choice) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class Int8Block(nn.Module):
         self.head_norms = [norm for norm in norms if norm is not None]
 
     def forward(self, rows: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-        """Float32 rows [N, hidden] → the rows after this layer; cosine and sine are [N, 1, size]."""
+        """Run the layer on float32 rows [N, hidden]; cosine and sine are [N, 1, size]."""
         count, q, k = rows.shape[0], self.heads, self.kv_heads
         mixed = self.qkv.multiply(quantize_norm(rows, self.floor, self.kernel)).view(count, q + 2 * k, self.size)
         turned = mixed[:, : q + k]
@@ -86,7 +86,7 @@ class Int8Block(nn.Module):
 
 
 class Int8Network(nn.Module):
-    """A whole model."""
+    """The whole model."""
 
     def __init__(self, plan: Blueprint, seam: Seam, read: Read, choice: Choice) -> None:
         super().__init__()
@@ -106,12 +106,12 @@ class Int8Network(nn.Module):
         self.taps: Taps | None = None
 
     def forward(self, input_ids: Tensor, position_ids: Tensor, logits_to_keep: Tensor, use_cache: bool) -> Output:
-        """Token ids and positions [1, N] → logits of the kept rows."""
+        """Map token ids and positions [1, N] to the logits of the kept rows."""
         rows = self.embedding[input_ids[0]].float()
         cosine, sine = self.angles.at(rows, position_ids)
         for number, block in enumerate(self.blocks):
             rows = block(rows, cosine, sine)
-            if self.taps is not None and number in self.taps.layers:  # heads are trained on the stream before rotation
+            if self.taps is not None and number in self.taps.layers:  # heads are trained on the unrotated stream
                 self.taps.see(number, stream_rotation(rows.shape[1]).turn_back(rows))
         return Output(self.head.multiply(quantize_norm(rows[logits_to_keep], self.floor, self.kernel))[None])
 
@@ -119,8 +119,9 @@ class Int8Network(nn.Module):
 def read_linear(
     read: Read, name: str, shape: tuple[int, int], held: int, choice: Choice, normed: bool = False
 ) -> Int8Linear:
-    """The layer of this name and shape, whose weights are within ±`held`. Raises ModelError if its shape is another,
-    KeyError if there is none.
+    """Read the linear layer of this name, with weights within ±`held`.
+
+    Raise ModelError if its shape is not `shape`, KeyError if it is missing.
     """
     out = shape[:1]
     weight, scale, bias = read(f"{name}.weight"), read(f"{name}.scale"), read_optional(read, f"{name}.bias", out)
@@ -130,12 +131,12 @@ def read_linear(
 
 
 def mismatch(name: str) -> ModelError:
-    """The error for a weight that is not what config.json describes."""
+    """Return the error for a weight that does not match config.json."""
     return ModelError(f"The weight {name} does not fit config.json: fetch or export the model again.")
 
 
 def read_optional(read: Read, name: str, shape: tuple[int, ...]) -> Tensor | None:
-    """The tensor of this name, or None. Raises ModelError if it has another shape."""
+    """Read the tensor of this name, or return None if it is missing. Raise ModelError if its shape is wrong."""
     try:
         found = read(name)
     except KeyError:

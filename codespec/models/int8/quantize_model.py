@@ -1,4 +1,4 @@
-"""Quantizes the linear layers of a loaded float model, for architectures that are not converted as a whole."""
+"""Quantize the linear layers of a loaded float model, for architectures that `int8.convert` does not support."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from codespec.models.linear_layers import replace_linears, weight_and_bias
 
 
 def quantize_linears(model: nn.Module, choice: Choice) -> int:
-    """Replaces every linear layer of a float model in place, without rotations. Returns their number."""
+    """Replace every linear layer of a float model in place, without rotations. Return their number."""
 
     def make(layer: nn.Module) -> Int8Linear:
         weight, bias = weight_and_bias(layer)

@@ -1,11 +1,11 @@
-"""Converts a Llama-shaped model to int8: rotates its matrices, folds the gains of its norms into them, and rounds them.
+"""Convert a Llama-shaped model to int8: rotate its matrices, fold the norms' gains into them, and round them.
 
-A matrix that reads the residual stream is multiplied by the gains of the norm before it and by the stream's rotation;
-one that writes to the stream, by its inverse. The values of each head are rotated too, and so are the columns of o_proj
-that read them. The columns of down_proj are mixed like its input rows. Then each matrix is rounded, with one scale for
-each output. Nothing is calibrated: on Qwen2.5-Coder-0.5B rotations brought KL(float32 ‖ int8) from 0.0078 to 0.0036
-nat and mixing to 0.0014, and scales from calibrated activations made it worse (lab/LOG.md, 2026-11-25). Knows the
-names of weights; reads and writes no files.
+A matrix that reads the residual stream is multiplied by the gains of the preceding norm and by the stream's rotation;
+one that writes to the stream, by the inverse rotation. The values of each head, and the columns of o_proj that read
+them, are rotated too. The columns of down_proj are mixed like its input rows. Each matrix is then rounded with one
+scale per output. Nothing is calibrated: on Qwen2.5-Coder-0.5B rotations reduced KL(float32 ‖ int8) from 0.0078 to
+0.0036 nat and mixing to 0.0014, and scales from calibrated activations made it worse (lab/LOG.md, 2026-11-25). Does no
+file I/O.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from codespec.models.int8.linear import quantize_weight
 from codespec.models.int8.rotation import Rotation, unmix_columns
 from codespec.models.int8.source import PIECE, FloatWeights, read_whole
 
-WORKERS = 2  # layers converted at once: most of the work is on one thread each
+WORKERS = 2  # layers converted in parallel: each is mostly single-threaded
 _Input = TypeVar("_Input")
 _Output = TypeVar("_Output")
 STREAM_SEED, HEAD_SEED = 0, 1
@@ -38,7 +38,7 @@ _NORMS = ("input_layernorm", "post_attention_layernorm")
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """A model's sizes, as its config.json states them."""
+    """A model's sizes, as stated in its config.json."""
 
     hidden: int
     layers: int
@@ -47,7 +47,7 @@ class Sizes:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Sizes:
-        """Reads a config.json. Raises ModelError for a size that is missing or not a positive whole number."""
+        """Read a parsed config.json. Raise ModelError if a size is missing or not a positive integer."""
 
         def size(name: str) -> int:
             value = config.get(name)
@@ -62,12 +62,12 @@ class Sizes:
 
 @cache
 def stream_rotation(hidden: int) -> Rotation:
-    """The rotation of the residual stream."""
+    """Return the rotation of the residual stream."""
     return Rotation(hidden, STREAM_SEED)
 
 
 def check_names(weights: FloatWeights, sizes: Sizes) -> None:
-    """Raises ModelError if a weight is missing or unknown to the recipe, or if the embedding has another width."""
+    """Raise ModelError if a weight is missing or unknown to the recipe, or the embedding's width is wrong."""
     needed, known = {EMBEDDING, FINAL_NORM}, {EMBEDDING, FINAL_NORM, f"{HEAD}.weight"}
     if not sizes.tied:
         needed.add(f"{HEAD}.weight")
@@ -90,7 +90,7 @@ def check_names(weights: FloatWeights, sizes: Sizes) -> None:
 
 
 def plan_tensors(weights: FloatWeights, sizes: Sizes) -> list[tuple[str, torch.dtype, tuple[int, ...]]]:
-    """The name, format and shape of every converted tensor, in the order in which `convert_tensors` makes them."""
+    """Return the name, dtype and shape of every converted tensor, in the order of `convert_tensors`."""
     shapes = weights.shapes
     vocabulary, hidden = shapes[EMBEDDING]
     planned: list[tuple[str, torch.dtype, tuple[int, ...]]] = [(EMBEDDING, torch.float16, (vocabulary, hidden))]
@@ -107,7 +107,7 @@ def plan_tensors(weights: FloatWeights, sizes: Sizes) -> list[tuple[str, torch.d
 
 
 def convert_tensors(weights: FloatWeights, sizes: Sizes, most: int) -> Generator[tuple[str, Tensor], None, None]:
-    """Makes the converted tensors one after another, large ones in pieces of rows; int8 weights are within ±`most`."""
+    """Yield the converted tensors, large ones in pieces of rows; int8 weights are within ±`most`."""
     stream, heads = stream_rotation(sizes.hidden), Rotation(sizes.head, HEAD_SEED)
     for turned in ahead(lambda piece: stream.turn(piece).half(), weights.pieces(EMBEDDING)):
         yield EMBEDDING, turned
@@ -124,8 +124,9 @@ def convert_tensors(weights: FloatWeights, sizes: Sizes, most: int) -> Generator
 
 
 def ahead(make: Callable[[_Input], _Output], inputs: Iterable[_Input]) -> Iterator[_Output]:
-    """Calls `make` with every input in WORKERS threads and yields the results in order. Memory stays bounded: no more
-    than WORKERS results are ahead of the caller.
+    """Call `make` on every input in WORKERS threads and yield the results in order.
+
+    At most WORKERS results are computed ahead of the caller, which bounds memory.
     """
     with ThreadPoolExecutor(WORKERS) as pool:
         pending: deque[Future[_Output]] = deque()
@@ -139,14 +140,14 @@ def ahead(make: Callable[[_Input], _Output], inputs: Iterable[_Input]) -> Iterat
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """The rotations of the stream and of a head's values, and the largest code of a rounded matrix."""
+    """The rotations of the stream and of a head's values, and the largest magnitude of a rounded weight."""
 
     stream: Rotation
     heads: Rotation
     most: int
 
     def head_columns(self, rows: Tensor) -> Tensor:
-        """Rotates rows [N, heads * size] of o_proj as the values of each head are rotated."""
+        """Rotate rows [N, heads * size] of o_proj with the rotation of each head's values."""
         return self.heads.turn(rows.view(len(rows), -1, len(self.heads.signs))).view(rows.shape)
 
 
@@ -164,8 +165,9 @@ def _layer_tensors(weights: FloatWeights, number: int, turn: _Turn) -> Iterator[
 
 
 def _round(weights: FloatWeights, layer: str, source: str, turn: _Turn) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yields a rotated matrix as int8 rows and their scales, in pieces. If it writes to the stream it is held whole in
-    float32 meanwhile, since each row of the result depends on all rows.
+    """Yield a rotated matrix as int8 rows and their scales, in pieces.
+
+    A matrix that writes to the stream is held whole in float32, because each row of its result depends on all rows.
     """
     stream, name, part = turn.stream, f"{source}.weight", source.rpartition(".")[2]
     if part in ("o_proj", "down_proj"):
@@ -185,7 +187,7 @@ def _round(weights: FloatWeights, layer: str, source: str, turn: _Turn) -> Itera
 
 
 def _bias(weights: FloatWeights, source: str, turn: _Turn) -> Tensor:
-    """The rotated bias of a matrix; zeros if it has none."""
+    """Return the rotated bias of a matrix, or zeros if it has none."""
     if f"{source}.bias" not in weights.shapes:
         return torch.zeros(weights.shapes[f"{source}.weight"][0])
     bias, part = read_whole(weights, f"{source}.bias"), source.rpartition(".")[2]
@@ -199,7 +201,7 @@ def _layer(number: int) -> str:
 
 
 def _groups(number: int) -> dict[str, tuple[str, ...]]:
-    """The converted matrices of a layer, each with the projections that it joins."""
+    """Return the converted matrices of a layer, each with the projections that it fuses."""
     attention, mlp = f"{_layer(number)}.self_attn", f"{_layer(number)}.mlp"
     return {
         f"{attention}.qkv": tuple(f"{attention}.{name}" for name in _PROJECTIONS[:3]),

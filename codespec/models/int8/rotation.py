@@ -1,11 +1,11 @@
 """Orthogonal matrices that spread outliers over all channels, so that eight bits represent a row well.
 
-A model's residual stream may use any orthogonal basis if every matrix that reads or writes it uses that basis too; its
-norm stays the same (QuaRot: Ashkboos et al. 2024). So this rotation costs nothing when the model runs. It is the
-Kronecker product of a random orthogonal matrix and a Hadamard matrix, with random signs.
+A model's residual stream may use any orthogonal basis if every matrix that reads or writes it uses the same one; its
+norm does not change (QuaRot: Ashkboos et al. 2024). This rotation is therefore free at inference. It is the Kronecker
+product of a random orthogonal matrix and a Hadamard matrix, with random signs.
 
-The input of down_proj is an elementwise product, and no rotation can be moved past that. Its rows are mixed when the
-model runs. Knows sizes, no models.
+The input of down_proj is an elementwise product, which no rotation commutes with. Its rows are mixed at inference
+instead.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from math import sqrt
 import torch
 from torch import Tensor
 
-WIDEST = 128  # of the Hadamard matrix
-MIXED = 16  # the most parts of a row that are mixed when the model runs
+WIDEST = 128  # largest size of the Hadamard matrix
+MIXED = 16  # the most parts of a row that are mixed at inference
 
 
 class Rotation:
-    """An orthogonal matrix Q [size, size], the same for equal sizes and seeds."""
+    """An orthogonal matrix Q [size, size], determined by its size and seed."""
 
     def __init__(self, size: int, seed: int) -> None:
         generator = torch.Generator().manual_seed(seed)
@@ -29,15 +29,15 @@ class Rotation:
         self.signs = torch.randint(0, 2, (size,), generator=generator).float() * 2 - 1
 
     def turn(self, rows: Tensor) -> Tensor:
-        """rows [*, size] @ Q."""
+        """Return rows [*, size] @ Q."""
         return self._mix(rows * self.signs, self.outer)
 
     def turn_back(self, rows: Tensor) -> Tensor:
-        """rows [*, size] @ Q^T."""
+        """Return rows [*, size] @ Q^T."""
         return self._mix(rows, self.outer.T) * self.signs
 
     def turn_outputs(self, weight: Tensor) -> Tensor:
-        """Q^T @ weight [size, in]: the weight of a layer that writes in the rotated basis."""
+        """Return Q^T @ weight [size, in]: the weight of a layer whose output is in the rotated basis."""
         return self.turn(weight.T).T
 
     def _mix(self, rows: Tensor, outer: Tensor) -> Tensor:
@@ -46,8 +46,9 @@ class Rotation:
 
 
 def mix(rows: Tensor) -> Tensor:
-    """Multiplies rows [N, size] by a Hadamard matrix over `mixed_parts` parts of each row, not normalized. Whole parts
-    are added and subtracted, so a row's bits do not depend on other rows.
+    """Multiply rows [N, size] by an unnormalized Hadamard matrix over the `mixed_parts` parts of each row.
+
+    Only whole parts are added and subtracted, so a row's bits do not depend on other rows.
     """
     count, size = rows.shape
     mixed, parts = rows, 1
@@ -62,7 +63,7 @@ def mix(rows: Tensor) -> Tensor:
 
 
 def unmix_columns(weight: Tensor) -> Tensor:
-    """Changes a weight [out, size] so that its products with mixed rows equal those with the rows before mixing."""
+    """Transform a weight [out, size] so that its products with mixed rows equal those with unmixed rows."""
     parts = mixed_parts(weight.shape[1])
     columns = weight.view(len(weight), parts, -1).transpose(1, 2)
     turned: Tensor = columns @ hadamard(parts) / sqrt(parts)
@@ -70,12 +71,12 @@ def unmix_columns(weight: Tensor) -> Tensor:
 
 
 def mixed_parts(size: int) -> int:
-    """The number of parts of a row that are mixed: a power of two up to MIXED that divides the size."""
+    """Return the number of parts of a row to mix: a power of two up to MIXED that divides `size`."""
     return min(size & -size, MIXED)
 
 
 def hadamard(size: int) -> Tensor:
-    """The normalized Hadamard matrix [size, size] of a power of two."""
+    """Return the normalized Hadamard matrix [size, size]; `size` is a power of two."""
     matrix = torch.ones(1, 1)
     while len(matrix) < size:
         matrix = torch.cat([torch.cat([matrix, matrix], dim=1), torch.cat([matrix, -matrix], dim=1)])

@@ -1,6 +1,6 @@
-"""The float weights of a model that is being converted, from a GGUF file or a folder in the Hugging Face layout.
+"""The float weights of a model to convert, from a GGUF file or a folder in the Hugging Face layout.
 
-Weights are read one by one, large ones in pieces of rows, so that the float model is never in memory as a whole.
+Weights are read one by one, large ones in pieces of rows, so that the whole float model is never in memory.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from codespec.models.gguf.architecture import Plan
 from codespec.models.gguf.header import Header
 from codespec.models.gguf.weights import read_values
 
-PIECE = 1 << 22  # numbers at once
+PIECE = 1 << 22  # values per piece
 
 
 class FloatWeights(Protocol):
@@ -32,12 +32,12 @@ class FloatWeights(Protocol):
         ...
 
     def pieces(self, name: str) -> Iterator[Tensor]:
-        """Yields a weight as float32, some rows at a time."""
+        """Yield a weight as float32, some rows at a time."""
         ...
 
 
 def read_whole(weights: FloatWeights, name: str, change: Callable[[Tensor], Tensor] = lambda piece: piece) -> Tensor:
-    """A weight as float32, made of pieces that `change` has changed; no more than a piece of it is held twice."""
+    """Read a weight as float32 and apply `change` to each piece; at most one piece is in memory twice."""
     whole, at = torch.empty(weights.shapes[name]), 0
     for piece in weights.pieces(name):
         whole[at : at + len(piece)] = change(piece)
@@ -60,11 +60,11 @@ class GgufWeights:
         return {name: tuple(weight.source.shape) for name, weight in self._weights.items()}
 
     def pieces(self, name: str) -> Iterator[Tensor]:
-        """Yields a weight as float32, some rows at a time."""
+        """Yield a weight as float32, some rows at a time."""
         for values in read_values(self._header, self._weights[name], self._data):
             yield torch.from_numpy(values)
         if hasattr(mmap, "MADV_DONTNEED"):  # not on Windows
-            self._data.madvise(mmap.MADV_DONTNEED)  # pages that were read would count as this process's memory
+            self._data.madvise(mmap.MADV_DONTNEED)  # else pages already read count as this process's memory
 
 
 class FolderWeights:
@@ -85,7 +85,7 @@ class FolderWeights:
         return self._shapes
 
     def pieces(self, name: str) -> Iterator[Tensor]:
-        """Yields a weight as float32, some rows at a time."""
+        """Yield a weight as float32, some rows at a time."""
         stored, shape = self._files[name].get_slice(name), self._shapes[name]
         step = max(1, PIECE // max(1, shape[-1])) if len(shape) > 1 else shape[0]
         for first in range(0, shape[0], step):

@@ -1,1 +1,1 @@
-"""One model over several processes: the group, its workers, and the layers that each holds a share of."""
+"""Tensor parallelism: the process group, its workers, and the split layers."""

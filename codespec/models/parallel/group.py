@@ -1,8 +1,7 @@
-"""A tensor-parallel group: several processes that hold one model together, how they find each other, and how the first
-tells the workers what to do. Knows processes and their messages; knows no model.
+"""A tensor-parallel group: the processes that share one model, their rendezvous, and calls to the workers.
 
 The first process runs the engine. It starts the workers; each loads its share and repeats every call that the first
-makes on its model, so that all take part in each sum over the shares. They end when it ends.
+process makes on its model, so that all take part in each sum over the shares. The workers exit with the first process.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ from torch._C._distributed_c10d import FileStore, Store
 
 from codespec.errors import ModelError, install_mend
 
-LOOPBACK = "lo"  # nothing listens outside this machine; processes meet in a file, not at a port
-PATIENCE = timedelta(seconds=120)  # for a process to start, and for each of its answers
-IDLE = timedelta(days=365)  # between two calls; a process that is gone shows at once by its closed connection
+LOOPBACK = "lo"  # no socket listens outside this machine; the rendezvous is a file, not a port
+PATIENCE = timedelta(seconds=120)  # timeout for a process to start, and for each reply
+IDLE = timedelta(days=365)  # timeout between two calls; the closed connection of a dead process is noticed at once
 STOP = "stop"
 GONE = "A process that holds a part of the model has ended ({reason}): see what it said above and start again."
 Call = tuple[str, tuple[Any, ...]]
@@ -38,8 +37,9 @@ Call = tuple[str, tuple[Any, ...]]
 
 @dataclass(slots=True)
 class TensorParallelGroup:
-    """One process's rank among `size`. `control` carries calls, the default group the numbers of a forward; `folder` is
-    where the processes meet.
+    """One process's membership in a group of `size` processes.
+
+    `control` carries calls; the default group carries the tensors of a forward. `folder` holds the rendezvous file.
     """
 
     rank: int
@@ -49,14 +49,14 @@ class TensorParallelGroup:
     folder: tempfile.TemporaryDirectory[str] | None = None
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Tells the workers to do what this process is about to do. ModelError if one of them is gone."""
+        """Send the workers a call that this process is about to make. Raise ModelError if a worker has exited."""
         try:
             dist.broadcast_object_list([(name, arguments)], src=0, group=self.control)
         except RuntimeError as error:
             raise ModelError(GONE.format(reason=str(error).splitlines()[0])) from error
 
     def listen(self) -> Call:
-        """The next call; STOP when the first process is gone."""
+        """Wait for the next call and return it; STOP if the first process has exited."""
         received: list[Any] = [None]
         try:
             dist.broadcast_object_list(received, src=0, group=self.control)
@@ -66,11 +66,11 @@ class TensorParallelGroup:
         return call
 
     def close(self) -> None:
-        """Ends the workers and waits for them; a second time does nothing."""
+        """Stop the workers and wait for them. Idempotent."""
         if self.control is None:
             return
         if self.rank == 0:
-            with suppress(ModelError):  # a worker that is gone needs no call
+            with suppress(ModelError):  # a worker that has exited needs no call
                 self.call(STOP)
         for worker in self.workers:
             _end(worker)
@@ -82,7 +82,7 @@ class TensorParallelGroup:
 
 @contextmanager
 def closed_on_failure(group: TensorParallelGroup) -> Iterator[None]:
-    """Ends the group if the body fails."""
+    """Close the group if the body raises."""
     with ExitStack() as stack:
         stack.callback(group.close)
         yield
@@ -90,10 +90,10 @@ def closed_on_failure(group: TensorParallelGroup) -> Iterator[None]:
 
 
 def start_group(size: int, device: str, command: Sequence[str], settings: bytes) -> TensorParallelGroup:
-    """Starts `size - 1` workers and waits until they have joined. ModelError if one does not.
+    """Start `size - 1` workers and wait until they have joined. Raise ModelError if one does not.
 
-    A worker runs `command` behind this Python, with its rank, the size, the meeting place and the device added, and
-    reads `settings` as a line from its input.
+    A worker runs `command` with this Python, with its rank, the size, the rendezvous file and the device appended, and
+    reads `settings` as one line from stdin.
     """
     if dist.is_initialized():
         raise ModelError("This process holds a part of another model already: start another process for this one.")
@@ -121,7 +121,7 @@ def start_group(size: int, device: str, command: Sequence[str], settings: bytes)
 
 
 def join_group(rank: int, size: int, meeting: str, device: str) -> TensorParallelGroup:
-    """The worker's side of `start_group`."""
+    """Join a group as a worker: the counterpart of `start_group`."""
     store = FileStore(meeting, size)
     store.set(_key(rank), "here")
     return _join(store, rank, size, device)
@@ -145,7 +145,7 @@ def _wait(store: Store, workers: Sequence[subprocess.Popen[bytes]]) -> None:
 
 
 def _join(store: Store, rank: int, size: int, device: str) -> TensorParallelGroup:
-    os.environ["LOCAL_RANK"] = str(rank)  # where transformers looks for it
+    os.environ["LOCAL_RANK"] = str(rank)  # read by transformers
     for library in ("GLOO", "NCCL"):
         os.environ.setdefault(f"{library}_SOCKET_IFNAME", LOOPBACK)
     on_cuda = device.startswith("cuda")

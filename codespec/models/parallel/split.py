@@ -1,10 +1,9 @@
-"""The layers of a model whose weights are split over processes, as plain layers over this process's share.
+"""Replace layers whose weights are split over processes by plain layers over this process's share.
 
-transformers loads each process's share by the model's tensor-parallel plan. Here every split layer becomes a smaller
-plain layer, with an all-reduce or all-gather where the plan asks for one; so lean blocks, packed products and the cache
-work on a share as on a whole model. In `exact` mode the parts of a sum are gathered and added in the order of the
-processes, because a ring's order depends on a row's position in the forward. Knows layers and their process group;
-knows no model.
+transformers loads each process's share according to the model's tensor-parallel plan. Here every split layer becomes a
+smaller plain layer, with an all-reduce or all-gather if the plan requires one, so lean blocks, packed products and the
+cache work on a share as on a whole model. In `exact` mode the parts of a sum are gathered and added in rank order,
+because a ring's order depends on a row's position in the forward.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ class Summed(nn.Module):
         self.exact = exact
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """The same on every process."""
+        """Return the sum, identical on every process."""
         total = add_up(self.inner(inputs), self.exact)
         return total if self.bias is None else total + self.bias
 
 
 class Joined(nn.Module):
-    """A linear layer that computes a share of its outputs: [*, in] -> [*, out], the shares side by side."""
+    """A linear layer that computes a share of its outputs and gathers them: [*, in] -> [*, out]."""
 
     def __init__(self, layer: nn.Linear) -> None:
         super().__init__()
@@ -46,7 +45,7 @@ class Joined(nn.Module):
         self.widths = [int(width) for width in shares(layer.out_features)]
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """The same on every process."""
+        """Return the gathered outputs, identical on every process."""
         own = self.inner(inputs)
         missing = max(self.widths) - own.shape[-1]
         padded = nn.functional.pad(own, (0, missing)).contiguous()
@@ -56,7 +55,7 @@ class Joined(nn.Module):
 
 
 class SplitEmbedding(nn.Module):
-    """An embedding of a share of the vocabulary: ids [*] -> [*, hidden], the same on every process."""
+    """An embedding of a share of the vocabulary: ids [*] -> [*, hidden], identical on every process."""
 
     def __init__(self, layer: nn.Embedding) -> None:
         super().__init__()
@@ -64,7 +63,7 @@ class SplitEmbedding(nn.Module):
         self.first = sum(shares(layer.num_embeddings)[: dist.get_rank()])
 
     def forward(self, ids: Tensor) -> Tensor:
-        """The rows of all processes but one are zero, so the sum has no order."""
+        """Look up ids; each row is nonzero on one process only, so the order of the sum does not matter."""
         index = ids - self.first
         elsewhere = (index < 0) | (index >= self.weight.shape[0])
         rows = self.weight[index.masked_fill(elsewhere, 0)].masked_fill(elsewhere[..., None], 0.0)
@@ -73,7 +72,7 @@ class SplitEmbedding(nn.Module):
 
 
 def add_up(part: Tensor, exact: bool) -> Tensor:
-    """The sum of all processes' parts; `exact`: in float32 and in their order."""
+    """Sum all processes' parts; if `exact`, in float32 and in rank order."""
     part = part.contiguous()
     if not exact:
         dist.all_reduce(part)
@@ -87,7 +86,7 @@ def add_up(part: Tensor, exact: bool) -> Tensor:
 
 
 def localize(network: nn.Module, exact: bool) -> int:
-    """Replaces every split layer in place; returns how many. ModelError if the plan splits one in another way."""
+    """Replace every split layer in place and return their number. Raise ModelError for an unsupported split."""
     whole: Any = network
     plan: dict[str, str] = whole._tp_plan
     replaced: dict[int, nn.Module] = {}
@@ -120,14 +119,14 @@ def _local_layer(layer: nn.Module, style: str | None, path: str, exact: bool) ->
 
 
 def _tie(network: Any) -> None:
-    """Keeps a tied head's weight the embedding's."""
+    """Tie a joined head's weight to the embedding if the model ties them."""
     embedding, head = network.get_input_embeddings(), network.get_output_embeddings()
     if network.config.get_text_config().tie_word_embeddings and isinstance(head, Joined):
         head.inner.weight = embedding.weight
 
 
 def plain(layer: nn.Linear, biased: bool = True) -> nn.Linear:
-    """A linear layer over the local share of another's weight."""
+    """Return a plain linear layer over the local share of another layer's weight."""
     weight = local(layer.weight)
     found = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
     found.weight = nn.Parameter(weight, requires_grad=False)
@@ -137,12 +136,12 @@ def plain(layer: nn.Linear, biased: bool = True) -> nn.Linear:
 
 
 def local(weight: Tensor) -> Tensor:
-    """This process's part of a weight."""
+    """Return this process's part of a weight."""
     return weight.to_local().detach() if isinstance(weight, DTensor) else weight.detach()
 
 
 def shares(size: int) -> list[int]:
-    """How torch splits an axis: even parts, rounded up, the last ones shorter."""
+    """Return the size of each process's part as torch splits an axis: even, rounded up, the last ones smaller."""
     each = -(-size // dist.get_world_size())
     return [max(0, min(each, size - rank * each)) for rank in range(dist.get_world_size())]
 

@@ -1,6 +1,4 @@
-"""A worker of a tensor-parallel group: loads its share of a model and repeats what the first process does with its own.
-Knows no engine; writes nothing.
-"""
+"""A tensor-parallel worker: loads its share of a model and repeats the first process's calls on it."""
 
 from __future__ import annotations
 
@@ -19,8 +17,9 @@ CALLS = ("forward", "allocate", "admit", "fork", "capture", "use")  # of Languag
 
 
 def load_split(config: EngineConfig) -> LanguageModel:
-    """Starts the workers and loads this process's share of the target; the workers end with this process. ConfigError
-    for a target that is to be padded.
+    """Start the workers and load this process's share of the target. The workers exit with this process.
+
+    Raise ConfigError if the target is to be padded.
     """
     if config.target_shape != "own":
         raise ConfigError("A target that several processes hold can't be padded: leave out target_shape.")
@@ -32,7 +31,7 @@ def load_split(config: EngineConfig) -> LanguageModel:
 
 
 def serve(group: TensorParallelGroup, name: str, device: str, dtype: str, exact: bool) -> None:
-    """Loads a share and repeats calls until the first process stops."""
+    """Load a share and repeat calls until the first process stops."""
     model = load_model(name, device=device, dtype=dtype, exact=exact, tp_group=group)
     while True:
         call, arguments = group.listen()
@@ -44,7 +43,7 @@ def serve(group: TensorParallelGroup, name: str, device: str, dtype: str, exact:
 
 
 def main(arguments: list[str]) -> None:
-    """Rank, size, meeting place and device as arguments; the model's settings as a line of JSON on the input."""
+    """Serve with rank, size, rendezvous file and device as arguments; the model's settings are a JSON line on stdin."""
     rank, size, meeting, device = arguments
     settings = parse_json(sys.stdin.readline().encode())
     try:

@@ -1,7 +1,6 @@
-"""A benchmark's daemon and its clients: a process of its own whose settings depend on nobody's habits, HTTP clients
-with a stopwatch, one or many in a closed loop, and the machine that both run on.
+"""Run a benchmark's own daemon with isolated settings, and measure it with HTTP clients, one or many in a closed loop.
 
-Knows processes, settings files, HTTP and events; knows no models and judges nothing.
+Depends on processes, settings files, HTTP and events, not on models.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from codespec.models.processor import processor
 from codespec.token_file import TOKEN_VARIABLE
 
 PATH = "/v1/codespec/complete"
-SECONDS = 600.0  # for one reply
+SECONDS = 600.0  # timeout of one reply
 PHASES = ("prefill_ms", "draft_ms", "retokenize_ms", "verify_ms", "other_ms")
 BROKE_OFF = "The daemon broke off ({}): see its log, and begin again."
 Body = Mapping[str, Any]
@@ -40,42 +39,42 @@ END_SECONDS = 30
 
 @dataclass(slots=True)
 class Reply:
-    """One completion: its text, the text of each round, the last event, and seconds since the request."""
+    """One completion: its text, the text of each round, the final event, and seconds since the request."""
 
     text: str = ""
     rounds: list[str] = field(default_factory=list)
     done: Mapping[str, Any] = field(default_factory=dict)
-    first: float | None = None  # until the first piece of text; None where there was none
+    first: float | None = None  # until the first piece of text; None if there was none
     total: float = 0.0
 
     @property
     def stats(self) -> Mapping[str, Any]:
-        """The engine's own statistics."""
+        """Return the engine's statistics."""
         stats: Mapping[str, Any] = self.done["stats"]
         return stats
 
     @property
     def beyond_steps_ms(self) -> float:
-        """The client's wait beyond the engine's steps for it."""
+        """Return the client's wait minus the engine's steps for this request."""
         busy: float = sum(self.stats[name] for name in PHASES)
         return self.total * 1000 - busy
 
     @property
     def beyond_engine_ms(self) -> float:
-        """The client's wait beyond all of the engine's work for it: building the prompt, and the steps."""
+        """Return the client's wait minus all of the engine's work for this request: prompt building and steps."""
         admitting: float = self.stats["admit_ms"]
         return self.beyond_steps_ms - admitting
 
     @property
     def wire_ms(self) -> float:
-        """The client's wait before its request had arrived and after its text was finished."""
+        """Return the client's wait before its request arrived and after its text was finished."""
         inside: float = self.stats["total_ms"]
         return self.total * 1000 - inside
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """All replies of a closed loop, in the order of the bodies, and the seconds it took."""
+    """All replies of a closed loop, in the order of the bodies, and its duration in seconds."""
 
     replies: Sequence[Reply]
     seconds: float
@@ -88,7 +87,7 @@ class Client:
         self._session = session
 
     async def facts(self) -> dict[str, Any]:
-        """The daemon's model, slots, context and mode."""
+        """Return the daemon's model, slots, context and mode."""
         try:
             props, health = await self._get("/props"), await self._get("/health")
             settings, mode = props["default_generation_settings"], health["mode"]
@@ -105,7 +104,7 @@ class Client:
         return answer
 
     async def complete(self, body: Body) -> Reply:
-        """One completion, read to its end. ConfigError with the daemon's own sentence where it refuses or fails."""
+        """Read one completion to its end. Raise ConfigError with the daemon's message if it refuses or fails."""
         reply, begun = Reply(), time.perf_counter()
         try:
             async with self._session.post(PATH, json=body) as response:
@@ -125,7 +124,7 @@ class Client:
         return reply
 
     async def closed_loop(self, bodies: Sequence[Body], together: int, advance: Callable[[], None]) -> Pass:
-        """Sends all bodies, `together` of them at a time."""
+        """Send all bodies, `together` of them at a time."""
         replies, left, begun = [Reply()] * len(bodies), iter(enumerate(bodies)), time.perf_counter()
 
         async def work() -> None:
@@ -141,7 +140,7 @@ class Client:
 
 @asynccontextmanager
 async def connect(address: str) -> AsyncIterator[Client]:
-    """A client of an address, with the token of the daemon's own variable if there is one."""
+    """Yield a client of `address`, with the token in the daemon's environment variable if it is set."""
     token = os.environ.get(TOKEN_VARIABLE)
     headers = {"Authorization": f"Bearer {token}"} if token else None
     try:
@@ -160,7 +159,7 @@ async def connect(address: str) -> AsyncIterator[Client]:
 
 
 def _first(group: BaseExceptionGroup[ConfigError]) -> ConfigError:
-    """The first of many clients' errors, which are alike."""
+    """Return the first of many clients' errors, which are alike."""
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
@@ -182,9 +181,9 @@ def _take(reply: Reply, name: str, data: Any, seconds: float) -> None:
 
 @contextmanager
 def own_daemon(config: EngineConfig, queue: int) -> Iterator[str]:
-    """Runs a daemon until the block ends, and gives its address once it is ready. ConfigError says why there is none.
+    """Run a daemon until the block ends, and yield its address once ready. Raise ConfigError if it fails to start.
 
-    It ignores what earlier sessions learned about the pair, so that no figure depends on the machine's past.
+    It ignores what earlier sessions learned about the pair, so that figures do not depend on the machine's past.
     """
     with tempfile.TemporaryDirectory(prefix="codespec-bench-") as folder:
         settings, log = Path(folder) / "settings.toml", Path(folder) / "stderr"
@@ -201,12 +200,12 @@ def own_daemon(config: EngineConfig, queue: int) -> Iterator[str]:
 
 
 def machine_facts(load: float) -> dict[str, Any]:
-    """The machine, and its load before (`load`) and after the run."""
+    """Return the machine, and its load before (`load`) and after the run."""
     return {"cores": os.cpu_count(), "processor": processor().label, "load": [load, os.getloadavg()[0]]}
 
 
 def version_facts() -> dict[str, str]:
-    """Python's and torch's versions."""
+    """Return the versions of Python and torch."""
     return {"python": platform.python_version(), "torch": version("torch")}
 
 
@@ -235,13 +234,14 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """The environment without our own variables: the settings file holds everything."""
+    """Return the environment without codespec's own variables: the settings file holds everything."""
     return {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
 
 
 def _toml(settings: dict[str, Any], queue: int) -> str:
-    """The settings as TOML, whose strings, numbers and booleans JSON spells alike. Audits are off:
-    they run when idle.
+    """Return the settings as TOML. JSON and TOML spell strings, numbers and booleans alike.
+
+    Audits are off, because they run when the daemon is idle.
     """
     lines = [f"{name} = {_spell(value)}" for name, value in settings.items() if value != {}]
     return "\n".join([*lines, "[serve]", f"queue = {queue}", "audit_every = 0", ""])

@@ -37,8 +37,8 @@ MEMORY_SHARE = 0.9  # of the machine's memory: the rest is for torch, its copies
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DivergenceBench:
-    """The settings: the target of `config` in the format `dtype` is compared with itself in the format `against`, on
-    about `tokens` tokens of `files`, or of the standard library's held-out modules.
+    """The settings: compare the target of `config` in the format `dtype` with itself in the format `against`, on about
+    `tokens` tokens of `files`, or of the standard library's held-out modules.
     """
 
     config: EngineConfig
@@ -49,7 +49,7 @@ class DivergenceBench:
 
 
 def run_divergence_bench(bench: DivergenceBench) -> dict[str, Any]:
-    """All figures as plain JSON values. ConfigError or ModelError before anything is measured."""
+    """Return all figures as plain JSON values. Raise ConfigError or ModelError before any measurement."""
     texts = read_texts(bench.files)
     _demand_memory(bench)
     if bench.config.threads:
@@ -77,7 +77,7 @@ def run_divergence_bench(bench: DivergenceBench) -> dict[str, Any]:
 
 
 def report(found: Mapping[str, Any]) -> list[str]:
-    """The report as lines."""
+    """Return the report as lines."""
     size = f"{found['parameters'] / 1e6:.1f} M"
     weights = f", weights within ±{found['most']}" if found["most"] else ""
     rows = [
@@ -96,8 +96,8 @@ def report(found: Mapping[str, Any]) -> list[str]:
 
 
 def read_texts(files: Sequence[Path]) -> list[str]:
-    """The texts of these files, or of the standard library's held-out modules. ConfigError for a file that can't be
-    read.
+    """Return the texts of `files`, or of the standard library's held-out modules. Raise ConfigError for an unreadable
+    file.
     """
     chosen = list(files) or [path for _, path in held_out_files()]
     if not chosen:
@@ -106,8 +106,9 @@ def read_texts(files: Sequence[Path]) -> list[str]:
 
 
 def cut_windows(tokenizer: TextTokenizer, texts: Sequence[str], tokens: int) -> list[list[int]]:
-    """Windows of up to WINDOW ids, evenly spread over the texts, that predict about `tokens` tokens: one more than are
-    needed may start. A window never holds two texts, and begins with the tokenizer's own first ids.
+    """Return windows of up to WINDOW ids, evenly spread over the texts, that predict about `tokens` tokens.
+
+    A window never contains two texts, and begins with the tokenizer's `bos_ids`.
     """
     bos = list(tokenizer.bos_ids)
     size = WINDOW - len(bos)
@@ -127,11 +128,11 @@ def cut_windows(tokenizer: TextTokenizer, texts: Sequence[str], tokens: int) -> 
 
 
 def weight_bytes(name: str, dtype: str) -> int:
-    """The memory of a model's weights in a number format, while it is loaded."""
+    """Return the memory that a model's weights take in a number format while it is loaded."""
     folder = find_folder(name, dtype)
     config = read_json(folder / "config.json")
     if is_converted(config):
-        return Blueprint.read(config).parameters  # a byte each
+        return Blueprint.read(config).parameters  # one byte each
     tied = read_config(folder).get_text_config().tie_word_embeddings
     return read_weights(folder, tied=tied).parameters * DTYPES[dtype].itemsize
 
@@ -149,7 +150,7 @@ def _load(bench: DivergenceBench, dtype: str) -> LanguageModel:
 
 
 def _demand_memory(bench: DivergenceBench) -> None:
-    """Raises ConfigError if the models would not fit into the machine's memory together; a GPU's is checked on load."""
+    """Raise ConfigError if both models do not fit into the machine's memory; a GPU's memory is checked on load."""
     memory = machine_memory()
     if memory is None or bench.config.device not in ("cpu", "auto"):
         return

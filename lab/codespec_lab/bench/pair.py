@@ -1,6 +1,4 @@
-"""The pair that is measured: loaded models with their slots, outside any engine, so that many engines can use them in
-turn. Knows models and their loader.
-"""
+"""The pair to measure: loaded models with their slots, outside any engine, so that many engines can share them."""
 
 from __future__ import annotations
 
@@ -26,13 +24,13 @@ from codespec.proposers.base import Proposer
 from codespec.proposers.draft_model import DraftModel
 from codespec.proposers.suffix import SuffixProposer
 
-LONGEST = 16  # target tokens of a draft that the benchmarks make room for
+LONGEST = 16  # the longest draft, in target tokens, that the benchmarks allocate for
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Loaded models, the most tokens of a prompt with its completion (`context`), and the tokens before the first draft
-    (`warmup`); `notes` say what a GPU can't do for them.
+    """Loaded models, the most tokens of a prompt with its completion (`context`), and the number of tokens before the
+    first draft (`warmup`); `notes` list limitations of a GPU.
     """
 
     target: LanguageModel
@@ -44,43 +42,45 @@ class Pair:
 
     @property
     def drafters(self) -> Mapping[str, LanguageModel]:
-        """The drafting model by its proposer's name."""
+        """Return the draft model by its proposer's name."""
         return {} if self.drafter is None else {DraftModel.name: self.drafter}
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The proposers' names, cheapest first."""
+        """Return the proposers' names, cheapest first."""
         return (SuffixProposer.name, *self.drafters)
 
     @property
     def drafter_context(self) -> int:
-        """Tokens that the drafter may hold."""
+        """Return the drafter's context length in tokens."""
         return min(self.drafter.spec.max_length, self.context) if self.drafter else 0
 
     @property
     def shares_ids(self) -> bool:
-        """Whether drafts cross as ids, because both models have the same vocabulary."""
+        """Return whether drafts are passed as ids, because both models have the same vocabulary."""
         return self.drafter is not None and self.drafter.tokenizer.fingerprint == self.target.tokenizer.fingerprint
 
     def proposers(self, batch: int = 1) -> list[Proposer]:
-        """New proposers that have read nothing and remember nothing, cheapest first."""
+        """Return new proposers with empty caches, cheapest first."""
         found: list[Proposer] = [SuffixProposer()]
         if self.drafter is not None:
             shared, context = self.target.tokenizer, self.drafter_context
-            # It reads a whole prompt at once, as for a single request: a recording has a draft at every position.
+            # Prefills a whole prompt at once, as for a single request: a recording has a draft at every position.
             found.append(DraftModel(self.drafter, context, batch, target=shared, chunk=context))
         return found
 
     def facts(self) -> dict[str, Any]:
-        """Names and sizes for reports, without folders."""
+        """Return names and sizes for reports, without folders."""
         models = {"target": self.target, "drafter": self.drafter}
         return {role: _facts(model) for role, model in models.items() if model is not None}
 
 
 def load_pair(config: EngineConfig, batch: int, longest: int, heads: Sequence[Path] = ()) -> Pair:
-    """Loads the configuration's models, and heads from these folders, with graphs as in an engine and slots for `batch`
-    sequences whose drafts have up to `longest` tokens. ConfigError where the arithmetic depends on the batch: a text
-    would depend on the policy then, and could not be replayed.
+    """Load the configuration's models, and heads from the folders `heads`, with graphs as in an engine and slots for
+    `batch` sequences whose drafts have up to `longest` tokens.
+
+    Raise ConfigError if the arithmetic depends on the batch: a text would then depend on the policy and could not be
+    replayed.
     """
     torch.set_num_threads(max(1, config.threads))
     shape = SHAPES.get(config.target_shape)

@@ -1,4 +1,4 @@
-"""Bar charts as SVG, readable on light and dark pages. Knows labels, numbers and intervals; knows no benchmark."""
+"""Draw bar charts as SVG, readable on light and dark pages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from xml.sax.saxutils import escape
 from codespec.errors import ConfigError
 
 WIDTH, LABEL, NOTE, BAR, GAP = 760, 190, 150, 16, 7
-LETTER = 6.6  # a letter's mean width in a note, in pixels
+LETTER = 6.6  # mean width of a letter in a note, in pixels
 HEAD, FOOT, MARGIN = 46, 26, 20
 STYLE = """
 text { font: 12px system-ui, sans-serif; fill: #24292f }
@@ -46,12 +46,12 @@ class Chart:
 
     @property
     def height(self) -> int:
-        """Pixels."""
+        """Return the height in pixels."""
         return HEAD + FOOT + len(self.bars) * (BAR + GAP)
 
 
 def draw(charts: Sequence[Chart]) -> str:
-    """All charts below one another in one SVG document."""
+    """Return all charts, one below another, in one SVG document."""
     top, parts = MARGIN, []
     for chart in charts:
         parts.append(f'<g transform="translate(0 {top})">{_chart(chart)}</g>')
@@ -64,7 +64,7 @@ def draw(charts: Sequence[Chart]) -> str:
 
 
 def write_plot(file: Path, charts: Sequence[Chart]) -> None:
-    """Draws into a file. ConfigError where it can't be written."""
+    """Draw the charts into a file. Raise ConfigError if it can't be written."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(draw(charts), encoding="utf-8")

@@ -1,8 +1,6 @@
-"""What a benchmark writes: its JSON file, the summary for documents, and an error where texts differ that must
-not.
+"""The output of a benchmark: its JSON file, the summary for documents, and an error if texts differ.
 
-A long benchmark's file grows pass by pass, and a later run goes on from there, but only where configuration and code
-are what they were. Knows files and JSON; does not know what a figure means.
+A long benchmark's file grows pass by pass. A later run continues it if configuration and code are unchanged.
 """
 
 from __future__ import annotations
@@ -24,11 +22,11 @@ UNMEASURED = (
     "server",
     "cli",
     "starter",
-)  # parts of the package that no figure depends on; weights have digests of their own
+)  # parts of the package that no figure depends on; weights have their own digests
 
 
 class Results:
-    """A long benchmark's figures in sections, kept in `file` if there is one."""
+    """A long benchmark's figures in sections, kept in `file` if given."""
 
     def __init__(self, file: Path | None, bench: str) -> None:
         self.file = file
@@ -37,8 +35,8 @@ class Results:
             self.values = _read(file, bench)
 
     def section(self, name: str, configuration: Mapping[str, Any]) -> dict[str, Any]:
-        """The section of that name, new or as an earlier run left it. ConfigError if that run's configuration or code
-        was another.
+        """Return the section `name`, new or from an earlier run. Raise ConfigError if that run had another
+        configuration or code.
         """
         code = code_digest()
         new = {"configuration": dict(configuration), "code": code, "passes": []}
@@ -54,8 +52,8 @@ class Results:
         return found
 
     def write(self) -> None:
-        """Replaces the file in one step, so that an interruption leaves the last whole state.
-        ConfigError if it can't.
+        """Replace the file atomically, so that an interruption leaves the last complete state. Raise ConfigError if it
+        can't be written.
         """
         if self.file is None:
             return
@@ -70,18 +68,18 @@ class Results:
 
 
 class Deadline:
-    """The moment `minutes` from now; never without minutes."""
+    """The moment `minutes` from now; never if None."""
 
     def __init__(self, minutes: float | None) -> None:
         self._end = float("inf") if minutes is None else time.monotonic() + 60 * minutes
 
     def too_late(self, seconds: float) -> bool:
-        """Whether something that takes `seconds` would end after the deadline."""
+        """Return whether work that takes `seconds` would end after the deadline."""
         return time.monotonic() + seconds > self._end
 
 
 def write_json(file: Path, values: dict[str, Any]) -> None:
-    """Writes figures into a file. ConfigError where it can't be written."""
+    """Write figures into a file. Raise ConfigError if it can't be written."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
@@ -90,15 +88,15 @@ def write_json(file: Path, values: dict[str, Any]) -> None:
 
 
 def condensed(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Figures as documents keep them: without the passes, four digits each."""
+    """Return figures as stored in documents: without the passes, with four digits each."""
     kept = {name: _without_passes(value) if name == "sections" else value for name, value in found.items()}
     rounded: dict[str, Any] = _rounded(kept)
     return rounded
 
 
 def refuse_mismatches(found: Sequence[str]) -> None:
-    """Raises MismatchError if there are any; each entry says where a text differs. In `exact` mode speculation changes
-    no text, so a text that differs is a fault in codespec.
+    """Raise MismatchError if `found` has entries; each names a text that differs. In `exact` mode speculation does not
+    change the text, so a difference is a bug in codespec.
     """
     if found:
         more = f", and {len(found) - 1} more" if len(found) > 1 else ""
@@ -109,7 +107,7 @@ def refuse_mismatches(found: Sequence[str]) -> None:
 
 
 def first_difference(ids: Sequence[int], plain: Sequence[int]) -> int | None:
-    """The first position at which two texts differ; None where they are equal."""
+    """Return the first position at which two texts differ; None if they are equal."""
     if tuple(ids) == tuple(plain):
         return None
     pairs = zip(ids, plain, strict=False)
@@ -117,7 +115,7 @@ def first_difference(ids: Sequence[int], plain: Sequence[int]) -> int | None:
 
 
 def code_digest() -> str:
-    """Names the code that figures depend on: a commit may change the documentation only, or be missing."""
+    """Return a digest of the code that figures depend on: a commit may change documentation only, or be missing."""
     digest = hashlib.blake2b(digest_size=8)
     for file in sorted(PACKAGE.rglob("*.py")):
         inside = file.relative_to(PACKAGE)
@@ -127,7 +125,7 @@ def code_digest() -> str:
 
 
 def commit_name() -> str:
-    """The checkout's commit, with a "+" where files differ from it; "" where there is no checkout."""
+    """Return the checkout's commit, with a "+" if files differ from it; "" without a checkout."""
     words = ["git", "-C", str(PACKAGE), "describe", "--always", "--dirty=+", "--exclude=*"]
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=20)

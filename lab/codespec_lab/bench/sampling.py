@@ -1,10 +1,10 @@
 """`codespec bench sampling`: three ways to draft for a sampled text, on the same prompts, models and seeds: with the
-target's own noise, greedily, and by rejection. Knows engines and models.
+target's own noise, greedily, and by rejection.
 
 Rejection needs a drafter with the target's vocabulary. The starter pair has two vocabularies, so the target drafts for
-itself without one of its layers; the other two ways are measured with the pair as it is, too. Every way drafts the same
-fixed number of tokens, so that acceptance can be compared, and the ways take turns, prompt by prompt. The first two
-write the text of plain decoding, and that is checked.
+itself without one of its layers; the other two ways are also measured with the configured pair. Every way drafts the
+same fixed number of tokens, so that acceptance can be compared, and the ways take turns, prompt by prompt. The first
+two write the text of plain decoding, which is checked.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from codespec.speculation.policy import FixedLength
 from codespec.types import Completion, CompletionRequest, Stats
 from codespec_lab.bench.sites import Site
 
-CONTEXT = 1024  # of prompt and completion
+CONTEXT = 1024  # tokens of prompt and completion
 TEMPERATURES = (0.4, 0.8, 1.0)
 OWN_NOISE, GREEDY, REJECTION, PLAIN = "own luck", "greedy", "rejection", "plain"
 
 
-Timed = tuple[Completion, float]  # and its seconds a token
+Timed = tuple[Completion, float]  # a completion and its seconds per token
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +49,14 @@ class SamplingBench:
 
 
 class GreedyDraft(DraftModel):
-    """Drafts its best tokens, whatever the request's temperature."""
+    """Drafts the most likely tokens, regardless of the request's temperature."""
 
     def _choose(self, guesses: list[Guess], logits: Tensor) -> Tensor:
         return logits.argmax(dim=1)
 
 
 def run_sampling_bench(bench: SamplingBench) -> dict[str, Any]:
-    """Figures for the target with a part of itself, and for the configured pair, as plain JSON values."""
+    """Return figures for the target with a part of itself, and for the configured pair, as plain JSON values."""
     config = bench.config
     target = load_model(config.target, device=config.device, dtype=config.dtype)
     part = leave_one_out(load_model(config.target, device=config.device, dtype=config.drafter_dtype))
@@ -78,8 +78,8 @@ def run_sampling_bench(bench: SamplingBench) -> dict[str, Any]:
 
 
 def leave_one_out(model: LanguageModel) -> LanguageModel:
-    """The same model without its last layer but one, which it misses least, in place. ConfigError where the layers
-    can't be told apart.
+    """Remove, in place, the last layer but one, which matters least, and return the model. Raise ConfigError if the
+    layers can't be separated.
     """
     network: Any = model.network
     blocks = getattr(network, "blocks", None)
@@ -108,12 +108,12 @@ def _measure(
 def _complete(
     bench: SamplingBench, way: str, target: LanguageModel, drafter: LanguageModel, request: CompletionRequest
 ) -> Timed:
-    """One completion, and its seconds a token without reading the prompt."""
+    """Return one completion, and its seconds per token without prefill."""
     kind: Callable[..., DraftModel] = GreedyDraft if way == GREEDY else DraftModel
     proposer = kind(drafter, CONTEXT - 1, 2, target=target.tokenizer)
     policy = FixedLength(0 if way == PLAIN else bench.drafted)
     engine = Engine(target, proposer, policy, context=CONTEXT, max_batch=1, warmup=0)
-    engine.complete([replace(request, max_tokens=1)])  # reads the prompt
+    engine.complete([replace(request, max_tokens=1)])  # prefill
     if way == REJECTION:
         request = replace(request, rule="rejection")
     began = time.perf_counter()
@@ -140,7 +140,7 @@ def _row(drafter: str, temperature: float, way: str, done: Mapping[str, Sequence
 
 
 def mismatches(found: Mapping[str, Any]) -> list[str]:
-    """The rows whose texts must not differ from plain decoding and do."""
+    """List the rows whose texts differ from plain decoding and must not."""
     return [
         f"{row['way']} at temperature {row['temperature']}, drafter {row['drafter']}: "
         f"{found['prompts'] - row['equal']} of {found['prompts']} texts"
@@ -150,7 +150,7 @@ def mismatches(found: Mapping[str, Any]) -> list[str]:
 
 
 def report(found: Mapping[str, Any]) -> list[str]:
-    """The rows as lines."""
+    """Return the rows as lines."""
     head = f"{found['prompts']} prompts, up to {found['tokens']} tokens, {found['drafted']} drafted, {found['dtype']}"
     lines = [head, found["processor"]]
     lines += [] if found["exact"] else ["exact mode does not hold here: fast mode is used, near-ties may differ"]

@@ -1,7 +1,6 @@
-"""Sites: where the benchmarks complete text. They come from a prompts file, from held-out projects, from the standard
-library or, for `make demo`, from the project's own tests. A rule chooses them, so nobody picks them.
-
-Knows files; knows no model.
+"""Sites: the positions at which the benchmarks complete text. They come from a prompts file, from held-out projects,
+from the standard library or, for `make demo`, from the project's own tests. A rule selects them, so that none is
+hand-picked.
 """
 
 from __future__ import annotations
@@ -28,18 +27,18 @@ from codespec_lab.corpus.held_out import HeldOut, read_held_out
 
 HELD_OUT = Path(".train/held_out.jsonl.gz")
 CHECKOUT = Path(__file__).resolve().parents[3]
-PROMPTS, PROJECTS = "prompts", "projects"  # kinds of sites: of a prompts file, of held-out code
+PROMPTS, PROJECTS = "prompts", "projects"  # kinds of sites: from a prompts file, from held-out code
 KINDS = (PROMPTS, PROJECTS)
-SITES_PER_FILE = 3  # so that a policy that starts afresh in each file has something to learn from
-MIN_LINES, PREFIX_LINES = 60, 40  # of a module of the standard library, of the text taken from it
+SITES_PER_FILE = 3  # so that a policy that starts untrained in each file can learn from earlier sites
+MIN_LINES, PREFIX_LINES = 60, 40  # of a standard library module; of the text before and after the cursor
 NEAR_CHARS = 800  # of the text before a cursor
 DEMO_SEED = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A cursor in a file: the text before it, the text after it if any, and where it was found. `line` is 0 where it is
-    not known; `project` and `path` say what a policy may learn from what.
+    """A cursor in a file: the text before it, the text after it if any, and its location. `line` is 0 if unknown;
+    `project` and `path` determine which other sites a policy may learn from.
     """
 
     prefix: str
@@ -52,23 +51,23 @@ class Site:
 
     @property
     def name(self) -> str:
-        """As editors and compilers write it."""
+        """Return `path:line`, as editors and compilers write it."""
         return f"{self.path}:{self.line}" if self.line else self.path
 
     @property
     def near(self) -> str:
-        """The end of the text before the cursor, from the start of a line on: NEAR_CHARS at most."""
+        """Return the end of the text before the cursor from the start of a line, at most NEAR_CHARS characters."""
         border = self.prefix.find("\n", max(0, len(self.prefix) - NEAR_CHARS))
         return self.prefix[border + 1 :] if len(self.prefix) > NEAR_CHARS else self.prefix
 
     def request(self, tokens: int, **settings: Any) -> CompletionRequest:
-        """A request for `tokens` target tokens here; greedy unless the settings say otherwise."""
+        """Return a request for `tokens` target tokens here; greedy unless the settings say otherwise."""
         return CompletionRequest(prefix=self.prefix, suffix=self.suffix, path=self.path, max_tokens=tokens, **settings)
 
 
 @dataclass(frozen=True, slots=True)
 class TypingSite:
-    """A file in which the characters from `begin` to `end` are typed."""
+    """A file in which the characters from `begin` to `end` are to be typed."""
 
     name: str
     language: str
@@ -78,22 +77,22 @@ class TypingSite:
 
     @property
     def uri(self) -> str:
-        """The document's URI in an editor."""
+        """Return the document's URI in an editor."""
         return f"file:///typed/{quote(self.name)}"
 
     @property
     def typed(self) -> str:
-        """The text that is typed."""
+        """Return the text to type."""
         return self.text[self.begin : self.end]
 
     def after(self, count: int) -> str:
-        """The whole file once `count` characters are typed."""
+        """Return the whole file after `count` characters are typed."""
         return self.text[: self.begin + count] + self.text[self.end :]
 
 
 def read_prompts(file: Path) -> list[Site]:
-    """One JSON object a line with `prompt` and perhaps `suffix` and `path`; .gz is unpacked. ConfigError names the
-    line.
+    """Read one JSON object a line with `prompt` and optionally `suffix` and `path`; a .gz file is decompressed. Raise
+    ConfigError with the number of a bad line.
     """
     try:
         with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as opened:
@@ -106,8 +105,8 @@ def read_prompts(file: Path) -> list[Site]:
 
 
 def prompt_sites(file: Path, limit: int | None = None) -> list[Site]:
-    """`limit` prompts of a file (all without it), evenly spread, each a project of its own. ConfigError if there is no
-    prompt, or with the line that is none.
+    """Return `limit` prompts of a file (default all), evenly spread, each as a separate project. Raise ConfigError if
+    there are none, or with the number of a bad line.
     """
     prompts = read_prompts(file)
     if not prompts:
@@ -116,8 +115,8 @@ def prompt_sites(file: Path, limit: int | None = None) -> list[Site]:
 
 
 def held_out_sites(file: Path | None, limit: int, seed: int = 0) -> tuple[list[Site], str]:
-    """`limit` sites a language by the rule of `codespec train eval`, and a note for the report; another seed gives
-    other sites. They have no suffix. TrainingError for a file that can't be read.
+    """Return `limit` sites a language, by the rule of `codespec train eval`, and a note for the report. Another seed
+    selects other sites. They have no suffix. Raise TrainingError for a file that can't be read.
     """
     held_out = read_held_out_code(file)
     sites = [
@@ -131,10 +130,10 @@ def held_out_sites(file: Path | None, limit: int, seed: int = 0) -> tuple[list[S
 
 
 def stdlib_sites(count: int) -> list[Site]:
-    """`count` sites, evenly spread over the standard library's held-out modules in alphabetical order.
+    """Return `count` sites, evenly spread over the standard library's held-out modules in alphabetical order.
 
-    The rule: in each module of at least MIN_LINES lines, the first line of code from the middle on; the cursor is
-    halfway through it. The prefix is the PREFIX_LINES lines before, the suffix as many after.
+    Each module of at least MIN_LINES lines has one: halfway through the first line of code from the middle. The prefix
+    begins PREFIX_LINES lines before it, and the suffix ends as many lines after it.
     """
     root = Path(sysconfig.get_paths()["stdlib"])
     files = sorted(file for name in HELD_OUT_STDLIB for file in (root / name).rglob("*.py") if "test" not in file.parts)
@@ -146,11 +145,11 @@ def stdlib_sites(count: int) -> list[Site]:
 
 
 def demo_sites(count: int, checkout: Path = CHECKOUT) -> tuple[list[Site], str]:
-    """`count` sites that no model has seen, and in a few words where they are from. ConfigError where there is no
+    """Return `count` sites that no model has seen, and a short note on their source. Raise ConfigError if there is no
     source code at all.
 
-    In a checkout they are in the project's own tests: the files sorted by path, evenly spaced, in each a block or a
-    line that a hash of its name chooses. An installed package has no tests and takes the standard library.
+    In a checkout they are in the project's own tests: files sorted by path, evenly spaced, with a block or a line in
+    each that a hash of its name selects. An installed package has no tests and uses the standard library.
     """
     gaps = _test_gaps(checkout, count)
     if len(gaps) == count:
@@ -160,14 +159,14 @@ def demo_sites(count: int, checkout: Path = CHECKOUT) -> tuple[list[Site], str]:
 
 
 def read_held_out_code(file: Path | None, prompts: Path | None = None) -> HeldOut:
-    """The held-out code in `file`, or where `codespec train corpus` leaves it; without either the standard library's
-    held-out parts. With `prompts` HumanEval's problems too.
+    """Return the held-out code in `file`, or by default in the file written by `codespec train corpus`, or if that is
+    missing the standard library's held-out parts. With `prompts`, add HumanEval's problems.
     """
     return read_held_out(file or HELD_OUT, named=file is not None, prompts=prompts)
 
 
 def spread_numbers(total: int, count: int) -> list[int]:
-    """`count` of the numbers below `total`, evenly spread."""
+    """Return `count` of the numbers below `total`, evenly spread."""
     step = max(1.0, total / max(1, count))
     return [int(number * step) for number in range(min(count, total))]
 
@@ -204,7 +203,7 @@ def _stdlib_site(root: Path, file: Path) -> Site | None:
 
 
 def _test_gaps(checkout: Path, count: int) -> list[Gap]:
-    """Gaps in a checkout's tests; among installed packages a folder `tests` may be anybody's."""
+    """Return gaps in a checkout's tests; none for an installed package, where `tests` may belong to another package."""
     tests = checkout / "tests"
     if not ((checkout / "pyproject.toml").is_file() and (checkout / "conftest.py").is_file()):
         return []
@@ -217,6 +216,6 @@ def _test_gaps(checkout: Path, count: int) -> list[Gap]:
 
 
 def _block_or_line(seed: int) -> Finder[Gap]:
-    """Finds the first lines of a block, or a line in a file that has no short block."""
+    """Return a finder of the first lines of a block, or of a line in a file without a short block."""
     blocks, lines = block_gaps(seed), line_gaps(seed)
     return lambda document, turn: blocks(document, turn) or lines(document, turn)

@@ -1,4 +1,4 @@
-"""Statistics of the benchmarks: percentiles, intervals of shares, bootstrap intervals of ratios. Knows numbers only."""
+"""Statistics of the benchmarks: percentiles, intervals of shares, bootstrap intervals of ratios."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ class Interval:
     high: float
 
     def as_dict(self) -> dict[str, float]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         return asdict(self)
 
 
 def percentiles(values: Sequence[float]) -> dict[str, float]:
-    """p50, p95 and p99: the smallest value that so many per cent do not exceed; {} without values."""
+    """Return p50, p95 and p99 by the nearest-rank method, or {} without values."""
     ordered = sorted(values)
     ranks = {percent: max(0, -(-percent * len(ordered) // 100) - 1) for percent in PERCENTILES}
     return {f"p{percent}": ordered[rank] for percent, rank in ranks.items()} if ordered else {}
 
 
 def wilson_interval(right: int, count: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share: `right` of `count` independent trials; from 0 to 1 without any."""
+    """Return Wilson's 95 % interval of a share, `right` of `count` independent trials; (0, 1) without trials."""
     if not count:
         return 0.0, 1.0
     share, spread = right / count, Z95**2 / count
@@ -49,19 +49,19 @@ def wilson_interval(right: int, count: int) -> tuple[float, float]:
 
 
 def ratio_interval(above: Sequence[float], below: Sequence[float], *, seed: int = SEED) -> Interval | None:
-    """The sum of `above` over the sum of `below`, paired by prompt; None where `below` sums to nothing."""
+    """Return the sum of `above` over the sum of `below`, paired by prompt; None if `below` sums to 0."""
     return _ratio(list(zip(above, below, strict=True)), sum, seed)
 
 
 def median_ratio_interval(above: Sequence[float], below: Sequence[float]) -> Interval | None:
-    """The median of `above` over the median of `below`, paired; None where that of `below` is nothing."""
+    """Return the median of `above` over the median of `below`, paired; None if the median of `below` is 0."""
     return _ratio(list(zip(above, below, strict=True)), statistics.median, SEED)
 
 
 def bootstrap(
     samples: Sequence[Sample], statistic: Callable[[Sequence[Sample]], float | None], seed: int = SEED
 ) -> tuple[float, float]:
-    """The 95 % interval of a statistic over resampled samples; resamples where it is None are left out."""
+    """Return the 95 % bootstrap interval of a statistic; resamples for which it is None are left out."""
     dice = random.Random(seed)
     drawn = (statistic(dice.choices(samples, k=len(samples))) for _ in range(RESAMPLES))
     ordered = sorted(value for value in drawn if value is not None)

@@ -1,7 +1,6 @@
-"""An engine's steps: the work in each, what it costs by a fixed cost table, and a policy that is watched. The same
-recorded steps can be priced by several tables.
+"""An engine's recorded steps, their cost according to a cost table, and a wrapper that watches a policy.
 
-Knows steps and tables; knows no policy's rule.
+The same recorded steps can be priced with several tables.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from codespec.speculation.policy import DraftLengthPolicy
 from codespec_lab.bench.pair import Pair
 
 SWEEP_SECONDS = 6.0
-ALL_SECONDS = 30.0  # of sweeps: a machine that others share is now fast, now slow
+ALL_SECONDS = 30.0  # of sweeps: the speed of a shared machine varies
 
 
 @dataclass(slots=True)
 class Step:
     """The work in a step: the target's rows, sequences and their mean length, the drafter's forwards as (rows,
-    sequences), and the drafts that were retokenized. Reading a prompt counts for the drafter, but not for the target,
-    which reads it under every policy.
+    sequences), and the number of retokenized drafts. Prefill counts for the drafter but not for the target, whose
+    prefill is the same under every policy.
     """
 
     rows: int = 0
@@ -41,22 +40,22 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Seconds of steps by a cost table."""
+    """Costs of steps in seconds, according to a cost table."""
 
     table: CostTable
 
     def verify(self, rows: int, batch: int, context: float) -> float:
-        """A target forward and the round around it."""
+        """Return the cost of a target forward and the round around it."""
         return self.table.target.seconds(rows, batch, context)
 
     def draft(self, forwards: collections.abc.Sequence[tuple[int, int]], context: float) -> float:
-        """A drafter's forwards, as (rows, sequences)."""
+        """Return the cost of a drafter's forwards, given as (rows, sequences)."""
         return sum(
             cost.seconds(rows, batch, context) for cost in self.table.drafters.values() for rows, batch in forwards
         )
 
     def step(self, step: Step) -> float:
-        """A whole step."""
+        """Return the cost of a whole step."""
         return (
             self.verify(step.rows, step.batch, step.context)
             + self.draft(step.forwards, step.context)
@@ -65,33 +64,33 @@ class Prices:
 
 
 class WatchedPolicy:
-    """Another policy's decisions, passed on unchanged; subclasses note its rounds."""
+    """Wraps a policy and passes its decisions on unchanged; subclasses record its rounds."""
 
     def __init__(self, policy: DraftLengthPolicy) -> None:
         self.name, self.follows_syntax, self.costs = policy.name, policy.follows_syntax, policy.costs
         self.policy = policy
 
     def caps(self, sequences: collections.abc.Sequence[Sequence]) -> list[Cap]:
-        """The policy's caps."""
+        """Return the policy's caps."""
         return self.policy.caps(sequences)
 
     def trim(self, sequences: collections.abc.Sequence[Sequence], candidates: list[Candidates]) -> list[Candidates]:
-        """The policy's trimmed candidates."""
+        """Return the policy's trimmed candidates."""
         return self.policy.trim(sequences, candidates)
 
     def observe(self, sequence: Sequence, candidates: Candidates, verdict: Verdict) -> None:
-        """The policy learns."""
+        """Pass a verdict to the policy."""
         self.policy.observe(sequence, candidates, verdict)
 
     def timed(self, drafting: float, verifying: float) -> None:
-        """Nothing: recorded steps are priced by a table, and how long repeating them took says nothing."""
+        """Do nothing: recorded steps are priced with a table, and the time to repeat them is meaningless."""
 
     def close(self) -> None:
-        """Keeps nothing."""
+        """Do nothing."""
 
 
 def read_costs(file: Path, shape: str) -> CostTable:
-    """The table that an earlier run of `codespec bench policy` stored. ConfigError where there is none."""
+    """Return the cost table stored by an earlier run of `codespec bench policy`. Raise ConfigError if it is missing."""
     try:
         return CostTable.from_dict(json.loads(file.read_text(encoding="utf-8"))["tables"][shape]["costs"])
     except (OSError, ValueError, TypeError, KeyError) as error:
@@ -101,8 +100,8 @@ def read_costs(file: Path, shape: str) -> CostTable:
 
 
 def measure_costs(pair: Pair, seconds: float | None = None) -> CostTable:
-    """A cost table from many more forwards than an engine's start has time for: medians over `seconds` (ALL_SECONDS
-    without) of sweeps, one at least.
+    """Return a cost table measured with many more forwards than an engine can afford at start: medians over sweeps of
+    `seconds` (default ALL_SECONDS), at least one.
     """
     models = [pair.target, *pair.drafters.values()]
     found: list[dict[Shape, list[float]]] = [{} for _ in models]

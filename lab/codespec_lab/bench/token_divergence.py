@@ -1,6 +1,6 @@
-"""How far one model's predictions are from another's on the same texts. Knows two loaded models and ids; knows no text.
+"""Measure how far one model's predictions are from another's on the same token ids.
 
-Exact over the whole vocabulary, window by window. Logits of a piece of a window are all that is in memory at once.
+Exact over the whole vocabulary, window by window. Only the logits of one piece of a window are in memory at a time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from codespec.errors import ModelError
 from codespec.models.language_model import LanguageModel
 from codespec.models.rows import Rows
 
-WINDOW, PIECE = 512, 128  # ids of a window at most; rows of a forward
+WINDOW, PIECE = 512, 128  # most ids of a window; rows of a forward
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +24,8 @@ class Divergence:
 
     kl              KL(reference ‖ candidate) of the next token
     same_first      share of tokens at which both models rank the same token first
-    loss_reference  cross-entropy of the text, by the reference
-    loss_candidate  the same, by the candidate
+    loss_reference  cross-entropy of the text under the reference
+    loss_candidate  the same for the candidate
     """
 
     kl: float
@@ -36,9 +36,9 @@ class Divergence:
 
 
 def measure(reference: LanguageModel, candidate: LanguageModel, windows: Sequence[Sequence[int]]) -> Divergence:
-    """Compares the models' predictions of every token of each window but its first.
+    """Compare the models' predictions of every token of each window except the first.
 
-    Frees both models' caches and allocates one slot each. Raises ModelError if the vocabularies differ, if a window has
+    Free both models' caches and allocate one slot each. Raise ModelError if the vocabularies differ, if a window has
     more than WINDOW ids, if there is nothing to predict, or if the candidate's logits are not finite.
     """
     if reference.choosable != candidate.choosable:
@@ -68,11 +68,11 @@ def measure(reference: LanguageModel, candidate: LanguageModel, windows: Sequenc
 
 @torch.inference_mode()
 def _compare(reference: LanguageModel, candidate: LanguageModel, window: Sequence[int]) -> Tensor:
-    """Sums over a window: KL, agreement of the first choice, both losses."""
+    """Return sums over a window: KL, agreement of the first choice, both losses."""
     sums = torch.zeros(4, dtype=torch.float64)
     inputs, answers = window[:-1], torch.tensor(window[1:])
     begin = 0
-    if reference is candidate:  # one slot: each of its rows is computed once
+    if reference is candidate:  # one slot: compute each row once
         pairs: Iterator[tuple[Tensor, Tensor]] = ((logits, logits) for logits in _pieces(reference, inputs))
     else:
         pairs = zip(_pieces(reference, inputs), _pieces(candidate, inputs), strict=True)
@@ -88,7 +88,7 @@ def _compare(reference: LanguageModel, candidate: LanguageModel, window: Sequenc
 
 
 def _pieces(model: LanguageModel, ids: Sequence[int]) -> Iterator[Tensor]:
-    """The model's logits of all rows on the CPU, PIECE rows at a time; without padding ids."""
+    """Yield the model's logits of all rows on the CPU, PIECE rows at a time, without padding ids."""
     model.admit(0, len(ids))
     for start in range(0, len(ids), PIECE):
         piece = ids[start : start + PIECE]

@@ -1,4 +1,4 @@
-"""The laboratory's commands, which codespec finds by entry point (`bench`, `train`, `distill`), and the demo."""
+"""Commands of the laboratory, which codespec finds by entry point (`bench`, `train`, `distill`), and the demo."""
 
 MODULES = {
     "train": "codespec_lab.commands.train",

@@ -1,8 +1,8 @@
-"""`make demo`: the real thing end to end. Fetches the model for this machine if it is not here, completes code that no
-model has seen with drafted and accepted text told apart, then measures speculation against plain decoding and
-transformers in the same run, and fails where a text differs that must not.
+"""`make demo`: the whole product end to end.
 
-Knows the order of things; the other demo files know how. Loads nothing heavy before it has said what.
+Pulls the model for this machine if it is missing, completes code that no model has seen while showing drafted and
+accepted text, and then measures speculation against plain decoding and transformers in the same run. Fails if texts
+that must be equal differ. Prints a message before it loads anything heavy.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ if TYPE_CHECKING:
     from codespec_lab.commands.demo_race import Racer, Run
 
 PLACES, TOKENS = 8, 48
-SMALL = 20_000_000  # parameters of a target that is tried in both number formats: loading it twice takes a moment
+SMALL = 20_000_000  # parameters: up to here, both number formats are measured, because loading twice is quick
 WARM_UP = "def first(values):\n    return values[0]\n\n\n" * 8
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The whole demo; returns the exit code."""
+    """Run the whole demo and return the exit code."""
     return run_to_exit_code(lambda: demonstrate(arguments))
 
 
 def demonstrate(arguments: Sequence[str] | None = None) -> int:
-    """Fetches, shows, measures, ends."""
+    """Pull the model, show completions and measure them."""
     parser = Parser(prog="make demo", description="Shows and measures completions of real code.")
     parser.add_argument(
         "--model", metavar="NAME", help="a name of `codespec models list`, or starter; only the small ones are fetched"
@@ -66,7 +66,7 @@ def demonstrate(arguments: Sequence[str] | None = None) -> int:
 
 
 def measure(engine: Engine, config: EngineConfig, places: Sequence[Site]) -> int:
-    """The same places again, raw and to the natural end, by everybody in turn. Raises MismatchError."""
+    """Complete the same places again, raw and to the natural end, with every racer in turn. Raises MismatchError."""
     import torch
 
     from codespec_lab.commands.demo_race import draft_lines, speed_lines, text_lines
@@ -84,7 +84,7 @@ def measure(engine: Engine, config: EngineConfig, places: Sequence[Site]) -> int
 
 
 def _load(config: EngineConfig) -> Engine:
-    """The engine as every command has it; says what it noticed."""
+    """Load the engine like every command, and print its notes."""
     from codespec.engine.load import build_engine
 
     say(f"loading {_title(config)}, {config.dtype}; the first start also measures what its rounds cost here")
@@ -95,7 +95,7 @@ def _load(config: EngineConfig) -> Engine:
 
 
 def _line_up(engine: Engine, config: EngineConfig) -> list[Racer]:
-    """Everybody, in every number format that may be the fastest here."""
+    """Return all racers, in every number format that may be the fastest here."""
     from codespec_lab.commands.demo_race import racers
 
     found = racers(engine, config)
@@ -107,7 +107,7 @@ def _line_up(engine: Engine, config: EngineConfig) -> list[Racer]:
 
 
 def _race(line_up: Sequence[Racer], engine: Engine, places: Sequence[Site]) -> dict[Racer, list[Run]]:
-    """Each place by everybody in turn, so that a busy moment of the machine falls on all."""
+    """Run each place with every racer in turn, so that a busy moment of the machine affects all of them."""
     from codespec_lab.commands.demo_race import read_prompts
 
     texts = [(WARM_UP, "warm_up.py"), *((place.near, place.path) for place in places)]
@@ -125,15 +125,17 @@ def _race(line_up: Sequence[Racer], engine: Engine, places: Sequence[Site]) -> d
 
 
 def _title(config: EngineConfig) -> str:
-    """The model's name, else its folder's own."""
+    """Return the model's name, or else its folder's."""
     if config.target == EngineConfig().target:
         return "the starter pair"
     return config.model or config.target.rstrip("/\\").rpartition("/")[2]
 
 
 def find_config(model: str | None) -> EngineConfig:
-    """The engine's settings. Fetches the model for this machine if none is named, or the default model that is named,
-    if it is not here. If that fails, says why and takes the starter pair.
+    """Return the engine's settings, after pulling the model if it is missing.
+
+    Pulls the model for this machine if none is named, or the named model if it is a default one. If that fails, prints
+    the reason and returns the starter pair's settings.
     """
     entry = _missing(model)
     if entry is None:
@@ -154,7 +156,7 @@ def find_config(model: str | None) -> EngineConfig:
 
 
 def _missing(model: str | None) -> Entry | None:
-    """The model to fetch, or None."""
+    """Return the model to pull, or None."""
     named = named_model({"model": model})
     if named:
         entry = find_entry(named)
@@ -168,13 +170,13 @@ def _missing(model: str | None) -> Entry | None:
 
 
 def say(line: str) -> None:
-    """What is under way, apart from what is shown."""
+    """Print a progress message to stderr, separate from the demo's output."""
     print(f"codespec: {line}", file=sys.stderr, flush=True)
 
 
 def _fetch(entry: Entry) -> None:
     model = pull(find_sources(entry.name), say)
-    find_folder(model.name, usual_dtype(model.name))  # converts it, which says so
+    find_folder(model.name, usual_dtype(model.name))  # converts the model and prints a message
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""`make demo`'s measurement: codespec off and on against transformers' `generate`, plain and with prompt lookup, all
-with the same weights, prompt ids and end tokens; and the report of speeds and equal texts.
+"""Measurement of `make demo`: codespec with and without speculation against transformers' `generate`.
 
-Every text gets an engine that has read nothing, around models that are loaded once.
+`generate` runs plain and with prompt lookup. All use the same weights, prompt ids and end tokens. The report covers
+speeds and equality of the texts. Every text gets a fresh engine around models that are loaded once.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ OFF, ON, GENERATE = "codespec off", "codespec on", PLAIN
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What is continued: the request, what the target reads of it, and which tokens end the text."""
+    """Text to continue: the request, its prompt ids for the target, and the end tokens."""
 
     request: CompletionRequest
     ids: tuple[int, ...]
@@ -41,7 +41,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One timed text; `ids` hold the end token, where it came to one."""
+    """One timed text; `ids` include the end token if the text reached one."""
 
     seconds: float
     ids: tuple[int, ...]
@@ -49,7 +49,7 @@ class Run:
 
     @property
     def pace(self) -> float:
-        """Seconds a token, reading the prompt included."""
+        """Seconds per token, prefill included."""
         return self.seconds / max(1, len(self.ids))
 
 
@@ -58,15 +58,15 @@ class Racer(Protocol):
 
     name: str
     dtype: str
-    exact: bool  # whether its text must be plain decoding's, bit for bit
+    exact: bool  # whether its text must equal plain decoding's, bit for bit
 
     def write(self, prompt: Prompt) -> Run:
-        """Writes one text."""
+        """Write one text."""
         ...
 
 
 class Ours:
-    """codespec around an engine's models."""
+    """codespec, with the models of an engine."""
 
     def __init__(self, engine: Engine, config: EngineConfig, speculate: bool) -> None:
         self.name, self.dtype, self.exact = ON if speculate else OFF, config.dtype, engine.target.exact
@@ -78,7 +78,7 @@ class Ours:
         self._policy = self._new_policy(config)
 
     def write(self, prompt: Prompt) -> Run:
-        """By an engine of its own."""
+        """Write a text with a fresh engine."""
         pair = self._pair
         engine = Engine(
             pair.target,
@@ -99,14 +99,14 @@ class Ours:
         return ChainProposer([part for part in self._pair.proposers() if part.name in self._wanted])
 
     def _new_policy(self, config: EngineConfig) -> DraftLengthPolicy:
-        """One that has not seen what was shown before."""
+        """Return a policy that has not learned from the texts shown before."""
         if not self._speculate:
             return FixedLength(0)
         return choose_policy(config, self._proposer(), self._pair.target, self._pair.drafter, [])
 
 
 class Theirs:
-    """One way to call `generate`, greedily."""
+    """One greedy configuration of `generate`."""
 
     exact = False
 
@@ -115,7 +115,7 @@ class Theirs:
         self._network, self._options = network, options
 
     def write(self, prompt: Prompt) -> Run:
-        """The same prompt ids, to the same end tokens."""
+        """Write a text from the same prompt ids, to the same end tokens."""
         ids = torch.tensor([prompt.ids], device=self._network.device)
         began = time.perf_counter()
         with quiet(), torch.inference_mode():
@@ -133,8 +133,10 @@ class Theirs:
 
 
 def racers(engine: Engine, config: EngineConfig) -> list[Racer]:
-    """All of one number format. transformers loads the target once more, but not for int8, which it can't compute: its
-    float weights would take several gigabytes.
+    """Return all racers of one number format.
+
+    transformers loads the target once more, except for int8, which it cannot compute: its float weights would take
+    several gigabytes.
     """
     ours: list[Racer] = [Ours(engine, config, speculate=False), Ours(engine, config, speculate=True)]
     if config.dtype == "int8":
@@ -148,7 +150,7 @@ def racers(engine: Engine, config: EngineConfig) -> list[Racer]:
 
 
 def read_prompts(engine: Engine, requests: Sequence[CompletionRequest]) -> list[Prompt]:
-    """As the target reads them."""
+    """Return the requests as the target reads them."""
     admission = Admission(engine.target, engine.context)
     admitted = [admission.admit(request)[0] for request in requests]
     return [Prompt(one.request, tuple(one.prompt_ids), tuple(sorted(one.eos_ids))) for one in admitted]
@@ -158,7 +160,7 @@ Runs = Mapping[Racer, Sequence[Run]]
 
 
 def speed_lines(runs: Runs) -> list[str]:
-    """A line for each name, in its fastest number format: tokens a second, and by how much speculation is faster."""
+    """Return a line for each name in its fastest number format: tokens per second and speed-up by speculation."""
     fastest = {racer.name: racer for racer in sorted(runs, key=lambda racer: _speed(runs[racer]))}
     on = runs[fastest[ON]]
     lines = [f"{'':28}tokens/s  {'':8}  codespec on is (median of {len(on)} places; min, max)"]
@@ -170,7 +172,7 @@ def speed_lines(runs: Runs) -> list[str]:
 
 
 def draft_lines(runs: Runs) -> list[str]:
-    """What was guessed, and where the time went, of speculation in its fastest number format."""
+    """Return the draft statistics and the time shares of speculation in its fastest number format."""
     on = max((racer for racer in runs if racer.name == ON), key=lambda racer: _speed(runs[racer]))
     total = Stats()
     for run in runs[on]:
@@ -186,9 +188,10 @@ def draft_lines(runs: Runs) -> list[str]:
 
 
 def text_lines(runs: Runs, names: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Whether the texts are the same: a line for each comparison, and where a text differs that must not.
+    """Compare the texts: a line for each comparison, and the mismatches that must not occur.
 
-    Off against on in every number format. transformers adds up in another order, which only float32 does not show.
+    Compares speculation off and on in every number format. transformers adds up in another order, which shows in all
+    formats but float32.
     """
     lines, wrong = [], []
     for racer in (racer for racer in runs if racer.name in (ON, GENERATE)):

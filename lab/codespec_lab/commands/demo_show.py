@@ -1,7 +1,4 @@
-"""What `make demo` shows: completions as an editor would ask for them, with who wrote what.
-
-Knows the engine's public face and the painter.
-"""
+"""Show completions as an editor would request them, marking drafted and accepted text, for `make demo`."""
 
 from __future__ import annotations
 
@@ -19,11 +16,11 @@ if TYPE_CHECKING:
 
 ABOVE = 4  # lines
 WIDTH = 78
-MOST_REJECTED = 16  # characters: much of it would hide the text that stays
+MOST_REJECTED = 16  # characters: longer rejected drafts would hide the final text
 
 
 def show(engine: Engine, places: Sequence[Site], tokens: int) -> None:
-    """Each place: a few lines above the cursor, the completion as it comes, the first line below."""
+    """Print each place: a few lines above the cursor, the completion as it streams, the first line below."""
     painter = Painter(sys.stdout, colour=sys.stdout.isatty())
     if painter.colour:
         painter.plain("green: guessed and accepted; red: guessed and rejected; plain: the target's own\n\n")
@@ -48,18 +45,18 @@ def _show_place(engine: Engine, place: Site, tokens: int, painter: Painter) -> N
 
 
 def _show_file(text: str, painter: Painter) -> None:
-    """What stands in the file, fainter than what is written."""
+    """Print text of the file, fainter than the completion."""
     painter.plain(f"{FAINT}{text}{RESET}" if painter.colour else text)
 
 
 def _shortened(event: RoundEvent, colour: bool) -> RoundEvent:
-    """With the beginning of what was rejected where it can be told from the text by its colour, else without it."""
+    """Shorten the rejected part of the draft; without colours, which mark it, remove the draft."""
     shown = len(event.accepted_text) + MOST_REJECTED
     return replace(event, draft=event.draft[:shown] if colour else "")
 
 
 def _as_editor(place: Site, tokens: int) -> CompletionRequest:
-    """Many of the places lie inside a word, where `auto` would not begin."""
+    """Return an editor's request, not with shape `auto`: it starts nothing inside a word, as many places are."""
     return CompletionRequest(
         prefix=place.prefix, suffix=place.suffix, path=place.path, max_tokens=tokens, shape="block", heal=True
     )

@@ -1,4 +1,4 @@
-"""`codespec distill`: teaches a drafter what its target writes in the user's code. Knows flags and ranges only."""
+"""`codespec distill`: train a drafter on the target's output in the user's code. Flags and their ranges."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_RATE = 0.1
 
 
 def add_parser(commands: Any) -> None:
-    """Adds the command and its flags."""
+    """Add the command and its flags."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "distill",
         help="teach a drafter what its target writes in your code",
@@ -43,7 +43,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Distills; returns 0 at the end, 3 where a signal stopped it with everything kept."""
+    """Run the distillation; return 0 at the end, 3 if a signal stopped it with all work kept."""
     check_ranges(options)
     require_torch()
     from codespec_lab.training.distill.command import run_distill
@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def check_ranges(options: argparse.Namespace) -> None:
-    """Raises ConfigError for the first number that no run can have."""
+    """Raise ConfigError for the first number that is out of range."""
     if not 1 <= options.threads <= MOST_THREADS:
         raise ConfigError(f"--threads {options.threads} is out of range: choose 1 to {MOST_THREADS}.")
     for name in ("places", "steps", "rounds", "seed"):

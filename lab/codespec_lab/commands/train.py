@@ -1,4 +1,4 @@
-"""`codespec train`: corpus, tokenizers and models of a pair of one's own. Knows flags and their ranges only."""
+"""`codespec train`: corpus, tokenizers and models of a user's own pair. Flags and their ranges."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ MINUTES = ("minutes", "drafter_minutes", "target_minutes")
 
 
 def add_parser(commands: Any) -> None:
-    """Adds the command and its sub-commands."""
+    """Add the command and its sub-commands."""
     parser: argparse.ArgumentParser = commands.add_parser("train", help="train a target and a drafter")
     add_train_arguments(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs a training step."""
+    """Run a training step."""
     check_ranges(options)
     require_torch()
     from codespec_lab.training.command import run_train
@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def check_ranges(options: argparse.Namespace) -> None:
-    """Raises ConfigError for the first number that no run can have."""
+    """Raise ConfigError for the first number that is out of range."""
     given = vars(options)
     if not 1 <= given.get("threads", 1) <= MOST_THREADS:
         raise ConfigError(f"--threads {given['threads']} is out of range: choose 1 to {MOST_THREADS}.")

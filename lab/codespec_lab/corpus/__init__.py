@@ -1,1 +1,1 @@
-"""Source texts: where they come from, which of them are held out, and what is cut out of those to be filled in."""
+"""Source texts: their collection, the held-out ones, and the gaps cut out of those to be filled in."""

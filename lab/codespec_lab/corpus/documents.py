@@ -1,4 +1,4 @@
-"""Source files with their text, and the compressed JSON lines that hold them on disk."""
+"""Source files with their text, stored on disk as compressed JSON lines."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def write_documents(path: Path, documents: Iterable[Document]) -> None:
 
 
 def read_documents(path: Path) -> list[Document]:
-    """Every document of a corpus file. Raises TrainingError if the file is missing, damaged or empty."""
+    """Return every document of a corpus file. Raises TrainingError if the file is missing, damaged or empty."""
     try:
         with gzip.open(path, "rt", encoding="utf-8") as file:
             documents = [Document(**json.loads(line)) for line in file]
@@ -53,9 +53,9 @@ def read_documents(path: Path) -> list[Document]:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Put `data` at `path` in one step, so that a kill leaves either the old file or the new one.
+    """Write `data` to `path` atomically, so that a kill leaves either the old file or the new one.
 
-    Raises TrainingError if it cannot, and removes the partial file.
+    If that fails, removes the partial file and raises TrainingError.
     """
     partial = path.with_name(path.name + ".part")
     try:

@@ -1,6 +1,6 @@
-"""Downloads the packages of a list with each registry's own client (pip, npm, apt) and unpacks them.
+"""Download the packages of a list with each registry's own client (pip, npm, apt) and unpack them.
 
-Runs no code of the packages; licences and files are judged later.
+Runs no code of the packages. Licences and files are checked later.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class PackageList:
     max_chars: Mapping[str, float]
 
     def names(self, registry: str) -> tuple[str, ...]:
-        """All names of a registry."""
+        """Return all names of a registry."""
         return (*self.train[registry], *self.held_out[registry])
 
 
@@ -54,7 +54,7 @@ def read_package_list(path: Path) -> PackageList:
 
 
 def fetch_packages(wanted: PackageList, folder: Path) -> None:
-    """Download every package of the list into `folder/<registry>`, unless that was done before with the same names."""
+    """Download every package of the list into `folder/<registry>`, unless already done with the same names."""
     fetchers: dict[str, Callable[[Sequence[str], Path], None]] = {
         "pypi": fetch_pypi,
         "npm": fetch_npm,
@@ -100,7 +100,7 @@ def fetch_debian(names: Sequence[str], folder: Path) -> None:
         try:
             _run(["apt-get", *options, "source", "--download-only", "--only-source", "-qq", name], archives)
         except TrainingError as error:
-            # Old releases leave Debian's archive one by one; the corpus can do without them.
+            # Debian's archive drops old releases one by one; the corpus can do without them.
             print(f"corpus: {name} is left out: {error}", file=sys.stderr, flush=True)
         for archive in sorted(archives.iterdir()):
             if ".tar." in archive.name and not archive.name.endswith(".asc"):
@@ -109,7 +109,7 @@ def fetch_debian(names: Sequence[str], folder: Path) -> None:
 
 
 def fetch_debian_dev(names: Sequence[str], folder: Path) -> None:
-    """Unpack binary packages that carry source (headers, crates, Go packages) into `sources/<name>`."""
+    """Unpack binary packages that contain source (headers, crates, Go packages) into `sources/<name>`."""
     archives = folder / "archives"
     archives.mkdir()
     _run(["apt-get", "download", "-qq", "-o", "APT::Sandbox::User=root", *names], archives)
@@ -120,7 +120,7 @@ def fetch_debian_dev(names: Sequence[str], folder: Path) -> None:
 
 
 def _source_options(folder: Path) -> list[str]:
-    """Options that give apt package lists of its own, with the source packages of the machine's Debian archive."""
+    """Return options that give apt separate package lists, with the source packages of the machine's Debian archive."""
     lists = folder / "apt"
     (lists / "state" / "partial").mkdir(parents=True)
     (lists / "cache" / "archives" / "partial").mkdir(parents=True)
@@ -140,7 +140,7 @@ def _source_options(folder: Path) -> list[str]:
 
 
 def _unpack(archive: Path, folder: Path, *, strip: bool = False) -> None:
-    """Extract the regular files (links and devices hold no source); `strip` drops the archive's top folder."""
+    """Extract the regular files (links and devices contain no source); `strip` drops the archive's top folder."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with tarfile.open(archive) as tar:

@@ -1,7 +1,7 @@
-"""Cuts gaps to fill in and excerpts to predict out of held-out texts, by rule.
+"""Cut gaps to fill in and excerpts to predict out of held-out texts, by a fixed rule.
 
-Documents are evenly spaced over their sorted list. A hash of the document's name, the kind of cut and the seed decides
-where in the document to cut. So nobody picks the gaps, and every model gets the same ones.
+Documents are evenly spaced over their sorted list. A hash of the document's name, the kind of cut and the seed
+decides where to cut, so no gap is hand-picked and every model gets the same ones.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Finder = Callable[[Document, int], Cut | None]
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A span cut out of a file: the file before it, the text itself, and the file after it."""
+    """A span cut out of a file: the text before it, the span itself, and the text after it."""
 
     package: str
     path: str
@@ -51,7 +51,7 @@ class Gap:
 
     @property
     def suffix(self) -> str:
-        """The first whole lines behind the gap, about SUFFIX_CHARS characters."""
+        """The first whole lines after the gap, about SUFFIX_CHARS characters."""
         border = self.behind.rfind("\n", 0, SUFFIX_CHARS) + 1
         return (
             self.behind if len(self.behind) <= SUFFIX_CHARS else self.behind[: border if border > 1 else SUFFIX_CHARS]
@@ -67,7 +67,7 @@ class Excerpt:
 
 
 def spread(documents: Sequence[Document], count: int, find: Finder[Cut]) -> list[Cut]:
-    """`count` different cuts from evenly spaced documents, or fewer if the documents do not have so many.
+    """Return `count` distinct cuts from evenly spaced documents, or fewer if the documents do not contain enough.
 
     `find` returns a document's cut in the given turn, or None; a document without a cut in turn 0 is skipped.
     """
@@ -84,7 +84,7 @@ def spread(documents: Sequence[Document], count: int, find: Finder[Cut]) -> list
 
 
 def excerpt_of(document: Document, turn: int) -> Excerpt | None:
-    """About 1,500 characters from the middle of a document, from a line start; at most one per document."""
+    """Return about 1,500 characters from the middle of a document, from a line start; at most one per document."""
     text = document.text
     start = text.find("\n", max(0, (len(text) - EXCERPT_CHARS) // 2)) + 1
     piece = text[start : start + EXCERPT_CHARS]
@@ -95,7 +95,7 @@ def excerpt_of(document: Document, turn: int) -> Excerpt | None:
 
 
 def line_gaps(seed: int) -> Finder[Gap]:
-    """Finds the rest of a line; the cursor is behind the indent, or behind one, two or three quarters of the text."""
+    """Return a finder of line ends; the cursor is after the indent or one, two or three quarters of the text."""
 
     def find(document: Document, turn: int) -> Gap | None:
         lines = document.text.split("\n")
@@ -109,7 +109,7 @@ def line_gaps(seed: int) -> Finder[Gap]:
 
 
 def block_gaps(seed: int) -> Finder[Gap]:
-    """Finds two to four lines inside a block; the cursor is in the first of them, placed as by `line_gaps`."""
+    """Return a finder of two to four lines inside a block; the cursor is in the first line, as in `line_gaps`."""
 
     def find(document: Document, turn: int) -> Gap | None:
         lines = document.text.split("\n")
@@ -123,7 +123,7 @@ def block_gaps(seed: int) -> Finder[Gap]:
 
 
 def task_gaps(tasks: Sequence[Task], seed: int) -> list[Gap]:
-    """One whole line of each HumanEval solution, indent included, as in the published single-line infilling task."""
+    """Return one whole line of each HumanEval solution, indent included, as in published single-line infilling."""
     gaps = []
     for task in tasks:
         lines = task.solution.split("\n")
@@ -144,7 +144,7 @@ def _hash(seed: int, kind: str, document: Document, turn: int) -> int:
 
 
 def _first_fit(document: Document, lines: list[str], hashed: int, fits: Callable[[list[str], int], bool]) -> int | None:
-    """The first line that fits and is not prose; the search starts at a hashed line and wraps around."""
+    """Return the first line that fits and is not prose; the search starts at a hashed line and wraps around."""
     count = len(lines) - LEAST_ABOVE
     numbers = (LEAST_ABOVE + (hashed + step) % count for step in range(max(0, count)))
     return next((n for n in numbers if fits(lines, n) and not _is_prose(document, lines, n)), None)
@@ -156,7 +156,7 @@ def _is_code(lines: list[str], number: int) -> bool:
 
 
 def _is_prose(document: Document, lines: list[str], number: int) -> bool:
-    """Whether a line is inside a docstring or a block comment, by counting their delimiters."""
+    """Return whether a line is inside a docstring or a block comment, by counting their delimiters."""
     before = "\n".join(lines[:number])
     if document.language == "python":
         return before.count('"""') % 2 > 0 or before.count("'''") % 2 > 0
@@ -172,7 +172,10 @@ def _begins_block(lines: list[str], number: int) -> bool:
 
 
 def _block_lines(lines: list[str], number: int) -> int:
-    """The length of a short run of lines from `number` on, none shallower than it, with none deeper behind; else 0."""
+    """Return the length of a short run of lines from `number` on, none shallower than it, or 0.
+
+    The line after the run must not be deeper.
+    """
     depth = _indent(lines[number])
     for count in BLOCK_LINES:
         block, following = lines[number : number + count], lines[number + count : number + count + 1]
@@ -187,7 +190,7 @@ def _indent(line: str) -> int:
 
 
 def _gap(document: Document, lines: list[str], number: int, column: int, end: int) -> Gap:
-    """The gap from a column of line `number` to the end of line `end - 1`."""
+    """Return the gap from a column of line `number` to the end of line `end - 1`."""
     before = "".join(line + "\n" for line in lines[:number]) + lines[number][:column]
     answer = "\n".join([lines[number][column:], *lines[number + 1 : end]])
     behind = "".join("\n" + line for line in lines[end:])

@@ -1,4 +1,4 @@
-"""The texts that models are evaluated on: held-out projects, held-out parts of the standard library, HumanEval."""
+"""Texts for model evaluation: held-out projects, held-out parts of the standard library, and HumanEval."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from codespec.pair.held_out import held_out_files
 from codespec_lab.corpus.documents import Document, read_documents
 from codespec_lab.corpus.sources import LANGUAGES
 
-LIBRARY = "stdlib"  # a package and a row of its own, because its texts depend on the machine's Python
+LIBRARY = "stdlib"  # a separate package and row, because its texts depend on the machine's Python
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Task:
 class HeldOut:
     """Documents by row of a report (a language, or the standard library), each sorted by package and path.
 
-    `digests` are hashes of the texts that were read; `note` says what is missing.
+    `digests` are hashes of the texts; `note` describes what is missing.
     """
 
     rows: dict[str, list[Document]]
@@ -42,8 +42,8 @@ class HeldOut:
 def read_held_out(file: Path, *, named: bool, prompts: Path | None = None) -> HeldOut:
     """Read the projects in `file`, the standard library's held-out parts, and the HumanEval file `prompts` if given.
 
-    `named` says whether the user named `file`. If not, it may be missing or empty, and the note says so. Raises
-    TrainingError for a file that is missing, damaged or empty, and if there is no text at all.
+    `named` is true if the user named `file`; otherwise it may be missing or empty, and the note says so. Raises
+    TrainingError for a missing, damaged or empty file, and if there is no text at all.
     """
     documents, note = _library(), ""
     digests = {"stdlib": _digest_of(documents)} if documents else {}
@@ -62,7 +62,7 @@ def read_held_out(file: Path, *, named: bool, prompts: Path | None = None) -> He
 
 
 def _has_content(file: Path) -> bool:
-    """Whether a file exists and is not an empty archive, as a corpus without held-out projects leaves it."""
+    """Return whether a file exists and is not an empty archive, as written by a corpus without held-out projects."""
     try:
         with gzip.open(file) as opened:
             return bool(opened.read(1))
@@ -73,7 +73,7 @@ def _has_content(file: Path) -> bool:
 
 
 def by_row(documents: Sequence[Document]) -> dict[str, list[Document]]:
-    """Documents by language, sorted, with the standard library as a row of its own at the end."""
+    """Return documents by language, sorted, with the standard library as a separate row at the end."""
     rows: dict[str, list[Document]] = {}
     for document in sorted(documents, key=lambda d: (d.package == LIBRARY, d.language, d.package, d.path)):
         rows.setdefault(LIBRARY if document.package == LIBRARY else document.language, []).append(document)
@@ -81,7 +81,7 @@ def by_row(documents: Sequence[Document]) -> dict[str, list[Document]]:
 
 
 def read_tasks(file: Path) -> tuple[Task, ...]:
-    """Read a HumanEval file (JSON lines, may be gzipped). Raises TrainingError with the line at fault."""
+    """Read a HumanEval file (JSON lines, may be gzipped). Raises TrainingError with the invalid line."""
     try:
         text = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
         lines = [line for line in text.decode("utf-8").splitlines() if line.strip()]

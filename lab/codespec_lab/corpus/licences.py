@@ -1,4 +1,4 @@
-"""Decides from licence metadata whether a package, or a file of a Debian source package, may be trained on."""
+"""Decide from licence metadata whether a package, or a file of a Debian source package, may be trained on."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _CLASSIFIERS = {
     "The Unlicense (Unlicense)": "UNLICENSE",
 }
 
-# Spellings of the old free-text `License` field. A long field holds the licence's text: do not guess from it.
+# Spellings of the old free-text `License` field. A long field contains the licence's text: do not guess from it.
 _FREE_TEXT = {
     "mit": "MIT",
     "mit license": "MIT",
@@ -72,7 +72,7 @@ _FREE_TEXT = {
     "python software foundation license": "PSF-2.0",
 }
 
-# Debian's short names where SPDX has another.
+# Debian's short names that differ from SPDX.
 _SPDX = {
     "expat": "MIT",
     "go": "BSD-3-Clause",
@@ -86,7 +86,7 @@ _SPDX = {
 
 
 def permits_expression(expression: str) -> bool:
-    """Whether an SPDX expression allows a permissive choice: every part of an AND, or one part of an OR."""
+    """Return whether an SPDX expression allows a permissive choice: every part of an AND, or one part of an OR."""
     flat = expression.replace("(", " ").replace(")", " ").strip()
     if not flat or re.search(r"\bWITH\b", flat):
         return False
@@ -98,7 +98,7 @@ def permits_expression(expression: str) -> bool:
 
 
 def permissive_licence(expression: str | None, free_text: str | None, classifiers: Iterable[str]) -> str | None:
-    """The licence if the metadata plainly names a permissive one; None if it does not, or contradicts itself."""
+    """Return the licence if the metadata clearly names a permissive one; None if not, or if it is contradictory."""
     if expression:
         return expression if permits_expression(expression) else None
     named = [c.rsplit(" :: ", 1)[-1] for c in classifiers if c.startswith("License :: ")]
@@ -114,14 +114,14 @@ def permissive_licence(expression: str | None, free_text: str | None, classifier
 
 @dataclass(frozen=True, slots=True)
 class LicenceRule:
-    """Puts the files whose path matches `pattern` under `licence`, an SPDX-like expression."""
+    """Rule that puts files whose path matches `pattern` under `licence`, an SPDX-like expression."""
 
     pattern: re.Pattern[str]
     licence: str
 
 
 def parse_copyright(text: str) -> list[LicenceRule]:
-    """The rules of a Debian copyright file (DEP 5), in order; empty if the file is not machine-readable."""
+    """Return the rules of a Debian copyright file (DEP 5), in order; empty if it is not machine-readable."""
     if not re.match(r"Format(-Specification)?:", text.lstrip(), re.I):
         return []
     rules = []
@@ -134,7 +134,7 @@ def parse_copyright(text: str) -> list[LicenceRule]:
 
 
 def licence_of(path: str, rules: list[LicenceRule]) -> str | None:
-    """The licence of a file by its path in the source tree: the last matching rule's. None if no rule matches."""
+    """Return the licence of the last rule that matches a path in the source tree, or None if none matches."""
     return next((rule.licence for rule in reversed(rules) if rule.pattern.fullmatch(path)), None)
 
 
@@ -158,5 +158,5 @@ def _to_spdx(name: str) -> str:
 
 
 def _glob(pattern: str) -> re.Pattern[str]:
-    """`*` matches any characters, slashes included; `?` matches one character."""
+    """Compile a glob: `*` matches any characters, slashes included; `?` matches one character."""
     return re.compile("".join({"*": ".*", "?": "."}.get(char, re.escape(char)) for char in pattern), re.S)

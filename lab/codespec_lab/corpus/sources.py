@@ -1,4 +1,4 @@
-"""Finds source files by package: standard library, installed distributions, npm packages, Debian sources.
+"""Find source files by package: standard library, installed distributions, npm packages, Debian sources.
 
 Reads metadata (names, versions, licences) and lists files, but does not read the source files.
 """
@@ -40,7 +40,7 @@ LANGUAGES = {
     ".pyx": "cython",
 }
 
-# What compilers and bundlers write beside the source.
+# Output folders and files of compilers and bundlers.
 _BUILT_FOLDERS = (
     "node_modules",
     "dist",
@@ -100,7 +100,7 @@ _SKIPPED_STDLIB = (
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """One package. `licence` is None if the metadata is unclear or not permissive; `stated` is what it says."""
+    """One package. `licence` is None if the metadata is unclear or not permissive; `stated` is its original text."""
 
     name: str
     version: str
@@ -121,7 +121,7 @@ def _source_files(root: Path, skipped: Iterable[str]) -> tuple[tuple[str, Path],
 
 
 def stdlib_package() -> Package:
-    """The running interpreter's standard library without its held-out parts."""
+    """Return the running interpreter's standard library without its held-out parts."""
     root = Path(sysconfig.get_path("stdlib"))
     files = _source_files(root, (*_SKIPPED_STDLIB, *HELD_OUT_STDLIB))
     held_files = {f"{name}.py" for name in HELD_OUT_STDLIB}
@@ -130,13 +130,13 @@ def stdlib_package() -> Package:
 
 
 def header_package() -> Package:
-    """The running interpreter's C headers."""
+    """Return the running interpreter's C headers."""
     files = _source_files(Path(sysconfig.get_path("include")), ())
     return Package("python-headers", ".".join(map(str, sys.version_info[:3])), "PSF-2.0", files)
 
 
 def installed_packages(folder: Path, *, required: Iterable[str] = ()) -> Iterator[Package]:
-    """Distributions installed in a site-packages folder, in the order of their names.
+    """Yield the distributions installed in a site-packages folder, sorted by name.
 
     Raises TrainingError if a `required` one is missing or its licence is unclear.
     """
@@ -178,7 +178,7 @@ def _from_distribution(dist: Distribution) -> Package:
 
 
 def npm_packages(root: Path) -> Iterator[Package]:
-    """npm packages below a `node_modules` folder; nested packages count as packages of their own."""
+    """Yield npm packages below a `node_modules` folder; nested packages are separate packages."""
     for manifest in sorted(root.rglob("node_modules/*/package.json")) + sorted(root.glob("*/package.json")):
         try:
             meta = json.loads(manifest.read_text(encoding="utf-8"))
@@ -194,7 +194,7 @@ def npm_packages(root: Path) -> Iterator[Package]:
 
 
 def debian_sources(root: Path) -> Iterator[Package]:
-    """Debian packages unpacked below `root`, each with the files that its copyright file licenses permissively."""
+    """Yield Debian packages unpacked below `root`, each with the files that its copyright file makes permissive."""
     for folder in sorted(path for path in root.glob("*") if path.is_dir()):
         found = [*folder.glob("*/debian/copyright"), *folder.glob("*/*/debian/copyright")]
         found += folder.glob("usr/share/doc/*/copyright")
@@ -219,6 +219,9 @@ def _from_debian(folder: Path, rules: list[LicenceRule]) -> Package:
 
 
 def _licences_of(parts: tuple[str, ...], rules: list[LicenceRule]) -> set[str]:
-    """The licences that the rules give a file. The source tree may begin in any of its folders, so try each."""
+    """Return the licences that the rules give a file.
+
+    The source tree may start at any of its folders, so each is tried.
+    """
     tails = ("/".join(parts[start:]) for start in range(len(parts)))
     return {licence for tail in tails if (licence := licence_of(tail, rules)) is not None}

@@ -1,1 +1,1 @@
-"""`codespec train`: trains the starter pair, teaches fill-in-the-middle, and evaluates pairs."""
+"""`codespec train`: train the starter pair, teach fill-in-the-middle, and evaluate pairs."""

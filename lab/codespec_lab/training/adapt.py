@@ -1,4 +1,4 @@
-"""`codespec train adapt`: teaches a causal model to fill in the middle, and writes a LoRA adapter with its card."""
+"""`codespec train adapt`: teach a causal model to fill in the middle and write a LoRA adapter with its card."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from codespec_lab.training.pair import WorkFolder
 from codespec_lab.training.run import Budget, RunState, faster_dtype, learning_rate_factor, load_checkpoint, train
 
 HELD_OUT_ROWS = 48
-LONGEST_STEP_SECONDS = 120.0  # a step that took longer was paused
+LONGEST_STEP_SECONDS = 120.0  # a longer step was paused
 
 _CARD = """---
 language: code
@@ -59,8 +59,9 @@ costs something.
 
 @dataclass(frozen=True, slots=True)
 class AdaptRecipe:
-    """How to teach: a step has `rows` rows of `length` tokens; `rate` is for the matrices, `vector_factor` times that
-    for the sentinels' vectors.
+    """Training settings: `rows` rows of `length` tokens per step.
+
+    `rate` is the learning rate of the matrices; the sentinel vectors use `vector_factor` times it.
     """
 
     budget: Budget
@@ -74,7 +75,7 @@ class AdaptRecipe:
 
 
 class AdaptRun:
-    """One model being taught."""
+    """One adapter in training."""
 
     def __init__(self, model: LoraModel, recipe: AdaptRecipe) -> None:
         self.model, self.recipe, self.state = model, recipe, RunState()
@@ -83,11 +84,11 @@ class AdaptRun:
 
     @property
     def progress(self) -> float:
-        """Share of the budget used."""
+        """Share of the budget that is used."""
         return self.recipe.budget.progress(self.state.seconds, self.state.step)
 
     def step(self, stream: AdaptStream) -> float:
-        """One update; returns the loss in nats."""
+        """Make one update and return the loss in nats."""
         recipe, state = self.recipe, self.state
         batch = stream.batch(state.step * recipe.rows, recipe.rows, recipe.length)
         factor = learning_rate_factor(state.step, self.progress, warmup_steps=recipe.warmup_steps)
@@ -104,7 +105,7 @@ class AdaptRun:
 
     @torch.no_grad()
     def score(self, stream: AdaptStream) -> dict[str, float]:
-        """Nats per token of the middles of HELD_OUT_ROWS rows, and of the tokens that end them."""
+        """Return nats per token of the middles in HELD_OUT_ROWS rows, and of the tokens that end them."""
         nats: dict[bool, list[float]] = {False: [], True: []}
         for first in range(0, HELD_OUT_ROWS, self.recipe.rows):
             result = self.model.compute_loss(stream.batch(first, self.recipe.rows, self.recipe.length))
@@ -114,7 +115,7 @@ class AdaptRun:
         return {"middle": means[False], "end": means[True]}
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that resuming needs, as tensors and plain values."""
+        """Return everything needed to resume, as tensors and plain values."""
         return {
             "identity": self.model.identity,
             "model": self.model.state_dict(),
@@ -123,7 +124,7 @@ class AdaptRun:
         }
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned. Raises TrainingError if the model, rank or sentinels were others."""
+        """Restore the result of `state_dict`. Raise TrainingError if the model, rank or sentinels differ."""
         if saved["identity"] != self.model.identity:
             raise TrainingError(
                 "The checkpoint belongs to another model, rank or choice of sentinels: give the same ones, or another "
@@ -143,7 +144,7 @@ def adapt(
     resume: bool = False,
     on_checkpoint: Callable[[AdaptRun], None] | None = None,
 ) -> bool:
-    """Teach until the budget is used, and score on `held_out` at the end; returns False if a signal came first."""
+    """Train until the budget is used, and score on `held_out` at the end; return False if a signal stopped it."""
     if resume:
         run.load_state_dict(load_checkpoint(checkpoint))
     return train(
@@ -159,7 +160,7 @@ def adapt(
 
 
 def run_adapt(args: argparse.Namespace, work: WorkFolder) -> bool:
-    """Teach as the flags say, and export the adapter at every checkpoint; returns False if a signal came first."""
+    """Train from the parsed flags and export the adapter at every checkpoint; return False if a signal stopped it."""
     torch.set_num_threads(args.threads)
     if args.start and args.resume:
         raise TrainingError("--start begins a new run and --resume continues one: leave one of them out.")
@@ -189,7 +190,7 @@ def run_adapt(args: argparse.Namespace, work: WorkFolder) -> bool:
 
 
 def _facts(args: argparse.Namespace, model: LoraModel, dtype: str) -> dict[str, Any]:
-    """What the card says of the settings."""
+    """Return the card's facts about the settings."""
     source = read_json(model.folder / "config.json").get(SOURCE) or {}
     names = {number: name for name, number in model.tokenizer.vocab.items()}
     name = args.model if "/" not in args.model else Path(args.model).name
@@ -207,7 +208,7 @@ def _facts(args: argparse.Namespace, model: LoraModel, dtype: str) -> dict[str, 
 
 
 def _card(facts: dict[str, Any], state: RunState) -> str:
-    """The adapter's card as Markdown."""
+    """Return the adapter's card as Markdown."""
     scores = "unmeasured"
     if state.history:
         last = state.history[-1]

@@ -1,6 +1,6 @@
-"""Fill-in-the-middle rows for a model with a tokenizer of its own.
+"""Fill-in-the-middle rows for a model with its own tokenizer.
 
-Cuts are where people edit; the two orders are those of Bavarian et al. 2022. Row `i` depends on the seed and `i` alone,
+Cuts are where people edit; the two orders are those of Bavarian et al. 2022. Row `i` depends only on the seed and `i`,
 so a resumed run sees the same data.
 """
 
@@ -18,19 +18,19 @@ from codespec_lab.corpus.documents import Document
 from codespec_lab.training.cuts import Cut, count_windows, cut_where_edited
 from codespec_lab.training.sentinels import Sentinels
 
-PLAIN_SHARE = 0.08  # of the samples, so that the model does not forget plain text
+PLAIN_SHARE = 0.08  # of the samples, so that the model retains plain text
 PSM_SHARE = 0.2
 END_WEIGHT = 0.5
-PREFIX_WEIGHT = 0.25  # of a prefix after its suffix: it teaches to look at the suffix, in far more tokens than middles
+PREFIX_WEIGHT = 0.25  # of a prefix after its suffix: far more tokens than middles teach attention to the suffix
 MAX_MIDDLE = 0.4  # of a sample
 LEAST_ROOM = 64
-SAMPLE_TOKENS = (96, 128, 192, 256)  # mostly the text near a gap decides what fills it, and short samples teach more
+SAMPLE_TOKENS = (96, 128, 192, 256)  # the text near a gap matters most, and short samples teach more
 STRIDE = 700
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The rows of a step, each tensor [rows, length]; `weights` says how much each label counts (0: not at all)."""
+    """The rows of a step, each tensor [rows, length]; `weights` are label weights (0: ignored)."""
 
     ids: Tensor
     labels: Tensor
@@ -39,7 +39,7 @@ class Batch:
 
 @dataclass(slots=True)
 class Sample:
-    """Ids, and how much each counts as a label."""
+    """Ids, and their weights as labels."""
 
     ids: list[int]
     weights: list[float]
@@ -66,14 +66,14 @@ class AdaptStream:
         self._chars_per_token = len(probe) / max(1, len(tokenizer.encode_inside(probe)))
 
     def batch(self, first: int, rows: int, length: int) -> Batch:
-        """Rows `first` … `first + rows - 1`."""
+        """Return rows `first` … `first + rows - 1`."""
         samples = [self.row(index, length + 1) for index in range(first, first + rows)]
         ids = torch.tensor([sample.ids for sample in samples])
         weights = torch.tensor([sample.weights for sample in samples])
         return Batch(ids[:, :-1].contiguous(), ids[:, 1:].contiguous(), weights[:, 1:].contiguous())
 
     def row(self, index: int, length: int) -> Sample:
-        """`length` ids: samples while there is room, then end tokens that do not count."""
+        """Return `length` ids: as many samples as fit, then end tokens with weight 0."""
         rng = np.random.default_rng([self._seed, 4, index])
         row = Sample([], [])
         while length - len(row.ids) >= LEAST_ROOM:
@@ -101,10 +101,10 @@ class AdaptStream:
 def fim_sample(
     cut: Cut, tokenizer: TextTokenizer, sentinels: Sentinels, room: int, order: str, prefix_weight: float = 0.0
 ) -> Sample:
-    """A cut as at most `room` ids in `order` ("psm" or "spm").
+    """Return a cut as at most `room` ids in `order` ("psm" or "spm").
 
-    The middle and its end count, and a prefix after its suffix by `prefix_weight`. Prefix and suffix lose the ends that
-    are far from the cursor; a middle that is too long is cut and gets no end token.
+    The middle has weight 1, its end END_WEIGHT, and a prefix after its suffix `prefix_weight`. Prefix and suffix are
+    truncated at the ends far from the cursor. A middle that is too long is cut and gets no end token.
     """
     assert order in ("psm", "spm")
     longest = max(8, int(room * MAX_MIDDLE))

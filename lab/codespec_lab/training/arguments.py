@@ -130,7 +130,7 @@ def _add_head_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    """Comma-separated names, for argparse."""
+    """Parse comma-separated names for argparse."""
     return tuple(filter(None, text.split(",")))
 
 
@@ -150,7 +150,7 @@ def _add_eval_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _count(text: str) -> int:
-    """A whole number of 1 or more, for argparse."""
+    """Parse a whole number of 1 or more for argparse."""
     if not text.isascii() or not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} must be a whole number of 1 or more")
     return int(text)

@@ -1,4 +1,4 @@
-"""`codespec train …`: runs the action that the flags name."""
+"""`codespec train …`: run the action named by the flags."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ STOPPED = 3
 
 
 def run_train(args: argparse.Namespace) -> int:
-    """Run the chosen action; returns 0 when it finished, 3 when a signal stopped it with a checkpoint saved."""
+    """Run the chosen action; return 0 if it finished, 3 if a signal stopped it after saving a checkpoint."""
     actions: dict[str, Callable[[argparse.Namespace, WorkFolder], bool]] = {
         "corpus": _build_corpus,
         "tokenizers": _train_tokenizers,
@@ -124,7 +124,7 @@ def _pretrain(args: argparse.Namespace, work: WorkFolder) -> bool:
 
 
 def _write_distill_data(args: argparse.Namespace, work: WorkFolder) -> bool:
-    """Write examples until there are enough, the time is over or a signal comes; keep what is written."""
+    """Write examples until there are enough, the time is up or a signal arrives; keep those written."""
     if args.action == "lessons":
         print("note: `train lessons` is now `train distill-data`; the old name will go.", file=sys.stderr)
     torch.set_num_threads(args.threads)

@@ -1,4 +1,4 @@
-"""Windows of documents, and where a window is cut to be filled in."""
+"""Windows of documents, and cuts of a window into prefix, middle and suffix."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from codespec_lab.corpus.documents import Document
 
-REST_OF_LINE, WHOLE_LINE = 0.4, 0.35  # shares of the cuts where somebody edits; the others are a few lines
+REST_OF_LINE, WHOLE_LINE = 0.4, 0.35  # shares of `cut_where_edited`; the other cuts span a few lines
 MAX_LINES = 5
 
 
@@ -23,7 +23,7 @@ class Cut:
 
 
 def count_windows(documents: Sequence[Document], stride: int) -> tuple[np.ndarray, np.ndarray]:
-    """Every window's document and first character, each [windows]."""
+    """Return the document index and the first character of every window, each [windows]."""
     owners, starts = [], []
     for index, document in enumerate(documents):
         offsets = np.arange(0, max(1, len(document.text) - stride // 4), stride)
@@ -33,7 +33,7 @@ def count_windows(documents: Sequence[Document], stride: int) -> tuple[np.ndarra
 
 
 def cut_anywhere(text: str, rng: np.random.Generator) -> Cut:
-    """Cut between characters (Bavarian et al. 2022): 45 % the rest of a line, 30 % several lines, 25 % any span."""
+    """Cut between characters (Bavarian et al. 2022): 45 % to a line's end, 30 % several lines, 25 % any span."""
     start = int(len(text) * rng.uniform(0.05, 0.95))
     kind = rng.random()
     if kind < 0.75:

@@ -1,4 +1,4 @@
-"""`codespec train eval`: measures a pair on held-out code, and shows some of its completions."""
+"""`codespec train eval`: measure a pair on held-out code and print some of its completions."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ from codespec_lab.training.scores import (
     score_infilling,
 )
 
-# Over all rows. With MAX_LINES and MAX_BLOCKS a run takes about five minutes for the starter pair on one core.
+# Totals over all rows. With MAX_LINES and MAX_BLOCKS, the starter pair takes about five minutes on one core.
 MAX_EXCERPTS, MAX_PLAIN, MAX_DRAFTED = 200, 120, 64
-LINES_ABOVE = 2  # of a completion that is shown
+LINES_ABOVE = 2  # lines shown before a completion
 FENCE = "````"
 
 Cut = TypeVar("Cut")
@@ -51,9 +51,9 @@ ByRow = dict[str, list[Cut]]
 
 @dataclass(frozen=True, slots=True)
 class EvalSet:
-    """What a pair is measured on: excerpts to predict, gaps to fill in, and prefixes to continue.
+    """The evaluation cases: excerpts to predict, gaps to fill in, and prefixes to continue.
 
-    `ends` are continued without drafts, to count loops, and `drafts` with drafts.
+    `ends` are continued without drafts, to count loops; `drafts` are continued with drafts.
     """
 
     excerpts: ByRow[Excerpt]
@@ -65,12 +65,12 @@ class EvalSet:
 
     @property
     def counts(self) -> dict[str, dict[str, int]]:
-        """How many cases each row has, by kind."""
+        """Number of cases per kind and row."""
         kinds = {item.name: getattr(self, item.name) for item in fields(self)}
         return {kind: {row: len(found) for row, found in rows.items()} for kind, rows in kinds.items()}
 
     def steps(self, *, drafter: bool) -> int:
-        """How many steps of the progress bar one pair takes."""
+        """Return the number of progress-bar steps for one pair."""
         sums = {kind: sum(rows.values()) for kind, rows in self.counts.items()}
         times = {"excerpts": 1 + drafter, "drafts": len(DRAFT_LENGTHS) * drafter}
         return sum(times.get(kind, 1) * count for kind, count in sums.items())
@@ -91,7 +91,7 @@ class PairScores:
     notes: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON values; every rate with its count."""
+        """Return plain JSON values, every rate with its count."""
         return {
             "models": self.models,
             "bits_per_byte": {name: table.as_dict() for name, table in self.bits.items()},
@@ -113,7 +113,7 @@ class PairScores:
 
 
 def choose_eval_set(held_out: HeldOut, *, seed: int = 0, limit: int = 0) -> EvalSet:
-    """Choose the cases by rule; at most `limit` in each row of each kind, unless it is 0."""
+    """Choose the cases deterministically from `seed`, at most `limit` per row and kind (0: no limit)."""
 
     def rows(find: Finder[Cut], total: int) -> ByRow[Cut]:
         count = math.ceil(total / len(held_out.rows))
@@ -138,7 +138,7 @@ def _nonempty(documents: dict[str, list[Document]], choose: Callable[[Sequence[D
 def evaluate_pair(
     target: str, drafter: str, eval_set: EvalSet, *, device: str = "cpu", label: str = "eval"
 ) -> PairScores:
-    """Load a pair and measure it. With the drafter "none", acceptance is not measured. Raises ModelError."""
+    """Load a pair and measure it; with the drafter "none", skip acceptance. Raise ModelError."""
     models = {"target": load_model(target, device=device)}
     if drafter != "none":
         models["drafter"] = load_model(drafter, device=device)
@@ -162,7 +162,7 @@ def evaluate_pair(
 
 
 def evaluation_engine(target: LanguageModel, drafter: LanguageModel | None) -> Engine:
-    """An engine that drafts with the drafter alone, from the first token on, and does not shorten prompts."""
+    """Return an engine that drafts only with the drafter, from the first token on, and never shortens prompts."""
     config = EngineConfig(proposers="draft_model", policy="fixed", warmup=0, max_batch=BATCH, first_answer_ms=0)
     return assemble(target, drafter, config)
 
@@ -176,7 +176,7 @@ def _score_completions(engine: Engine, eval_set: EvalSet, scores: PairScores, ba
 
 
 def show_completions(complete: Complete, held_out: HeldOut, count: int, *, seed: int = 0) -> str:
-    """Markdown of `count` completions of gaps chosen by rule; ⟨ and ⟩ enclose what the target wrote."""
+    """Return `count` completions as Markdown, for gaps chosen by `seed`; ⟨ and ⟩ enclose the target's text."""
     documents = [document for found in held_out.rows.values() for document in found]
     gaps = spread(documents, count, line_gaps(seed))
     done = [complete([infill_request(gap, "auto")])[0] for gap in gaps]

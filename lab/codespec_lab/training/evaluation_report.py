@@ -1,4 +1,4 @@
-"""Formats an evaluation as text tables: one pair alone, or two side by side with a verdict on which is better."""
+"""Format an evaluation as text tables: one pair, or two pairs side by side with a verdict."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Column = tuple[str, Sequence[RateTable], Format]
 
 
 def report(scores: Sequence[PairScores]) -> str:
-    """The tables of one pair, or of two, the older first."""
+    """Return the tables of one pair, or of two pairs with the older first."""
     parts = [_models(scores), _by_row(scores), _by_context(scores), _milliseconds(scores)]
     parts += [f"note: {note}" for note in dict.fromkeys(note for pair in scores for note in pair.notes)]
     if len(scores) == 2:
@@ -22,7 +22,7 @@ def report(scores: Sequence[PairScores]) -> str:
 
 
 def verdict(before: PairScores, after: PairScores) -> str:
-    """Whether `after` is better in bits per byte (of each model), in exact gaps, and in acceptance (at each length)."""
+    """Say whether `after` beats `before` in bits per byte (each model), exact gaps, and acceptance (each length)."""
     figures = {
         "bits per byte": _fewer_bits(before, after),
         "infilling": [sum(_outcomes(before)) < sum(_outcomes(after))],
@@ -132,14 +132,14 @@ def _percent(rates: Sequence[Rate]) -> str:
 
 
 def _joined(rates: Sequence[Rate], show: Callable[[float], str]) -> str:
-    """The figure of each pair, or one dash if no pair counted anything."""
+    """Format the figure of each pair, or one dash if no pair has a count."""
     if not any(rate.count for rate in rates):
         return MISSING
     return ARROW.join(MISSING if rate.value is None else show(rate.value) for rate in rates)
 
 
 def _shares(rates: Sequence[Rate]) -> str:
-    """How many were right in each pair, of how many."""
+    """Format the number of correct cases of each pair and the total."""
     if not any(rate.count for rate in rates):
         return MISSING
     return f"{ARROW.join(f'{rate.amount:.0f}' for rate in rates)} of {rates[-1].count}"

@@ -1,4 +1,4 @@
-"""Writes a trained model as a Hugging Face folder with its card, and reads its weights back."""
+"""Write a trained model as a Hugging Face folder with its card, and load its weights back."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ _TOKENIZERS = {
 
 
 def model_card(facts: dict[str, Any], manifest: dict[str, Any]) -> str:
-    """The card as Markdown. `facts` are the run's figures; `manifest` is the corpus manifest."""
+    """Return the card as Markdown from the run's `facts` and the corpus `manifest`."""
     return _CARD.format(
         **facts,
         **data_facts(manifest),
@@ -82,7 +82,7 @@ def model_card(facts: dict[str, Any], manifest: dict[str, Any]) -> str:
 
 
 def data_facts(manifest: dict[str, Any]) -> dict[str, Any]:
-    """What a card says of the data: megabytes, packages, their licences, and megabytes by language."""
+    """Return the card's facts about the data: megabytes, packages, their licences, and megabytes by language."""
     used = [package for package in manifest["packages"] if package["files"]]
     licences = Counter(package["licence"] for package in used).most_common(6)
     languages = sorted(manifest["bytes_by_language"].items(), key=lambda item: -item[1])
@@ -95,7 +95,7 @@ def data_facts(manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def export_model(model: TinyLlama, tokenizer: Tokenizer, folder: Path, card: str) -> None:
-    """Write config, tokenizer, bfloat16 weights and card into `folder`. Raises TrainingError on a full disk."""
+    """Write config, tokenizer, bfloat16 weights and card into `folder`. Raise TrainingError if the disk is full."""
     end, pad = tokenizer.token_to_id(END), tokenizer.token_to_id(FIM_PAD)
     shape = model.shape
     config = LlamaConfig(
@@ -118,7 +118,7 @@ def export_model(model: TinyLlama, tokenizer: Tokenizer, folder: Path, card: str
 
 
 def load_weights(model: TinyLlama, folder: Path) -> None:
-    """Load what `export_model` wrote. Raises TrainingError if there are no weights, or of another shape."""
+    """Load the weights that `export_model` wrote. Raise TrainingError if they are missing or have another shape."""
     try:
         weights = load_file(folder / "model.safetensors")
         model.load_state_dict({name: value.float() for name, value in weights.items()})

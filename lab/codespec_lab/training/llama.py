@@ -1,7 +1,7 @@
 """A small Llama for training, with its loss.
 
-Parameter names and arithmetic are those of transformers' `LlamaForCausalLM` with tied embeddings, so weights move over
-by name. It leaves out what training does not need (caches, masks, hooks).
+Parameter names and arithmetic are those of transformers' `LlamaForCausalLM` with tied embeddings, so weights can be
+copied by name. It has no caches, masks or hooks.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 QUERY_BLOCK = 128
-IGNORED = -100  # a label that counts for nothing
-CHUNK = 512  # tokens whose logits are in memory at once
+IGNORED = -100  # label of a position without loss
+CHUNK = 512  # tokens per chunk of logits
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class LlamaShape:
     norm_epsilon: float = 1e-5
 
     def to_config(self) -> dict[str, Any]:
-        """The same sizes under the names that `transformers.LlamaConfig` uses."""
+        """Return the sizes under the names of `transformers.LlamaConfig`."""
         return {
             "vocab_size": self.vocab_size,
             "hidden_size": self.hidden_size,
@@ -49,12 +49,12 @@ class LlamaShape:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for a checkpoint."""
+        """Return plain values for a checkpoint."""
         return asdict(self)
 
 
 def rotary_table(shape: LlamaShape, length: int) -> tuple[Tensor, Tensor]:
-    """Cosines and sines by position, each [length, head_size] (Su et al. 2021, half-split layout)."""
+    """Return cosines and sines by position, each [length, head_size] (Su et al. 2021, half-split layout)."""
     exponents = torch.arange(0, shape.head_size, 2, dtype=torch.float32) / shape.head_size
     angles = torch.outer(torch.arange(length, dtype=torch.float32), 1.0 / shape.theta**exponents)
     angles = torch.cat((angles, angles), dim=-1)
@@ -62,7 +62,7 @@ def rotary_table(shape: LlamaShape, length: int) -> tuple[Tensor, Tensor]:
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn each half-split pair of features by its position's angle; x is [B, heads, T, head_size]."""
+    """Rotate each half-split pair of features by its position's angle; x is [B, heads, T, head_size]."""
     first, second = x.chunk(2, dim=-1)
     return x * cos + torch.cat((-second, first), dim=-1) * sin
 
@@ -77,10 +77,9 @@ def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def _attend_in_blocks(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Each block of queries attends to the keys up to its end; the heads of a group are rows of one product.
+    """Attend with each block of queries to the keys up to its end; the heads of a group are rows of one product.
 
-    On a CPU this takes 0.45 of the time of torch's kernel, which took a third of a training step
-    (lab/LOG.md).
+    On a CPU this takes 0.45 of the time of torch's kernel, which took a third of a training step (lab/LOG.md).
     """
     batch, heads, length, size = q.shape
     groups = k.shape[1]
@@ -98,10 +97,10 @@ def _attend_in_blocks(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 class _HeadLoss(torch.autograd.Function):
-    """Computes loss and gradients chunk by chunk, so backward only scales them and never sees [tokens, vocab] logits.
+    """Cross-entropy whose forward computes the gradients chunk by chunk.
 
-    A chunk stays in the processor's caches, which matters for small models on a CPU. The idea is that of fused linear
-    cross-entropy kernels (Hsu et al. 2024, Liger).
+    Backward only scales them, and [tokens, vocab] logits never exist as a whole. A chunk fits in the CPU caches, which
+    matters for small models. The idea is that of fused linear cross-entropy kernels (Hsu et al. 2024, Liger).
     """
 
     @staticmethod
@@ -143,7 +142,7 @@ def _chunk_loss(hidden: Tensor, head: Tensor, labels: Tensor, counted: Tensor, s
 
 
 def head_loss(hidden: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
-    """Mean cross-entropy in nats of the logits `hidden @ weight.T`, without the rows whose label is `IGNORED`.
+    """Return the mean cross-entropy in nats of the logits `hidden @ weight.T`, skipping rows labelled `IGNORED`.
 
     hidden [N, width], weight [vocab, width], labels [N].
     """
@@ -203,7 +202,7 @@ class Mlp(nn.Module):
 
 
 class Layer(nn.Module):
-    """Attention and feed-forward, each behind a norm and added to the stream."""
+    """Attention and MLP, each after a norm and with a residual connection."""
 
     def __init__(self, shape: LlamaShape) -> None:
         super().__init__()
@@ -219,7 +218,7 @@ class Layer(nn.Module):
 
 
 class Backbone(nn.Module):
-    """Embedding, layers and the last norm."""
+    """Embedding, layers and the final norm."""
 
     def __init__(self, shape: LlamaShape) -> None:
         super().__init__()
@@ -230,7 +229,7 @@ class Backbone(nn.Module):
     def forward(self, ids: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         x: Tensor = self.embed_tokens(ids)
         if torch.is_autocast_enabled(x.device.type):
-            # A float32 stream would be cast before every product.
+            # A float32 residual stream would be cast before every product.
             x = x.to(torch.get_autocast_dtype(x.device.type))
         for layer in self.layers:
             x = layer(x, cos, sin)
@@ -239,7 +238,7 @@ class Backbone(nn.Module):
 
 
 class TinyLlama(nn.Module):
-    """A causal language model whose output head is its embedding."""
+    """A causal language model with tied embeddings."""
 
     cos: Tensor
     sin: Tensor
@@ -262,7 +261,7 @@ class TinyLlama(nn.Module):
                 nn.init.normal_(weight, std=residual if last else 0.02, generator=generator)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Logits [B, T, vocab] for ids [B, T]."""
+        """Return logits [B, T, vocab] for ids [B, T]."""
         length = ids.shape[1]
         hidden = self.model(ids, *self._angles(length, ids))
         logits: Tensor = functional.linear(hidden, self.model.embed_tokens.weight)
@@ -274,6 +273,6 @@ class TinyLlama(nn.Module):
         return self.cos[:length].to(dtype), self.sin[:length].to(dtype)
 
     def loss(self, ids: Tensor, labels: Tensor) -> Tensor:
-        """Mean cross-entropy in nats over labels that are not `IGNORED`; both [B, T]."""
+        """Return the mean cross-entropy in nats over labels other than `IGNORED`; both arguments are [B, T]."""
         hidden = self.model(ids, *self._angles(ids.shape[1], ids))
         return head_loss(hidden.flatten(0, 1), self.model.embed_tokens.weight, labels.flatten())

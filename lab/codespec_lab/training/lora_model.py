@@ -1,4 +1,4 @@
-"""A causal model that learns to fill in the middle: LoRA matrices (Hu et al. 2021, by peft) and four token vectors."""
+"""Fill-in-the-middle training of a causal model: LoRA matrices (Hu et al. 2021, peft) and four token vectors."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from codespec_lab.training.sentinels import Sentinels, choose_sentinels, initial
 
 CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
 SETTINGS_FILE = "tokenizer_config.json"
-ADAPTER = "default"  # peft's name of it
-UNIT = 128  # counted positions are padded to a multiple: few shapes, few compiled kernels
+ADAPTER = "default"  # peft's name for the adapter
+UNIT = 128  # counted positions are padded to a multiple, to limit shapes and compiled kernels
 
 
 @dataclass(frozen=True, slots=True)
 class BatchLoss:
-    """The weighted mean loss of a batch, and the nats and label of each position that counts."""
+    """The weighted mean loss of a batch, and the nats and label of each counted position."""
 
     loss: Tensor
     nats: Tensor
@@ -42,7 +42,7 @@ class BatchLoss:
 
 
 class LoraModel:
-    """A model in training. `matrices` are LoRA's, `vectors` those of the sentinels, [4, width]; both float32."""
+    """A model in training. `matrices` are the LoRA weights, `vectors` [4, width] the sentinels'; both are float32."""
 
     def __init__(
         self, name: str, *, rank: int, sentinels: tuple[str, ...] = (), seed: int = 0, dtype: str, device: str = "cpu"
@@ -67,7 +67,7 @@ class LoraModel:
         self._merged = MergedLora(network)
 
     def compute_loss(self, batch: Batch) -> BatchLoss:
-        """The loss of a batch. Call `refresh` after each update of the weights."""
+        """Return the loss of a batch. Call `refresh` after each update of the weights."""
         ids, weights = batch.ids.to(self._ids.device), batch.weights.to(self._ids.device).flatten()
         hidden = self._body(inputs_embeds=self._embed(ids), use_cache=False).last_hidden_state.flatten(0, 1)
         counted = weights.nonzero()[:, 0]
@@ -86,17 +86,17 @@ class LoraModel:
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """What a checkpoint belongs to, as plain values: hashes of the model's weights, the rank and the sentinels."""
+        """Identity of a checkpoint, as plain values: hashes of the model's weights, the rank and the sentinels."""
         digests = [hash_once(file) for file in sorted(self.folder.glob("*.safetensors"))]
         return {"weights": digests, "rank": self.rank, "sentinels": list(self.sentinels.ids)}
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The trained tensors, by peft's names."""
+        """Return the trained tensors under peft's names."""
         return {name: value.detach() for name, value in self._trained.items()}
 
     @torch.no_grad()
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore what `state_dict` returned. Raises TrainingError if it has other shapes."""
+        """Restore the result of `state_dict`. Raise TrainingError if the shapes differ."""
         if {name: value.shape for name, value in state.items()} != {n: v.shape for n, v in self._trained.items()}:
             raise TrainingError("The adapter to continue has other shapes: give the same model and --rank.")
         for name, value in self._trained.items():
@@ -104,7 +104,7 @@ class LoraModel:
         self.refresh()
 
     def export(self, folder: Path, card: str) -> None:
-        """Write the adapter in peft's layout, in bfloat16, with its card and the settings of its FIM prompts."""
+        """Write the bfloat16 adapter in peft's layout, with its card and its FIM prompt settings."""
         weights = {name: value.to("cpu", torch.bfloat16).contiguous() for name, value in self.state_dict().items()}
         write_atomically(folder / WEIGHTS_FILE, save(weights, metadata={"format": "pt"}))
         config = self._peft.peft_config[ADAPTER].to_dict()
@@ -115,7 +115,7 @@ class LoraModel:
         write_atomically(folder / "README.md", card.encode())
 
     def _settings(self) -> dict[str, Any]:
-        """The tokenizer's settings with the FIM tokens that `text.fim_templates` reads."""
+        """Return the tokenizer's settings with the FIM tokens that `text.fim_templates` reads."""
         file = self.folder / SETTINGS_FILE
         settings: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
         names = {number: name for name, number in self.tokenizer.vocab.items()}
@@ -124,14 +124,14 @@ class LoraModel:
         return settings | {"codespec_fim_orders": ["psm", "spm"]}
 
     def _embed(self, ids: Tensor) -> Tensor:
-        """The tokens' vectors, [rows, length, width], with the trained ones for the sentinels."""
+        """Return the token vectors, [rows, length, width], with the trained ones for the sentinels."""
         vectors = embedding(ids, self._table)
         which = (ids[..., None] == self._ids).to(vectors.dtype)
         return torch.where(which.any(-1, keepdim=True), which @ self.vectors.to(vectors.dtype), vectors)
 
 
 def read_adapter(folder: Path, sentinels: Sentinels) -> dict[str, Tensor]:
-    """The trained tensors of an exported adapter. Raises TrainingError if it is missing or has other sentinels."""
+    """Return the tensors of an exported adapter. Raise TrainingError if it is missing or has other sentinels."""
     file = folder / WEIGHTS_FILE
     tokens = read_json(folder / CONFIG_FILE).get("trainable_token_indices") or {}
     if [sorted(found) for found in tokens.values()] != [sorted(sentinels.ids)]:
@@ -169,9 +169,9 @@ def _add_lora(network: Any, rank: int, tokens: tuple[int, ...]) -> PeftModel:
 
 
 class MergedLora:
-    """Runs a model's LoRA layers with merged matrices, added up once per step instead of once per token.
+    """Run a model's LoRA layers with matrices merged once per step instead of once per token.
 
-    Gives what peft's forward gives without dropout, with a tenth less work.
+    The result equals peft's forward without dropout and costs a tenth less.
     """
 
     def __init__(self, network: nn.Module) -> None:
@@ -221,7 +221,7 @@ class _MergedProduct(torch.autograd.Function):
 
 
 def _lora_matrices(layer: LoraLinear) -> tuple[Tensor, Tensor]:
-    """A layer's A [rank, in] and B [out, rank]."""
+    """Return a layer's A [rank, in] and B [out, rank]."""
     a, b = layer.lora_A[ADAPTER].weight, layer.lora_B[ADAPTER].weight
     assert isinstance(a, Tensor) and isinstance(b, Tensor)
     return a, b

@@ -1,7 +1,7 @@
-"""The Muon optimizer: momentum, made orthogonal (Jordan et al. 2024, "Muon: an optimizer for hidden layers in neural
+"""The Muon optimizer: orthogonalised momentum (Jordan et al. 2024, "Muon: an optimizer for hidden layers in neural
 networks").
 
-It is for hidden matrices only; embeddings, norms and heads belong to AdamW.
+For hidden matrices only; use AdamW for embeddings, norms and heads.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-# Coefficients of the quintic whose iteration drives singular values to about 0.7 … 1.2 (Jordan et al.).
+# Coefficients of the quintic iteration, which drives singular values to about 0.7 … 1.2 (Jordan et al.).
 _QUINTIC = (3.4445, -4.7750, 2.0315)
 
 
 def orthogonalise(matrix: Tensor, steps: int = 5) -> Tensor:
-    """Roughly the nearest semi-orthogonal matrix, by Newton-Schulz iteration; [rows, columns]."""
+    """Return roughly the nearest semi-orthogonal matrix [rows, columns], using Newton-Schulz iteration."""
     a, b, c = _QUINTIC
     tall = matrix.shape[0] > matrix.shape[1]
     x = matrix.T if tall else matrix
-    # A CPU without instructions for bfloat16 takes fifty times as long with it; the iteration needs neither.
+    # Without bfloat16 instructions, bfloat16 is fifty times slower on a CPU, and the iteration does not need it.
     x = (x / (x.norm() + 1e-7)).to(torch.bfloat16 if matrix.is_cuda else torch.float32)
     for _ in range(steps):
         gram = x @ x.T

@@ -1,4 +1,4 @@
-"""Trains the models that ship: their shapes and recipes, their files, and the order of the runs."""
+"""Train the models that ship: their shapes and recipes, their files, and the order of the runs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SHAPES = {
     "qwen-drafter": LlamaShape(vocab_size=12288, hidden_size=128, layers=3, query_heads=2, kv_heads=1, mlp_size=352),
 }
 STARTER_PAIR = ("drafter", "target")
-# Both models train for a few minutes before either is finished, so there is soon a pair to develop with.
+# Both models first train for a few minutes, so that a pair to develop with is soon available.
 PREVIEW_MINUTES = {"drafter": 3.0, "target": 5.0}
 TOKENIZER_SAMPLE_CHARS = 30_000_000
 CUT_SAMPLE_CHARS = 16_000_000
@@ -42,7 +42,7 @@ HELD_OUT_EXCERPTS = 40
 
 @dataclass(frozen=True, slots=True)
 class WorkFolder:
-    """The files of a training run, below `folder`."""
+    """Paths of a training run's files, below `folder`."""
 
     folder: Path
 
@@ -58,33 +58,33 @@ class WorkFolder:
 
     @property
     def manifest(self) -> Path:
-        """What the corpus was made of."""
+        """The manifest of the corpus."""
         return self.folder / MANIFEST_NAME
 
     @property
     def distill_data(self) -> Path:
-        """What the target wrote for the drafter to learn."""
+        """The target's texts for the drafter."""
         return self.folder / "distill_data.jsonl.gz"
 
     def find_distill_data(self) -> Path:
-        """The distillation data, under its former name if there is no other."""
+        """Return the distillation data's path, or its former name if only that exists."""
         former = self.folder / "lessons.jsonl.gz"
         return former if former.is_file() and not self.distill_data.exists() else self.distill_data
 
     def tokenizer(self, name: str) -> Path:
-        """A model's tokenizer folder."""
+        """Return a model's tokenizer folder."""
         return self.folder / "tokenizers" / name
 
     def checkpoint(self, name: str) -> Path:
-        """A model's checkpoint."""
+        """Return a model's checkpoint file."""
         return self.folder / "checkpoints" / f"{name}.ckpt"
 
     def preview(self, name: str) -> Path:
-        """A model's preliminary weights."""
+        """Return the folder of a model's preliminary weights."""
         return self.folder / "preview" / name
 
     def read_manifest(self) -> dict[str, Any]:
-        """The corpus manifest. Raises TrainingError if it is missing or damaged."""
+        """Return the corpus manifest. Raise TrainingError if it is missing or damaged."""
         try:
             manifest: dict[str, Any] = json.loads(self.manifest.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
@@ -103,7 +103,7 @@ def train_tokenizers(work: WorkFolder) -> None:
 
 
 def cut_tokenizer(work: WorkFolder, folder: Path) -> None:
-    """Saves the tokenizer of the drafter in Qwen's tokens: those of a model's `folder` that the corpus uses most."""
+    """Save the qwen-drafter's tokenizer: the tokens of the model in `folder` that the corpus uses most."""
     shape = SHAPES["qwen-drafter"]
     texts = sample_texts(read_documents(work.corpus), CUT_SAMPLE_CHARS)
     cut = keep_most_used(load_tokenizer(folder), texts, shape.vocab_size)
@@ -127,7 +127,7 @@ def export_run(run: PretrainRun, tokenizer: Tokenizer, folder: Path, manifest: d
 
 
 def make_recipe(name: str, budget: Budget, *, seed: int, device: str, rate: float = 1.0) -> Recipe:
-    """The recipe of "target" or "drafter", with `rate` times its learning rates and the faster number format."""
+    """Return a model's recipe, with `rate` times its learning rates and the faster dtype."""
     recipe = Recipe(name, SHAPES[name], budget, seed=seed, device=device, dtype=faster_dtype(device))
     return replace(recipe, matrix_rate=rate * recipe.matrix_rate, other_rate=rate * recipe.other_rate)
 
@@ -144,10 +144,11 @@ def train_one(
     layers: Path | None = None,
     distilled: Sequence[DistillationExample] = (),
 ) -> bool:
-    """Train one model up to `until` of its budget. Exports a preview at every checkpoint, and to `out` at the end.
+    """Train one model up to the share `until` of its budget.
 
-    `start` is the folder of a model to begin with, whose tokenizer is used; `layers` that of one whose tokens are
-    others. Returns False if a signal came first.
+    Export a preview at every checkpoint, and to `out` at the end. `start` is the folder of a model to begin from,
+    including its tokenizer; `layers` is the folder of a model with other tokens, whose layers are taken. Return False
+    if a signal stopped it.
     """
     name = recipe.name
     tokenizer, manifest = load_tokenizer(start or work.tokenizer(name)), work.read_manifest()
@@ -172,7 +173,7 @@ def train_one(
 def train_pair(work: WorkFolder, recipes: dict[str, Recipe], out: Path, *, resume: bool) -> bool:
     """Train both models: first a preview of each, then the drafter to its end, then the target.
 
-    Returns False if a signal stopped it; a later call with `resume` continues.
+    Return False if a signal stopped it; a later call with `resume` continues.
     """
     documents = read_documents(work.corpus)
     begun = {name: resume and work.checkpoint(name).is_file() for name in recipes}
@@ -187,7 +188,7 @@ def train_pair(work: WorkFolder, recipes: dict[str, Recipe], out: Path, *, resum
 
 
 def export_checkpoint(recipe: Recipe, work: WorkFolder, out: Path, start: Path | None = None) -> None:
-    """Write the weights of a model's checkpoint as a Hugging Face folder; `start` is what the run began with."""
+    """Write a checkpoint's weights as a Hugging Face folder; `start` is the folder the run began from."""
     load_checkpoint(work.checkpoint(recipe.name))  # report a missing checkpoint before a missing tokenizer
     tokenizer = load_tokenizer(start or work.tokenizer(recipe.name))
     run = start_run(recipe, tokenizer, work.checkpoint(recipe.name))

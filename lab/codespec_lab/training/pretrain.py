@@ -1,4 +1,4 @@
-"""Trains one small Llama from scratch, or from the weights of another."""
+"""Train a small Llama from scratch or from the weights of another model."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EXCERPT_CHARS = 1500
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How to train a model. A step has `tokens_per_step` tokens in rows of `length`, later `long_length`."""
+    """Training settings. A step has `tokens_per_step` tokens in rows of `length`, later `long_length`."""
 
     name: str
     shape: LlamaShape
@@ -42,12 +42,12 @@ class Recipe:
     warmup_steps: int = 60
     checkpoint_seconds: float = 240.0
     device: str = "cpu"
-    dtype: str = "bfloat16"  # of the arithmetic; the weights are float32
+    dtype: str = "bfloat16"  # of the computation; the weights are float32
 
 
 @dataclass(slots=True)
 class PretrainState(RunState):
-    """Also the rows read, the number of distilled texts in the data, and the folder whose weights it began with."""
+    """Progress, with the rows read, the number of distilled texts, and the folder of the initial weights."""
 
     rows: int = 0
     distilled: int = 0
@@ -56,7 +56,7 @@ class PretrainState(RunState):
 
 @dataclass(slots=True)
 class PretrainRun:
-    """One model in training, with an optimizer for its hidden matrices and one for all other weights."""
+    """A model in training, with one optimizer for its hidden matrices and one for all other weights."""
 
     recipe: Recipe
     model: TinyLlama
@@ -67,11 +67,11 @@ class PretrainRun:
 
     @property
     def progress(self) -> float:
-        """Share of the budget used."""
+        """Share of the budget that is used."""
         return self.recipe.budget.progress(self.state.seconds, self.state.step)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that resuming needs, as tensors and plain values."""
+        """Return everything needed to resume, as tensors and plain values."""
         return {
             "shape": self.recipe.shape.to_dict(),
             "model": self.model.state_dict(),
@@ -83,7 +83,7 @@ class PretrainRun:
         }
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned. Raises TrainingError if it belongs to another tokenizer."""
+        """Restore the result of `state_dict`. Raise TrainingError if it belongs to another tokenizer."""
         if saved["tokenizer"] != self.tokenizer_digest:
             raise TrainingError(
                 "The checkpoint belongs to another tokenizer: give the same --start as before, or begin without "
@@ -98,7 +98,7 @@ class PretrainRun:
         self.state = PretrainState(**values)
 
     def step(self, stream: SampleStream) -> float:
-        """One update; returns the loss in nats per token."""
+        """Make one update and return the loss in nats per token."""
         recipe, state, progress = self.recipe, self.state, self.progress
         length = recipe.long_length if progress >= recipe.long_from else recipe.length
         rows = max(1, recipe.tokens_per_step // length)
@@ -123,10 +123,10 @@ def start_run(
     start: Path | None = None,
     layers: Path | None = None,
 ) -> PretrainRun:
-    """The run in `checkpoint`, or a new one, with the weights of the folder `start` or the layers of the folder
-    `layers` if given.
+    """Resume the run in `checkpoint`, or start a new one.
 
-    Raises TrainingError if the checkpoint is missing, corrupted, or belongs to another tokenizer.
+    A new run takes the weights of the folder `start` or the layers of the folder `layers`, if given. Raise
+    TrainingError if the checkpoint is missing, corrupted, or belongs to another tokenizer.
     """
     model = TinyLlama(recipe.shape, seed=recipe.seed).to(recipe.device)
     if start is not None and checkpoint is None:
@@ -159,7 +159,7 @@ def pretrain(
     distilled: Sequence[DistillationExample] = (),
     on_checkpoint: Callable[[PretrainRun], None] | None = None,
 ) -> tuple[PretrainRun, bool]:
-    """Train until `until` of the budget is used; returns the run, and False if a signal came first."""
+    """Train up to the share `until` of the budget; return the run, and False if a signal stopped it."""
     run = start_run(recipe, tokenizer, checkpoint if resume else None, start, layers)
     stream = SampleStream(documents, tokenizer, seed=recipe.seed, distilled=distilled)
     run.state.distilled = len(distilled) or run.state.distilled
@@ -180,7 +180,7 @@ def pretrain(
 
 
 def held_out_excerpts(files: Sequence[tuple[str, Path]], count: int) -> list[str]:
-    """`count` excerpts of about 1,500 characters: the middles of evenly spaced files, from a line start."""
+    """Return `count` excerpts of about 1,500 characters: the middles of evenly spaced files, from a line start."""
     excerpts = []
     texts = [path.read_text(encoding="utf-8") for _, path in files]
     long = [text for text in texts if len(text) >= 2 * EXCERPT_CHARS]
@@ -193,8 +193,9 @@ def held_out_excerpts(files: Sequence[tuple[str, Path]], count: int) -> list[str
 
 @torch.no_grad()
 def bits_per_byte(model: TinyLlama, tokenizer: Tokenizer, excerpts: Sequence[str], dtype: str = "float32") -> float:
-    """Bits to predict one byte, over all excerpts; each is read alone, and its first token is free. `dtype` is that of
-    the arithmetic.
+    """Return bits per byte over all excerpts.
+
+    Each excerpt is read separately, and its first token is not predicted. `dtype` is that of the computation.
     """
     fim_tokenizer = FimTokenizer(tokenizer)
     device = next(model.parameters()).device

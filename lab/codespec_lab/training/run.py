@@ -1,6 +1,6 @@
-"""What all training runs share: budget, learning rate, number format, checkpoints and the loop.
+"""Shared parts of all training runs: budget, learning rate, dtype, checkpoints and the loop.
 
-A checkpoint holds the whole state of a run, and row `i` of the data depends on the seed and `i` alone. So with a budget
+A checkpoint holds the whole state of a run, and row `i` of the data depends only on the seed and `i`. So with a budget
 in steps, a resumed run repeats the uninterrupted one bit for bit on the same machine.
 """
 
@@ -22,28 +22,28 @@ from codespec.errors import TrainingError
 from codespec.progress import TrainingBar
 from codespec_lab.corpus.documents import write_atomically
 
-LONGEST_STEP_SECONDS = 10.0  # a step that took longer was paused or swapped out
-FASTER = 1.2  # how many times faster bfloat16 must be to be worth its rounding
+LONGEST_STEP_SECONDS = 10.0  # a longer step was paused or swapped out
+FASTER = 1.2  # minimum speed-up of bfloat16 to accept its rounding
 PROBE = (512, 512, 512)
-_DIGEST = 32  # bytes of SHA-256, in front of a checkpoint
+_DIGEST = 32  # bytes of the SHA-256 at the start of a checkpoint
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What ends a run: minutes of working time, or steps (then a resumed run repeats exactly)."""
+    """Limit of a run: minutes of working time, or steps (then a resumed run repeats exactly)."""
 
     minutes: float = 0.0
     steps: int = 0
 
     def progress(self, seconds: float, steps: int) -> float:
-        """Share of the budget used, from 0 to 1."""
+        """Return the share of the budget that is used, from 0 to 1."""
         done = steps / self.steps if self.steps else seconds / (60.0 * self.minutes)
         return min(1.0, done)
 
 
 @dataclass(slots=True)
 class RunState:
-    """How far a run has come; `history` holds its scores on held-out code."""
+    """Progress of a run; `history` holds its scores on held-out code."""
 
     step: int = 0
     tokens: int = 0
@@ -52,20 +52,20 @@ class RunState:
 
 
 class Run(Protocol):
-    """A model in training, as the loop sees it."""
+    """A model in training, as seen by `train`."""
 
     @property
     def state(self) -> RunState:
-        """How far it has come."""
+        """Progress so far."""
         ...
 
     @property
     def progress(self) -> float:
-        """Share of the budget used."""
+        """Share of the budget that is used."""
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that resuming needs, as tensors and plain values."""
+        """Return everything needed to resume, as tensors and plain values."""
         ...
 
 
@@ -85,10 +85,10 @@ def train(
     score_at_checkpoints: bool = False,
     on_checkpoint: Callable[[R], None] | None = None,
 ) -> bool:
-    """Take steps until `until` of the budget is used, or SIGTERM or SIGINT arrives; False in the latter case.
+    """Take steps up to the share `until` of the budget; return False if SIGTERM or SIGINT arrives first.
 
-    `step` updates the model and returns the loss in nats; `score` measures it on held-out code. Saves `checkpoint`
-    every `checkpoint_seconds` of working time and at the end.
+    `step` updates the model and returns the loss in nats; `score` measures it on held-out code. Save `checkpoint` every
+    `checkpoint_seconds` of working time and at the end.
     """
     bar, state = TrainingBar(name), run.state
     saved = state.seconds
@@ -126,19 +126,19 @@ def _record(state: RunState, scores: dict[str, float], bar: TrainingBar) -> None
 
 
 def working_seconds(seconds: float, longest: float = LONGEST_STEP_SECONDS) -> float:
-    """The part of a step's wall time that counts against the budget."""
+    """Return the part of a step's wall time that counts against the budget."""
     return min(seconds, longest)
 
 
 def learning_rate_factor(step: int, progress: float, *, warmup_steps: int = 60, floor: float = 0.01) -> float:
-    """Linear warm-up over steps, then linear decay over the budget."""
+    """Return the learning-rate factor: linear warm-up over steps, then linear decay over the budget."""
     warm = min(1.0, (step + 1) / warmup_steps)
     return warm * max(floor, 1.0 - progress)
 
 
 @dataclass(slots=True)
 class Interruption:
-    """Whether SIGTERM or SIGINT has asked to stop after the current step."""
+    """Flag set when SIGTERM or SIGINT requests a stop after the current step."""
 
     requested: bool = False
 
@@ -160,7 +160,7 @@ def catching_signals() -> Iterator[Interruption]:
 
 
 def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
-    """Write tensors and plain values atomically, behind their SHA-256."""
+    """Write tensors and plain values atomically, after their SHA-256."""
     buffer = io.BytesIO()
     torch.save(state, buffer)
     payload = buffer.getvalue()
@@ -168,7 +168,7 @@ def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
-    """Read what `save_checkpoint` wrote. Raises TrainingError if the file is missing or corrupted."""
+    """Read a file that `save_checkpoint` wrote. Raise TrainingError if it is missing or corrupted."""
     try:
         data = path.read_bytes()
     except FileNotFoundError as error:
@@ -181,7 +181,7 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
 
 
 def faster_dtype(device: str) -> str:
-    """bfloat16 where its matrix products are clearly faster (AMX, a GPU), else float32."""
+    """Return "bfloat16" if its matrix products are clearly faster (AMX, a GPU), else "float32"."""
     if device != "cpu":
         return "bfloat16"
     seconds = {name: _time_product(getattr(torch, name)) for name in ("float32", "bfloat16")}

@@ -1,6 +1,6 @@
-"""Training rows for the starter pair: windows of documents, fill-in-the-middle, distilled texts, packing.
+"""Training rows for the starter pair: document windows, fill-in-the-middle samples, distilled texts, and packing.
 
-Row `i` depends on the seed and `i` alone, so a resumed run sees the same data. Fill-in-the-middle follows Bavarian et
+Row `i` depends only on the seed and `i`, so a resumed run sees the same data. Fill-in-the-middle follows Bavarian et
 al. 2022: prefix-suffix-middle and suffix-prefix-middle (PSM and SPM), cut between characters.
 """
 
@@ -29,15 +29,15 @@ from codespec_lab.training.tokenizer_training import (
 
 FIM_SHARE = 0.5
 PATH_SHARE = 0.3
-REPOSITORY_SHARE = 0.2  # of the samples with enough room: preceded by another file of the project
+REPOSITORY_SHARE = 0.2  # of the samples with enough room: another file of the project comes first
 DISTILLED_SHARE = 0.5  # of the samples, if there are distilled texts
-NEIGHBOUR_SHARE = 0.7  # of the other files: from the same folder, if it has one
+NEIGHBOUR_SHARE = 0.7  # of those other files: taken from the same folder if possible
 LEAST_ROOM = 48
 LEAST_FIM_CHARS = 80
 
 
 class FimTokenizer:
-    """A tokenizer of the pair with the ids of its fill-in-the-middle tokens."""
+    """A tokenizer of the pair and the ids of its fill-in-the-middle tokens."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._start = Tokenizer.from_str(tokenizer.to_str())
@@ -54,19 +54,20 @@ class FimTokenizer:
         return found
 
     def encode(self, text: str) -> list[int]:
-        """Ids of text that begins a part of a prompt, with the dummy prefix if the tokenizer has one."""
+        """Return the ids of text that begins a part of a prompt, with the dummy prefix if the tokenizer has one."""
         return self._start.encode(text, add_special_tokens=False).ids if text else []
 
     def encode_inside(self, text: str) -> list[int]:
-        """Ids of text that continues another: exactly its bytes, without a dummy prefix."""
+        """Return the ids of text that continues other text: exactly its bytes, without a dummy prefix."""
         return self._inside.encode(text, add_special_tokens=False).ids if text else []
 
 
 def fim_ids(cut: Cut, tokenizer: FimTokenizer, room: int, *, order: str, joint: bool) -> list[int] | None:
-    """At most `room` ids of a sample in `order` ("psm" or "spm"); None if the middle does not fit.
+    """Return at most `room` ids of a sample in `order` ("psm" or "spm"), or None if the middle does not fit.
 
-    The suffix is shortened first, down to a quarter; then the prefix loses its beginning. With `joint`, prefix and
-    middle of an spm sample are tokenized as one text; otherwise a token ends at the cursor, as in a prompt.
+    The suffix is shortened first, down to a quarter of the free room; then the prefix loses its beginning. With
+    `joint`, prefix and middle of an SPM sample are tokenized as one text; otherwise a token ends at the cursor, as in a
+    prompt.
     """
     assert order in ("psm", "spm")
     if joint and order == "spm":
@@ -85,7 +86,7 @@ def fim_ids(cut: Cut, tokenizer: FimTokenizer, room: int, *, order: str, joint: 
 
 
 class ProjectIndex:
-    """Which documents, by index, share a package, and which of them a folder."""
+    """Index of the documents that share a package or a folder."""
 
     def __init__(self, documents: Sequence[Document]) -> None:
         self._package: dict[str, list[int]] = {}
@@ -96,7 +97,7 @@ class ProjectIndex:
             self._folder.setdefault(key, []).append(index)
 
     def choose(self, owner: int, rng: np.random.Generator) -> int | None:
-        """Another document of the same package, preferably of the same folder; None if the draw hits `owner`."""
+        """Return another document of the same package, preferably of the same folder; None if the draw hits `owner`."""
         near = self._folder[self._keys[owner]]
         pool = near if len(near) > 1 and rng.random() < NEIGHBOUR_SHARE else self._package[self._keys[owner][0]]
         chosen = pool[int(rng.integers(len(pool)))]
@@ -104,7 +105,7 @@ class ProjectIndex:
 
 
 class SampleStream:
-    """An endless, seekable stream of training rows from a corpus, and from distilled texts if given."""
+    """An endless, seekable stream of training rows from a corpus and, if given, distilled texts."""
 
     def __init__(
         self,
@@ -126,14 +127,14 @@ class SampleStream:
         self._chars_per_token = len(probe) / max(1, len(self._tokenizer.encode(probe)))
 
     def batch(self, first: int, rows: int, length: int) -> tuple[Tensor, Tensor]:
-        """Rows `first` … `first + rows - 1` as (ids, labels), each [rows, length]."""
+        """Return rows `first` … `first + rows - 1` as (ids, labels), each [rows, length]."""
         table = np.array([self.row(index, length + 1) for index in range(first, first + rows)])
         ids, labels = torch.from_numpy(table[:, :-1].copy()), torch.from_numpy(table[:, 1:].copy())
         labels[labels == self._tokenizer.pad] = IGNORED
         return ids, labels
 
     def row(self, index: int, length: int) -> list[int]:
-        """`length` ids: a sample of the index's window, samples of random windows while there is room, then padding."""
+        """Return `length` ids: a sample of the window at `index`, samples of random windows that fit, then padding."""
         rng = np.random.default_rng([self._seed, 1, index])
         window, ids = self._window(index), list[int]()
         while length - len(ids) >= LEAST_ROOM:
@@ -158,7 +159,7 @@ class SampleStream:
         return header + self._body(document.text, start, room - len(header), rng)
 
     def _distilled_sample(self, example: DistillationExample, room: int, rng: np.random.Generator) -> list[int]:
-        """A target's text after its prompt, which loses its beginning if there is too little room."""
+        """Return the target's text after its prompt; the prompt loses its beginning if room is short."""
         tokenizer = self._tokenizer
         if example.suffix:
             cut, order = Cut(example.prefix, example.middle, example.suffix), "psm" if rng.random() < 0.5 else "spm"
@@ -170,7 +171,7 @@ class SampleStream:
         return [*before[max(0, len(before) + len(written) - room) :], *written][:room]
 
     def _header(self, owner: int, room: int, rng: np.random.Generator) -> list[int]:
-        """What precedes a sample: nothing, the path of its file, or another file and then the path."""
+        """Return the ids before a sample: none, the path of its file, or another file and then the path."""
         kind = rng.random()
         if kind >= PATH_SHARE + REPOSITORY_SHARE:
             return []
@@ -202,7 +203,7 @@ class SampleStream:
 
 
 def _line_start(text: str, offset: int) -> int:
-    """The first line start at `offset` or up to 400 characters after it; `offset` itself if there is none."""
+    """Return the first line start at `offset` or up to 400 characters after it, or `offset` if there is none."""
     if offset == 0:
         return 0
     found = text.find("\n", offset - 1, offset + 400)

@@ -1,4 +1,4 @@
-"""What an evaluation measures of a model or a pair, as rates by row: infilling, loops, acceptance, bits, milliseconds.
+"""Measurements of a model or a pair, as rates by row: infilling, loops, acceptance, bits, milliseconds.
 
 A row is a language, or the standard library.
 """
@@ -32,7 +32,7 @@ TIMED_CONTEXT, WARM_UP, TIMED = 256, 8, 48  # tokens
 
 @dataclass(slots=True)
 class Rate:
-    """An amount over a count: right answers over gaps, bits over bytes, accepted tokens over rounds."""
+    """An amount over a count: correct answers over gaps, bits over bytes, accepted tokens over rounds."""
 
     amount: float = 0.0
     count: int = 0
@@ -44,12 +44,12 @@ class Rate:
 
     @property
     def value(self) -> float | None:
-        """The mean; None if nothing was counted."""
+        """The mean, or None if the count is 0."""
         return self.amount / self.count if self.count else None
 
 
 class RateTable(dict[str, Rate]):
-    """Rates by row, in the order in which the rows first came."""
+    """Rates by row, in order of first appearance."""
 
     def add(self, row: str, amount: float, count: int = 1) -> None:
         """Add one case to a row."""
@@ -57,11 +57,11 @@ class RateTable(dict[str, Rate]):
 
     @property
     def all(self) -> Rate:
-        """The sum of all rows."""
+        """The sum over all rows."""
         return Rate(sum(rate.amount for rate in self.values()), sum(rate.count for rate in self.values()))
 
     def as_dict(self) -> dict[str, dict[str, float | int | None]]:
-        """Plain JSON values, with the sum under "all"."""
+        """Return plain JSON values, with the sum under "all"."""
         rows = {**self, "all": self.all}
         return {
             row: {"value": rate.value, "amount": round(rate.amount, 6), "count": rate.count}
@@ -73,8 +73,8 @@ class RateTable(dict[str, Rate]):
 class InfillScores:
     """Gaps filled exactly, gaps whose first line is right, and bytes before the first wrong one, by row.
 
-    `outcomes` says gap by gap which were exact; `notes` are the engine's, for example that the model ignores the text
-    after the cursor.
+    `outcomes` holds, gap by gap, whether the answer was exact; `notes` are the engine's, for example that the model
+    ignores the text after the cursor.
     """
 
     exact: RateTable = field(default_factory=RateTable)
@@ -104,7 +104,7 @@ class Acceptance:
 def score_infilling(
     complete: Complete, gaps: Mapping[str, Sequence[Gap]], shape: Shape, bar: ProgressBar
 ) -> InfillScores:
-    """Fill in all gaps greedily, as an editor requests it, and compare with the file."""
+    """Fill in all gaps greedily, with requests like an editor's, and compare with the file."""
     scores = InfillScores()
     for row, batch in _batches(gaps):
         for gap, done in zip(batch, complete([infill_request(gap, shape) for gap in batch]), strict=True):
@@ -114,7 +114,7 @@ def score_infilling(
 
 
 def loop_share(complete: Complete, gaps: Mapping[str, Sequence[Gap]], bar: ProgressBar) -> RateTable:
-    """The share of loops among greedy completions of LOOP_TOKENS tokens after each gap's prefix."""
+    """Return the share of loops among greedy completions of LOOP_TOKENS tokens after each gap's prefix."""
     table = RateTable()
     for row, batch in _batches(gaps):
         requests = [
@@ -145,7 +145,7 @@ def measure_acceptance(engine: Engine, gaps: Mapping[str, Sequence[Gap]], length
 
 
 def drafted_request(gap: Gap) -> CompletionRequest:
-    """Continues a gap's prefix, with drafts."""
+    """Return a request that continues a gap's prefix, with drafts."""
     return CompletionRequest(prefix=gap.prefix, path=gap.path, max_tokens=DRAFTED_TOKENS, speculate=True)
 
 
@@ -164,7 +164,7 @@ def _count_rounds(engine: Engine, gap: Gap, length: int, row: str, acceptance: A
 
 
 def bits_per_byte(model: LanguageModel, excerpts: Mapping[str, Sequence[Excerpt]], bar: ProgressBar) -> RateTable:
-    """Bits to predict the excerpts' bodies, over their bytes; what exceeds the model's length counts for neither.
+    """Return bits per byte of the excerpts' bodies, without the part beyond the model's maximum length.
 
     Each body is tokenized on its own, so every vocabulary predicts the same bytes. Uses slot 0, which must be free.
     """
@@ -179,7 +179,7 @@ def bits_per_byte(model: LanguageModel, excerpts: Mapping[str, Sequence[Excerpt]
 
 @torch.inference_mode()
 def _bits(model: LanguageModel, excerpt: Excerpt) -> tuple[float, int]:
-    """Bits to predict an excerpt's body after its lead, and the body's bytes."""
+    """Return the bits to predict an excerpt's body after its lead, and the body's size in bytes."""
     tokenizer = model.tokenizer
     longest = min(LONGEST, model.spec.max_length)
     lead = [*tokenizer.bos_ids, *tokenizer.encode(excerpt.lead)][-(longest // 2) :]
@@ -193,7 +193,7 @@ def _bits(model: LanguageModel, excerpt: Excerpt) -> tuple[float, int]:
 
 @torch.inference_mode()
 def ms_per_token(model: LanguageModel, text: str) -> float:
-    """Median milliseconds of a greedy token after up to 256 tokens of text, batch 1, plain. Uses slot 0."""
+    """Return the median milliseconds of a greedy token after up to 256 tokens of text, batch 1, plain. Uses slot 0."""
     model.allocate(1, min(LONGEST, model.spec.max_length))
     ids = [*model.tokenizer.bos_ids, *model.tokenizer.encode(text)]
     ids = ids[: min(TIMED_CONTEXT, model.spec.max_length - WARM_UP - TIMED)]

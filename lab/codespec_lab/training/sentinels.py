@@ -1,7 +1,7 @@
-"""Chooses the tokens that mark prefix, suffix, middle and end: control tokens that the model never learned.
+"""Choose the tokens that mark prefix, suffix, middle and end: control tokens the model never learned.
 
-A token that never occurred in training keeps its initial vector, or what weight decay made of it. Such tokens' vectors
-are almost equal, which tells them from learned ones.
+A token that never occurred in training keeps its initial vector, apart from weight decay. The vectors of such tokens
+are almost equal, which distinguishes them from learned ones.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch.nn.functional import normalize
 from codespec.errors import TrainingError
 from codespec.text.tokenizer import TextTokenizer
 
-ALIKE = 0.999  # cosine of two vectors that were never learned
+ALIKE = 0.999  # cosine of two unlearned vectors
 COUNT = 4
 
 
@@ -31,15 +31,16 @@ class Sentinels:
 
     @property
     def ids(self) -> tuple[int, int, int, int]:
-        """All four, in that order."""
+        """All four ids, in that order."""
         return astuple(self)
 
 
 def choose_sentinels(tokenizer: TextTokenizer, embedding: Tensor, names: Sequence[str] = ()) -> Sentinels:
-    """The four tokens of `names`, or else the last four control tokens that were never learned.
+    """Return the four tokens of `names`, or else the last four control tokens that were never learned.
 
-    The last, because the first ones (`<file_sep>`) are more likely to be used some day. embedding [vocabulary, width].
-    Raises TrainingError if a name is unknown or there are not four tokens.
+    The last ones, because the first (`<file_sep>`) are more likely to be used later. `embedding` is [vocabulary,
+    width]. Raise TrainingError if a name is unknown, the names are not four, or fewer
+    than four tokens qualify.
     """
     if names:
         unknown = [name for name in names if name not in tokenizer.vocab]
@@ -57,7 +58,7 @@ def choose_sentinels(tokenizer: TextTokenizer, embedding: Tensor, names: Sequenc
 
 
 def _unlearned(tokenizer: TextTokenizer, embedding: Tensor) -> list[int]:
-    """Control tokens whose vectors are almost equal to those of at least two others."""
+    """Return the control tokens whose vectors are almost equal to those of at least two others."""
     ids = sorted(number for number in tokenizer.special_ids if number < len(embedding))
     rows = normalize(embedding[ids].float(), dim=1)
     alike = (rows @ rows.T > ALIKE).sum(1)
@@ -65,10 +66,10 @@ def _unlearned(tokenizer: TextTokenizer, embedding: Tensor) -> list[int]:
 
 
 def initial_vectors(embedding: Tensor, sentinels: Sentinels, end_ids: Sequence[int], seed: int) -> Tensor:
-    """Initial vectors of the sentinels, [4, width].
+    """Return the initial vectors of the sentinels, [4, width].
 
-    Three are random directions of typical length. The end's is that of the model's own end-of-text token, which the
-    model knows how to predict.
+    Three are random directions of median length. The end sentinel starts as the model's end-of-text token, which the
+    model already predicts.
     """
     generator = torch.Generator().manual_seed(seed)
     directions = torch.randn(COUNT, embedding.shape[1], generator=generator)

@@ -1,7 +1,7 @@
-"""Cuts a byte-level BPE tokenizer to the tokens that a corpus uses most.
+"""Cut a byte-level BPE tokenizer to the tokens that a corpus uses most.
 
-A drafter whose tokens are a target's own needs one forward for a token of the target's, and a small head. What was cut
-away is spelled in shorter tokens, so any text can still be written.
+A drafter with the target's own tokens needs one forward per target token and only a small output head. Removed tokens
+are spelled with shorter ones, so any text can still be encoded.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ from tokenizers import AddedToken, Tokenizer
 from codespec.errors import TrainingError
 from codespec_lab.training.tokenizer_training import SPECIALS
 
-BATCH = 256  # texts that are encoded together
+BATCH = 256  # texts encoded at once
 
 Merge = tuple[str, str]
 
 
 def keep_most_used(tokenizer: Tokenizer, texts: Sequence[str], size: int) -> Tokenizer:
-    """A tokenizer of `size` tokens: SPECIALS, all bytes, and of the others those that the texts hold most, each with
-    the shorter ones that it is merged from. Raises TrainingError for one that is no BPE or has fewer tokens.
+    """Return a tokenizer of `size` tokens: SPECIALS, all bytes, and the tokens most frequent in `texts`.
+
+    Each kept token brings the shorter tokens that its merges need. Raise TrainingError if `tokenizer` is not BPE or the
+    texts use too few tokens.
     """
     saved = json.loads(tokenizer.to_str())
     if saved["model"]["type"] != "BPE":
@@ -48,7 +50,7 @@ def keep_most_used(tokenizer: Tokenizer, texts: Sequence[str], size: int) -> Tok
 
 
 def _by_use(tokenizer: Tokenizer, texts: Sequence[str]) -> list[str | None]:
-    """All tokens of the texts, the most used first; among equals in the order of their ids."""
+    """Return all tokens of the texts, the most frequent first; ties are ordered by id."""
     used: Counter[int] = Counter()
     for start in range(0, len(texts), BATCH):
         for encoding in tokenizer.encode_batch(texts[start : start + BATCH], add_special_tokens=False):
@@ -58,7 +60,7 @@ def _by_use(tokenizer: Tokenizer, texts: Sequence[str]) -> list[str | None]:
 
 
 def _closure(token: str, parts: Mapping[str, Merge]) -> Iterator[str]:
-    """The token and all that it is merged from."""
+    """Yield the token and all tokens that its merges need."""
     yield token
     for part in parts.get(token, ()):
         yield from _closure(part, parts)

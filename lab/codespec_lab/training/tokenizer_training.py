@@ -1,8 +1,8 @@
-"""Trains, saves and loads the starter pair's two tokenizers.
+"""Train, save and load the starter pair's two tokenizers.
 
-The target's is a byte-level BPE in which a line break with its indent is one token. The drafter's is like
-SentencePiece's: a dummy prefix, `▁` for spaces, byte fallback for the rest. They differ on purpose: only bytes pass
-between the models.
+The target's is a byte-level BPE in which a line break with its indent is one token. The drafter's resembles
+SentencePiece: a dummy prefix, `▁` for spaces, byte fallback for the rest. They differ on purpose, because only bytes
+pass between the models.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ FIM_PAD = "<|fim_pad|>"
 FILE_SEPARATOR = "<|file_sep|>"
 SPECIALS = (END, FIM_PREFIX, FIM_SUFFIX, FIM_MIDDLE, FIM_PAD, FILE_SEPARATOR)
 
-# A word takes one leading symbol or space; digits go in threes; a line break takes the blank lines before it and the
-# indent after it.
+# A word includes one leading symbol or space; digits form groups of three; a line break includes the blank lines before
+# it and the indent after it.
 TARGET_PATTERN = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+|\s*[\r\n]+[ \t]*|[ \t]+(?!\S)|[ \t]+|\s+"
-# Only for learning merges: line breaks are alone, runs of spaces are words, a word takes one space.
+# Only for learning merges: line breaks are separate, runs of spaces are words, a word includes one space.
 DRAFTER_PATTERN = r"\n|\r|\t+|▁+(?=▁)|▁?\p{L}+|\p{N}{1,3}|▁?[^\s\p{L}\p{N}▁]+|▁+|\s"
 
 
 def sample_texts(documents: Iterable[Document], budget: int, *, seed: int = 0) -> list[str]:
-    """About `budget` characters of whole documents, chosen by a seeded shuffle."""
+    """Return about `budget` characters of whole documents, chosen by a seeded shuffle."""
     pool = list(documents)
     random.Random(seed).shuffle(pool)
     chosen, total = [], 0
@@ -55,7 +55,7 @@ def sample_texts(documents: Iterable[Document], budget: int, *, seed: int = 0) -
 
 
 def train_target_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
-    """A byte-level BPE that adds nothing to the text and does not trim offsets."""
+    """Train a byte-level BPE without a prefix space and without offset trimming."""
     tokenizer = Tokenizer(models.BPE())
     split = pre_tokenizers.Split(Regex(TARGET_PATTERN), behavior="isolated")
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False, trim_offsets=False)
@@ -72,7 +72,7 @@ def train_target_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
 
 
 def train_drafter_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
-    """A BPE with byte fallback and a dummy prefix, in the layout of Llama 2."""
+    """Train a BPE with byte fallback and a dummy prefix, in the layout of Llama 2."""
     learner = Tokenizer(models.BPE())
     learner.normalizer = normalizers.Replace(" ", "▁")
     learner.pre_tokenizer = pre_tokenizers.Split(Regex(DRAFTER_PATTERN), behavior="isolated")
@@ -99,7 +99,7 @@ def _sentencepiece_like(fixed: list[str], learned: dict[str, Any]) -> Tokenizer:
 
 
 def without_dummy_prefix(tokenizer: Tokenizer) -> Tokenizer:
-    """A copy that encodes text as it is in the middle of a line, without a `▁` before it."""
+    """Return a copy that encodes text as within a line, without a `▁` before it."""
     copy = Tokenizer.from_str(tokenizer.to_str())
     if isinstance(copy.normalizer, normalizers.Sequence):
         copy.normalizer = normalizers.Replace(" ", "▁")
@@ -107,7 +107,7 @@ def without_dummy_prefix(tokenizer: Tokenizer) -> Tokenizer:
 
 
 def tokenizer_config(max_length: int) -> dict[str, object]:
-    """The `tokenizer_config.json` of both tokenizers."""
+    """Return the `tokenizer_config.json` of both tokenizers."""
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "eos_token": END,

@@ -1,7 +1,7 @@
-"""Begins a model with the layers of another one that has other tokens.
+"""Initialize a model with the layers of another model that has a different tokenizer.
 
-A token's vector is the mean of the vectors of the tokens that spell it there. So what the layers learned over millions
-of tokens is kept, and only the token vectors are learned anew.
+A token's vector is the mean of the donor's vectors of the tokens that spell it. The trained layers are kept, and only
+the token vectors are learned anew.
 """
 
 from __future__ import annotations
@@ -21,9 +21,7 @@ VECTORS = "model.embed_tokens.weight"
 
 @torch.no_grad()
 def take_layers(model: TinyLlama, tokenizer: Tokenizer, folder: Path) -> None:
-    """Fills `model`, whose tokens are the tokenizer's, with what the donor in `folder` learned. Raises TrainingError
-    where its layers have other sizes.
-    """
+    """Fill `model`, which uses `tokenizer`, from the donor in `folder`. Raise TrainingError if layer sizes differ."""
     spelling = load_tokenizer(folder)
     donor = TinyLlama(replace(model.shape, vocab_size=spelling.get_vocab_size()))
     load_weights(donor, folder)
@@ -36,7 +34,7 @@ def take_layers(model: TinyLlama, tokenizer: Tokenizer, folder: Path) -> None:
 
 
 def _ids(token: int, tokenizer: Tokenizer, spelling: Tokenizer) -> list[int]:
-    """The donor's tokens that spell a token as it stands in the middle of a line; all of them where none does."""
+    """Return the donor's tokens that spell a token within a line, or all of its tokens if none do."""
     name = tokenizer.id_to_token(token)
     special = spelling.token_to_id(name) if name in SPECIALS else None
     if special is not None:

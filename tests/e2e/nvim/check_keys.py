@@ -1,4 +1,4 @@
-"""What keys do: while ghost text is shown, and what they did before while there is none."""
+"""Key mappings: while ghost text is shown, and the original mappings when there is none."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.e2e.nvim.fixtures import Daemon, Start
 
 ADD = "def add(a, b):\n    return a + b\n\n\n"
 PLACES = ["def load(path):", "def read_all(paths, encoding):", "def main(arguments):", "for name in names:"]
-# A user's mapping of <Tab>, and what two of them give on an empty line.
+# A user's mapping of <Tab>, and the result of pressing it twice on an empty line.
 MAPPINGS = {
     "a text": ("vim.keymap.set('i', '<Tab>', 'X', {})", "XX"),
     "a function": ("vim.keymap.set('i', '<Tab>', function() vim.api.nvim_put({'F'}, 'c', false, true) end)", "FF"),
@@ -30,7 +30,7 @@ MAPPINGS = {
 
 
 def type_something(editor: Editor, project: Path) -> str:
-    """Ghost text of more than one word, at the end of the buffer."""
+    """Produce ghost text of more than one word at the end of the buffer."""
     for number, place in enumerate(PLACES):
         editor.edit(project / f"some_{number}.py", f"{ADD}{place}\n")
         editor.keys("Go")
@@ -85,7 +85,7 @@ def test_a_menu_has_the_keys_while_it_is_open(editor: Editor, project: Path) -> 
 
 
 def counted(editor: Editor) -> dict[str, Any]:
-    """The server's counters."""
+    """Return the server's counters."""
     return dict(editor.told()["counters"])
 
 
@@ -108,7 +108,7 @@ def test_words_and_lines_are_taken_and_told(editor: Editor, project: Path) -> No
 
 
 def _left(editor: Editor, start: str, whole: str, most: int) -> str | None:
-    """What of the text is not taken yet, once that is less than `most`."""
+    """Return the rest of the text once fewer than `most` characters remain, else None."""
     taken = editor.text()[len(start) :]
     assert whole.startswith(taken), (taken, whole)
     return whole[len(taken) :] or " " if len(whole) - len(taken) < most else None

@@ -1,6 +1,7 @@
-"""Menus of other plugins: ghost text stands back while one is open, and suggestions can be entries of one. What
-blink.cmp and nvim-cmp call and emit is done here as their documentation says; the plugins themselves are on no package
-registry.
+"""Completion menus of other plugins: ghost text hides while one is open, and suggestions can be menu entries.
+
+The calls and events of blink.cmp and nvim-cmp are simulated from their documentation, because no package registry has
+the plugins.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import pytest
 from tests.e2e.nvim.editor import Editor
 
 CODE = "def add(a, b):\n    return a + b\n\n\ndef subtract(a, b):\n"
-# nvim-cmp as others see it: `cmp.event:on(name, callback)`.
+# The public interface of nvim-cmp: `cmp.event:on(name, callback)`.
 CMP = """
 local heard = {}
 package.loaded['cmp'] = { event = {
@@ -33,7 +34,7 @@ MENUS = {
         "package.loaded['cmp'].event:emit('menu_closed')",
     ),
 }
-# What the plugins call of a source; entries go to _G.entries.
+# The plugins' calls of a source; entries go to _G.entries.
 SOURCES = {
     "blink.cmp": """
 local source, context = require('codespec.blink').new({}, {}), { bufnr = vim.api.nvim_get_current_buf() }
@@ -56,7 +57,7 @@ _G.apply = function(item) vim.lsp.util.apply_text_edits({ item.textEdit }, vim.a
 
 
 def type_return(editor: Editor, path: Path) -> str:
-    """Whole ghost text behind `return`."""
+    """Type `return` and wait for the whole ghost text."""
     editor.edit(path, CODE)
     editor.keys("Goreturn ")
     return editor.whole()

@@ -1,4 +1,4 @@
-"""The plugin as a plugin: how it is installed, told what to do, looked at and read about."""
+"""Installation, configuration, health check and help of the plugin."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tests.e2e.nvim.editor import COMMAND, PLUGIN, Editor
 from tests.e2e.nvim.fixtures import Daemon, daemons_at
 
-# What lazy.nvim does with { dir = …, opts = … }: the folder on the runtime path, its plugin files, setup.
+# Like lazy.nvim with { dir = …, opts = … }: extend the runtime path, source the plugin files, call setup.
 LAZY = """
 local folder, options = ...
 vim.opt.runtimepath:prepend(folder)
@@ -40,7 +40,7 @@ FAULTS = {
 
 
 def messages(editor: Editor) -> str:
-    """All that was said."""
+    """Return all messages."""
     return str(editor.nvim.command_output("messages"))
 
 
@@ -58,7 +58,7 @@ def test_nothing_starts_by_itself(program: str, home: Path, project: Path, daemo
     editor.close()
 
 
-# What the pages say for vim.pack: it clones the checkout, and the plugin is a folder of that.
+# The documented vim.pack setup: it clones the checkout, and the plugin is a folder of it.
 PACK = """
 local source, options = ...
 vim.pack.add({ { src = source, name = 'codespec' } }, {
@@ -73,7 +73,7 @@ require('codespec').setup(options)
 
 
 def checkout(folder: Path) -> str:
-    """A repository that has the plugin where this one has it."""
+    """Return a repository with the plugin at its real path."""
     shutil.copytree(PLUGIN, folder / "editors" / "nvim")
     git = ["git", "-C", str(folder), "-c", "user.name=a", "-c", "user.email=a@example.invalid"]
     for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "all"]):
@@ -198,7 +198,7 @@ def test_status_line(editor: Editor, project: Path) -> None:
 def test_a_better_model_is_told_of_once_and_pulled_when_the_user_says_so(
     program: str, project: Path, port: int
 ) -> None:
-    offering = {"url": f"http://127.0.0.1:{port}", "daemonArguments": ["--model", ""]}  # whatever the environment says
+    offering = {"url": f"http://127.0.0.1:{port}", "daemonArguments": ["--model", ""]}  # independent of the environment
     name = "qwen2.5-coder-0.5b-instruct"
     told = f"`codespec models pull {name}` (491 MB) brings a real one. `:CodespecPull` does it here."
 
@@ -206,7 +206,7 @@ def test_a_better_model_is_told_of_once_and_pulled_when_the_user_says_so(
         editor = Editor(program, project / "home", options={"settings": offering})
         editor.edit(project / "offer.py", "def add(a, b):\n    return a + b\n\n\ndef subtract(a, b):\n")
         editor.keys("Goreturn ")
-        editor.shown(limit=180)  # its folders are new: the daemon measures first
+        editor.shown(limit=180)  # the folders are new, so the daemon first measures
         editor.keys("<C-\\><C-n>")
         return editor
 

@@ -1,4 +1,4 @@
-"""The language server and the daemon behind it: gone and back, excluded files, several editors."""
+"""Language server and daemon: restarts, excluded files, several editors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ADD = "def add(a, b):\n    return a + b\n\n\n"
 
 
 def type_return(editor: Editor, path: Path, limit: float = WAIT) -> str:
-    """Ghost text behind `return`, whichever mode the editor is in."""
+    """Type `return` from any mode and wait for ghost text."""
     editor.keys("<Esc>")
     editor.edit(path, f"{ADD}def subtract(a, b):\n")
     editor.keys("Goreturn ")

@@ -1,4 +1,4 @@
-"""Neovim in a real terminal, as a person sees it."""
+"""Neovim in a real terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plugin's pure text, on random texts, against Python's idea of it."""
+"""The plugin's pure text functions on random texts, against Python equivalents."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ return found
 
 
 def texts(seed: int, count: int = 300) -> list[str]:
-    """Random texts of code's characters and others."""
+    """Return random texts of code characters and others."""
     chance = random.Random(seed)
     return ["".join(chance.choices(ALPHABET, k=chance.randint(1, 12))) for _ in range(count)]
 

@@ -1,4 +1,4 @@
-"""What is on the screen while the user types, and what is in the file afterwards."""
+"""The screen while the user types, and the file afterwards."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.e2e.nvim.editor import Editor
 from tests.e2e.nvim.fixtures import Daemon, Start
 
 ADD = "def add(a, b):\n    return a + b\n\n\n"
-# Places where a small model has much to say; which of them it has most to say about is its own affair.
+# Positions at which a small model writes long completions; which is longest depends on the model.
 LONG = ["def load(path):", "def read_all(paths, encoding):", "def main(arguments):", "def find(name, folders):"]
 
 

@@ -1,5 +1,6 @@
-"""A real Neovim with the plugin, driven as by a user's hands: keys go in, and what is on the screen and on the disk
-comes out. Everything is waited for with a limit; nothing sleeps for a guessed time.
+"""A real Neovim with the plugin, driven by key input; tests read the screen and the disk.
+
+Every wait has a limit, and nothing sleeps for a guessed time.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import pynvim
 ROOT = Path(__file__).resolve().parents[3]
 PLUGIN = ROOT / "editors" / "nvim"
 COMMAND = [str(ROOT / ".venv" / "bin" / "codespec"), "lsp"]
-WAIT = 30.0  # seconds: a busy machine's, a user's patience is measured elsewhere
+WAIT = 30.0  # seconds, enough for a busy machine; latency is measured elsewhere
 GHOSTS = """
 local buffer, texts = vim.api.nvim_get_current_buf(), {}
 for _, name in ipairs({ 'codespec', 'nvim.lsp.inline_completion' }) do
@@ -31,7 +32,7 @@ for _, name in ipairs({ 'codespec', 'nvim.lsp.inline_completion' }) do
 end
 return texts
 """
-# What every redraw of the screen shows as ghost text, as often as it changes.
+# Record the ghost text at every redraw that changes it.
 WATCH = f"""
 _G.seen = {{}}
 local function ghosts() {GHOSTS} end
@@ -47,21 +48,21 @@ vim.api.nvim_set_decoration_provider(vim.api.nvim_create_namespace('test.watch')
 
 
 def folders_of(home: Path) -> list[str]:
-    """Where a program that is started keeps its things, as `env` takes it."""
+    """Return a program's XDG folders below `home` as arguments of `env`."""
     return [f"XDG_{kind}_HOME={home / kind.lower()}" for kind in ("CONFIG", "DATA", "STATE", "CACHE")]
 
 
 class Editor:
-    """One Neovim. `home` holds its settings and its state; `options` go to the plugin's `setup`."""
+    """One Neovim. `home` holds its settings and its state; `options` are passed to the plugin's `setup`."""
 
     def __init__(self, program: str, home: Path, *, options: Mapping[str, Any] | None = None, first: str = "") -> None:
         arguments = [program, "--embed", "--headless", "-u", "NONE", "-i", "NONE", "-n"]
         self.nvim = pynvim.attach("child", argv=["env", "-u", "PYTHONPATH", *folders_of(home), *arguments])
         self._process = self.nvim.funcs.getpid()
         self.nvim.ui_attach(160, 50, rgb=True)
-        # A file type plugin would look for Pythons to run plugins with, and find none that we want.
+        # Keep file type plugins from searching for a Python provider.
         self.nvim.command("let g:loaded_python3_provider = 0")
-        # Messages must not wait for a key: nothing else would be answered.
+        # Messages must not wait for a key, which would block all requests.
         self.nvim.command("set hidden noswapfile nomore cmdheight=15")
         self.nvim.command("if exists('&messagesopt') | set messagesopt=wait:0,history:500 | endif")
         self.nvim.command("filetype plugin indent on")
@@ -73,12 +74,12 @@ class Editor:
             self.nvim.exec_lua("require('codespec').setup(...)", {"cmd": COMMAND, **options})
 
     def close(self) -> None:
-        """Ends it, without saving."""
-        os.kill(self._process, signal.SIGTERM)  # which it heeds even while it waits for a key
+        """Quit without saving."""
+        os.kill(self._process, signal.SIGTERM)  # works even while Neovim waits for a key
         self.nvim.close()
 
     def sweep(self) -> str:
-        """Leaves no mode and no file open; returns the messages there were."""
+        """Return to normal mode, close all files, and return the messages."""
         self.keys("<C-\\><C-n>")
         self.wait(lambda: self.nvim.api.get_mode()["mode"] == "n", "normal mode")
         said = str(self.nvim.command_output("messages"))
@@ -87,13 +88,13 @@ class Editor:
         return said
 
     def lua(self, code: str, *arguments: Any) -> Any:
-        """What a piece of Lua returns."""
+        """Run Lua code and return its result."""
         if self.nvim.api.get_mode()["mode"] == "r":
             self.keys("<CR>")
         return self.nvim.exec_lua(code, *arguments)
 
     def edit(self, path: Path, text: str | bytes | None = None) -> None:
-        """Opens a file, written first if there is a text, and waits until the server knows it."""
+        """Open a file, writing `text` first if given, and wait until the server attaches."""
         if text is not None:
             path.write_bytes(text if isinstance(text, bytes) else text.encode())
         self.nvim.command(f"edit {path}")
@@ -101,21 +102,21 @@ class Editor:
         self.wait(lambda: self.lua(attached), "the server attaches")
 
     def keys(self, keys: str) -> None:
-        """Types keys, each as if alone; `<…>` names special ones."""
+        """Type keys one at a time; `<…>` names special keys."""
         self.nvim.input(keys)
 
     def ghost(self) -> str:
-        """The ghost text that is drawn; "" for none."""
+        """Return the ghost text on screen, or ""."""
         texts = self.lua(GHOSTS)
         assert len(texts) <= 1, f"drawn twice: {texts}"
         return texts[0] if texts else ""
 
     def shown(self, what: str = "ghost text appears", limit: float = WAIT) -> str:
-        """The ghost text, once there is one."""
+        """Wait for ghost text and return it."""
         return self.wait(self.ghost, what, limit)
 
     def whole(self) -> str:
-        """The ghost text once it does not grow any more: the daemon is idle."""
+        """Wait until the ghost text stops growing and return it."""
         self.shown()
         last = ["", 0.0]
 
@@ -128,34 +129,36 @@ class Editor:
         return self.wait(still, "the ghost text is whole")
 
     def lines(self) -> list[str]:
-        """The buffer."""
+        """Return the buffer's lines."""
         return list(self.nvim.current.buffer[:])
 
     def text(self) -> str:
-        """The buffer as one text."""
+        """Return the buffer as one string."""
         return "\n".join(self.lines())
 
     def cursor(self) -> tuple[int, int]:
-        """Row from 1 and byte column from 0."""
+        """Return the row from 1 and the byte column from 0."""
         row, column = self.nvim.current.window.cursor
         return row, column
 
     def status(self) -> dict[str, Any]:
-        """What a status line would know."""
+        """Return the plugin's status, as for a status line."""
         return dict(self.lua("return require('codespec').status()"))
 
     def told(self) -> dict[str, Any]:
-        """The server's own account."""
+        """Return the result of codespec/status."""
         client = "local client = vim.lsp.get_clients({ name = 'codespec' })[1]\n"
         call = "vim.fn.has('nvim-0.11') == 1 and client:request_sync(...) or client.request_sync(...)"
         call = call.replace("...", "'codespec/status', vim.empty_dict(), 5000, 0")
         return dict(self.lua(f"{client}return ({call}).result"))
 
     def wait(self, condition: Callable[[], Any], what: str, limit: float = WAIT) -> Any:
-        """What `condition` gives once that is true. Fails after `limit` seconds, with all that may explain it."""
+        """Wait until `condition` returns a true value and return it; fail after `limit` seconds with the editor's
+        state.
+        """
         end = time.monotonic() + limit
         while True:
-            # While it waits for a key, Neovim answers nothing but this.
+            # While Neovim waits for a key, it answers only this request.
             blocking = self.nvim.api.get_mode()["blocking"]
             if not blocking and (value := condition()):
                 return value
@@ -164,21 +167,21 @@ class Editor:
             time.sleep(0.01)
 
     def account(self, blocking: bool) -> str:
-        """How things are, for whoever reads a failure."""
+        """Describe the editor's state for a failure message."""
         if blocking:
             return f"Neovim waits for a key: {self.nvim.api.get_mode()}"
         messages = self.nvim.command_output("messages")
         return f"{self.status()}, mode {self.nvim.api.get_mode()}, {self.text()[-300:]!r}, messages {messages!r}"
 
     def version(self) -> tuple[int, int]:
-        """Major and minor."""
+        """Return the major and minor version."""
         found = self.lua("return vim.version()")
         return found["major"], found["minor"]
 
     def watch(self) -> None:
-        """From now on every change of the ghost text on the screen is noted."""
+        """Start recording changes of the ghost text."""
         self.lua(WATCH)
 
     def seen(self) -> list[str]:
-        """What was noted."""
+        """Return the recorded ghost texts."""
         return list(self.lua("return _G.seen"))

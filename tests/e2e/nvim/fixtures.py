@@ -1,5 +1,7 @@
-"""What the scenarios share: each Neovim that was installed, one daemon, one editor that is swept after each scenario.
-`NEOVIMS` holds the programs' paths, with colons between.
+"""Fixtures of the Neovim scenarios: each installed Neovim, a shared daemon, and a shared editor that is reset after
+each.
+
+`NEOVIMS` holds the paths of the programs, separated by colons.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ Start = Callable[..., Editor]
 
 
 class Daemon:
-    """A real `codespec serve`; what it counts can be read."""
+    """A real `codespec serve` with readable metrics."""
 
     def __init__(self, home: Path, *settings: str) -> None:
         folders = dict(folder.split("=", 1) for folder in folders_of(home))
@@ -37,7 +39,7 @@ class Daemon:
         self._said(r"(ready) after")
 
     def _said(self, words: str) -> str:
-        """What stands in the next line of its that has these words."""
+        """Return the match in the next output line that contains the pattern."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             if found := re.search(words, line):
@@ -45,26 +47,26 @@ class Daemon:
         raise AssertionError(f"the daemon ended with {self.process.wait(30)}: see the output above")
 
     def count(self, metric: str) -> float:
-        """The sum of a metric over its labels."""
+        """Return the sum of a metric over its labels."""
         with urllib.request.urlopen(f"{self.url}/metrics", timeout=10) as reply:
             text = reply.read().decode()
         return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(metric))
 
     def stop(self) -> None:
-        """Ends it."""
+        """Stop the daemon."""
         self.process.terminate()
         self.process.communicate(timeout=30)
 
 
 @pytest.fixture(scope="session")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where editors and daemons keep their things."""
+    """Return the state folder of editors and daemons."""
     return tmp_path_factory.mktemp("home")
 
 
 @pytest.fixture(scope="session")
 def daemon(home: Path) -> Iterator[Daemon]:
-    """One for all scenarios but those that kill it."""
+    """Run a daemon for all scenarios except those that kill it."""
     daemon = Daemon(home)
     yield daemon
     daemon.stop()
@@ -72,7 +74,7 @@ def daemon(home: Path) -> Iterator[Daemon]:
 
 @pytest.fixture(scope="session")
 def slow_daemon(home: Path) -> Iterator[Daemon]:
-    """One whose texts take seconds on any machine: token by token, for nothing is copied from what it wrote before."""
+    """Run a daemon whose texts take seconds on any machine: token by token, without drafts from earlier text."""
     daemon = Daemon(home, "--target-shape", "qwen2.5-0.5b", "--proposers", "prediction")
     yield daemon
     daemon.stop()
@@ -80,13 +82,13 @@ def slow_daemon(home: Path) -> Iterator[Daemon]:
 
 @pytest.fixture(scope="session", params=PROGRAMS, ids=lambda path: Path(path).parents[1].name)
 def program(request: pytest.FixtureRequest) -> str:
-    """A Neovim."""
+    """Return the path of a Neovim."""
     return str(request.param)
 
 
 @pytest.fixture(scope="session")
 def running(program: str, home: Path, daemon: Daemon) -> Iterator[Editor]:
-    """An editor that many scenarios use, one after the other."""
+    """Run an editor that many scenarios share."""
     editor = Editor(program, home, options={"settings": {"url": daemon.url, "startDaemon": False}})
     yield editor
     editor.close()
@@ -94,7 +96,7 @@ def running(program: str, home: Path, daemon: Daemon) -> Iterator[Editor]:
 
 @pytest.fixture
 def editor(running: Editor) -> Iterator[Editor]:
-    """An editor without files, that had no trouble when the scenario is over."""
+    """Return the shared editor without files; assert at the end that it showed no error."""
     yield running
     said = running.sweep()
     assert not TROUBLE.search(said), said
@@ -102,7 +104,7 @@ def editor(running: Editor) -> Iterator[Editor]:
 
 @pytest.fixture
 def start(program: str, home: Path) -> Iterator[Start]:
-    """Starts editors of one's own."""
+    """Return a function that starts a separate editor."""
     editors: list[Editor] = []
 
     def begin(settings: Mapping[str, Any] | None = None, first: str = "", **options: Any) -> Editor:
@@ -116,7 +118,7 @@ def start(program: str, home: Path) -> Iterator[Start]:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Iterator[Path]:
-    """A folder with version control."""
+    """Return a folder with version control."""
     (tmp_path / ".git").mkdir()
     yield tmp_path
     shutil.rmtree(tmp_path, ignore_errors=True)
@@ -124,23 +126,23 @@ def project(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """A port at which a language server may start a daemon, which ends with the scenario."""
+    """Return a port at which a language server may start a daemon; stop that daemon at the end."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         found: int = free.getsockname()[1]
     yield found
     for process in daemons_at(found):
-        os.kill(process, signal.SIGTERM)  # one that is killed is started again while an editor is there
+        os.kill(process, signal.SIGTERM)  # SIGKILL would make a running editor restart it
 
 
 def daemons_at(port: int) -> list[int]:
-    """The processes that serve at a port."""
+    """Return the ids of the processes that serve at a port."""
     found = []
     for place in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = place.read_bytes().split(b"\0")
         except OSError:
-            continue  # it ended meanwhile
+            continue  # it has exited
         if b"serve" in words and str(port).encode() in words:
             found.append(int(place.parent.name))
     return found

@@ -1,5 +1,6 @@
-"""`fake_wheel.py FOLDER PROGRAM`: a wheel that needs nothing and whose one script, `codespec`, runs PROGRAM. What an
-extension does with a wheel can be seen with it where there is no package index.
+"""`fake_wheel.py FOLDER PROGRAM`: write a wheel without dependencies whose one script, `codespec`, runs PROGRAM.
+
+It tests an extension's installation of a wheel without a package index.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ WHEEL = "Wheel-Version: 1.0\nGenerator: e2e\nRoot-Is-Purelib: true\nTag: py3-non
 
 
 def make(folder: Path, program: str) -> Path:
-    """Writes the wheel and returns its path."""
+    """Write the wheel and return its path."""
     files = {
         f"{NAME}.data/scripts/codespec": f'#!/bin/sh\nexec "{program}" "$@"\n',
         f"{NAME}.dist-info/METADATA": METADATA,

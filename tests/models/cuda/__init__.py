@@ -1,1 +1,1 @@
-"""Tests of codespec/models/cuda: buckets, graphs, slot attention and kernels, as far as a CPU can show them."""
+"""Tests of codespec/models/cuda that run on a CPU: buckets, graphs, slot attention and kernels."""

@@ -1,5 +1,5 @@
-"""Cases of slot attention, drawn from a seed, and the plainest way to compute them. Knows torch alone, so that the
-interpreter's tests and a GPU's share it.
+"""Random cases of slot attention, and a naive reference. Depends only on torch, so the interpreter's and GPU tests
+share it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 4e-3}
 
 @dataclass(frozen=True)
 class Shape:
-    """What attention looks like in a model."""
+    """Attention parameters of a model."""
 
     groups: int = 2
     kv_heads: int = 2
@@ -40,7 +40,7 @@ class Stretch:
 
 @dataclass
 class Case:
-    """Query rows, a filled cache whose last slot is scratch, and the step that lays them out."""
+    """Query rows, a filled cache whose last slot is scratch, and the rows of the step."""
 
     shape: Shape
     stretches: Sequence[Stretch]
@@ -52,7 +52,7 @@ class Case:
 
     @property
     def arguments(self) -> tuple[object, ...]:
-        """What slot_attention takes."""
+        """Arguments of slot_attention."""
         scale = self.shape.size**-0.5
         return self.query, self.keys, self.values, self.rows, scale, self.shape.window, self.shape.softcap, self.sinks
 
@@ -60,7 +60,7 @@ class Case:
 def draw_case(
     shape: Shape, stretches: Sequence[Stretch], capacity: int, padding: int = 0, device: str = "cpu", seed: int = 0
 ) -> Case:
-    """A case whose cache is full of numbers, beyond the rows' positions too: reading too far shows."""
+    """Return a random case whose cache is filled beyond the rows' positions, so that reading too far is noticed."""
     generator = torch.Generator().manual_seed(seed)
 
     def draw(*sizes: int) -> Tensor:
@@ -83,7 +83,7 @@ def draw_case(
 def lay_out(
     stretches: Sequence[Stretch], size: int, padding: int, scratch: int, reach: int, device: str = "cpu"
 ) -> DeviceRows:
-    """The step of these stretches, `padding` rows behind them and as many unused tiles."""
+    """Return the rows of these stretches, then `padding` padding rows and as many unused tiles."""
     positions, slots, tiles = [], [], []
     for stretch in stretches:
         for offset in range(0, stretch.count, size):
@@ -102,7 +102,7 @@ def lay_out(
 
 
 def part(case: Case, index: int, begin: int, count: int, reach: int | None = None, padding: int = 0) -> Case:
-    """Rows begin…begin+count-1 of one stretch, computed alone, with another bound and other padding."""
+    """Return a case of `count` rows of one stretch from row `begin` on, with another bound and padding."""
     whole = case.stretches[index]
     flat = sum(stretch.count for stretch in case.stretches[:index]) + begin
     stretches = [Stretch(whole.slot, whole.first + begin, count)]
@@ -113,7 +113,7 @@ def part(case: Case, index: int, begin: int, count: int, reach: int | None = Non
 
 
 def naive(case: Case) -> Tensor:
-    """Row by row and head by head, in float64."""
+    """Compute attention row by row and head by head in float64."""
     shape = case.shape
     count = case.query.shape[0]
     out = torch.zeros(count, case.query.shape[1], shape.value_size, dtype=torch.float64, device=case.query.device)
@@ -140,5 +140,5 @@ def _one(case: Case, flat: int, head: int, slot: int, position: int) -> Tensor:
 
 
 def error(got: Tensor, wanted: Tensor) -> float:
-    """The largest difference over the largest number, NaN where either has one."""
+    """Return the largest difference relative to the largest value; NaN if either has one."""
     return float((got.double() - wanted.double()).abs().max() / wanted.double().abs().max().clamp(min=1e-6))

@@ -1,5 +1,6 @@
-"""Stand-ins for a GPU's graphs: each notes every operation with its tensors and plays them again into the same memory.
-Like a graph it can't answer the host.
+"""Fake CUDA graphs: record every operation with its tensors and replay them into the same memory.
+
+As in a real graph, the host cannot read values.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from codespec.models.cuda.graphs import Graph
 
 
 class FakeGraph(TorchDispatchMode):
-    """Operations in order, with the tensors that they read and made."""
+    """Recorded operations in order, with their inputs and outputs."""
 
     def __init__(self, heard: list[str]) -> None:
         super().__init__()
@@ -46,7 +47,7 @@ class FakeGraph(TorchDispatchMode):
 
 
 class FakeRecorder:
-    """Records fake graphs; `going` while it does. `heard` are the parts that were played."""
+    """Records fake graphs. `going` is true while it records; `heard` lists the replayed parts."""
 
     def __init__(self) -> None:
         self.heard: list[str] = []
@@ -67,7 +68,7 @@ class FakeRecorder:
 
 @pytest.fixture
 def recorder(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRecorder]:
-    """Steps are recorded as fake graphs here, and attention fails inside one."""
+    """Record steps as fake graphs; attention raises inside one."""
     found = FakeRecorder()
     plain = attention.slot_attention
 

@@ -1,6 +1,7 @@
-"""A pretended device: tensors that say they are on another device than the CPU and compute here. Like a real one it
-refuses a CPU tensor beside its own. It is called `meta`, so everything but Triton's kernels and graphs runs as on a
-GPU.
+"""A fake device: its tensors report another device than the CPU and compute on the CPU.
+
+Like a real device, it rejects a mix with CPU tensors. It is called `meta`, so everything but Triton's kernels and
+graphs runs as on a GPU.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 DEVICE, CPU = torch.device("meta"), torch.device("cpu")
-COPIES = ("aten::to", "aten::_to_copy", "aten::copy_")  # from one device to another
+COPIES = ("aten::to", "aten::_to_copy", "aten::copy_")  # copies between devices
 INDEXED = ("aten::index", "aten::index_put_", "aten::_index_put_impl_")  # indices may be on the CPU
 
 
 class Pretended(Tensor):
-    """Holds a CPU tensor."""
+    """A tensor that wraps a CPU tensor."""
 
     held: Tensor
 
@@ -36,11 +37,11 @@ class Pretended(Tensor):
         return f"Pretended({self.held!r})"
 
     def data_ptr(self) -> int:
-        """The address of what is held."""
+        """Return the address of the wrapped tensor."""
         return self.held.data_ptr()
 
     def tolist(self) -> Any:
-        """Numbers on the host."""
+        """Return the numbers on the host."""
         return self.held.tolist()
 
     @classmethod
@@ -49,14 +50,14 @@ class Pretended(Tensor):
 
 
 class _Factories(TorchDispatchMode):
-    """Catches what is made on the device from nothing, or sent to it."""
+    """Intercepts tensors created on the device or copied to it."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return compute(func, args, dict(kwargs or {}))
 
 
 class _FromNumbers(TorchFunctionMode):
-    """`torch.tensor` would make a tensor without data."""
+    """Handles `torch.tensor`, which would create a tensor without data."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -66,9 +67,9 @@ class _FromNumbers(TorchFunctionMode):
 
 
 def compute(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    """Runs an operation on what its tensors hold. RuntimeError where a CPU tensor stands beside the device's.
+    """Run an operation on the wrapped tensors. Raise RuntimeError for a mix with CPU tensors.
 
-    A tensor of the inference mode can't hold a view, so none is made in that mode.
+    Inference tensors cannot hold a view, so inference mode is off here.
     """
     tensors = [part for part in tree_leaves((args, kwargs)) if isinstance(part, Tensor)]
     ours = [tensor for tensor in tensors if isinstance(tensor, Pretended)]
@@ -93,9 +94,9 @@ def _held(tensor: Pretended) -> Tensor:
 
 @contextmanager
 def pretended_device() -> Iterator[None]:
-    """A context in which DEVICE can be used."""
+    """Make DEVICE usable inside the block."""
     former = torch.__future__.get_overwrite_module_params_on_conversion()
-    torch.__future__.set_overwrite_module_params_on_conversion(True)  # a parameter that is sent gets another class
+    torch.__future__.set_overwrite_module_params_on_conversion(True)  # a moved parameter changes its class
     try:
         with _Factories(), _FromNumbers():
             yield

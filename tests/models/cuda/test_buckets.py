@@ -1,4 +1,4 @@
-"""Buckets and the rows that fill them: the smallest that fits, every row once, and padding that says nothing."""
+"""Buckets and their rows: the smallest bucket that fits, every row once, and padding without effect."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SLOTS = 5
 
 @st.composite
 def batches(draw: st.DrawFn) -> list[Rows]:
-    """Rows of some slots, in any order, each keeping some of its last."""
+    """Rows of some slots in any order, each keeping some of its last."""
     slots = draw(st.lists(st.integers(0, SLOTS - 1), min_size=1, unique=True))
     found = []
     for slot in slots:
@@ -69,7 +69,7 @@ def test_tiles_cover_every_row_once(batch: list[Rows], groups: int) -> None:
 
 @given(st.lists(batches(), min_size=1, max_size=3), st.integers(0, 30), st.integers(1, 16))
 def test_a_buffer_holds_the_last_batch_and_padding(played: list[list[Rows]], spare: int, size: int) -> None:
-    """Filled again and again, as a graph's memory is: nothing of an earlier step is left."""
+    """Filled repeatedly, like a graph's memory: nothing of an earlier step remains."""
     count = max(sum(len(rows.ids) for rows in batch) for batch in played) + spare
     buffer = RowBuffer(count, most_tiles(count, SLOTS, size), 512, SLOTS, torch.device("cpu"))
     places = [t.data_ptr() for t in (buffer.rows.ids, buffer.rows.positions, buffer.rows.slots, buffer.rows.tiles)]

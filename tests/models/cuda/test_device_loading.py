@@ -1,4 +1,4 @@
-"""What is loaded differently for a device: products that keep their order, and a drafter on a device of its own."""
+"""Loading for a device: products with a fixed order of summation, and a drafter on its own device."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from codespec.models.reference import read_config
 from codespec.models.rows import Rows
 from tests.tiny_models import sample_ids, tiny_model
 
-CUDA = torch.device("cuda")  # named, never used
+CUDA = torch.device("cuda")  # only named, not used
 PACK = transformers_loader._pack
 
 
@@ -31,7 +31,7 @@ def logits(model: LanguageModel) -> torch.Tensor:
 
 
 def as_on_cuda(monkeypatch: pytest.MonkeyPatch, exact: bool, problem: str = "") -> LanguageModel:
-    """A model whose products are made as beside a GPU, though they run here."""
+    """Return a model whose products are built as for a GPU, although they run here."""
     monkeypatch.setattr(invariant_linear, "find_variance", lambda device, dtype: problem)
     monkeypatch.setattr(
         transformers_loader, "_pack", lambda network, device, dtype, exact: PACK(network, CUDA, dtype, exact)
@@ -77,7 +77,7 @@ def test_the_drafter_goes_where_it_is_told(
     def loaded(name: str, *, device: str, exact: bool, **_: object) -> None:
         seen.append((device, exact))
 
-    for module in (load, loader):  # the second is where drafters are loaded
+    for module in (load, loader):  # drafters are loaded in the second
         monkeypatch.setattr(module, "load_model", loaded)
     monkeypatch.setattr(load, "assemble", lambda *_: SimpleNamespace(notes=[]))
     load.build_engine(EngineConfig(device=device, drafter_device=asked))
@@ -86,7 +86,7 @@ def test_the_drafter_goes_where_it_is_told(
 
 @pytest.mark.skipif(find_spec("accelerate") is None, reason="accelerate is not installed")
 def test_weights_go_straight_to_their_device() -> None:
-    """Nothing is wrapped around the network, and it is the one that the host's memory would hold."""
+    """The network is not wrapped, and equals the one loaded to host memory."""
     folder = Path(EngineConfig().target)
     config = read_config(folder)
     register()

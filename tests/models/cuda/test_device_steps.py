@@ -1,8 +1,7 @@
-"""Steps laid out on a device, on a CPU in place of one: the same buckets, static buffers and padding as beside a GPU,
-only nothing is captured.
+"""Device steps on a CPU: the same buckets, static buffers and padding as on a GPU, but without graph capture.
 
-Whatever was accepted, rejected, batched, chunked and padded, logits and caches are those of a whole prefill bit for
-bit, and those of transformers' own attention to 1e-4.
+After any acceptance, rejection, batching, chunking and padding, logits and caches equal a whole prefill bit for bit,
+and transformers' own attention to 1e-4.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from tests.tiny_models import LONGROPE_LIMIT, sample_ids, tiny_model
 
 DTYPES = [torch.float32, torch.bfloat16]
 LENGTH = 100
-TRAITS = {  # what an architecture brings to the seam
+TRAITS = {  # features of each architecture
     "llama": "groups",
     "qwen2": "a window in one layer",
     "gemma2": "soft caps and a window",
@@ -41,7 +40,7 @@ def on_device(architecture: str, dtype: torch.dtype = torch.float32, **change: A
 
 @pytest.fixture
 def replays(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """The sizes of the buckets that were run."""
+    """Record the sizes of the buckets used."""
     seen: list[int] = []
     plain = BucketStep.replay
 
@@ -81,9 +80,9 @@ def test_rounds_equal_a_whole_prefill_bit_for_bit(architecture: str, dtype: torc
 
 
 class Twins:
-    """Two models of the same weights that must agree bit for bit: one through buckets, the other's steps as they come.
+    """Two models of equal weights that must agree bit for bit: one with buckets, the other without.
 
-    Before each step the padding's slot is filled with what would poison every sum it took part in.
+    Before each step the padding's slot is filled with values that would poison every sum they took part in.
     """
 
     def __init__(self, architecture: str) -> None:
@@ -140,7 +139,7 @@ def test_more_rows_than_any_bucket_run_as_they_are(replays: list[int]) -> None:
 
 
 def test_logits_stay_the_callers_own() -> None:
-    """A bucket's logits stand where the next step of that size writes."""
+    """The next step of the same bucket overwrites its logits buffer."""
     model, ids = on_device("llama"), sample_ids(12)
     model.allocate(2, 32)
     first = model.forward([Rows(0, 0, ids[:6], keep=6)])
@@ -151,7 +150,7 @@ def test_logits_stay_the_callers_own() -> None:
 
 
 def test_each_row_turns_by_its_own_request() -> None:
-    """Beside each other in one step, and in slots that had the other's frequencies before."""
+    """Side by side in one step, and in slots that formerly had the other's frequencies."""
     model, ids = on_device("phi3"), sample_ids(30)
     lengths, alone = (LONGROPE_LIMIT, LONGROPE_LIMIT + 50), []
     for length in lengths:

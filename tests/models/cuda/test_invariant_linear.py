@@ -1,5 +1,7 @@
-"""Row-invariant linear layers: the sums' order follows from the matrix alone, and a model's layers are taken over as
-they are. What the kernel does is in tests/models/cuda/kernels and tests/gpu.
+"""Row-invariant linear layers: the order of summation depends only on the matrix, and a model's layers are kept as they
+are.
+
+The kernel itself is tested in tests/models/cuda/kernels and tests/gpu.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ def test_equals_linear(columns: int, depth: int, count: int, biased: bool, split
 
 @given(st.integers(1, 200_000), st.integers(1, 30_000), DTYPES)
 def test_the_splits_cover_the_depth(columns: int, depth: int, dtype: torch.dtype) -> None:
-    """Each split but the last is whole, and none is empty."""
+    """Each split but the last is full, and none is empty."""
     plan = plan_of(columns, depth, dtype)
     span = plan.span(depth)
     assert span % SPAN_UNIT == 0 and (plan.splits - 1) * span < depth <= plan.splits * span
@@ -78,7 +80,7 @@ def test_the_probe_tells_a_wrong_product_and_one_that_depends_on_its_rows(monkey
 
 
 def test_a_cpu_needs_no_triton() -> None:
-    """None in its place makes importing it fail; torch goes on without."""
+    """With None in its place, importing it fails; torch works without."""
     names = "attention, rowwise, loader, cuda.graphs, cuda.invariant_linear, cuda.slot_attention"
     modules = ", ".join(f"codespec.models.{name}" for name in names.split(", "))
     script = f"import sys; sys.modules['triton'] = None; import {modules}"

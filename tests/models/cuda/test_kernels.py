@@ -1,7 +1,7 @@
-"""The Triton kernels, checked on a CPU by Triton's interpreter in a process of its own.
+"""The Triton kernels, checked on a CPU with Triton's interpreter in a separate process.
 
-What it proves: the formula, the masks, the addresses and the order of sums. What only a GPU can show (that its
-instructions keep that order, that memory is read in time) is in tests/gpu.
+This proves the formula, the masks, the addresses and the order of summation. Properties that only a GPU can show (its
+instructions keep that order, memory is read in time) are in tests/gpu.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ KERNELS = Path(__file__).parent / "kernels"
 
 
 def interpret(examples: int) -> subprocess.CompletedProcess[str]:
-    """Runs the tests beside this file in the interpreter, each property with so many examples."""
+    """Run the tests next to this file in the interpreter, with this many examples per property."""
     chosen = {"TRITON_INTERPRET": "1", "CODESPEC_EXAMPLES": str(examples)}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(KERNELS)]
     return subprocess.run(

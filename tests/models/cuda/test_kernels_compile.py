@@ -1,5 +1,6 @@
-"""The Triton kernels are compiled for the GPU that they are written for, down to its machine code, though none is here:
-what they promise of instructions and need of shared memory can be read in what comes out.
+"""Compile the Triton kernels to machine code of their target GPU, without having one.
+
+The output shows which instructions are used and how much shared memory is needed.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ SHAPES = {
 
 
 class Absent:
-    """A GPU that is spoken of."""
+    """A GPU that is described but not present."""
 
     def get_current_target(self) -> Any:
         from triton.backends.compiler import GPUTarget
@@ -43,7 +44,7 @@ class Absent:
 
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
-    """What was compiled where it would have been launched."""
+    """Record the kernels compiled in place of each launch."""
     from triton.runtime import driver
     from triton.runtime.jit import JITFunction
 
@@ -61,12 +62,12 @@ def compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
 
 
 def others(compiled: list[Any]) -> list[str]:
-    """Which kernels multiply by the instructions of several warps together, whose order of sums is another."""
+    """Return the kernels that multiply with instructions across warps, whose order of summation differs."""
     return [kernel.name for kernel in compiled if "wgmma" in kernel.asm["ptx"]]
 
 
 def check(compiled: list[Any], count: int, multiplies: bool) -> None:
-    """All of it fits, and a row's sums have one order."""
+    """Assert that everything fits, and that a row's sums have one order."""
     assert len(compiled) == count and not others(compiled)
     assert all(kernel.metadata.shared <= SHARED_BYTES and kernel.asm["cubin"] for kernel in compiled)
     assert ("mma.sync" in compiled[0].asm["ptx"]) is multiplies
@@ -83,7 +84,7 @@ def test_attention(name: str, compiled: list[Any]) -> None:
 @pytest.mark.parametrize("dtype", [HALF, WHOLE], ids=str)
 @pytest.mark.parametrize("columns,depth", [(3584, 3584), (896, 4864), (250, 1000)])
 def test_products(columns: int, depth: int, dtype: torch.dtype, compiled: list[Any]) -> None:
-    """With every tile that a number of rows chooses."""
+    """With every tile that a number of rows selects."""
     from codespec.models.cuda.product_kernels import multiply
 
     weight, plan = torch.zeros(columns, depth, dtype=dtype), plan_of(columns, depth, dtype)

@@ -1,4 +1,4 @@
-"""Kernels are launched on the device of their tensors, whichever is the current one."""
+"""Kernels are launched on the device of their tensors, whichever device is current."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KERNELS = sorted(Path(graphs.__file__).parent.glob("*_kernels.py"))
 
 
 def launches(function: ast.FunctionDef) -> bool:
-    """Whether it calls kernel[grid](…)."""
+    """Return whether the function calls kernel[grid](…)."""
     return any(isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript) for node in ast.walk(function))
 
 

@@ -1,5 +1,7 @@
-"""A model on a device hands its layers nothing that lies on the CPU: every architecture is loaded, checked and run on a
-pretended device, which refuses that, and computes what it computes on the CPU.
+"""A model on a device never passes its layers a CPU tensor.
+
+Every architecture is loaded, checked and run on a fake device that rejects CPU tensors, and must equal its results on
+the CPU.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from tests.models.cuda.pretended import DEVICE, pretended_device
 from tests.models.test_rotary import CASES as ROTARIES
 from tests.tiny_models import ARCHITECTURES, LONGROPE_LIMIT, MIXTURES, sample_ids, tiny_network
 
-# Mixtures count in another way on a CPU; the last two are refused by every device.
+# Mixtures of experts count differently on a CPU; the last two are rejected on every device.
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, {}) for name in ARCHITECTURES if name not in (*MIXTURES, "gptj", "bloom")},
     **{name: case for name, case in ROTARIES.items() if case[0] not in MIXTURES},
@@ -31,7 +33,7 @@ def on(device: torch.device, architecture: str, change: dict[str, Any]) -> Langu
 
 
 def play(model: LanguageModel) -> Tensor:
-    """A short request and one that may grow long, cut back, copied and continued."""
+    """Run a short request and one that may grow long, rolled back, copied and continued."""
     model.allocate(3, 128)
     model.admit(0, 40)
     model.admit(1, LONGROPE_LIMIT + 20)

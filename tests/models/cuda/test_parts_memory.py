@@ -1,5 +1,7 @@
-"""What graphs in parts keep is what was planned for them. Graphs record nothing here: what is alive when all buckets
-have been captured is counted, less what is alive as well where steps are captured whole.
+"""The memory kept by piecewise graphs equals the plan.
+
+Graphs record nothing here. The test counts the memory alive after all buckets are captured, minus the memory that is
+also alive with whole-step capture.
 """
 
 from __future__ import annotations
@@ -22,11 +24,11 @@ from codespec.models.memory_plan import ROUNDED, Need, parts_claim
 from tests.tiny_models import tiny_model
 
 GRAPH_ROWS, CAPACITY = 24, 1024
-MORE = {"llama": 1.1, "phi3": 1.1, "gemma2": 1.7, "gpt2": 1.7}  # times planned as kept
+MORE = {"llama": 1.1, "phi3": 1.1, "gemma2": 1.7, "gpt2": 1.7}  # planned bytes relative to kept bytes
 
 
 class Ledger(TorchDispatchMode):
-    """Every memory that was made inside, and how many bytes of it a GPU would not have back."""
+    """Every allocation made inside, and the bytes of it that a GPU could not reuse."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,14 +44,14 @@ class Ledger(TorchDispatchMode):
 
     @property
     def alive(self) -> int:
-        """Bytes, each memory's rounded up as torch does there."""
+        """Return the bytes alive, each allocation rounded up as by torch."""
         gc.collect()
         held = [nbytes for memory, nbytes in self._made.items() if not memory.expired()]
         return sum(nbytes + -nbytes % ROUNDED for nbytes in held)
 
 
 class Blank:
-    """Records nothing, and knows while it does."""
+    """Records nothing, but knows when it is recording."""
 
     def __init__(self) -> None:
         self.going = False
@@ -62,14 +64,14 @@ class Blank:
         self.going = False
 
     def replay(self) -> None:
-        """Launches nothing."""
+        """Launch nothing."""
 
     def side_stream(self) -> AbstractContextManager[None]:
         return nullcontext()
 
 
 def kept(need: Need, whole: bool, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Bytes that graphs of all buckets keep."""
+    """Return the bytes kept by graphs of all buckets."""
     blank, plain = Blank(), attention.slot_attention
 
     def attend(*given: Any) -> Tensor:

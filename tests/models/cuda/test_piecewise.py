@@ -1,4 +1,4 @@
-"""Steps replayed in parts with attention between them, where a step can't be recorded whole; on fake graphs."""
+"""Piecewise replay, with attention between the graphs, for steps that cannot be captured whole; on fake graphs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TRAITS = {
 
 
 def recording(model: LanguageModel, notes: list[str]) -> LanguageModel:
-    """The same model, recording whenever it is given slots."""
+    """Return the same model, which records at every `allocate`."""
     plain = model.allocate
 
     def allocate(slots: int, capacity: int) -> None:
@@ -66,7 +66,7 @@ def test_parts_give_what_a_whole_step_gives(architecture: str, recorder: FakeRec
 
 
 def test_attention_that_was_recorded_once_is_not_attended_again(recorder: FakeRecorder) -> None:
-    """The fake graphs show a fault: parts that are played without attention between them are wrong."""
+    """The fake graphs detect a fault: replaying parts without attention between them gives wrong results."""
     replay = Replay(recording(tiny_model("llama", steps="device"), []), LENGTH)
     whole = PiecewiseGraph.attend
 
@@ -82,12 +82,12 @@ def test_attention_that_was_recorded_once_is_not_attended_again(recorder: FakeRe
 
 @pytest.mark.parametrize("failing", [0, 3])
 def test_from_whole_to_parts_to_none(failing: int, recorder: FakeRecorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing can be recorded, in the first bucket or in a later one: all steps are launched as they come."""
+    """If nothing can be captured, in the first bucket or a later one, all steps are launched directly."""
     plain, asked = FakeRecorder.begin, list[int]()
 
     def begin(self: FakeRecorder) -> Graph:
         asked.append(len(asked))
-        if len(asked) > 1 + failing * (LAYERS + 1):  # one of them was the whole step's
+        if len(asked) > 1 + failing * (LAYERS + 1):  # one call was for the whole step
             raise RuntimeError("")
         return plain(self)
 
@@ -104,7 +104,7 @@ def test_from_whole_to_parts_to_none(failing: int, recorder: FakeRecorder, monke
 
 
 def test_parts_that_do_not_fit_are_not_tried(recorder: FakeRecorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two models none, one and both have room for graphs in parts; the others' steps are launched as they come."""
+    """Of two models, none, one or both have room for piecewise graphs; steps of the others are launched directly."""
     models = [tiny_model(name, steps="device") for name in ("llama", "gpt2")]
     needs = [Need(model, 3, LENGTH, 64, 4) for model in models]
     surely = sum(claim.nbytes for need in needs for claim in step_claims(need, GRAPH_ROWS))
@@ -127,7 +127,7 @@ def test_parts_that_do_not_fit_are_not_tried(recorder: FakeRecorder, monkeypatch
 
 
 def test_the_first_failure_is_told(recorder: FakeRecorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A device's recording that has failed fails again when it is ended."""
+    """On a real device, a failed capture fails again when it is ended."""
     plain = FakeGraph.capture_end
 
     def capture_end(graph: FakeGraph) -> None:
@@ -151,7 +151,7 @@ def test_a_step_that_can_be_recorded_is_one_part(recorder: FakeRecorder, monkeyp
 
 
 def test_parts_are_not_tried_where_memory_stays_taken(recorder: FakeRecorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A capture that failed may leave torch unable to free what it keeps; parts would need more of it."""
+    """A failed capture may leave memory that torch cannot free, and parts would need more of it."""
     monkeypatch.setattr(graphs, "frees_memory", lambda device: False)
     notes: list[str] = []
     model = recording(tiny_model("llama", steps="device"), notes)

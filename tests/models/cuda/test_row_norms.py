@@ -1,6 +1,4 @@
-"""In exact mode on a device no root-mean-square norm is left to transformers: each goes through the row-wise function,
-and the loader's check compares what comes out.
-"""
+"""In exact mode on a device, every RMS norm uses codespec's row-wise function, and the loader checks its results."""
 
 from __future__ import annotations
 
@@ -43,7 +41,7 @@ def test_every_norm_is_computed_by_rows(architecture: str, dtype: torch.dtype, m
 
 
 class GatedRMSNorm(nn.Module):
-    """It computes something else."""
+    """A norm that computes something else."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The reference of slot attention equals the plain loop, and a row's bits are its own."""
+"""The reference of slot attention equals the naive loop, and a row's bits do not depend on other rows."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_row_does_not_depend_on_its_neighbours(case: Case, data: st.DataObject
 
 
 def test_what_follows_a_row_does_not_change_it() -> None:
-    """More than one block of keys: those behind a row are there and weigh nothing."""
+    """More than one block of keys: those after a row's position have no weight."""
     case = draw_case(Shape(groups=2, kv_heads=1), [Stretch(0, KEY_BLOCK - 8, 40)], 2 * KEY_BLOCK)
     whole = reference(*case.arguments)
     for begin, count in ((0, 1), (0, 8), (7, 2), (8, 32), (39, 1)):

@@ -1,7 +1,4 @@
-"""Small GGUF files, whole and broken: a random model of transformers written as `llama.cpp`'s converter writes it.
-
-Knows what a file holds for each architecture; knows nothing of how codespec reads it.
-"""
+"""Small GGUF files, valid and broken: a random transformers model written like `llama.cpp`'s converter does."""
 
 from __future__ import annotations
 
@@ -45,7 +42,9 @@ LLAMA3 |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """An architecture in the file, the class and configuration that it is made from, and settings beside the usual."""
+    """A GGUF architecture, the transformers class and configuration it is made from, and settings that differ from the
+    usual.
+    """
 
     name: str
     kind: str
@@ -84,7 +83,7 @@ CASES = {
 
 @cache
 def network(case: str) -> Any:
-    """A random model of one case, with norms and biases that show."""
+    """Return a random model of a case, with norms and biases large enough to matter."""
     chosen = CASES[case]
     shape = dict(hidden_size=HIDDEN, intermediate_size=MIDDLE, num_hidden_layers=LAYERS, num_attention_heads=HEADS)
     shape |= dict(num_key_value_heads=GROUPS, max_position_embeddings=LENGTH, vocab_size=vocabulary_size())
@@ -101,7 +100,7 @@ def network(case: str) -> Any:
 
 @cache
 def vocabulary_size() -> int:
-    """Tokens of the small vocabulary."""
+    """Return the size of the small vocabulary."""
     return add_byte_level(gguf.GGUFWriter(None, "llama"), PRE)
 
 
@@ -113,8 +112,9 @@ def write_model(
     settings: Mapping[str, Any] | None = None,
     tensors: Mapping[str, Any] | None = None,
 ) -> Path:
-    """A whole file of one case. `settings` and `tensors` (None: left out) are put over the usual ones; `change` gets
-    the writer last.
+    """Write a complete file of one case.
+
+    `settings` and `tensors` override the usual ones (None: left out); `change` is called with the writer last.
     """
     chosen, made = CASES[case], network(case)
     writer = gguf.GGUFWriter(str(file), chosen.name)

@@ -1,10 +1,10 @@
-"""What `llama.cpp`'s own tokenizer makes of texts of all kinds, as digests that every machine can compare with.
+"""Token ids of `llama.cpp`'s own tokenizer for many texts, as digests that need no `llama.cpp` to compare.
 
-`python -m tests.models.gguf.llama_cpp_ids [REAL.gguf]`, under a Python that has `llama_cpp` and `gguf`, writes
-tests/text/llama_cpp_ids.json: for each family of tokenizers a small vocabulary is written as a GGUF file, loaded with
-`vocab_only`, and every text of `texts()` tokenized with `add_bos=False, special=False`. Four characters of a digest
-stand for a text's ids. The vocabulary is learned from all text without any split, so that its merges run across every
-boundary a tokenizer may draw, and a boundary drawn elsewhere shows in the ids.
+`python -m tests.models.gguf.llama_cpp_ids [REAL.gguf]`, in a Python with `llama_cpp` and `gguf`, writes
+tests/text/llama_cpp_ids.json. For each tokenizer family it writes a small vocabulary as a GGUF file, loads it with
+`vocab_only`, and tokenizes every text of `texts()` with `add_bos=False, special=False`. Four characters of a digest
+stand for a text's ids. The vocabulary is learned without any pre-tokenization, so that its merges cross every boundary
+a tokenizer may draw, and a misplaced boundary changes the ids.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from typing import Any
 
 FIXTURE = Path(__file__).parents[2] / "text" / "llama_cpp_ids.json"
 DIGITS = 4  # of a digest
-# One of each family's names, and SentencePiece with and without the space before a text.
+# One name per family, and SentencePiece with and without the space before a text.
 BYTE_LEVEL = ("gpt-2", "smollm", "qwen2", "llama-bpe", "dbrx", "seed-coder", "tekken", "deepseek-coder", "default")
 PIECES = ("spm", "spm-bare")
 MERGES, RUNS, STRINGS = 420, 12, 850
 CONTROL = ("<|endoftext|>", "<|im_start|>", "<|fim_prefix|>")
-OWN = "@@own@@"  # a token that the file defines, which is text
-UNMADE = "\u0120main"  # a word that no merge makes
+OWN = "@@own@@"  # a user-defined token, which is text
+UNMADE = "\u0120main"  # a word that no merge produces
 
 _CODE = (
     'def area(r: float = 1.50) -> float:\n    """The area, isn\'t it?"""\n    return 3.14159 * r ** 2  # π r²\n\n\n',
@@ -65,7 +65,7 @@ _ALPHABET = "abcdeXYZ  \t\n\r01289._-'\"(){}[]<>=+/$#@|\u00e9\u0301\u00df\u65e5\
 
 @cache
 def texts() -> tuple[str, ...]:
-    """All texts, always the same ones: code, words, white space, single characters, random strings."""
+    """Return the fixed list of texts: code, words, white space, single characters, random strings."""
     runs = [blank * count for blank in (" ", "\t", "\n", "\r\n", " \n", "\t ") for count in (1, 2, 3, 7, 33)]
     blanks = [start + run + end for run in runs for start, end in (("", ""), ("a", "b"), ("1", "2"), ("(", "."))]
     digits = ["7" * count for count in range(1, 9)] + ["0x1F600", "3.14159e-10", "1_000_000", "v2.0.1-rc3", "a1b22c333"]
@@ -76,19 +76,19 @@ def texts() -> tuple[str, ...]:
 
 
 def digests(ids: Sequence[Sequence[int]]) -> str:
-    """Four characters for each text's ids, one after the other."""
+    """Return four characters per text's ids, concatenated."""
     raw = (hashlib.sha256(json.dumps(list(one)).encode()).digest()[:3] for one in ids)
     return "".join(base64.b64encode(data).decode() for data in raw)
 
 
 def split_digests(joined: str) -> list[str]:
-    """One string a text."""
+    """Split concatenated digests into one string per text."""
     return [joined[at : at + DIGITS] for at in range(0, len(joined), DIGITS)]
 
 
 @cache
 def _learned() -> tuple[tuple[bytes, bytes], ...]:
-    """Merges by frequency over all texts but the random ones, whatever stands there."""
+    """Learn merges by frequency over all non-random texts, without pre-tokenization."""
     symbols = [bytes([byte]) for byte in "\0".join(texts()[: -STRINGS + 200]).encode()]
     merges, named = [], {name.encode() for name in (*CONTROL, OWN)}
     for _ in range(MERGES):
@@ -111,7 +111,7 @@ def _merge(symbols: list[bytes], pair: tuple[bytes, bytes]) -> list[bytes]:
 
 
 def write_vocabulary(file: Path, family: str) -> None:
-    """A GGUF file with the small vocabulary of one family and no weights."""
+    """Write a GGUF file with the small vocabulary of one family and no weights."""
     writer = start(file)
     if family in PIECES:
         add_pieces(writer, prefix=family == "spm")
@@ -121,7 +121,7 @@ def write_vocabulary(file: Path, family: str) -> None:
 
 
 def start(file: Path, name: str = "llama") -> Any:
-    """A writer with the sizes of a model that is never run."""
+    """Return a writer with the sizes of a model that is never run."""
     writer = import_module("gguf").GGUFWriter(str(file), name)
     writer.add_context_length(64)
     writer.add_embedding_length(8)
@@ -133,7 +133,7 @@ def start(file: Path, name: str = "llama") -> Any:
 
 
 def finish(writer: Any) -> None:
-    """Writes all that the writer holds."""
+    """Write everything the writer holds."""
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -141,7 +141,7 @@ def finish(writer: Any) -> None:
 
 
 def add_byte_level(writer: Any, pre: str) -> int:
-    """A byte-level vocabulary, which splits text as `pre` does; returns its size."""
+    """Add a byte-level vocabulary with the pre-tokenizer `pre`; return its size."""
     spelling = _byte_spelling()
     words = ["".join(spelling[byte] for byte in left + right) for left, right in _learned()]
     tokens = [*CONTROL, OWN, "[unused9]", *dict.fromkeys([*spelling.values(), *words, UNMADE])]
@@ -158,7 +158,7 @@ def add_byte_level(writer: Any, pre: str) -> int:
 
 
 def add_pieces(writer: Any, *, prefix: bool) -> int:
-    """A SentencePiece vocabulary whose scores fall from token to token, runs of spaces last; returns its size."""
+    """Add a SentencePiece vocabulary with decreasing scores, runs of spaces last; return its size."""
     whole = [(left + right).replace(b" ", "\u2581".encode()) for left, right in _learned()]
     words = [word.decode() for word in whole if _is_text(word)]
     letters = sorted({letter for word in words for letter in word} | set(_ALPHABET.replace(" ", "")))
@@ -201,7 +201,7 @@ def _theirs(file: Path) -> list[list[int]]:
 
 
 def main(real: Sequence[str]) -> None:
-    """Writes the fixture; with a real model's file its ids too."""
+    """Write the fixture, including the ids of any real model files given."""
     found: dict[str, Any] = {"made by": "python -m tests.models.gguf.llama_cpp_ids REAL.gguf; see there"}
     found["llama_cpp"] = import_module("llama_cpp").__version__
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""A GGUF file becomes the model it was made from, or one sentence: never another model."""
+"""A GGUF file converts to the model it was made from, or gives one error sentence, but never another model."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_model_is_the_one_the_file_was_made_from(case: str, tmp_path: Path) 
 
 @pytest.mark.parametrize("form", ["F16", "Q8_0", "Q4_0", "Q4_1", "Q5_1"])
 def test_quantized_numbers_stay_what_they_are(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Piece by piece, rows in the model's order; norms as they are."""
+    """Matrix by matrix, rows in the model's order; norms unchanged."""
     file = write_model(tmp_path / "m.gguf", form=form)
     whole = load_file(converted(file) / "model.safetensors")
     monkeypatch.setattr(weights, "PIECE", 3 * HIDDEN)
@@ -157,7 +157,7 @@ def test_a_number_format_that_cannot_be_read_is_one_sentence(tmp_path: Path) -> 
 
 
 def test_tensors_on_one_another_are_one_sentence(tmp_path: Path) -> None:
-    """Many of the whole file each would fill the disk."""
+    """Many tensors that each span the whole file would fill the disk."""
     file = write_model(tmp_path / "m.gguf")
     data, name = bytearray(file.read_bytes()), b"blk.0.attn_k.weight"
     at = data.index(name) + len(name) + 4 + 16 + 4
@@ -167,7 +167,7 @@ def test_tensors_on_one_another_are_one_sentence(tmp_path: Path) -> None:
 
 
 def test_a_token_longer_than_any_is_one_sentence(tmp_path: Path) -> None:
-    """Where scores say what is merged, each way to cut a token is tried."""
+    """If scores define the merges, each way to split a token is tried."""
     header = Header(tmp_path / "m.gguf", 0, {"tokenizer.ggml.tokens": ["a", "b" * 5000]}, {})
     with pytest.raises(ModelError, match="longer than any"):
         read_vocabulary(header)
@@ -207,7 +207,7 @@ def test_a_broken_or_hostile_header_is_one_sentence(data: bytes, sentence: str, 
 
 def widen_query(file: Path) -> None:
     data, name = bytearray(file.read_bytes()), b"blk.0.attn_q.weight"
-    at = data.index(name) + len(name) + 4 + 8  # behind the number of dimensions, and the columns
+    at = data.index(name) + len(name) + 4 + 8  # after the number of dimensions, and the columns
     data[at : at + 8] = struct.pack("<Q", MANY)
     file.write_bytes(data)
 
@@ -234,7 +234,7 @@ def test_sizes_that_are_not_in_the_file_take_no_memory(
 ) -> None:
     file = write_model(tmp_path / "m.gguf", "llama3")
     change(file)
-    refused(file, sentence)  # loads what is loaded once
+    refused(file, sentence)  # first run: load modules
     tracemalloc.start()
     try:
         refused(file, sentence)
@@ -266,7 +266,7 @@ def test_no_changed_byte_of_a_header_ends_in_anything_but_a_sentence(tmp_path: P
         except ModelError as error:
             errors += 1
             assert "\n" not in str(error)
-    assert errors > 20  # others change a name, or nothing
+    assert errors > 20  # other changes affect a name, or nothing
 
 
 def test_a_disk_without_room_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""A GGUF file's vocabulary spells text as `llama.cpp`'s own tokenizer does, token by token."""
+"""A GGUF file's vocabulary tokenizes text exactly like `llama.cpp`'s own tokenizer."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ def tokenizer(vocabulary: Vocabulary) -> TextTokenizer:
 
 
 def different(mine: TextTokenizer, family: str, *, left_out: str = "") -> tuple[list[str], int]:
-    """The texts that are spelled otherwise, and how many can't be spelled at all, those with `left_out` left out."""
+    """Return the texts with different ids, and the number of texts that cannot be encoded.
+
+    Texts that contain `left_out` are skipped.
+    """
     found, refused = [], 0
     for text, wanted in zip(theirs.texts(), theirs.split_digests(PRESENT[family]), strict=True):
         if left_out and left_out in text:
@@ -52,7 +55,7 @@ def test_byte_level_text_is_spelled_as_llama_cpp_spells_it(family: str, tmp_path
 
 @pytest.mark.parametrize("family", theirs.PIECES)
 def test_pieces_are_spelled_as_llama_cpp_spells_them(family: str, tmp_path: Path) -> None:
-    """But for a literal U+2581, which becomes a space there and keeps its bytes here."""
+    """Except a literal U+2581, which llama.cpp turns into a space and codespec keeps as bytes."""
     theirs.write_vocabulary(tmp_path / "v.gguf", family)
     mine = tokenizer(read(tmp_path / "v.gguf"))
     assert different(mine, family, left_out="\u2581") == ([], 0)
@@ -66,7 +69,7 @@ def test_every_family_has_been_compared(family: Any) -> None:
 
 
 def test_the_comparison_can_fail(tmp_path: Path) -> None:
-    """A vocabulary that is split as another family's: digits together, words by their merges."""
+    """A vocabulary split with another family's pre-tokenizer: digits together, words by their merges."""
     for family, other in (("gpt-2", "smollm"), ("llama-bpe", "dbrx"), ("qwen2", "seed-coder")):
         file = tmp_path / f"{family}.gguf"
         theirs.write_vocabulary(file, family)
@@ -75,7 +78,7 @@ def test_the_comparison_can_fail(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def real_file() -> Path:
-    """The reference model's file, pulled into this run's own store."""
+    """Return the reference model's file, pulled into this run's own store."""
     words = [sys.executable, "-P", "-m", "codespec", "models", "pull", "smollm2-135m"]
     done = subprocess.run(words, capture_output=True, text=True, env={**os.environ, "HF_HUB_OFFLINE": "0"})
     file = find_pulled("smollm2-135m")
@@ -85,7 +88,7 @@ def real_file() -> Path:
 
 @pytest.mark.full
 def test_the_real_vocabulary_is_spelled_as_llama_cpp_spells_it(real_file: Path) -> None:
-    """Six texts hold characters that it has no token for."""
+    """Six texts contain characters without a token."""
     vocabulary = read(real_file)
     assert different(tokenizer(vocabulary), REAL) == ([], 6)
     assert (vocabulary.eos_ids, vocabulary.settings["add_bos_token"]) == ((0, 2), False)
@@ -109,7 +112,7 @@ def test_every_declared_end_ends_a_text(tmp_path: Path) -> None:
 def byte_level(
     folder: Path, pre: str, *, add_bos: bool | None = False, eos: int = 0, eot: int | None = None
 ) -> Vocabulary:
-    """A small vocabulary with other settings."""
+    """Return a small vocabulary with other settings."""
     writer = theirs.start(folder / "v.gguf")
     theirs.add_byte_level(writer, pre)
     changed = writer.kv_data[0]

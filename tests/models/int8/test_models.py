@@ -1,4 +1,4 @@
-"""Whole models in int8: near their float weights, and the same text with and without speculation."""
+"""Whole int8 models: close to their float weights, and the same text with and without speculation."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from tests.pairs import (
 from tests.toy_tokenizers import toy_backend, toy_tokenizer
 
 CONVERTED = ("llama", "qwen2", "qwen3", "mistral")
-FOLDERS = TemporaryDirectory(prefix="codespec-int8-")  # of a whole run
+FOLDERS = TemporaryDirectory(prefix="codespec-int8-")  # for the whole test run
 QUANTIZED = ("gemma2", "gpt2", "starcoder2", "phi3", "mixtral")  # while they are loaded
 
 
@@ -100,7 +100,7 @@ def test_near_the_float_model(architecture: str) -> None:
 @pytest.mark.parametrize("architecture", CONVERTED)
 def test_rows_do_not_depend_on_each_other(architecture: str) -> None:
     model = int8_model(architecture)
-    build(model)  # finds the shape of attention
+    build(model)  # find the call shape of attention
     model.allocate(3, 640)
     assert not find_variance(model, 64)
 
@@ -264,7 +264,7 @@ def test_a_model_that_does_not_fit_its_configuration_is_not_converted(
 
 
 def test_a_start_does_without_transformers(tmp_path: Path) -> None:
-    """Its import takes longer than packing a model of 0.5 billion parameters on two cores."""
+    """Importing it takes longer than packing a model of 0.5 billion parameters on two cores."""
     convert(float_folder("llama"), tmp_path, "0" * 64)
     code = (
         "import sys\nfrom codespec.engine.load import load_engine\n"
@@ -292,7 +292,7 @@ def test_int8_weights_are_never_read_as_floats() -> None:
 
 @pytest.mark.parametrize("fault", [first_rows_for_last, attends_to_neighbours, caches_nothing])
 def test_a_broken_seam_is_noticed(fault: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its tolerance allows for codes on the other side of a half, not for this."""
+    """The check's tolerance covers codes rounded to the other side of a half, but not this."""
     folder = int8_model("llama").spec.name
     fault(monkeypatch)
     with pytest.raises(ModelError, match="it differs from one sequence alone by"):

@@ -1,4 +1,4 @@
-"""Integer products and the rows that go into them: the same bits whatever else is computed, and right."""
+"""Integer products and their input rows: correct, and the same bits whatever else is in the call."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_bits_do_not_depend_on_the_number_of_threads(threads: int) -> None:
 
 @pytest.mark.parametrize("most", [FULL, HALF])
 def test_kernels_agree_to_the_bit(most: int) -> None:
-    """All that are right here, with each other and with sums of 64 bits."""
+    """All kernels that are correct here agree with each other and with 64-bit sums."""
     rows = draw(70, 704)
     for kernel in (kernel for kernel, range_ in USABLE if range_ == most):
         product = layer(256, 704, choice=Choice(kernel, most))
@@ -89,7 +89,7 @@ def test_kernels_agree_to_the_bit(most: int) -> None:
 
 @pytest.mark.parametrize("kernel", [kernel for kernel, _ in USABLE], ids=lambda kernel: kernel.name)
 def test_weights_may_be_transposed(kernel: Kernel) -> None:
-    """GPT-2 keeps its weights as [in, out]; oneDNN's packing reads the memory as it lies."""
+    """GPT-2 stores weights as [in, out]; oneDNN's packing reads the memory as it is."""
     weight = torch.randint(-HALF, HALF + 1, (96, 40), dtype=torch.int8).T
     rows = torch.randint(-FULL, FULL + 1, (3, 96)).float()
     packed = kernel.pack(weight, torch.ones(40))
@@ -133,7 +133,7 @@ def test_a_normed_row_does_not_depend_on_the_number_of_rows(size: int, threads: 
         for count in COUNTS:
             for start in {0, (512 - count) // 2, 512 - count}:
                 part = slice(start, start + count)
-                for some in (rows[part], rows[part].clone(), wider[part, :size]):  # of other alignments and strides
+                for some in (rows[part], rows[part].clone(), wider[part, :size]):  # with other alignments and strides
                     found = quantize_norm(some, floor, kernel)
                     assert torch.equal(found.codes, whole.codes[part]), count
                     assert torch.equal(found.factor, whole.factor[part]), count
@@ -157,7 +157,7 @@ def test_the_deepest_sums_are_exact() -> None:
 
 
 def saturating(codes: Tensor, packed: tuple[Tensor, Tensor]) -> Tensor:
-    """A product that adds pairs in 16 bits, as x86 without VNNI does."""
+    """A product that adds pairs in 16 bits, like x86 without VNNI."""
     weight, scale = packed
     unsigned = codes.long() + kernels.ZERO
     products = nn.functional.pad(unsigned[:, None] * weight.long()[None], (0, weight.shape[1] % 2))
@@ -208,7 +208,7 @@ def test_kernels_are_tried_once_whoever_asks(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_choice_weighs_drafts_and_prompts_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two real kernels were alike in one row, and one of them took 1.2 to 2.4 times as long in more."""
+    """Two real kernels took equal time for one row, and one took 1.2 to 2.4 times as long for more."""
 
     def wait(kernel: Kernel, seconds: float) -> Kernel:
         def multiply(codes: Tensor, packed: Any) -> Tensor:

@@ -1,4 +1,4 @@
-"""How a matrix is turned and rounded: in pieces, with the same result as whole."""
+"""Rotation and rounding of a matrix in pieces, with the same result as whole."""
 
 from __future__ import annotations
 

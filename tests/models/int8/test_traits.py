@@ -1,6 +1,6 @@
-"""What sets one Llama-shaped model apart from another (biases, heads, rotary embeddings, windows) survives conversion.
+"""Features of Llama-like models (biases, heads, rotary embeddings, windows) survive the conversion to int8.
 
-Each int8 model must be much nearer to its float model than that is to the same model without the trait.
+Each int8 model must be much closer to its float model than that model is to the same model without the feature.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.pairs import build
 from tests.tiny_models import WINDOW
 
 WEIGHTS = "model.safetensors"
-NEAR, TIMES = 0.05, 5  # nats; how much farther the model without the trait must be
+NEAR, TIMES = 0.05, 5  # nats; minimum ratio for the model without the trait
 Weights = dict[str, Tensor]
 
 
@@ -47,7 +47,7 @@ def same(weights: Weights) -> Weights:
 
 @dataclass(frozen=True)
 class Trait:
-    """An architecture and settings that give it a trait, and what takes it away: other settings or weights."""
+    """An architecture with settings that give it a trait, and the settings or weights that remove it."""
 
     architecture: str
     settings: dict[str, Any] = field(default_factory=dict)
@@ -93,7 +93,7 @@ def folder_of(trait: Trait) -> Path:
 
 
 def rounded(source: Path, folder: Path) -> LanguageModel:
-    """The model of a float folder, converted into this one."""
+    """Return the int8 model converted from a float folder into this one."""
     folder.mkdir()
     convert(source, folder, "0" * 64)
     model = load_model(str(folder), dtype="int8")
@@ -102,7 +102,7 @@ def rounded(source: Path, folder: Path) -> LanguageModel:
 
 
 def divergence(wanted: LanguageModel, got: LanguageModel) -> float:
-    """KL(wanted ‖ got) in nats, the mean of 200 positions."""
+    """Return KL(wanted ‖ got) in nats, the mean of 200 positions."""
     ids = [(31 * place + 7) % 900 for place in range(200)]
     ours, theirs = (torch.log_softmax(logits(model, ids), -1) for model in (wanted, got))
     return float((ours.exp() * (ours - theirs)).sum(-1).mean())

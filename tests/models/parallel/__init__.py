@@ -1,1 +1,1 @@
-"""Tests of codespec/models/parallel: a group of processes that holds one model."""
+"""Tests of codespec/models/parallel: a group of processes that shares one model."""

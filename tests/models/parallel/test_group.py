@@ -1,4 +1,4 @@
-"""A target that two processes hold together writes what one writes, with drafts and without, and ends as it should."""
+"""A target shared by two processes writes the same text as one process, with and without drafts, and ends cleanly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a tensor-parallel group says when one of them is gone or can't begin."""
+"""Errors of a tensor-parallel group if a worker has died or cannot start."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ mine.close()
 
 
 def test_a_worker_waits_for_its_next_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Longer than it would wait for an answer: nobody types at night. And nothing of the working folder is run."""
+    """Longer than the timeout of an answer, since nobody types at night. Nothing in the working folder is executed."""
     (tmp_path / "codespec.py").write_text("raise SystemExit('a file of the working folder was run')\n")
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "heard"

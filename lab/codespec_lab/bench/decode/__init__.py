@@ -1,1 +1,1 @@
-"""`codespec bench decode`: how fast. codespec, transformers, llama.cpp and OpenVINO decode the same prompts in turn."""
+"""`codespec bench decode`: decoding speed of codespec, transformers, llama.cpp and OpenVINO on the same prompts."""

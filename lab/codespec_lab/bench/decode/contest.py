@@ -1,7 +1,7 @@
-"""What every contestant of `codespec bench decode` gets and returns. Knows ids, seconds and counts; knows no model.
+"""The interface of the contestants of `codespec bench decode`: workloads in, answers (ids, seconds and counts) out.
 
-All decode the same prompt ids up to the target's own end of the text or the same most tokens. Nobody gains by stopping
-early: what counts is the time per written token.
+All decode the same prompt ids until the target's end of text or the same token limit. The score is the time per
+written token, so stopping early gains nothing.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any, Generic, Protocol, TypeVar
 from codespec_lab.bench.decode.tasks import Workload
 
 FLOAT_DTYPES = ("float32", "bfloat16")
-GPU_DTYPES = ("bfloat16",)  # float32 reads twice the bytes, float16 as many: neither can be faster
+GPU_DTYPES = ("bfloat16",)  # float32 reads twice the bytes, float16 the same number: neither can be faster
 
 Model = TypeVar("Model")
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A way to run a contestant: number formats, threads, and the index of one setting of its own in a list."""
+    """A way to run a contestant: number formats, threads, and `option`, an index into the contestant's own settings."""
 
     dtype: str
     drafter_dtype: str = ""
@@ -29,14 +29,14 @@ class Variant:
     option: int = 0
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One round: the proposer, how many target tokens it drafted in how many units of its own, and how many of them
-    were accepted.
+    """One round: the proposer, the number of target tokens drafted and accepted, and the draft's length in the
+    proposer's own units.
     """
 
     source: str
@@ -47,7 +47,7 @@ class Round:
 
 @dataclass(slots=True)
 class StepRounds:
-    """One step: its sequences' mean length in tokens, and their rounds."""
+    """One step: the mean length of its sequences in tokens, and their rounds."""
 
     context: float
     rounds: list[Round] = field(default_factory=list)
@@ -55,9 +55,11 @@ class StepRounds:
 
 @dataclass(slots=True)
 class Answer:
-    """The answer to a workload. `first_seconds` went into reading prompts and writing their first tokens, and into
-    steps with fewer texts than may run at once (`first_tokens` were written there); the rest is decoding. Rounds,
-    drafts, `split` (seconds by part) and `steps` (where the contestant knows them) are those of decoding.
+    """The answer to a workload.
+
+    `first_seconds` covers prefill with the first tokens, and steps with fewer texts than may run at once; these wrote
+    `first_tokens` tokens. The rest is decoding. Rounds, drafts, `split` (seconds by part) and `steps` (if the
+    contestant records them) cover decoding only.
     """
 
     ids: list[tuple[int, ...]]
@@ -72,18 +74,18 @@ class Answer:
 
     @property
     def tokens(self) -> int:
-        """Tokens decoded after the first ones."""
+        """Return the number of tokens decoded after the first ones."""
         return sum(len(ids) for ids in self.ids) - self.first_tokens
 
     @property
     def pace(self) -> float:
-        """Seconds per decoded token, or per token of all where the first round wrote the whole text."""
+        """Return the seconds per decoded token, or per token overall if the first round wrote the whole text."""
         if not self.tokens:
             return self.seconds / self.first_tokens
         return (self.seconds - self.first_seconds) / self.tokens
 
     def add(self, other: Answer) -> None:
-        """Appends the answer to a later workload."""
+        """Append the answer to a later workload."""
         self.ids += other.ids
         self.seconds += other.seconds
         self.first_seconds += other.first_seconds
@@ -96,16 +98,16 @@ class Answer:
 
 
 class PeerError(Exception):
-    """A contestant can't run a workload, for the reason given; its row in the report says so."""
+    """Raised by a contestant that can't run a workload; the report shows the message in its row."""
 
 
 class Contestant(Protocol):
     """One row of the comparison.
 
     plain      whether it decodes without drafts
-    batched    whether it takes several prompts at once; if not, it takes part only where one runs at a time
-    keyed      whether a sampled text is the same whatever was drafted, so that it can be compared
-    reference  the family whose plain contestant's texts it is compared with: its own, or codespec for a plain one
+    batched    whether it decodes several prompts at once; if not, it takes part only at a concurrency of 1
+    keyed      whether a sampled text does not depend on the drafts, so that it can be compared
+    reference  the family whose plain contestant wrote the texts to compare with: its own, or codespec for a plain one
     """
 
     name: str
@@ -116,75 +118,75 @@ class Contestant(Protocol):
     reference: str
 
     def variants(self) -> Sequence[Variant]:
-        """The variants that may be the fastest."""
+        """Return the variants that may be the fastest."""
         ...
 
     def begin(self) -> None:
-        """Forgets what it has learned."""
+        """Forget everything learned."""
         ...
 
     def answer(self, work: Workload, variant: Variant) -> Answer:
-        """Decodes a workload. Raises PeerError where it can't."""
+        """Decode a workload. Raise PeerError if that fails."""
         ...
 
     def facts(self, variant: Variant) -> dict[str, Any]:
-        """Its settings, as JSON values."""
+        """Return the contestant's settings as JSON values."""
         ...
 
 
 class Family(Protocol):
-    """Contestants that share loaded models; `absent` has those that can't take part, with the reason."""
+    """Contestants that share loaded models; `absent` maps those that can't take part to the reason."""
 
     name: str
     contestants: Sequence[Contestant]
     absent: Mapping[str, str]
 
     def keep(self, variants: Collection[Variant]) -> None:
-        """Drops what only other variants need."""
+        """Free everything that only other variants need."""
         ...
 
     def close(self) -> None:
-        """Ends the processes that it started."""
+        """Stop the processes that the family started."""
         ...
 
 
 class ModelCache(Generic[Model]):
-    """Loaded models by a key; each is loaded when it is first needed."""
+    """Loaded models by key; each is loaded on first use."""
 
     def __init__(self, load: Callable[..., Model]) -> None:
         self._load = load
         self._held: dict[tuple[Any, ...], Model] = {}
 
     def get(self, *key: Any) -> Model:
-        """The model of that key."""
+        """Return the model of `key`."""
         if key not in self._held:
             self._held[key] = self._load(*key)
         return self._held[key]
 
     def keep(self, keys: Collection[tuple[Any, ...]]) -> None:
-        """Drops all others."""
+        """Drop all models except those of `keys`."""
         for key in set(self._held) - set(keys):
             del self._held[key]
 
 
 def formats(device: str) -> tuple[str, ...]:
-    """The float formats that may be the fastest on a device."""
+    """Return the float formats that may be the fastest on a device."""
     return FLOAT_DTYPES if device == "cpu" else GPU_DTYPES
 
 
 def thread_counts(device: str = "cpu") -> tuple[int, ...]:
-    """The thread counts to try: one, and on a CPU with two cores or more two."""
+    """Return the thread counts to try: 1, and also 2 on a CPU with two or more cores."""
     return (1, 2) if device == "cpu" and len(os.sched_getaffinity(0)) > 1 else (1,)
 
 
 def cut_at_end(ids: Sequence[int], ends: Collection[int]) -> tuple[int, ...]:
-    """The ids up to and including the first that ends a text."""
+    """Return the ids up to and including the first end-of-text id."""
     end = next((n for n, token in enumerate(ids) if token in ends), len(ids))
     return tuple(ids[: end + 1])
 
 
 def in_turn(parts: Sequence[Workload], answer: Callable[[Workload], Answer]) -> Answer:
-    """One answer to all parts, decoded one after another."""
+    """Decode all parts one after another and return one answer."""
     whole = answer(parts[0])
     for part in parts[1:]:
         whole.add(answer(part))

@@ -1,7 +1,7 @@
-"""Calibration, and passes over the prompts in which the contestants take turns.
+"""Calibrate the contestants, and run passes over the prompts in which they take turns.
 
 A pass is one repeat of one cell: every contestant decodes each workload, in an order that changes from workload to
-workload, so that a busy minute of the machine falls on all of them. Knows contestants and their answers; knows no file.
+workload, so that a busy minute of the machine affects all of them.
 """
 
 from __future__ import annotations
@@ -20,16 +20,18 @@ from codespec_lab.bench.decode.tasks import Task, Workload
 from codespec_lab.bench.steps import Prices, Step
 from codespec_lab.corpus.infilling import is_loop
 
-MANY = 4  # prompts at once when variants are compared for every concurrency above one
-HOPELESS = 1.5  # a variant that takes this many times the fastest one's time is not tried again
-THREADS_GAIN = 1.1  # two threads must gain this much over one: now and then they wait long for each other
+MANY = 4  # prompts at once in the calibration for every concurrency above one
+HOPELESS = 1.5  # a variant slower than the fastest by this factor is not tried again
+THREADS_GAIN = 1.1  # two threads must be faster than one by this factor: sometimes they wait long for each other
 CALIBRATION_TOKENS = 8  # of each prompt
 
 
 @dataclass(slots=True)
 class Lineup:
-    """The contestants; by name the variants that were the fastest for one prompt and for many, and their seconds per
-    token in calibration; and why a contestant can't run.
+    """The contestants that take part, and the result of calibration.
+
+    `fastest` has, by contestant, the fastest variants for one prompt and for many; `paces` their seconds per token;
+    `absent` the reasons of contestants that can't run.
     """
 
     families: Sequence[Family]
@@ -39,39 +41,38 @@ class Lineup:
 
     @property
     def contestants(self) -> list[Contestant]:
-        """The contestants that can run."""
+        """Return the contestants that can run."""
         return [c for family in self.families for c in family.contestants if c.name not in self.absent]
 
     def taking(self, concurrency: int) -> list[Contestant]:
-        """The contestants that can run so many prompts at once."""
+        """Return the contestants that can run `concurrency` prompts at once."""
         return [contestant for contestant in self.contestants if concurrency == 1 or contestant.batched]
 
     def variant(self, name: str, concurrency: int) -> Variant:
-        """The variant of a contestant at a concurrency."""
+        """Return the variant of a contestant at a concurrency."""
         found = self.fastest[name]
         return found.get("one" if concurrency == 1 else "many") or found["one"]
 
     @property
     def float_dtype(self) -> str:
-        """The float format that another program's own formats are compared with: the first that a contestant runs in,
-        since codespec's texts in that one are needed anyway.
+        """Return the float format to compare other programs' own formats with: the first that a contestant runs in, as
+        codespec's texts in that format are needed anyway.
         """
         used = [self.variant(contestant.name, 1).dtype for contestant in self.contestants]
         return next((dtype for dtype in used if dtype in FLOAT_DTYPES), FLOAT_DTYPES[0])
 
     def plain(self, family: str) -> Contestant | None:
-        """A family's contestant without drafts, if it can run."""
+        """Return a family's contestant without drafts, or None if it can't run."""
         return next((found for found in self.contestants if found.family == family and found.plain), None)
 
 
 def calibrate(
     lineup: Lineup, tasks: Sequence[Task], several: bool, advance: Callable[[], None]
 ) -> dict[str, list[dict[str, Any]]]:
-    """Finds the fastest variant of each contestant, for many prompts too if `several` will run at once. A contestant
-    that fails in all variants becomes absent. Returns what was measured.
+    """Find the fastest variant of each contestant, also for many prompts if `several`. Return the measurements.
 
-    A contestant that drafts is tried only in the number format and with the threads that are the fastest without
-    drafts.
+    A contestant whose variants all fail becomes absent. A contestant that drafts is tried only in the number format
+    and with the thread count that are the fastest without drafts.
     """
     found: dict[str, list[dict[str, Any]]] = {}
     for family in lineup.families:
@@ -89,7 +90,7 @@ def calibrate(
 
 
 def _variants_to_try(lineup: Lineup, contestant: Contestant, size: str) -> Sequence[Variant]:
-    """The variants with the number format and threads of the family's fastest plain decoding, or all variants."""
+    """Return the variants with the format and threads of the family's fastest plain decoding, or all variants."""
     names = [c.name for c in lineup.contestants if c.family == contestant.family and c.plain]
     measured = [name for name in names if (name, size) in lineup.paces]
     if contestant.plain or not measured:
@@ -105,7 +106,7 @@ def _calibrate(
     sized: tuple[str, Workload],
     measured: list[dict[str, Any]],
 ) -> None:
-    """Tries the variants twice in turn, the second time only those that may still be the fastest."""
+    """Try the variants twice in turn, the second time only those that may still be the fastest."""
     paces: dict[Variant, float] = {}
     reason = "it has no variant"
     size, work = sized
@@ -131,7 +132,7 @@ def _calibrate(
 
 
 class References:
-    """The texts of the plain contestants, one prompt at a time: the others must write the same."""
+    """Texts of the plain contestants, decoded one prompt at a time, that the other contestants must reproduce."""
 
     def __init__(self, lineup: Lineup, models: OwnModels, token_bytes: Sequence[bytes]) -> None:
         self._lineup = lineup
@@ -140,12 +141,12 @@ class References:
         self._written: dict[tuple[str, str, float, int, int], tuple[int, ...]] = {}
 
     def equal(self, contestant: Contestant, variant: Variant, work: Workload, answer: Answer) -> int | None:
-        """How many texts are, id by id, those of plain decoding in the same number format; None where there is nothing
-        to compare.
+        """Return the number of texts that equal, id by id, plain decoding in the same number format; None if there is
+        nothing to compare with.
 
-        Another program's plain contestant is compared with codespec off, in a float format if its own is no float: an
-        int8 or Q4_K_M of its own is rounded in another way than codespec's int8. Two programs that round differently
-        may write different texts, but a wrong weight or prompt would show.
+        Another program's plain contestant is compared with codespec off, in a float format if its own format is not a
+        float: another program's int8 or Q4_K_M rounds differently from codespec's int8. Two programs that round
+        differently may write different texts, but a wrong weight or prompt would show.
         """
         plain = self._lineup.plain(contestant.reference)
         if plain is None or (work.temperature > 0.0 and not contestant.keyed):
@@ -157,12 +158,12 @@ class References:
         return sum(self._alone(plain, settings, task, work) == ids for task, ids in pairs)
 
     def text(self, ids: Sequence[int]) -> bytes:
-        """The text of target ids."""
+        """Return the text of target ids."""
         return b"".join(self._token_bytes[token] for token in ids)
 
     def nats(self, work: Workload, answer: Answer) -> float:
-        """The mean log-probability that the target (in its fastest format) gives sampled texts at their temperature, in
-        nats a token.
+        """Return the mean log-probability of sampled texts under the target (in its fastest format) at their
+        temperature, in nats per token.
         """
         target = self._models.pair(self._lineup.variant(OFF, 1)).target
         total = 0.0
@@ -178,7 +179,7 @@ class References:
         return plain.family, variant.dtype, work.temperature, work.tokens, task.number
 
     def _dtype(self, contestant: Contestant, variant: Variant, plain: Contestant) -> str:
-        """The number format in which plain decoding writes what a contestant's texts are compared with."""
+        """Return the number format of the plain decoding that a contestant's texts are compared with."""
         same = contestant.family == plain.family or variant.dtype in FLOAT_DTYPES
         return variant.dtype if same else self._lineup.float_dtype
 
@@ -197,7 +198,7 @@ def run_pass(
     workloads: Sequence[Workload],
     advance: Callable[[], None],
 ) -> dict[str, list[dict[str, Any]]]:
-    """Every contestant that can run so many prompts at once decodes all workloads; returns records by name."""
+    """Decode all workloads with every contestant that can run them at this concurrency. Return records by name."""
     concurrency = workloads[0].at_once
     going = lineup.taking(concurrency)
     for contestant in going:
@@ -216,7 +217,7 @@ def run_pass(
 def _measure(
     contestant: Contestant, variant: Variant, work: Workload, references: References, models: OwnModels
 ) -> dict[str, Any]:
-    """One contestant's record of one workload; texts are compared after the clock has stopped."""
+    """Return one contestant's record of one workload; texts are compared outside the timed part."""
     try:
         answer = contestant.answer(work, variant)
     except PeerError as error:
@@ -243,7 +244,7 @@ def _measure(
 
 
 def predicted_seconds(steps: Sequence[StepRounds], table: CostTable) -> float:
-    """The cost of all steps by the table; measured seconds beyond it are what the table leaves out of a round."""
+    """Return the table's cost of all steps; measured time beyond it is the part of a round that the table omits."""
     prices = Prices(table)
     return sum(prices.step(_work_of(step, table)) for step in steps)
 

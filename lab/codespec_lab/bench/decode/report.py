@@ -1,4 +1,4 @@
-"""`codespec bench decode` as tables and charts. Formats its figures; measures nothing."""
+"""Format the figures of `codespec bench decode` as tables and charts."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ WHO = (
     "equal are texts that plain decoding writes in the same number format; other programs' formats are compared with "
     "codespec in a float format",
 )
-FAR = 0.5  # nats a token below plain sampling's: these are not the target's texts any more
+FAR = 0.5  # nats a token below plain sampling: texts further below are not the target's
 
 
 def report(found: Mapping[str, Any]) -> list[str]:
-    """The report as lines."""
+    """Return the report as lines."""
     lines = []
     for name, section in _measured(found).items():
         lines += ["", f"── {_size(name)} " + "─" * 40, section["configuration"]["machine"]["processor"]]
@@ -43,7 +43,7 @@ def report(found: Mapping[str, Any]) -> list[str]:
 
 
 def headline(section: Mapping[str, Any]) -> list[str]:
-    """What codespec's speculation gains, one row a cell, as a Markdown table for documents."""
+    """Return the gains of codespec's speculation, one row per cell, as a Markdown table for documents."""
     rows = {cell: values["kinds"][ALL]["rows"] for cell, values in section["summary"]["cells"].items()}
     others = [OFF, SUFFIX, TRANSFORMERS, ASSISTED, LOOKUP]
     others += [name for name in section["contestants"] if name.startswith((LLAMA, OPENVINO))]
@@ -60,7 +60,7 @@ def headline(section: Mapping[str, Any]) -> list[str]:
 
 
 def charts(found: Mapping[str, Any]) -> list[Chart]:
-    """Speed against plain decoding, a chart a cell."""
+    """Return charts of the speed relative to plain decoding, one per cell."""
     return [
         _chart(name, cell, values["kinds"][ALL])
         for name, section in _measured(found).items()
@@ -70,12 +70,12 @@ def charts(found: Mapping[str, Any]) -> list[Chart]:
 
 
 def _measured(found: Mapping[str, Any]) -> dict[str, Any]:
-    """The sections with figures."""
+    """Return the sections with figures."""
     return {name: section for name, section in found["sections"].items() if "summary" in section}
 
 
 def _about(section: Mapping[str, Any]) -> list[str]:
-    """The models and notes, and the commits if the passes are of several."""
+    """Return the models, notes and versions, and the commits if the passes are from several."""
     lines = [f"{role}: {_model(facts)}" for role, facts in section["pair"].items()]
     lines += [section["note"]] if section["note"] else []
     versions = section["configuration"]["versions"].items()
@@ -92,7 +92,7 @@ def _model(facts: Mapping[str, Any]) -> str:
 
 
 def _variant(facts: Mapping[str, Any]) -> str:
-    """How a contestant is run, for one prompt and for many, or why it is not."""
+    """Return how a contestant is run, for one prompt and for many, or the reason why it is absent."""
     if "absent" in facts:
         return str(facts["absent"])
     parts = []

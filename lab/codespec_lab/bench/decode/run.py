@@ -1,7 +1,7 @@
 """`codespec bench decode`: codespec and its peers decode the same prompts with the same model in one run.
 
-It calibrates all contestants, then repeats every cell (how tokens are chosen × how many prompts at once) with the
-contestants in turn. Each pass is written to the file at once, and a later run of the same command continues there.
+Calibrate all contestants, then repeat every cell (sampling × concurrency) with the contestants in turn. Each pass is
+written to the results file at once, and a later run of the same command continues from there.
 """
 
 from __future__ import annotations
@@ -54,10 +54,12 @@ LIMIT, TOKENS, REPEATS = 24, 128, 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeBench:
-    """The settings: `limit` prompts a cell, `tokens` a text at most. No pass begins that would end after so many
-    `minutes`. `dtype` and `drafter_dtype` are codespec's number formats; "" stands for the fastest, whatever the
-    configuration says. `llama_cpp` is the folder of a llama-server instead of the package's; `openvino` are folders
-    that were converted for OpenVINO.
+    """The settings: at most `limit` prompts a cell and `tokens` tokens a text. No pass begins that would end after
+    `minutes`.
+
+    `dtype` and `drafter_dtype` are codespec's number formats; "" selects the fastest and overrides the configuration.
+    `llama_cpp` is the folder of a llama-server to use instead of the package's; `openvino` are folders converted for
+    OpenVINO.
     """
 
     config: EngineConfig
@@ -78,12 +80,12 @@ class DecodeBench:
 
     @property
     def cells(self) -> list[Cell]:
-        """All comparisons, in order."""
+        """Return all comparisons, in order."""
         return [Cell(*found) for found in product(self.samplings, self.concurrency)]
 
 
 def run_decode_bench(bench: DecodeBench) -> dict[str, Any]:
-    """All figures so far as plain JSON values. Progress goes to stderr."""
+    """Return all figures so far as plain JSON values. Progress goes to stderr."""
     device, drafter = bench.config.device, bench.config.drafter_device
     device, drafter = (named if named == "same" else str(find_device(named)) for named in (device, drafter))
     bench = replace(bench, config=replace(bench.config, device=device, drafter_device=drafter))
@@ -106,7 +108,7 @@ def run_decode_bench(bench: DecodeBench) -> dict[str, Any]:
 
 
 class Contest:
-    """One section of the results in the making."""
+    """One section of the results, filled as the passes run."""
 
     def __init__(
         self, bench: DecodeBench, models: OwnModels, results: Results, section: dict[str, Any], sites: Sequence[Site]
@@ -129,7 +131,7 @@ class Contest:
         section["prompts"] = dict(count_kinds(self.tasks[: bench.limit]))
 
     def prepare(self) -> None:
-        """Calibrates, or takes an earlier run's calibration."""
+        """Calibrate, or use an earlier run's calibration."""
         known = self.section.get("contestants", {})
         sizes = {size for found in known.values() for size in found.get("fastest", {})}
         if not known or ("many" not in sizes and max(self.bench.concurrency) > 1):
@@ -144,7 +146,7 @@ class Contest:
         self.results.write()
 
     def run(self) -> None:
-        """Runs the passes that are missing, while there is time."""
+        """Run the missing passes while there is time."""
         missing = self._missing()
         progress = ProgressBar("measure", sum(len(workloads) for _, _, workloads in missing))
         references = References(self.lineup, self.models, self.token_bytes)
@@ -168,7 +170,7 @@ class Contest:
             self.results.write()
 
     def close(self) -> None:
-        """Ends the peers' processes."""
+        """Stop the peers' processes."""
         for family in self.lineup.families:
             family.close()
 
@@ -191,20 +193,20 @@ class Contest:
         return found | {name: {"absent": reason} for name, reason in self.lineup.absent.items()}
 
     def _measured_costs(self, cell: Cell) -> dict[str, Any]:
-        """The cost tables of a pass, by variant: on a machine that others share they change from pass to pass."""
+        """Measure the cost tables of a pass, by variant. On a shared machine costs change from pass to pass."""
         names = [c.name for c in self.lineup.families[0].contestants if c.name in self.lineup.fastest]
         used = {self.lineup.variant(name, cell.concurrency) for name in names}
         self.models.measure(used)
         return {table_name(variant): self.models.table(variant).as_dict() for variant in used}
 
     def _first_variant(self) -> Variant:
-        """The fastest variant of plain decoding, or the first format before that is known."""
+        """Return the fastest variant of plain decoding, or one with the first format before calibration."""
         known = self.section.get("contestants", {}).get(OFF, {}).get("fastest")
         plain = Variant(**known["one"]) if known else Variant(self.models.formats[0])
         return replace(plain, drafter_dtype=self.models.drafter_formats[0] if self.models.has_drafter else "")
 
     def _missing(self) -> list[tuple[Cell, int, list[Workload]]]:
-        """The passes still to run: every cell once, then every cell again, so that a short time covers all cells."""
+        """Return the missing passes: every cell once, then every cell again, so that a short run covers all cells."""
         done = {(p["sampling"], p["concurrency"], p["repeat"]) for p in self.section["passes"]}
         bench, found = self.bench, []
         for repeat, cell in product(range(bench.repeats), bench.cells):
@@ -214,7 +216,7 @@ class Contest:
         return found
 
     def _expected_seconds(self, cell: Cell) -> float:
-        """The seconds of the cell's last pass; 0 where there is none."""
+        """Return the seconds of the cell's last pass; 0 if there is none."""
         same = [
             p for p in self.section["passes"] if (p["sampling"], p["concurrency"]) == (cell.sampling, cell.concurrency)
         ]
@@ -222,7 +224,7 @@ class Contest:
 
 
 def _facts(config: EngineConfig, pair: Pair) -> dict[str, Any]:
-    """The pair, and the format of a GGUF file that weights were read from."""
+    """Return the pair's facts, and the format of the GGUF file that weights were read from."""
     facts = pair.facts()
     for role, name in (("target", config.target), ("drafter", config.drafter)):
         if role in facts:
@@ -231,7 +233,7 @@ def _facts(config: EngineConfig, pair: Pair) -> dict[str, Any]:
 
 
 def _configuration(bench: DecodeBench, models: OwnModels, sites: Sequence[Site]) -> dict[str, Any]:
-    """What must be the same for figures to be comparable; a later run may add repeats and cells."""
+    """Return the settings that comparable figures must share; a later run may add repeats and cells."""
     config = bench.config
     return {
         "weights": _weights(models),
@@ -257,7 +259,7 @@ def _configuration(bench: DecodeBench, models: OwnModels, sites: Sequence[Site])
 
 
 def _weights(models: OwnModels) -> dict[str, str]:
-    """The models' names, each with a digest of its weights in the first format that is tried."""
+    """Return the models' names, each with a digest of its weights in the first format to try."""
     config = models.config
     shaped = config.target_shape != "own"
     found = {"target": _digest(config.target, weights_folder(config.target, models.formats[0], enlarged=shaped))}
@@ -267,7 +269,7 @@ def _weights(models: OwnModels) -> dict[str, str]:
 
 
 def _digest(name: str, folder: Path) -> str:
-    """The last part of a model's name, and a digest of a folder's weights."""
+    """Return the last part of a model's name and a digest of a folder's weights."""
     found = hashlib.blake2b(digest_size=8)
     for file in sorted(folder.glob("*.safetensors")):
         with file.open("rb") as opened:
@@ -276,6 +278,6 @@ def _digest(name: str, folder: Path) -> str:
 
 
 def _machine(device: str) -> dict[str, str]:
-    """The hardware and system; the processor counts beside a GPU too, since it launches the GPU's work."""
+    """Return the hardware and system, with the processor also for a GPU, since it launches the GPU's work."""
     found = {"processor": processor().label, "system": platform.platform()}
     return found if device == "cpu" else {**found, "gpu": torch.cuda.get_device_name(device)}

@@ -1,7 +1,7 @@
-"""From the records of `codespec bench decode` to figures: speeds, ratios with their intervals, acceptance.
+"""Summarize the records of `codespec bench decode`: speeds, ratios with their intervals, acceptance.
 
-A ratio compares two contestants on one repeat of one workload, where the machine was the same for both. Knows records;
-plain JSON values come out.
+A ratio compares two contestants on one repeat of one workload, where machine conditions were the same for both. Figures
+are plain JSON values.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Pace = Callable[[Record], float | None]
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """A median over `works` (workloads), each the median of its `repeats`. `low` to `high` is its 95 % bootstrap
-    interval over workloads, or the spread of the repeats where there is one workload.
+    """A median over `works` workloads, each the median of its `repeats`. `low` to `high` is its 95 % bootstrap interval
+    over workloads, or the range of the repeats if there is only one workload.
     """
 
     ratio: float
@@ -34,7 +34,7 @@ class Ratio:
     repeats: int
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         return asdict(self)
 
 
@@ -48,13 +48,13 @@ class CellRecords:
     records: dict[str, dict[Unit, Record]] = field(default_factory=dict)
 
     def of(self, name: str, kind: str) -> dict[Unit, Record]:
-        """A contestant's records on one kind of prompts, without failures."""
+        """Return a contestant's records on one kind of prompts, without failures."""
         found = self.records[name]
         return {unit: one for unit, one in found.items() if "failed" not in one and kind in (ALL, one["kind"])}
 
 
 def summarize(section: Mapping[str, Any]) -> dict[str, Any]:
-    """Every cell's figures over all prompts, and by kind where there are several."""
+    """Return every cell's figures over all prompts, and by kind if there are several kinds."""
     cells: dict[str, Any] = {}
     for name, cell in _cells(section["passes"]).items():
         kinds = {kind: _kind(section["contestants"], cell, kind) for kind in (ALL, *KINDS)}
@@ -71,7 +71,10 @@ def summarize(section: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def mismatches(results: Mapping[str, Any]) -> list[str]:
-    """Where codespec's own texts differ from its plain ones. Another program's may, since it rounds differently."""
+    """List the cells in which codespec's texts differ from its plain ones.
+
+    Other programs' texts may differ, since they round differently.
+    """
     return [
         f"{name}, {cell}, {size}: {row['compared'] - row['equal']} of {row['compared']} texts"
         for size, section in results["sections"].items()
@@ -82,22 +85,22 @@ def mismatches(results: Mapping[str, Any]) -> list[str]:
 
 
 def pace(record: Record) -> float | None:
-    """Seconds per token after the first ones; None where there is no such token."""
+    """Return the seconds per token after the first ones; None if there is no such token."""
     return decoding_seconds(record) / record["tokens"] if record["tokens"] else None
 
 
 def predicted_pace(record: Record) -> float | None:
-    """The same, as predicted by the cost table of the pass."""
+    """Return the same as `pace`, as predicted by the cost table of the pass."""
     return record["predicted"] / record["tokens"] if record["tokens"] else None
 
 
 def decoding_seconds(record: Record) -> float:
-    """The seconds of a record without reading prompts and writing the first tokens."""
+    """Return the seconds of a record without prefill and the first tokens."""
     return float(record["seconds"] - record["first_seconds"])
 
 
 def compare(mine: Mapping[Unit, Record], other: Mapping[Unit, Record], measure: Pace = pace) -> Ratio | None:
-    """How many times as fast the first contestant is; None where they have no workload in common."""
+    """Return the speed-up of `mine` over `other`; None if they have no workload in common."""
     by_work: dict[int, list[float]] = {}
     repeats = set()
     for unit in mine.keys() & other.keys():
@@ -148,7 +151,7 @@ def _kind(contestants: Mapping[str, Any], cell: CellRecords, kind: str) -> dict[
 
 
 def _row(records: list[Record]) -> dict[str, Any]:
-    """One contestant's own figures."""
+    """Return one contestant's own figures."""
     names = ("drafted", "accepted", "rounds", "tokens", "prompts", "written", "ended", "loops", "first_seconds")
     sums = {name: sum(record[name] for record in records) for name in names}
     texts, rounds, drafted = sums["prompts"], sums["rounds"], sums["drafted"]
@@ -175,7 +178,7 @@ def _row(records: list[Record]) -> dict[str, Any]:
 
 
 def _prediction(cells: Mapping[str, Any]) -> dict[str, Any]:
-    """How far the cost table's speed-ups are from the measured ones, in the median and at worst."""
+    """Return the median and worst error of the speed-ups predicted by the cost table."""
     off = {
         f"{cell}, {name}": abs(row["times"][OFF]["ratio"] / row["predicted"] - 1.0)
         for cell, values in cells.items()

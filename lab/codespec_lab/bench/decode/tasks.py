@@ -1,9 +1,8 @@
-"""What `codespec bench decode` decodes: tasks (prompts as the target's ids), cells (how tokens are chosen, and how many
-prompts run at once), and the workloads of a cell.
+"""Tasks of `codespec bench decode` (prompts as the target's ids), cells (sampling, concurrency), and their workloads.
 
-The prompts are the first of two shuffled lists, a prompts file's and held-out sites, so nobody chooses among them. In a
-cell of one prompt at once each prompt is a workload. In other cells a workload has more prompts than run at once: as
-one text ends the next begins, so that the batch stays full. Knows sites and ids; knows no seconds.
+The prompts are the first of two shuffled lists, a prompts file and held-out sites, so that none is hand-picked. In a
+cell with one prompt at a time each prompt is a workload. In other cells a workload has more prompts than run at once:
+when a text ends, the next prompt begins, so that the batch stays full.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from codespec_lab.bench.sites import Site, held_out_sites, prompt_sites
 TEMPERATURE = 0.8
 SAMPLINGS = {"greedy": 0.0, "sampled": TEMPERATURE}
 CONCURRENCY = (1, 4, 8, 16)
-FILLS = 2  # prompts for each slot of a batch
+FILLS = 2  # prompts per slot of a batch
 SITES_PER_LANGUAGE = 200  # of held-out code, before they are shuffled
 SEED = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One prompt: its number, which is its seed too, its site, and the target's ids."""
+    """One prompt: its number (also its seed), its site, and the target's ids."""
 
     number: int
     site: Site
@@ -37,8 +36,8 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Tasks that are decoded greedily or (temperature > 0) sampled, `at_once` at any time, or all (0). A text ends with
-    an id of `ends`, or after `tokens`.
+    """Tasks to decode greedily or (temperature > 0) sampled, `at_once` at a time, or all together (0). A text ends with
+    an id of `ends`, or after `tokens` tokens.
     """
 
     tasks: tuple[Task, ...]
@@ -49,35 +48,35 @@ class Workload:
 
     @property
     def count(self) -> int:
-        """How many run at once."""
+        """Return the number of tasks that run at once."""
         return min(self.at_once or len(self.tasks), len(self.tasks))
 
     @property
     def kind(self) -> str:
-        """The kind of all its sites; "" where they are mixed."""
+        """Return the kind of all its sites; "" if they are mixed."""
         kinds = {task.site.kind for task in self.tasks}
         return kinds.pop() if len(kinds) == 1 else ""
 
     def parts(self) -> list[Workload]:
-        """The same as batches that begin together and end together, one after the other."""
+        """Split the workload into consecutive batches whose tasks begin together."""
         starts = range(0, len(self.tasks), max(1, self.count))
         return [replace(self, tasks=self.tasks[begin : begin + self.count]) for begin in starts]
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One comparison: how tokens are chosen, and how many prompts run at once."""
+    """One comparison: sampling and concurrency."""
 
     sampling: str
     concurrency: int
 
     @property
     def size(self) -> int:
-        """The prompts of each of its workloads."""
+        """Return the number of prompts of each of its workloads."""
         return self.concurrency * (FILLS if self.concurrency > 1 else 1)
 
     def workloads(self, tasks: Sequence[Task], limit: int, tokens: int, ends: frozenset[int]) -> list[Workload]:
-        """The first `limit` tasks, or as many as one workload needs; tasks that fill no workload are left out."""
+        """Split the first `limit` tasks, or as many as one workload needs; leftover tasks are dropped."""
         several = tasks[: max(limit, self.size)]
         starts = range(0, len(several) - self.size + 1, self.size)
         temperature = SAMPLINGS[self.sampling]
@@ -88,8 +87,8 @@ class Cell:
 
 
 def find_sites(held_out: Path | None, prompts: Path | None) -> tuple[list[Site], str]:
-    """All sites in the order in which they are taken, alternately from both lists where there are two, and a note for
-    the report. Without any file held-out code is read where `codespec train corpus` leaves it.
+    """Return all sites in their order of use, alternating between the two lists if both are given, and a note for the
+    report. Without any file, read held-out code from the default path of `codespec train corpus`.
     """
     lists, notes = [], []
     if prompts is not None:
@@ -106,12 +105,12 @@ def find_sites(held_out: Path | None, prompts: Path | None) -> tuple[list[Site],
 
 
 def digest(sites: Sequence[Site]) -> str:
-    """Identifies a list of sites."""
+    """Return a digest that identifies a list of sites."""
     return hashlib.blake2b(repr(sites).encode(), digest_size=8).hexdigest()
 
 
 def make_tasks(admission: Admission, sites: Sequence[Site], tokens: int) -> tuple[list[Task], frozenset[int]]:
-    """The sites as the target's own ids with room for `tokens` more, and the ids that end a text: those of
+    """Return the sites as the target's ids with room for `tokens` more, and the ids that end a text: those of
     transformers' `generate`, and all control tokens if a prompt has text on both sides.
     """
     tasks, ends = [], set[int]()
@@ -123,7 +122,7 @@ def make_tasks(admission: Admission, sites: Sequence[Site], tokens: int) -> tupl
 
 
 def count_kinds(tasks: Sequence[Task]) -> Mapping[str, int]:
-    """How many tasks there are of each kind of site."""
+    """Return the number of tasks of each kind of site."""
     kinds = dict.fromkeys(task.site.kind for task in tasks)
     return {kind: sum(task.site.kind == kind for task in tasks) for kind in kinds}
 

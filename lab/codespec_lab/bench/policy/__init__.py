@@ -1,1 +1,1 @@
-"""`codespec bench policy`: how far to guess. Every draft-length policy is replayed on the same recorded completions."""
+"""`codespec bench policy`: replay every draft-length policy on the same recorded completions."""

@@ -1,7 +1,7 @@
-"""The oracle: a policy that knows the target's text and all costs, and drafts exactly what pays over the whole text. No
-policy can be cheaper, so the distance to it is what is left to gain.
+"""The oracle: a policy that knows the target's text and all costs, and plans the cheapest drafts over the whole text.
 
-Knows recordings and prices; drives the real engine as a policy like any other.
+No policy can be cheaper, so the distance to the oracle is the possible gain. It drives the real engine through the
+usual policy interface.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from codespec_lab.bench.steps import Prices
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What to do at one position: which proposer drafts, where its draft is cut (in units, or a lookup's cap), and how
-    many tokens are verified.
+    """The action at one position: the proposer, where its draft is cut (in units, or a lookup's cap), and the number of
+    tokens to verify.
     """
 
     source: str = ""
@@ -38,13 +38,13 @@ class Units(Cap):
     units: int = 0
 
     def goes_on(self, confidences: collections.abc.Sequence[float]) -> bool:
-        """Whether there are fewer units than that."""
+        """Return whether the draft has fewer units than the cap."""
         return len(confidences) < self.units
 
 
 @dataclass(slots=True)
 class Node:
-    """The cheapest way to a position with `cached` of the drafter's tokens there."""
+    """The cheapest way to a position at which `cached` tokens are in the drafter's cache."""
 
     seconds: float
     cached: int = 0
@@ -55,7 +55,7 @@ class Node:
 class Planner:
     """Finds the cheapest plan for a recording: a shortest path over positions and the drafter's cached tokens.
 
-    With `batch` > 1 a plan assumes that so many sequences do the same at once.
+    With `batch` > 1, a plan assumes that `batch` sequences do the same at once.
     """
 
     def __init__(self, prices: Prices, batch: int = 1) -> None:
@@ -63,7 +63,7 @@ class Planner:
         self.batch = batch
 
     def plan(self, recording: Recording) -> tuple[dict[int, Move], float]:
-        """The moves by position, and their seconds."""
+        """Return the moves by position, and their total seconds."""
         end = len(recording.ids)
         nodes: list[list[Node]] = [[] for _ in range(end + 1)]
         nodes[0] = [Node(0.0)]
@@ -76,7 +76,7 @@ class Planner:
         return _walk(last), last.seconds
 
     def _moves(self, recording: Recording, position: int) -> Iterator[tuple[Move, float]]:
-        """The possible moves, each with its seconds without the drafter's first forward."""
+        """Yield the possible moves, each with its seconds excluding the drafter's first forward."""
         context = float(len(recording.prompt_ids) + position)
         yield Move(), self._verify(0, context)
         for source, recorded in recording.drafts.get(position, {}).items():
@@ -101,7 +101,7 @@ class Planner:
 
 
 class Oracle(FixedLength):
-    """Follows the plan of each recording, which it knows by its prompt."""
+    """Follows the plan of each recording, found by its prompt."""
 
     name = "oracle"
 
@@ -110,11 +110,11 @@ class Oracle(FixedLength):
         self._plans = {recording.prompt_ids: planner.plan(recording)[0] for recording in recordings}
 
     def caps(self, sequences: collections.abc.Sequence[Sequence]) -> list[Cap]:
-        """The plan's."""
+        """Return the plan's caps."""
         return [_cap(self._move(sequence)) for sequence in sequences]
 
     def trim(self, sequences: collections.abc.Sequence[Sequence], candidates: list[Candidates]) -> list[Candidates]:
-        """The plan's."""
+        """Return the candidates cut to the plan's lengths."""
         return [replace(c, ids=c.ids[: self._move(s).tokens]) for s, c in zip(sequences, candidates, strict=True)]
 
     def _move(self, sequence: Sequence) -> Move:
@@ -130,13 +130,13 @@ def _cap(move: Move) -> Cap:
 
 
 def _cheapest_cuts(recorded: RecordedDraft) -> Iterator[tuple[int, int]]:
-    """The shortest cut for each number of right tokens."""
+    """Yield the shortest cut for each number of correct tokens."""
     for tokens in range(1, max(recorded.cuts) + 1):
         yield tokens, next(cut for cut, right in enumerate(recorded.cuts) if right >= tokens)
 
 
 def _undominated(nodes: list[Node]) -> list[Node]:
-    """The nodes that no other one beats both in time and in cached tokens."""
+    """Return the nodes that no other node beats in both time and cached tokens."""
     kept: list[Node] = []
     for node in sorted(nodes, key=lambda node: (node.seconds, -node.cached)):
         if not kept or node.cached > kept[-1].cached:
@@ -145,7 +145,7 @@ def _undominated(nodes: list[Node]) -> list[Node]:
 
 
 def _walk(node: Node) -> dict[int, Move]:
-    """The moves that lead to a node, by position."""
+    """Return the moves that lead to a node, by position."""
     moves = []
     while node.before is not None:
         moves.append(node.move)

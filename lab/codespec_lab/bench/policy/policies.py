@@ -1,7 +1,4 @@
-"""The policies that are compared, each knowing nothing at first, or only what it learned on other projects.
-
-Knows policies, recordings and prices; knows no figures.
-"""
+"""The policies under comparison, each untrained at first or trained on other projects only."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ Make = Callable[[Sequence[Recording]], DraftLengthPolicy]
 
 @dataclass(frozen=True, slots=True)
 class PolicyRow:
-    """One row of the comparison: how the policy for a group of prompts is made, and which proposers draft."""
+    """One row of the comparison: a factory of the policy for a group of prompts, and the proposers."""
 
     name: str
     make: Make
@@ -38,7 +35,7 @@ class PolicyRow:
 
 
 def by_file(recordings: Iterable[Recording]) -> Groups:
-    """Groups recordings by file."""
+    """Group recordings by file."""
     groups: dict[tuple[str, str], list[Recording]] = {}
     for recording in recordings:
         groups.setdefault((recording.site.project, recording.site.path), []).append(recording)
@@ -46,7 +43,7 @@ def by_file(recordings: Iterable[Recording]) -> Groups:
 
 
 def by_fold(recordings: Iterable[Recording]) -> Groups:
-    """FOLDS groups of about equal size; no project is in two of them."""
+    """Split recordings into FOLDS groups of about equal size; each project is in one group only."""
     projects: dict[str, list[Recording]] = {}
     for recording in recordings:
         projects.setdefault(recording.site.project, []).append(recording)
@@ -57,7 +54,7 @@ def by_fold(recordings: Iterable[Recording]) -> Groups:
 
 
 def rows_of_thumb() -> list[PolicyRow]:
-    """The policies that know no costs: off, the fixed lengths (with and without a drafter), the rules of thumb."""
+    """Return the policies without a cost model: off, fixed lengths (with and without a drafter), rules of thumb."""
     return [
         PolicyRow("off", lambda _: FixedLength(0)),
         *(_fixed("fixed", length, CHAIN) for length in LENGTHS),
@@ -69,12 +66,12 @@ def rows_of_thumb() -> list[PolicyRow]:
 
 
 def cost_rows(pair: Pair, prices: Prices, recordings: Sequence[Recording]) -> list[PolicyRow]:
-    """The cost policy with and without syntax, fresh and with what it learned on other projects."""
+    """Return the cost policy with and without syntax, untrained and trained on other projects."""
     return [row for syntax in (False, True) for row in _cost_rows(pair, prices, recordings, syntax)]
 
 
 def oracle_row(prices: Prices, batch: int) -> PolicyRow:
-    """The policy that knows the text."""
+    """Return the oracle's row."""
     planner = Planner(prices, batch)
     return PolicyRow("oracle", lambda group: Oracle(planner, group))
 
@@ -82,7 +79,7 @@ def oracle_row(prices: Prices, batch: int) -> PolicyRow:
 def learned_elsewhere(
     pair: Pair, prices: Prices, recordings: Sequence[Recording], syntax: bool
 ) -> Mapping[str, Mapping[str, object]]:
-    """By project: what a cost policy has learned after all folds but the project's own."""
+    """Return, by project, the acceptance statistics of a cost policy trained on all folds except the project's own."""
     found: dict[str, Mapping[str, object]] = {}
     for fold in by_fold(recordings):
         projects = {recording.site.project for recording in fold}
@@ -94,12 +91,12 @@ def learned_elsewhere(
 
 
 def cost_policy(pair: Pair, prices: Prices, syntax: bool, learned: AcceptanceModel | None = None) -> CostPolicy:
-    """A cost policy with the table that the steps are priced by."""
+    """Return a cost policy that uses the same table as the pricing of the steps."""
     return CostPolicy(prices.table, pair.sources, tokens=LONGEST, syntax=syntax, acceptance=learned)
 
 
 def play(pair: Pair, row: PolicyRow, groups: Groups, batch: int) -> list[ReplayedStep]:
-    """Replays a row's policy on each group."""
+    """Replay a row's policy on each group."""
     return replay(pair, ((row.make(group), group) for group in groups), batch=batch, sources=row.sources)
 
 

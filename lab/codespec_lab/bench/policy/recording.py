@@ -1,7 +1,6 @@
-"""Records what a pair does: the target's own text, and at every token the drafts that each proposer would have made
-there at full length. Speculation changes no text, so every policy can be replayed on it.
+"""Record a pair: the target's text, and at every token the full-length draft of each proposer.
 
-Knows an engine, its proposers and their drafts; knows no policy and no costs.
+Speculation does not change the text, so every policy can be replayed on a recording.
 """
 
 from __future__ import annotations
@@ -26,14 +25,15 @@ from codespec.types import CompletionRequest
 from codespec_lab.bench.pair import LONGEST, Pair
 from codespec_lab.bench.sites import Site
 
-BATCH = 16  # the most sequences that a replay has at once
+BATCH = 16  # the most sequences of a replay at once
 
 
 @dataclass(slots=True)
 class RecordedDraft:
-    """One proposer's whole draft at one position. `cuts[n]` is how many target tokens the target would accept if the
-    draft were cut after n units (a model's draft) or to a cap of n (a lookup's); `agreeing` of its units spell the
-    text.
+    """One proposer's whole draft at one position.
+
+    `cuts[n]` is the number of target tokens accepted if the draft were cut after n units (a model's draft) or to a cap
+    of n (a lookup's). The first `agreeing` units match the text.
     """
 
     draft: Draft
@@ -59,7 +59,7 @@ class Recording:
 
 
 class RecordingProposer(Proposer):
-    """Has every proposer draft at full length, writes the drafts down, and proposes nothing itself."""
+    """Lets every proposer draft at full length, records the drafts, and proposes nothing itself."""
 
     name = "recording"
 
@@ -71,7 +71,7 @@ class RecordingProposer(Proposer):
     def propose(
         self, sequences: collections.abc.Sequence[Sequence], caps: collections.abc.Sequence[Cap]
     ) -> list[Draft]:
-        """Records the drafts of all sequences that have room for one."""
+        """Record the drafts of all sequences that have room for one."""
         drafting = [sequence for sequence in sequences if sequence.room]
         for sequence in drafting:
             recording, position = self.recordings[sequence], sequence.num_generated
@@ -87,18 +87,18 @@ class RecordingProposer(Proposer):
         return [NOTHING] * len(sequences)
 
     def commit(self, sequence: Sequence) -> None:
-        """Tells the proposers."""
+        """Notify the proposers."""
         for part in self.parts:
             part.commit(sequence)
 
     def release(self, sequence: Sequence) -> None:
-        """Tells the proposers that hold slots. A lookup would remember the text, and find it in later ones."""
+        """Notify the proposers that hold slots, but not the lookup: it would find this text in later ones."""
         for part in self.parts:
             if part.name != SuffixProposer.name:
                 part.release(sequence)
 
     def _all_candidates(self, sequence: Sequence, cap: Cap, draft: Draft) -> list[tuple[int, ...]]:
-        """The candidates of the draft and of every shorter one."""
+        """Return the candidates of the draft and of every shorter draft."""
         if draft.ids is not None:
             return [draft.ids[:count] for count in range(len(draft.ids) + 1)]
         shorter = [cut_lookup(draft, sequence, Cap(n)) for n in range(1, cap.tokens + 1)]
@@ -111,7 +111,7 @@ class RecordingProposer(Proposer):
 
 
 def cut_lookup(draft: Draft, sequence: Sequence, cap: Cap) -> Draft:
-    """A lookup's full draft as it would have been under a smaller cap."""
+    """Return a lookup's full draft as cut by a smaller cap."""
     text = end_after_spaces(draft.text, budget_bytes(sequence, cap))
     return Draft(text, draft.source, (len(text),), draft.confidences)
 
@@ -119,8 +119,8 @@ def cut_lookup(draft: Draft, sequence: Sequence, cap: Cap) -> Draft:
 def record(
     pair: Pair, sites: collections.abc.Sequence[Site], tokens: int, advance: Callable[[], None]
 ) -> list[Recording]:
-    """Completes every site with plain decoding, `tokens` target tokens at most. Leaves out sites where nothing could be
-    drafted. Calls `advance` after each.
+    """Complete every site with plain decoding, at most `tokens` target tokens, and call `advance` after each. Leave out
+    sites without any possible draft.
     """
     proposer = RecordingProposer(pair)
     engine = Engine(pair.target, proposer, FixedLength(0), context=pair.context, max_batch=BATCH, warmup=pair.warmup)
@@ -141,7 +141,7 @@ def record(
 
 
 def _finish(recording: Recording, sequence: Sequence, pair: Pair) -> None:
-    """Compares every draft with the text that was written."""
+    """Compare every draft with the generated text."""
     recording.ids = tuple(sequence.ids[len(sequence.prompt_ids) :])
     recording.text = bytes(sequence.generated)
     ends = [0, *accumulate(len(pair.target.token_bytes[token]) for token in recording.ids)]
@@ -156,7 +156,7 @@ def _finish(recording: Recording, sequence: Sequence, pair: Pair) -> None:
 
 
 def _drafter_lengths(pair: Pair, drafter: LanguageModel, sequence: Sequence, ends: list[int]) -> list[int]:
-    """The text's length in the drafter's tokens at each position, if it spelled the whole text at once."""
+    """Return the text's length in the drafter's tokens at each position, if it tokenized the whole text at once."""
     if pair.shares_ids:
         return [len(sequence.prompt_ids) + position for position in range(len(ends))]
     text = sequence.context + bytes(sequence.generated)

@@ -1,8 +1,7 @@
-"""Replays recorded completions under any policy: the real engine, policy and retokenization, with a target and
-proposers that only repeat the recording. The result is the rounds, and the work in each step; what that costs is priced
-elsewhere.
+"""Replay recorded completions under any policy: the real engine, policy and retokenization, with a target and proposers
+that only repeat the recording.
 
-Knows recordings and engines; measures no time.
+The result is the rounds and the work in each step. No time is measured; steps are priced with a cost table elsewhere.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class ReplayedStep(Step):
 
 @dataclass(slots=True)
 class Trace:
-    """A replay so far: its steps, the one under way, and the recording that each sequence repeats."""
+    """The state of a replay: its past steps, the current step, and each sequence's recording."""
 
     steps: list[ReplayedStep] = field(default_factory=list)
     current: ReplayedStep = field(default_factory=ReplayedStep)
@@ -69,12 +68,12 @@ class TracedPolicy(WatchedPolicy):
         self._positions: dict[Sequence, int] = {}
 
     def caps(self, sequences: collections.abc.Sequence[Sequence]) -> list[Cap]:
-        """The policy's caps; a step begins."""
+        """Begin a step and return the policy's caps."""
         self._positions = {sequence: sequence.num_generated for sequence in sequences}
         return super().caps(sequences)
 
     def observe(self, sequence: Sequence, candidates: Candidates, verdict: Verdict) -> None:
-        """The policy learns, and the round is traced."""
+        """Pass the verdict to the policy and trace the round."""
         super().observe(sequence, candidates, verdict)
         position, drafted = self._positions[sequence], len(candidates.ids)
         committed = sequence.num_generated - position
@@ -84,7 +83,7 @@ class TracedPolicy(WatchedPolicy):
 
 
 class ReplayTarget(LanguageModel):
-    """Repeats the recorded text: the argmax of each row is the recorded next token, whatever the draft was."""
+    """Repeats the recorded text: the argmax of each row is the recorded next token, regardless of the draft."""
 
     def __init__(self, model: LanguageModel, trace: Trace) -> None:
         self.tokenizer, self.token_bytes, self.spec = model.tokenizer, model.token_bytes, model.spec
@@ -99,20 +98,20 @@ class ReplayTarget(LanguageModel):
         self._texts: dict[int, tuple[int, ...]] = {}  # slot -> prompt and completion
 
     def admit(self, slot: int, length: int, cached: int = 0) -> None:
-        """A new sequence begins in a slot, with the slot's first `cached` tokens."""
+        """Begin a new sequence in a slot, keeping the slot's first `cached` tokens."""
         self._held[slot] = self._held.get(slot, [])[:cached]
         self._texts.pop(slot, None)
 
     def fork(self, source: int, target: int, length: int) -> None:
-        """A prompt continues from the tokens that it shares with a held one."""
+        """Copy the first `length` tokens of the slot `source` to the slot `target`."""
         self._held[target] = self._held[source][:length]
 
     def rollback(self, slot: int, length: int) -> None:
-        """Cuts a slot's tokens back."""
+        """Cut a slot's tokens to `length`."""
         del self._held[slot][length:]
 
     def forward(self, batch: collections.abc.Sequence[Rows], cached: bool = True) -> Tensor:
-        """One row of logits for each kept position; traces the step's work."""
+        """Return one row of logits for each kept position; trace the step's work."""
         choices: list[int] = []
         for part in batch:
             held = self._held[part.slot]
@@ -140,7 +139,7 @@ class ReplayTarget(LanguageModel):
 
 
 class ReplayLookup(Proposer):
-    """Repeats the lookup's drafts, cut as it cuts them."""
+    """Repeats the lookup's drafts with the same cuts."""
 
     name = SuffixProposer.name
 
@@ -150,7 +149,7 @@ class ReplayLookup(Proposer):
     def propose(
         self, sequences: collections.abc.Sequence[Sequence], caps: collections.abc.Sequence[Cap]
     ) -> list[Draft]:
-        """The recorded drafts."""
+        """Return the recorded drafts."""
         drafts = [self._draft(s, cap) if cap.tokens else NOTHING for s, cap in zip(sequences, caps, strict=True)]
         self._trace.current.drafts += sum(bool(draft.text) for draft in drafts)
         return drafts
@@ -163,7 +162,7 @@ class ReplayLookup(Proposer):
 
 
 class ReplayDrafter(Proposer):
-    """Repeats the drafting model's drafts unit by unit, and traces the forwards that they take."""
+    """Repeats the draft model's drafts unit by unit, and traces their forwards."""
 
     name = DraftModel.name
 
@@ -176,7 +175,7 @@ class ReplayDrafter(Proposer):
     def propose(
         self, sequences: collections.abc.Sequence[Sequence], caps: collections.abc.Sequence[Cap]
     ) -> list[Draft]:
-        """The recorded drafts."""
+        """Return the recorded drafts."""
         drafts, lengths, unread = [NOTHING] * len(sequences), [], 0
         for number, (sequence, cap) in enumerate(zip(sequences, caps, strict=True)):
             if not cap.tokens:
@@ -195,11 +194,11 @@ class ReplayDrafter(Proposer):
         return drafts
 
     def release(self, sequence: Sequence) -> None:
-        """Forgets the sequence."""
+        """Forget the sequence."""
         self._cached.pop(sequence, None)
 
     def _units(self, recording: Recording, sequence: Sequence, cap: Cap) -> tuple[int, int]:
-        """How many units the model drafts under a cap, and in how many forwards: one more where it stops by itself."""
+        """Return the number of units drafted under a cap, and of forwards: one more if the model stops by itself."""
         recorded = recording.drafts[sequence.num_generated].get(self.name)
         if recorded is None:
             return 0, 1
@@ -215,13 +214,13 @@ class ReplayDrafter(Proposer):
 
 
 def pending(recording: Recording, position: int, cached: int) -> int:
-    """How many tokens the drafter reads before it drafts, if it has read `cached` of the text; at least one."""
+    """Return the number of tokens to prefill before drafting if `cached` tokens of the text are cached; at least 1."""
     return max(1, recording.drafter_lengths[position] - cached)
 
 
 def cached_after(recording: Recording, position: int, forwards: int) -> int:
-    """How many tokens the drafter keeps after a draft of so many forwards: the text, and those of its own tokens that
-    it was fed and that were right.
+    """Return the number of tokens that the drafter keeps after a draft of `forwards` forwards: the text, and its own
+    correct tokens that were fed back.
     """
     recorded = recording.drafts[position].get(DraftModel.name)
     return recording.drafter_lengths[position] + (min(recorded.agreeing, forwards - 1) if recorded is not None else 0)
@@ -240,8 +239,8 @@ def replay(
     batch: int = 1,
     sources: collections.abc.Sequence[str] = (SuffixProposer.name, DraftModel.name),
 ) -> list[ReplayedStep]:
-    """The steps of all groups of recordings, each group under its own policy in an engine that has read no prompt yet,
-    `batch` recordings at a time. MismatchError where a text is not the recorded one.
+    """Return the steps of all groups of recordings, each under its own policy in a new engine with an empty cache,
+    `batch` recordings at a time. Raise MismatchError if a text differs from the recorded one.
     """
     trace = Trace()
     parts: list[Proposer] = [ReplayLookup(trace)] if SuffixProposer.name in sources else []
@@ -269,5 +268,5 @@ def _run(engine: Engine, trace: Trace, recordings: collections.abc.Sequence[Reco
         engine.step()
     written = [tuple(sequence.ids[len(sequence.prompt_ids) :]) for sequence in sequences]
     pairs = zip(written, recordings, strict=True)
-    # Before any figure is written: the cost of such rounds would mean nothing.
+    # Raise before any figure is written: the cost of such rounds would be meaningless.
     refuse_mismatches([f"the replay of {recording.site.path}" for ids, recording in pairs if ids != recording.ids])

@@ -1,4 +1,4 @@
-"""`codespec bench policy` as tables, verdicts and charts. Formats its figures; measures nothing."""
+"""Format the figures of `codespec bench policy` as tables, verdicts and charts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CLASSES = 8
 
 
 def report(found: Mapping[str, Any]) -> list[str]:
-    """The report as lines."""
+    """Return the report as lines."""
     prompts = found["prompts"]
     lines = [f"{prompts['count']} places in {prompts['projects']} projects, {prompts['tokens']} tokens; "]
     lines[0] += ", ".join(f"{name} {count}" for name, count in prompts["by_language"].items())
@@ -26,7 +26,7 @@ def report(found: Mapping[str, Any]) -> list[str]:
 
 
 def charts(found: Mapping[str, Any]) -> list[Chart]:
-    """Speed by policy for each cost table and batch, and how far each class is from the oracle."""
+    """Return charts of the speed by policy for each cost table and batch, and of each class's cost vs the oracle."""
     drawn = []
     for shape, section in found["tables"].items():
         drawn += [_speeds(shape, batch, summary) for batch, summary in section["batch"].items()]
@@ -35,7 +35,7 @@ def charts(found: Mapping[str, Any]) -> list[Chart]:
 
 
 def chosen_rows(summary: Mapping[str, Any]) -> tuple[str, ...]:
-    """The policies that are shown; all fixed lengths are in the JSON."""
+    """Return the policies to show; the JSON has all fixed lengths."""
     return ("off", summary["best_fixed"], summary["best_lookup"], *RULES, *LEARNERS, "oracle")
 
 

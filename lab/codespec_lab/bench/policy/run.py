@@ -1,5 +1,5 @@
-"""`codespec bench policy`: records a pair on held-out code once, replays every draft-length policy on the recordings,
-prices the rounds by fixed cost tables, and times the real engine with some of the policies.
+"""`codespec bench policy`: record a pair on held-out code once, replay every draft-length policy on the recordings,
+price the rounds with fixed cost tables, and time the real engine with some of the policies.
 """
 
 from __future__ import annotations
@@ -41,8 +41,10 @@ UNGUESSABLE = ("confidence:0.4", "cost fresh", "cost learned", "cost+syntax fres
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyBench:
-    """The settings: `limit` sites a language, `tokens` a completion, `measured` of the sites by the clock; priced for
-    the pair as it is and, with `shape`, as if its target were that large. `costs` is an earlier run's file with tables.
+    """The settings: `limit` sites a language, `tokens` tokens a completion, `measured` sites to time.
+
+    Prices are for the pair as it is and, with `shape`, also as if the target had that size. `costs` is an earlier run's
+    file with cost tables.
     """
 
     config: EngineConfig
@@ -57,22 +59,22 @@ class PolicyBench:
 
 @dataclass(slots=True)
 class Timed:
-    """Decoding milliseconds by policy and prompt (without reading the prompt), and the real rounds, which are compared
-    with those of a replay of the same prompt alone.
+    """Decoding milliseconds by policy and prompt (without prefill), and the real rounds, to be compared with a replay
+    of the same prompt alone.
     """
 
     ms: dict[str, list[float]] = field(default_factory=dict)
     tokens: dict[str, int] = field(default_factory=dict)
     rounds: dict[str, list[tuple[int, int, int]]] = field(default_factory=dict)
     texts: list[tuple[int, ...]] = field(default_factory=list)  # the first policy's ids
-    differing: list[str] = field(default_factory=list)  # where another policy's ids differ
+    differing: list[str] = field(default_factory=list)  # positions at which another policy's ids differ
 
     def ratio(self, name: str, other: str) -> float:
-        """How many times as fast as another policy: the median over prompts."""
+        """Return the speed-up over another policy: the median over prompts."""
         return median(b / a for a, b in zip(self.ms[name], self.ms[other], strict=True))
 
     def as_dict(self, scores: dict[str, Score]) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         return {
             name: {
                 "tokens_per_second": 1000 * self.tokens[name] / sum(self.ms[name]),
@@ -83,13 +85,13 @@ class Timed:
         }
 
     def _as_replayed(self, name: str, score: Score) -> float:
-        """The share of prompts whose rounds, drafted and accepted tokens were the replay's."""
+        """Return the share of prompts whose rounds, drafted and accepted tokens equal the replay's."""
         expected = [(tally.rounds, tally.drafted, tally.accepted) for tally in score.by_prompt]
         return mean(a == b for a, b in zip(self.rounds[name], expected, strict=True))
 
 
 def run_policy_bench(bench: PolicyBench) -> dict[str, Any]:
-    """All figures as plain JSON values. Progress goes to stderr."""
+    """Return all figures as plain JSON values. Progress goes to stderr."""
     sites, note = _sites(bench)
     pair = load_pair(bench.config, BATCH, LONGEST)
     notes = [note, *pair.notes]
@@ -116,7 +118,7 @@ def run_policy_bench(bench: PolicyBench) -> dict[str, Any]:
 def time_policies(
     pair: Pair, rows: Sequence[PolicyRow], recordings: Sequence[Recording], advance: Callable[[], None]
 ) -> Timed:
-    """Completes every recording with the real engine, once under each row's policy in turn."""
+    """Complete every recording with the real engine, once under each row's policy in turn."""
     found = Timed()
     for recording in recordings:
         for row in rows:
@@ -143,7 +145,7 @@ def _prompt_facts(recordings: Sequence[Recording]) -> dict[str, Any]:
 
 
 def _section(pair: Pair, recordings: Sequence[Recording], bench: PolicyBench, shape: str) -> dict[str, Any]:
-    """All figures for one size of the target."""
+    """Return all figures for one size of the target."""
     prices = Prices(read_costs(bench.costs, shape) if bench.costs else measure_costs(pair))
     rows = [*rows_of_thumb(), *cost_rows(pair, prices, recordings)]
     progress = ProgressBar(f"replay {shape}", len(BATCHES) * (len(rows) + 1) + len(UNGUESSABLE) + 1)
@@ -171,7 +173,7 @@ def _scores(
     batch: int,
     advance: Callable[[], None],
 ) -> dict[str, Score]:
-    """The score of every row."""
+    """Return the score of every row."""
     groups = by_file(recordings) if batch == 1 else by_fold(recordings)
     scores = {}
     for row in rows:
@@ -183,7 +185,7 @@ def _scores(
 def _unguessable(
     pair: Pair, rows: Sequence[PolicyRow], recordings: Sequence[Recording], prices: Prices, advance: Callable[[], None]
 ) -> dict[str, float]:
-    """Times as fast as off where every draft is another prompt's, and right by chance only."""
+    """Return the speed-ups over off if every draft is another prompt's, and so right by chance only."""
     pairs = zip(recordings, [*recordings[1:], recordings[0]], strict=True)
     swapped = [_with_drafts_of(own, other) for own, other in pairs]
     scores = {}
@@ -202,7 +204,7 @@ def _with_drafts_of(own: Recording, other: Recording) -> Recording:
 def _measured(
     pair: Pair, rows: Sequence[PolicyRow], recordings: Sequence[Recording], prices: Prices, fixed: str
 ) -> dict[str, Any]:
-    """Timed completions beside their replay, each prompt alone, since a policy learns from the one before."""
+    """Time completions and compare them with their replay, each prompt alone: policies learn from earlier prompts."""
     alone = [[recording] for recording in recordings]
     scores = {row.name: score(play(pair, row, alone, 1), prices, recordings) for row in rows}
     progress = ProgressBar("measure", len(recordings) * len(rows))
@@ -218,8 +220,10 @@ def _measured(
 
 
 def _complete(pair: Pair, row: PolicyRow, recording: Recording, found: Timed) -> None:
-    """One prompt under one policy, in a new engine with new proposers that have read and remember nothing. An enlarged
-    target may decide a near-tie the other way, so its text may differ from the recorded one, but not between policies.
+    """Complete one prompt under one policy, in a new engine with new proposers.
+
+    An enlarged target may decide a near-tie differently, so its text may differ from the recorded one, but not between
+    policies.
     """
     proposer = ChainProposer([part for part in pair.proposers() if part.name in row.sources])
     engine = Engine(pair.target, proposer, row.make([recording]), context=pair.context, warmup=pair.warmup)
@@ -236,7 +240,7 @@ def _complete(pair: Pair, row: PolicyRow, recording: Recording, found: Timed) ->
 
 
 def _sign(timed: Timed, scores: dict[str, Score], name: str, other: str) -> dict[str, Any]:
-    """Both ratios on the same prompts, and whether they point the same way."""
+    """Return both ratios on the same prompts, and whether they point the same way."""
     pairs = zip(scores[name].by_prompt, scores[other].by_prompt, strict=True)
     modelled, measured = median(b.seconds / a.seconds for a, b in pairs), timed.ratio(name, other)
     return {"modelled": modelled, "measured": measured, "agree": (modelled >= 1.0) == (measured >= 1.0)}

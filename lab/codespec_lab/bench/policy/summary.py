@@ -1,7 +1,7 @@
-"""From replayed steps to figures: modelled seconds and drafted, accepted and rejected tokens by prompt and context
-class; then every policy against off, the best fixed length and the oracle.
+"""Summarize replayed steps: modelled seconds and drafted, accepted and rejected tokens by prompt and context class, and
+every policy compared with off, the best fixed length and the oracle.
 
-Knows steps and prices; plain JSON values come out.
+Figures are plain JSON values.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from codespec_lab.bench.steps import Prices
 
 Scores = Mapping[str, "Score"]
 LEAST_OVER_COST, LEAST_OVER_FIXED, LEAST_ACCEPTED, MOST_REJECTED = 1.0, 1.03, 0.97, 0.75
-CLASSES_OF = ("cost learned", "cost+syntax learned", "oracle")  # the policies that are shown class by class
+CLASSES_OF = ("cost learned", "cost+syntax learned", "oracle")  # the policies shown class by class
 
 
 @dataclass(slots=True)
 class Tally:
-    """Sums over rounds. `missed` counts the tokens that the best recorded draft would have won beyond this one's."""
+    """Sums over rounds. `missed` counts the tokens that the best recorded draft would have gained over this one."""
 
     seconds: float = 0.0
     rounds: int = 0
@@ -35,11 +35,11 @@ class Tally:
 
     @property
     def rejected(self) -> int:
-        """Tokens drafted in vain."""
+        """Return the number of rejected tokens."""
         return self.drafted - self.accepted
 
     def add(self, played: Round, seconds: float) -> None:
-        """Adds a round."""
+        """Add a round."""
         self.seconds += seconds
         self.rounds += 1
         self.committed += played.committed
@@ -49,7 +49,7 @@ class Tally:
         self.missed += max(0, *(max(draft.cuts) - played.accepted for draft in drafts.values()), 0)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         return {
             "ms": 1000 * self.seconds,
             "rounds": self.rounds,
@@ -63,10 +63,11 @@ class Tally:
 
 @dataclass(slots=True)
 class Score:
-    """One policy on all recordings. `first` has the first round of each completion, where nothing of its text has been
-    judged yet. `by_context` counts a round in the context class where it began. `token_seconds` divides a round's
-    seconds among the tokens it wrote, each in its own class, so that policies with different rounds can be compared
-    class by class.
+    """One policy on all recordings.
+
+    `first` has the first round of each completion, before any of its text has been verified. `by_context` counts a
+    round in the context class at its start. `token_seconds` divides a round's seconds among its tokens, each in its own
+    class, so that policies with different rounds can be compared class by class.
     """
 
     total: Tally = field(default_factory=Tally)
@@ -78,16 +79,16 @@ class Score:
 
     @property
     def ms_per_token(self) -> float:
-        """Modelled milliseconds a committed token."""
+        """Return the modelled milliseconds per committed token."""
         return 1000 * self.total.seconds / self.total.committed
 
     def column(self, value: Callable[[Tally], float]) -> list[float]:
-        """A value for each prompt."""
+        """Return one value per prompt."""
         return [value(tally) for tally in self.by_prompt]
 
 
 def score(steps: Sequence[ReplayedStep], prices: Prices, recordings: Sequence[Recording]) -> Score:
-    """Prices a replay; a step's seconds are divided equally among its rounds."""
+    """Price a replay; a step's seconds are divided equally among its rounds."""
     result = Score(by_prompt=[Tally() for _ in recordings], first=[Tally() for _ in recordings])
     numbers = {recording.prompt_ids: number for number, recording in enumerate(recordings)}
     for step in steps:
@@ -108,32 +109,32 @@ def score(steps: Sequence[ReplayedStep], prices: Prices, recordings: Sequence[Re
 
 
 def class_at(recording: Recording, position: int) -> str:
-    """The context class at a position; after the last possible draft, the last known one."""
+    """Return the context class at a position; after the last possible draft, the last known class."""
     return recording.contexts.get(position) or recording.contexts[max(p for p in recording.contexts if p <= position)]
 
 
 def tokens_by_class(recordings: Sequence[Recording]) -> Mapping[str, int]:
-    """How many tokens each class has."""
+    """Return the number of tokens in each class."""
     return Counter(class_at(recording, n) for recording in recordings for n in range(len(recording.ids)))
 
 
 def speed(own: Score, other: Score) -> Interval | None:
-    """How many times as fast as another policy, on the same texts."""
+    """Return the speed-up over another policy on the same texts."""
     return ratio_interval(other.column(lambda tally: tally.seconds), own.column(lambda tally: tally.seconds))
 
 
 def accepted(own: Score, other: Score) -> Interval | None:
-    """Accepted tokens over another policy's."""
+    """Return the ratio of accepted tokens to another policy's."""
     return ratio_interval(own.column(lambda tally: tally.accepted), other.column(lambda tally: tally.accepted))
 
 
 def rejected(own: Score, other: Score) -> Interval | None:
-    """Rejected tokens over another policy's."""
+    """Return the ratio of rejected tokens to another policy's."""
     return ratio_interval(own.column(lambda tally: tally.rejected), other.column(lambda tally: tally.rejected))
 
 
 def first_rounds(own: Score, other: Score) -> Interval:
-    """Tokens a second in the first rounds of completions, over another policy's."""
+    """Return the ratio of tokens per second in the first rounds of completions to another policy's."""
 
     def ratio(pairs: Sequence[tuple[Tally, Tally]]) -> float:
         return _rate([own for own, _ in pairs]) / _rate([other for _, other in pairs])
@@ -147,14 +148,14 @@ def _rate(tallies: Sequence[Tally]) -> float:
 
 
 def best_of(scores: Scores, kind: str) -> str:
-    """The cheapest fixed length: `fixed:N`, or `lookup:N` without a drafter. It is chosen on the very prompts that it
-    is judged by, which favours it.
+    """Return the name of the cheapest fixed length: `fixed:N`, or `lookup:N` without a drafter. It is chosen and
+    evaluated on the same prompts, which favours it.
     """
     return min((name for name in scores if name.startswith(f"{kind}:")), key=lambda name: scores[name].ms_per_token)
 
 
 def summarize(scores: Scores, tokens: Mapping[str, int]) -> dict[str, Any]:
-    """All figures of one cost table and batch size."""
+    """Return all figures of one cost table and batch size."""
     fixed, lookup = best_of(scores, "fixed"), best_of(scores, "lookup")
     pairs = {
         f"cost+syntax {kind} / {other}": (f"cost+syntax {kind}", other)
@@ -174,7 +175,7 @@ def summarize(scores: Scores, tokens: Mapping[str, int]) -> dict[str, Any]:
 
 
 def verdicts(summary: Mapping[str, Any]) -> dict[str, bool]:
-    """What the modelled figures should show, and whether they do."""
+    """Return the claims about the modelled figures, and whether they hold."""
     found: dict[str, bool] = {}
     for kind in ("fresh", "learned"):
         name, fixed = f"cost+syntax {kind}", summary["best_fixed"]
@@ -198,13 +199,13 @@ def verdicts(summary: Mapping[str, Any]) -> dict[str, bool]:
 
 
 def _at_least(interval: Mapping[str, float] | None, bound: str, least: float) -> bool:
-    """Whether a bound of a ratio is large enough; always true where there was nothing to compare."""
+    """Return whether a bound of a ratio is at least `least`; always true if there was nothing to compare."""
     return interval is None or interval[bound] >= least
 
 
 def mismatches(tables: Mapping[str, Any]) -> list[str]:
-    """Where a timed text differs from plain decoding's. An enlarged target decides near-ties its own way, so its texts
-    are not compared with the recorded ones.
+    """List the timed texts that differ from plain decoding's. Texts of an enlarged target are not compared with the
+    recorded ones, since it decides near-ties differently.
     """
     found = []
     for shape, section in tables.items():
@@ -217,7 +218,7 @@ def mismatches(tables: Mapping[str, Any]) -> list[str]:
 
 
 def class_lines(summary: Mapping[str, Any], name: str, count: int = 3) -> list[str]:
-    """The classes that waste drafts, draft too little, or are farthest from the oracle."""
+    """Return lines with the classes that waste drafts, draft too little, or are farthest from the oracle."""
     classes = summary["by_class"][name]
     wasteful = sorted(classes, key=lambda c: -classes[c]["rejected"])[:count]
     timid = sorted(classes, key=lambda c: -classes[c]["missed"])[:count]

@@ -1,1 +1,1 @@
-"""`codespec bench prediction`: what a client's own guess saves where a file is written again with small edits."""
+"""`codespec bench prediction`: the gain from a client's prediction when a file is rewritten with small edits."""

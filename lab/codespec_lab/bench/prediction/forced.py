@@ -1,6 +1,4 @@
-"""A target that is made to write a given text: its forwards and choices cost what they cost, but what it would have
-said does not count. Knows ids and offsets; knows no texts and no models.
-"""
+"""Force a target to write a given text: its forwards and choices take their usual time, but the result is ignored."""
 
 from __future__ import annotations
 
@@ -11,15 +9,17 @@ from codespec.verify.acceptance import View
 
 
 class ForcedRule:
-    """`choices` has the id that stands at each offset, in bytes behind the prompt. A candidate stands where it is that
-    id. All rows that stand are looked at as the rule of matching looks at them, so that it takes as long.
+    """An acceptance rule that accepts the given text only.
+
+    `choices` maps each byte offset after the prompt to the id that begins there; a candidate is accepted if it is that
+    id. The rule reads the choices of all accepted rows as the matching rule does, so that it takes as long.
     """
 
     def __init__(self, choices: Mapping[int, int]) -> None:
         self._choices = choices
 
     def judge(self, candidates: Candidates, view: View) -> tuple[int, int]:
-        """Candidates up to the first that is not the given text's id."""
+        """Return the number of leading candidates that match the given text, and the next id of the text."""
         for row, candidate in enumerate(candidates.ids):
             view.chosen(row)
             if candidate != self._choices[view.positions[row].offset]:
@@ -30,7 +30,7 @@ class ForcedRule:
 
 
 def choices_of(ids: list[int], token_bytes: list[bytes], end: int) -> dict[int, int]:
-    """Each id by the offset where it begins; behind the last one `end`, which ends the text."""
+    """Return each id by the offset at which it begins, and `end`, which ends the text, after the last one."""
     offset, choices = 0, {}
     for number in ids:
         choices[offset] = number

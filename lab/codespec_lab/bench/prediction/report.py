@@ -1,4 +1,4 @@
-"""`codespec bench prediction` as a table, verdicts and a chart. Formats its figures; measures nothing."""
+"""Format the figures of `codespec bench prediction` as a table, verdicts and a chart."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from codespec_lab.bench.report import bounds, format_load, format_ratio, verdict
 
 
 def report(found: Mapping[str, Any]) -> list[str]:
-    """The report as lines; ratios are medians over passes, with the least and the most."""
+    """Return the report as lines; ratios are medians over passes, with the minimum and maximum."""
     settings, machine, off = found["settings"], found["machine"], found["off"]
     files = f"{len(settings['files'])} files of {settings['lines']} lines, {settings['repeats']} times"
     lines = [
@@ -29,7 +29,7 @@ def report(found: Mapping[str, Any]) -> list[str]:
 
 
 def charts(found: Mapping[str, Any]) -> list[Chart]:
-    """How many times as fast, by what was predicted."""
+    """Return a chart of the speed-ups by prediction."""
     bars = [
         Bar(name, cell["faster"]["ratio"], "best" if name == RIGHT else "plain", bounds(cell["faster"]))
         for name, cell in found["cells"].items()

@@ -1,9 +1,8 @@
-"""`codespec bench prediction`: a file is written again with five small edits by a target that is forced to that text,
-with speculation off and on in turn: with the old file as prediction, with another file, without any.
+"""`codespec bench prediction`: rewrite a file with five small edits, by a target that is forced to the new text.
 
-One text at once, and prompts are not counted: the time is that of the steps behind the first. The prompt does not hold
-the old file, so lookups find nothing of it. Every text has a scope of its own, so that no pass finds what another one
-wrote.
+Speculation is off and on in turn: with the old file as prediction, with another file, and without any. One text is
+decoded at a time. Prefill does not count: the clock covers the steps after the first. The prompt does not contain the
+old file, so lookups find none of it. Every text has its own scope, so that no pass finds another pass's text.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ SPARE = 8  # tokens of the context that stay free
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictionBench:
-    """The settings: so many files of `lines` lines each, all passes `repeats` times."""
+    """The settings: `limit` files of `lines` lines each, all passes `repeats` times."""
 
     config: EngineConfig
     held_out: Path | None = None
@@ -46,7 +45,7 @@ class PredictionBench:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One text, written once: ids, seconds and tokens behind the first step, and its statistics."""
+    """One text, written once: its ids, the seconds and tokens after the first step, and its statistics."""
 
     ids: tuple[int, ...]
     seconds: float
@@ -55,12 +54,12 @@ class Pass:
 
     @property
     def token_seconds(self) -> float:
-        """Seconds of a token."""
+        """Return the seconds per token."""
         return self.seconds / max(1, self.tokens)
 
 
 def run_prediction_bench(bench: PredictionBench, tell: Callable[[str], None] = print) -> dict[str, Any]:
-    """All figures as plain JSON values. `tell` gets each phase."""
+    """Return all figures as plain JSON values. Call `tell` with each phase."""
     load = os.getloadavg()[0]
     tell("loading …")
     engine = build_engine(replace(bench.config, max_batch=1, learn=False))
@@ -95,21 +94,21 @@ def run_prediction_bench(bench: PredictionBench, tell: Callable[[str], None] = p
 
 
 class Writer:
-    """Writes files again on one engine."""
+    """Rewrites files with one engine."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self._scopes = count()
 
     def fits(self, rewrite: Rewrite) -> bool:
-        """Whether prompt and text fit the context, and the tokenizer spells the text byte by byte."""
+        """Return whether prompt and text fit the context and the tokenizer reproduces the text byte by byte."""
         tokenizer, ids = self.engine.target.tokenizer, self._ids(rewrite)
         spelled = b"".join(tokenizer.token_bytes[number] for number in ids)
         needed = len(tokenizer.encode(rewrite.prompt)) + len(ids) + SPARE
         return spelled == rewrite.new.encode() and needed <= self.engine.context
 
     def write(self, rewrite: Rewrite, cell: str, tokens: int = 0) -> Pass:
-        """One pass; `tokens` of the text, or all of it."""
+        """Run one pass over `tokens` tokens of the text, or over all of it."""
         ids, target = self._ids(rewrite), self.engine.target
         self.engine.judge_by(ForcedRule(choices_of(ids, target.token_bytes, min(target.tokenizer.model_eos_ids))))
         request = CompletionRequest(
@@ -132,18 +131,18 @@ class Writer:
         return Pass(written, seconds, len(written) - first, sequence.stats)
 
     def _ids(self, rewrite: Rewrite) -> list[int]:
-        """The text in the target's tokens, behind the prompt."""
+        """Return the text, as it follows the prompt, in the target's tokens."""
         return retokenize(self.engine.target.tokenizer, tail_window(rewrite.prompt.encode()), rewrite.new.encode())
 
 
 def mismatches(passes: Mapping[str, Sequence[tuple[str, Pass]]]) -> list[str]:
-    """Where a file was written in two ways."""
+    """List the passes that wrote a file differently from the first pass without speculation."""
     first = {name: each.ids for name, each in reversed(passes[OFF])}
     return [f"{name}, {cell}" for cell, all_ in passes.items() for name, each in all_ if each.ids != first[name]]
 
 
 def _cell(off: Sequence[tuple[str, Pass]], on: Sequence[tuple[str, Pass]]) -> dict[str, Any]:
-    """How many times as fast as off, pass by pass, and what became of the drafts by source."""
+    """Return the speed-ups over off, pass by pass, and the counts of the drafts by source."""
     pairs = zip(off, on, strict=True)
     ratios = [plain.token_seconds / drafted.token_seconds for (_, plain), (_, drafted) in pairs]
     total = Stats()

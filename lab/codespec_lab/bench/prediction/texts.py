@@ -1,5 +1,5 @@
-"""The files that are written again: the first lines of held-out Python, five small edits in each by rule, and another
-file that is no guess at it. Knows texts; knows no model.
+"""The files to rewrite: the first lines of held-out Python, five small rule-based edits in each, and an unrelated file
+as a useless prediction.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from codespec_lab.bench.sites import read_held_out_code
 from codespec_lab.corpus.documents import Document
 
 LANGUAGE = "python"
-PROMPT_LINES = 40  # of the other file's end: enough that nothing waits for more context
+PROMPT_LINES = 40  # from the end of the other file: enough context to draft from the start
 PROMPT = "{}\n# {}, written again with a few small edits:\n"
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _INDENT = re.compile(r"\s*")
@@ -23,7 +23,7 @@ _INDENT = re.compile(r"\s*")
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """A file that is written again: `old` becomes `new`; `other` is another file."""
+    """A file to rewrite: `old` becomes `new`; `other` is another file."""
 
     name: str
     prompt: str
@@ -35,8 +35,8 @@ class Rewrite:
 def find_rewrites(
     held_out: Path | None, count: int, lines: int, fits: Callable[[Rewrite], bool]
 ) -> tuple[list[Rewrite], str]:
-    """The first `count` files that have so many lines and that `fits` lets pass, and a note for the report. ConfigError
-    where there are not so many; TrainingError for a file of held-out code that can't be read.
+    """Return the first `count` files that have `lines` lines and pass `fits`, and a note for the report. Raise
+    ConfigError if there are fewer, TrainingError if a file of held-out code can't be read.
     """
     code = read_held_out_code(held_out)
     documents = next((found for name, found in code.rows.items() if name.lower() == LANGUAGE), None)
@@ -61,7 +61,7 @@ def _rewrites(documents: Sequence[Document], lines: int) -> Iterator[Rewrite]:
 
 
 def edit(text: str) -> str:
-    """Five small edits, evenly spread: a name is longer, a line more, a line less, a line's end, another line."""
+    """Make five small, evenly spread edits: extend a name, add a line, delete one, append to one, replace one."""
     lines = text.splitlines(keepends=True)
     places = [_next_code(lines, (2 * number + 1) * len(lines) // 10) for number in range(5)]
     edits = (_rename, _insert, _delete, _append, _replace)
@@ -71,7 +71,7 @@ def edit(text: str) -> str:
 
 
 def _next_code(lines: Sequence[str], start: int) -> int:
-    """The first line from there on that is not empty."""
+    """Return the index of the first line with a word at or after `start`, or of the last line."""
     return next((number for number in range(start, len(lines)) if _WORD.search(lines[number])), len(lines) - 1)
 
 

@@ -1,1 +1,1 @@
-"""`codespec bench proposers`: who guesses best, on the same prompts."""
+"""`codespec bench proposers`: compare the proposers on the same prompts."""

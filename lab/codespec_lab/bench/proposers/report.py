@@ -7,7 +7,7 @@ from typing import Any
 
 
 def report(found: Mapping[str, Any]) -> list[str]:
-    """One line a proposer; for each number of prompts at once three columns."""
+    """Return one line per proposer, with three columns for each concurrency."""
     counts = list(dict.fromkeys(row["at_once"] for row in found["rows"]))
     names = list(dict.fromkeys(row["row"] for row in found["rows"]))
     by_place = {(row["row"], row["at_once"]): row for row in found["rows"]}

@@ -1,9 +1,8 @@
 """`codespec bench proposers`: every proposer alone and in chains, on the same prompts and target.
 
-What is measured: tokens accepted a round, milliseconds a draft, and how many times as fast as decoding without drafts,
-at several numbers of prompts at once. Prompts are read before anything is timed. The rows take turns, batch by batch,
-so that a busy minute falls on all of them, and every text must be the one without drafts. Knows engines; knows no
-files.
+Measure tokens accepted a round, milliseconds a draft, and the speed-up over decoding without drafts, at several
+concurrencies. Prefill is not timed. The rows take turns, batch by batch, so that a busy minute affects all of them, and
+every text must equal the one without drafts.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ TABLE_SECONDS = 6.0
 
 @dataclass(frozen=True, slots=True)
 class ProposerBench:
-    """The settings: `heads` are folders; `limit` prompts for each number in `concurrency`, `tokens` each at most."""
+    """The settings: `heads` are folders; `limit` prompts per `concurrency`, with up to `tokens` tokens each."""
 
     config: EngineConfig
     heads: tuple[Path, ...] = ()
@@ -57,14 +56,14 @@ class ProposerBench:
 
 
 class TimedChain(ChainProposer):
-    """A chain that counts its drafts and the seconds that they took."""
+    """A chain that counts its drafts and times them."""
 
     def __init__(self, proposers: Sequence[Proposer]) -> None:
         super().__init__(proposers)
         self.drafts, self.seconds = 0, 0.0
 
     def propose(self, sequences: collections.abc.Sequence[Text], caps: collections.abc.Sequence[Cap]) -> list[Draft]:
-        """As the chain does."""
+        """Return the chain's drafts."""
         began = time.perf_counter()
         found = super().propose(sequences, caps)
         made = sum(bool(draft.ids or draft.text) for draft in found)
@@ -75,10 +74,10 @@ class TimedChain(ChainProposer):
 
 @dataclass(slots=True)
 class Tally:
-    """What one row has done at one number of prompts at once."""
+    """The sums of one row at one concurrency."""
 
     stats: Stats = field(default_factory=Stats)
-    seconds: list[float] = field(default_factory=list)  # a batch
+    seconds: list[float] = field(default_factory=list)  # per batch
     tokens: list[int] = field(default_factory=list)
     drafts: int = 0
     drafting: float = 0.0
@@ -86,7 +85,7 @@ class Tally:
 
 
 class Arena:
-    """The loaded models and what was measured of them, for engines that take turns."""
+    """The loaded models and their cost table, for engines that take turns."""
 
     def __init__(self, bench: ProposerBench) -> None:
         self.bench = bench
@@ -104,13 +103,13 @@ class Arena:
 
     @property
     def rows(self) -> dict[str, tuple[str, ...]]:
-        """The sources of each row: each alone, the chain without a head, and with each head."""
+        """Return the sources of each row: each proposer alone, the chain without a head, and with each head."""
         alone = ["suffix", *self.runners, *self.pair.drafters]
         chains = {f"{CHAIN}+{head}": ("suffix", head, *self.pair.drafters) for head in self.runners}
         return {OFF: (), **{name: (name,) for name in alone}, CHAIN: ("suffix", *self.pair.drafters), **chains}
 
     def proposers(self, sources: Sequence[str], batch: int) -> TimedChain:
-        """New proposers of these names, cheapest first."""
+        """Return new proposers with these names, cheapest first."""
         usual = {part.name: part for part in self.pair.proposers(batch)}
         found: list[Proposer] = []
         for source in sources:
@@ -123,7 +122,7 @@ class Arena:
         return TimedChain(found)
 
     def policy(self, row: str) -> DraftLengthPolicy:
-        """A row's own policy, which has learned from its earlier prompts only."""
+        """Return a row's own policy, which has learned from the row's earlier prompts only."""
         if row not in self.policies:
             sources = self.rows[row]
             costs = with_sources(self.table, sources)
@@ -132,7 +131,7 @@ class Arena:
         return self.policies[row]
 
     def run(self, row: str, requests: Sequence[CompletionRequest], tally: Tally) -> None:
-        """Decodes a batch of prompts, which are read before anything is timed, and books it."""
+        """Decode a batch of prompts, with their prefill outside the timed part, and add it to the tally."""
         proposer = self.proposers(self.rows[row], len(requests))
         engine = Engine(
             self.pair.target,
@@ -152,13 +151,13 @@ class Arena:
 
 
 def with_sources(table: CostTable, sources: Sequence[str]) -> CostTable:
-    """The table of a chain with these sources only."""
+    """Return the table of a chain with these sources only."""
     drafters = {name: cost for name, cost in table.drafters.items() if name in sources}
     return replace(table, drafters=drafters, whole=tuple(name for name in table.whole if name in sources))
 
 
 def book(done: Sequence[Completion], proposer: TimedChain, tally: Tally) -> None:
-    """Adds a batch to a row's figures."""
+    """Add a batch to a row's figures."""
     for completion in done:
         tally.stats.add(completion.stats)
         tally.texts.append(completion.token_ids)
@@ -167,7 +166,7 @@ def book(done: Sequence[Completion], proposer: TimedChain, tally: Tally) -> None
 
 
 def run_proposer_bench(bench: ProposerBench) -> dict[str, Any]:
-    """All figures as plain JSON values. ConfigError where there are too few prompts for one batch."""
+    """Return all figures as plain JSON values. Raise ConfigError if there are too few prompts for one batch."""
     sites, note = find_sites(bench.held_out, bench.prompts)
     if len(sites) < max(bench.concurrency):
         raise ConfigError(f"There are {len(sites)} prompts for {max(bench.concurrency)} at once: give more of them.")
@@ -189,7 +188,7 @@ def run_proposer_bench(bench: ProposerBench) -> dict[str, Any]:
 
 
 def _measure(arena: Arena, sites: Sequence[Site], at_once: int) -> list[dict[str, Any]]:
-    """The rows at one number of prompts at once."""
+    """Return the rows at one concurrency."""
     tallies = {row: Tally() for row in arena.rows}
     starts = range(0, len(sites) - at_once + 1, at_once)
     bar = ProgressBar(f"{at_once} at once", len(starts))
@@ -223,7 +222,7 @@ def _row(name: str, at_once: int, tally: Tally, off: Tally) -> dict[str, Any]:
 
 
 def mismatches(found: Mapping[str, Any]) -> list[str]:
-    """The rows in which a text is not the one without drafts."""
+    """List the rows in which a text differs from the one without drafts."""
     return [
         f"{row['row']}, {row['at_once']} at once: {row['different']} texts" for row in found["rows"] if row["different"]
     ]

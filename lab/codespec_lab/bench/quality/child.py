@@ -1,7 +1,7 @@
-"""Runs one program under limits and reports how it ended; `execution` starts it as a process of its own.
+"""Run one program under limits and report how it ended; `execution` starts it in a separate process.
 
 A script for an isolated interpreter: it imports nothing of codespec. Its limits stop accidents (an endless loop, a full
-memory, many files), not an attacker. Knows no tests and no models.
+memory, many files), not an attacker.
 
 Arguments: the program's file, a secret word, CPU seconds, bytes of memory. It writes to stdout that word, how the
 program ended, and whether the network was cut.
@@ -18,7 +18,7 @@ NEW_USER, NEW_NETWORK = 0x10000000, 0x40000000  # Linux's CLONE_NEWUSER and CLON
 
 
 def main() -> None:
-    """Limits this process, runs the program in it and ends at once, whatever the program has left."""
+    """Limit this process, run the program in it and exit at once with `os._exit`."""
     file, word, seconds, memory = sys.argv[1:]
     report = os.dup(1)
     nowhere = os.open(os.devnull, os.O_RDWR)
@@ -35,18 +35,18 @@ def main() -> None:
 
 
 def run(program: str) -> str:
-    """Runs a program: `passed`, `wrong` where an assertion fails, or `error`."""
+    """Run a program. Return `passed`, `wrong` if an assertion fails, or `error`."""
     try:
         exec(compile(program, "program.py", "exec"), {"__name__": "program"})
     except AssertionError:
         return "wrong"
-    except BaseException:  # whatever a program raises, SystemExit too, ends it
+    except BaseException:  # including SystemExit
         return "error"
     return "passed"
 
 
 def cut_network() -> bool:
-    """Moves this process to a network namespace without a way out; false where the system does not allow it."""
+    """Move this process to a network namespace without any connection. Return False if the system forbids it."""
     try:
         import ctypes
 
@@ -56,8 +56,8 @@ def cut_network() -> bool:
 
 
 def set_limits(seconds: int, memory: int) -> None:
-    """Sets hard limits, which nothing can raise again. The system does not count root's processes."""
-    # The soft limit's signal distinguishes this end from others.
+    """Set hard limits, which can't be raised again. The process limit does not apply to root."""
+    # The signal of the soft CPU limit distinguishes a timeout from other ends.
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
     for kind, most in (
         (resource.RLIMIT_AS, memory),

@@ -1,6 +1,4 @@
-"""Definitions of the files that a held-out file imports, found as codespec's language server finds them in a
-repository. Knows held-out packages; knows no model.
-"""
+"""Definitions from the files that a held-out file imports, found as codespec's language server does in a repository."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ from codespec_lab.corpus.held_out import HeldOut
 
 
 def add_definitions(sites: Sequence[GapSite], held_out: HeldOut) -> list[GapSite]:
-    """The sites, those in held-out code with the definitions that their files import from the same package."""
+    """Return the sites; those in held-out code get the definitions that their files import from the same package."""
     packages: dict[str, list[Document]] = {}
     for documents in held_out.rows.values():
         for document in documents:
@@ -37,7 +35,7 @@ def add_definitions(sites: Sequence[GapSite], held_out: HeldOut) -> list[GapSite
 
 
 def _snippets(site: GapSite, root: Path) -> tuple[Snippet, ...]:
-    """At most MOST_CHARACTERS, whole files only. The text that was cut out is not read."""
+    """Return at most MOST_CHARACTERS of definitions, whole files only. The gap's own text is not read."""
     rows = import_rows((site.gap.before + site.gap.behind).split("\n"))
     found, left = [], MOST_CHARACTERS
     for path in find_imported(rows, root / site.gap.path, root):

@@ -1,6 +1,6 @@
-"""Runs HumanEval's tests on solutions that a model completed: each program in a process of its own, under limits.
+"""Run HumanEval's tests on completed solutions: each program in a separate process, under limits.
 
-Knows processes, their limits and HumanEval's tests; knows no model. `child` is what runs in the process.
+`child` is the script that runs in the process.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ENDS: tuple[Ended, ...] = ("passed", "wrong", "error", "timeout", "killed")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of one program: CPU seconds, seconds by the clock, bytes of memory."""
+    """The limits of one program: CPU seconds, wall-clock seconds, bytes of memory."""
 
     cpu_seconds: int = 5
     wall_seconds: float = 20.0
@@ -44,26 +44,26 @@ class TaskTest:
     entry_point: str
 
     def program(self, solution: str) -> str:
-        """The solution, prompt included, followed by its tests."""
+        """Return the solution, prompt included, followed by its tests."""
         return f"{solution}\n{self.code}\ncheck({self.entry_point})\n"
 
 
 @dataclass(slots=True)
 class Executor:
-    """Runs programs, equal ones once, and remembers how they ended; `networks` says whether theirs was cut or open."""
+    """Runs programs and caches the results by program; `networks` collects whether their network was cut or open."""
 
     limits: Limits = field(default_factory=Limits)
     known: dict[str, Ended] = field(default_factory=dict)
     networks: set[str] = field(default_factory=set)
 
     def run(self, program: str) -> Ended:
-        """Runs a program and returns how it ended."""
+        """Run a program and return how it ended."""
         if program not in self.known:
             self.known[program] = self._run(program)
         return self.known[program]
 
     def as_dict(self) -> dict[str, Any]:
-        """The limits, as plain JSON values."""
+        """Return the limits as plain JSON values."""
         return {
             "cpu_seconds": self.limits.cpu_seconds,
             "wall_seconds": self.limits.wall_seconds,
@@ -74,7 +74,7 @@ class Executor:
 
     def _run(self, program: str) -> Ended:
         word = secrets.token_hex(16)
-        # The report is outside the program's folder, which is all that it can see.
+        # The report is outside the program's folder, so that the program can't see it.
         with tempfile.TemporaryDirectory(prefix="codespec-run-") as folder, tempfile.TemporaryFile() as report:
             Path(folder, "program.py").write_text(program, encoding="utf-8")
             numbers = (str(self.limits.cpu_seconds), str(self.limits.memory))
@@ -97,18 +97,18 @@ class Executor:
 
 
 def demand_limits() -> None:
-    """Raises ConfigError on a system that can't limit a process."""
+    """Raise ConfigError on a system that can't limit a process."""
     if importlib.util.find_spec("resource") is None:
         raise ConfigError("--execute needs a system that limits processes (Linux, macOS): leave it out here.")
 
 
 def is_root() -> bool:
-    """Whether the user is root, whose processes the system does not count."""
+    """Return whether the user is root, whose processes the system does not count."""
     return os.geteuid() == 0
 
 
 def read_tests(file: Path) -> dict[str, TaskTest]:
-    """The tests of a HumanEval file by the problem's name. ConfigError names the line that has none."""
+    """Return the tests of a HumanEval file by problem name. Raise ConfigError that names a line without tests."""
     try:
         text = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
         lines = [line for line in text.decode("utf-8").splitlines() if line.strip()]
@@ -128,7 +128,7 @@ def _test(file: Path, number: int, line: str) -> tuple[str, TaskTest]:
 
 
 def _wait(process: subprocess.Popen[bytes], seconds: float) -> int | None:
-    """The exit code, or None if the time ran out; kills the whole process group."""
+    """Return the exit code, or None if the time ran out. Kill the whole process group."""
     try:
         return process.wait(seconds)
     except subprocess.TimeoutExpired:

@@ -2,11 +2,11 @@
 
 single-line   each line with text, its line break included: 1,033 sites in HumanEval's 164 problems
 multi-line    each run of whole lines that begins and ends with one: 5,815 sites
-random-span   SPANS texts a problem between any two characters, chosen by the seed: other spans than the published ones
+random-span   SPANS texts a problem between any two characters, chosen by the seed: not the published spans
 
-The whole solution stands around a gap, the prompt is not healed, and a completion ends at the model's end token; a
-single line ends with its line. A gap at a solution's end is followed by a line break, since without any text after the
-cursor codespec builds no fill-in-the-middle prompt.
+The whole solution surrounds a gap, the prompt is not healed, and a completion ends at the model's end token; a
+single-line completion ends with its line. A gap at a solution's end is followed by a line break, since codespec builds
+no fill-in-the-middle prompt without text after the cursor.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from codespec_lab.bench.quality.sites import (
 from codespec_lab.corpus.gaps import Gap
 from codespec_lab.corpus.held_out import HeldOut, Task
 
-SPANS = 10  # of a problem
-MOST_TOKENS = {SINGLE: 64, MULTI: 256, SPAN: 256}  # Qwen's longest: 47 of a line, 240 of a solution
+SPANS = 10  # per problem
+MOST_TOKENS = {SINGLE: 64, MULTI: 256, SPAN: 256}  # longest in Qwen's tokens: 47 for a line, 240 for a solution
 
 
 def infilling_sites(
     held_out: HeldOut, kinds: Sequence[str], *, seed: int, each: int = 0, limit: int = 0
 ) -> list[GapSite]:
-    """The sites of these kinds in the first `limit` problems, `each` of them a problem (0: all); held-out code is cut
-    as for an editor.
+    """Return the sites of `kinds` in the first `limit` problems, `each` per problem (0: all). Held-out code is cut as
+    for an editor.
     """
     found: list[GapSite] = []
     for kind in kinds:
@@ -55,7 +55,7 @@ def infilling_sites(
 
 
 def infilling_gaps(task: Task, kind: str, seed: int) -> list[Gap]:
-    """All gaps of one kind in a problem's solution."""
+    """Return all gaps of one kind in a problem's solution."""
     if kind == SPAN:
         return _spans(task, seed)
     lines = task.solution.splitlines(keepends=True)
@@ -66,7 +66,7 @@ def infilling_gaps(task: Task, kind: str, seed: int) -> list[Gap]:
 
 
 def infilling_request(site: GapSite, left_only: bool) -> CompletionRequest:
-    """The request of a site for an engine."""
+    """Return the request of a site for an engine."""
     before, behind = _around(site, left_only)
     return CompletionRequest(
         prefix=before,
@@ -81,7 +81,7 @@ def infilling_request(site: GapSite, left_only: bool) -> CompletionRequest:
 
 
 def prompt_ids(tokenizer: TextTokenizer, site: GapSite, left_only: bool, context: int) -> list[int]:
-    """The prompt that an engine of this context builds for that request, for another server of the same model."""
+    """Return the prompt that an engine with this context builds for that request, to send to another server."""
     before, behind = _around(site, left_only)
     found = find_template(tokenizer)
     return build_prompt(
@@ -97,17 +97,17 @@ def prompt_ids(tokenizer: TextTokenizer, site: GapSite, left_only: bool, context
 
 
 def most_tokens(site: GapSite) -> int:
-    """The most tokens that a completion may have."""
+    """Return the token limit of a completion."""
     return MOST_TOKENS.get(site.kind, site.tokens)
 
 
 def stops(site: GapSite) -> tuple[str, ...]:
-    """What ends a completion beside an end token."""
+    """Return the texts that end a completion in addition to an end token."""
     return ("\n",) if site.kind in (SINGLE, LINE) else ()
 
 
 def cut(site: GapSite, written: str) -> str:
-    """The part of a completion that is scored. A missing line of HumanEval includes its line break."""
+    """Return the part of a completion to score. A missing line of HumanEval includes its line break."""
     if site.kind not in (SINGLE, LINE):
         return written
     line = written.partition("\n")[0]
@@ -118,7 +118,7 @@ def _spans(task: Task, seed: int) -> list[Gap]:
     dice = random.Random(f"{seed} {SPAN} {task.name}")
     size = len(task.solution)
     spans: dict[tuple[int, int], None] = {}
-    for _ in range(SPANS * SPANS):  # short solutions have few
+    for _ in range(SPANS * SPANS):  # short solutions have few spans
         begin, end = sorted((dice.randint(0, size), dice.randint(0, size)))
         if len(spans) < SPANS and task.solution[begin:end].strip():
             spans[begin, end] = None

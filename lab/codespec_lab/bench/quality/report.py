@@ -1,4 +1,4 @@
-"""`codespec bench quality` as one table, targets side by side. Formats its figures; measures nothing."""
+"""Format the figures of `codespec bench quality` as one table, targets side by side."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MISSING = "–"
 
 
 def report(found: Mapping[str, Any]) -> list[str]:
-    """The report as lines."""
+    """Return the report as lines."""
     targets = found["targets"]
     lines = [found["processor"], f"seed {found['seed']}, greedy, {REQUESTS[found['shape']]}"]
     lines += [_target(target) for target in targets]
@@ -58,7 +58,7 @@ def _execution(execution: Mapping[str, Any]) -> list[str]:
 
 
 def _table(targets: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A line for each kind, row and target; a column for each measure."""
+    """Return a line for each kind, row and target, with a column for each measure."""
     measures = [measure for measure in TITLES if any(measure in row for _, _, row in _rows(targets[0]))]
     lines = [["", "", *([""] if len(targets) > 1 else []), "sites", *(TITLES[measure] for measure in measures)]]
     for kind, row, _ in _rows(targets[0]):
@@ -75,7 +75,7 @@ def _table(targets: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _rows(target: Mapping[str, Any]) -> list[tuple[str, str, Mapping[str, Any]]]:
-    """Every row of a target's figures; for held-out code in a single language only that language."""
+    """Return every row of a target's figures; held-out code in a single language has no row for all languages."""
     return [
         (kind, row, counts)
         for kind, rows in target["rows"].items()

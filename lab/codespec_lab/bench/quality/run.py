@@ -1,5 +1,5 @@
 """`codespec bench quality`: how often a target fills a gap with the text that was cut out, or with code that passes the
-problem's tests. Every target fills the same gaps, greedily and in plain decoding, since drafts change no text.
+problem's tests. Every target fills the same gaps, greedily and in plain decoding, since drafts do not change the text.
 """
 
 from __future__ import annotations
@@ -42,19 +42,20 @@ from codespec_lab.bench.typing.summary import common
 from codespec_lab.corpus.held_out import HeldOut
 from codespec_lab.corpus.infilling import BATCH, begins_right, infill_request, is_exact
 
-GROUP = 4 * BATCH  # requests in the queue at once, so that the batch stays full
+GROUP = 4 * BATCH  # requests in the queue at once, to keep the batch full
 RequestShape = Literal["editor", "raw", "infilling"]
 Measured = tuple[dict[str, Any], list[Outcome], list[Outcome]]  # facts, outcomes without definitions and with them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QualityBench:
-    """The settings: the target of `config` and those to `compare` it with, on `each` sites for each problem and kind
-    (0: one, by the published rules all), and at most `limit` problems and sites a language (0: all). Of these `sample`
-    of each kind are drawn (0: all). `formats` are further number formats of the target. `llama_server` is the address
-    of one more contestant, which needs the shape `infilling`. With `definitions` every contestant fills gaps in
-    held-out code a second time, with what the file's imports define in the prompt. `command` is the user's command
-    line.
+    """The settings: the target of `config` and the targets to `compare`.
+
+    The sites are `each` for each problem and kind (0: one, or all with the shape `infilling`), of at most `limit`
+    problems and sites a language (0: all); `sample` of each kind are drawn from these (0: all). `formats` are further
+    number formats of the target. `llama_server` is the address of another contestant, which needs the shape
+    `infilling`. With `definitions`, every contestant fills gaps in held-out code a second time, with the definitions
+    that the file imports in the prompt. `command` is the user's command line.
     """
 
     config: EngineConfig
@@ -76,28 +77,26 @@ class QualityBench:
 
 
 class Judge:
-    """Judges completions, and runs HumanEval's tests if it has them."""
+    """Scores completions, and runs HumanEval's tests if given."""
 
     def __init__(self, tests: dict[str, TaskTest]) -> None:
         self.tests = tests
         self.executor = Executor()
 
     def outcome(self, site: GapSite, written: str) -> Outcome:
-        """Compares a completion with the text that was cut out, without white space at the end, and
-        runs its program.
-        """
+        """Compare a completion with the missing text, ignoring trailing white space, and run its program."""
         answer = site.gap.answer
         exact, first_line = is_exact(written, answer), begins_right(written, answer)
         right = common(written, answer.rstrip())
         return Outcome(exact, first_line, self.run(site, written), right, len(answer.rstrip()))
 
     def run(self, site: GapSite, written: str) -> Ended | None:
-        """The end of the program with this completion; None where there are no tests."""
+        """Run the program with this completion and return how it ended; None if there are no tests."""
         test = self.tests.get(site.gap.path) if site.kind in TASK_KINDS else None
         return self.executor.run(test.program(site.gap.before + written + site.gap.behind)) if test else None
 
     def check_answers(self, sites: Sequence[GapSite]) -> dict[str, Any]:
-        """The limits, and how many of the problems' own solutions pass under them: no target can pass more."""
+        """Return the limits, and how many of the problems' own solutions pass: an upper bound for every target."""
         problems = {site.gap.path: site for site in sites if site.kind in TASK_KINDS}
         passed = [self.run(site, site.gap.answer) == "passed" for site in problems.values()]
         found = {"own_solutions": len(passed), "own_solutions_passed": sum(passed)}
@@ -105,8 +104,8 @@ class Judge:
 
 
 def run_quality_bench(bench: QualityBench) -> dict[str, Any]:
-    """All figures as plain JSON values. Progress goes to stderr. ConfigError, TrainingError or ModelError before
-    anything is measured.
+    """Return all figures as plain JSON values. Progress goes to stderr. Raise ConfigError, TrainingError or ModelError
+    before any measurement.
     """
     server = _server(bench)
     contestants = _contestants(bench)
@@ -121,7 +120,7 @@ def run_quality_bench(bench: QualityBench) -> dict[str, Any]:
 
 
 def _side_by_side(sites: Sequence[GapSite], found: Sequence[Measured]) -> dict[str, Any]:
-    """The figures of all contestants. The first is compared with the others, and each with itself with definitions."""
+    """Compare the first contestant with the others, and each with itself with definitions. Return all figures."""
     targets: list[dict[str, Any]] = []
     compared: list[dict[str, Any]] = []
     projects = [number for number, site in enumerate(sites) if site.kind in PROJECT_KINDS]
@@ -143,8 +142,8 @@ def _side_by_side(sites: Sequence[GapSite], found: Sequence[Measured]) -> dict[s
 
 
 def labels(names: Sequence[str]) -> list[str]:
-    """Short names: the last part of each path or id, with as many parts before it as tell the names
-    apart; `starter`.
+    """Return short names: the last part of each path or id, with as many parts before it as make the names unique;
+    `starter` for the shipped target.
     """
     parts = [("starter",) if name == str(SHIPPED / "target") else PurePath(name).parts for name in names]
     length = next((n for n in range(1, max(map(len, parts))) if len({part[-n:] for part in parts}) == len(parts)), 0)
@@ -152,7 +151,7 @@ def labels(names: Sequence[str]) -> list[str]:
 
 
 def request_for(bench: QualityBench, site: GapSite) -> CompletionRequest:
-    """The request of an editor at a site; `raw`, with nothing that ends or heals the target's own tokens; or by the
+    """Return the request at a site: an editor's; `raw`, ended by the target's end tokens only and not healed; or by the
     published rules.
     """
     if bench.shape == "infilling":
@@ -169,7 +168,7 @@ def request_for(bench: QualityBench, site: GapSite) -> CompletionRequest:
 
 
 def _contestants(bench: QualityBench) -> dict[str, EngineConfig]:
-    """The configurations by label. ConfigError if two are the same, or a number format does not fit a target."""
+    """Return the configurations by label. Raise ConfigError for duplicates and unsuitable number formats."""
     names, config = [bench.config.target, *bench.compare], bench.config
     if len(set(names)) < len(names):
         raise ConfigError("--compare names a target twice: give different ones.")
@@ -183,7 +182,7 @@ def _contestants(bench: QualityBench) -> dict[str, EngineConfig]:
         found |= {f"{label} {config.dtype}": engine_settings(config, name) for name, label in others}
     else:
         found = {label: engine_settings(config, name) for name, label in zip(names, short, strict=True)}
-    for one in found.values():  # a missing one is reported before minutes of work
+    for one in found.values():  # report missing weights before minutes of work
         weights_folder(one.target, one.dtype, enlarged=one.target_shape != "own")
     return found
 
@@ -205,13 +204,13 @@ def _server(bench: QualityBench) -> LlamaClient | None:
         raise ConfigError("llama-server can't be asked as an editor asks: use --shape infilling with --llama-server.")
     with _server_errors(bench.llama_server):
         server = LlamaClient(bench.llama_server)
-        server.facts()  # before minutes are spent on the other contestants
+        server.facts()  # fail before minutes are spent on the other contestants
         return server
 
 
 @contextmanager
 def _server_errors(url: str) -> Iterator[None]:
-    """Turns a failure of a server into one sentence about it."""
+    """Turn a failure of a server into a ConfigError about it."""
     try:
         yield
     except LlamaServerError as error:
@@ -221,7 +220,7 @@ def _server_errors(url: str) -> Iterator[None]:
 def _measure_server(
     bench: QualityBench, server: LlamaClient, sites: Sequence[GapSite], judge: Judge, context: int
 ) -> Measured:
-    """Has a llama-server fill all gaps, from the prompt ids that the target has in an engine of this context."""
+    """Fill all gaps with a llama-server, from the same prompt ids as the target in an engine with this context."""
     tokenizer = TextTokenizer.from_folder(find_folder(bench.config.target))
 
     def write(chosen: Sequence[GapSite]) -> list[str]:
@@ -257,7 +256,7 @@ def _sides(bench: QualityBench, tokenizer: TextTokenizer) -> str:
 
 
 def _measure(bench: QualityBench, config: EngineConfig, label: str, sites: Sequence[GapSite], judge: Judge) -> Measured:
-    """Loads a target and has it fill all gaps."""
+    """Load a target and fill all gaps with it."""
     engine = build_engine(config)
     notes: list[str] = []
 
@@ -283,8 +282,8 @@ def _measure(bench: QualityBench, config: EngineConfig, label: str, sites: Seque
 def _fill(
     sites: Sequence[GapSite], write: Callable[[Sequence[GapSite]], list[str]], judge: Judge
 ) -> tuple[list[Outcome], list[Outcome]]:
-    """The outcomes at all sites without other files' definitions, and with them; the latter are empty if no site has
-    any. Sites without definitions are filled once.
+    """Return the outcomes at all sites without other files' definitions, and with them (empty if no site has any).
+    Sites without definitions are filled once.
     """
     plain = [replace(site, snippets=()) for site in sites]
     outcomes = [judge.outcome(site, text) for site, text in zip(sites, write(plain), strict=True)]
@@ -298,7 +297,7 @@ def _fill(
 
 
 def engine_settings(config: EngineConfig, target: str) -> EngineConfig:
-    """Plain decoding in batches, without cutting prompts on a slow machine."""
+    """Return settings for plain decoding in batches, without shortened prompts on a slow machine."""
     return replace(
         config, target=target, drafter="none", proposers="suffix", policy="fixed", speculate=False, learn=False,
         max_batch=BATCH, first_answer_ms=0,
@@ -308,7 +307,7 @@ def engine_settings(config: EngineConfig, target: str) -> EngineConfig:
 def _write(
     engine: Engine, requests: Sequence[CompletionRequest], advance: Callable[[int], None]
 ) -> tuple[list[str], list[str]]:
-    """The texts, and the engine's notes about them."""
+    """Return the texts, and the engine's notes about them."""
     texts: list[str] = []
     notes: list[str] = []
     for start in range(0, len(requests), GROUP):
@@ -320,7 +319,7 @@ def _write(
 
 
 def _kinds(bench: QualityBench) -> Sequence[str]:
-    """The kinds that were requested, or all for which there are texts."""
+    """Return the requested kinds, or all kinds for which there are texts."""
     kinds = bench.kinds or ((*TASK_KINDS, *PROJECT_KINDS) if bench.prompts else PROJECT_KINDS)
     if bench.prompts is None and set(kinds) & set(TASK_KINDS):
         raise ConfigError(f"The kinds {', '.join(TASK_KINDS)} are cut out of HumanEval: name its file by --prompts.")

@@ -1,7 +1,6 @@
 """The gaps of `codespec bench quality`: three kinds in HumanEval's solutions, two in held-out code.
 
-A hash of the seed, the kind and the name chooses them, so nobody picks them and every target gets the same ones. Knows
-texts; knows no model.
+A hash of the seed, the kind and the name selects them, so that none is hand-picked and every target gets the same ones.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ Finder = Callable[[Sequence[Task], int], list[Gap]]
 
 @dataclass(frozen=True, slots=True)
 class GapSite:
-    """A gap, its kind and its row in the report. `snippets` are definitions of other files that go into the prompt."""
+    """A gap, its kind and its row in the report. `snippets` are other files' definitions for the prompt."""
 
     kind: str
     row: str
@@ -44,26 +43,26 @@ class GapSite:
 
     @property
     def shape(self) -> Shape:
-        """The shape that an editor requests: `line` where one line is missing, `block` where several are."""
+        """Return the shape of an editor's request: `line` if one line is missing, `block` if several are."""
         return "line" if "\n" not in self.gap.answer else "block"
 
     @property
     def tokens(self) -> int:
-        """The most tokens that a completion may have."""
+        """Return the token limit of a completion."""
         return MANY_TOKENS if self.kind in TASK_KINDS and self.shape == "block" else MAX_TOKENS[self.shape]
 
     @property
     def source(self) -> tuple[str, str]:
-        """The text that the gap was cut from: gaps of one text are not independent samples."""
+        """Return the text that the gap was cut from: gaps of one text are not independent samples."""
         return self.gap.package, self.gap.path
 
 
 def choose_sites(
     held_out: HeldOut, kinds: Sequence[str], *, seed: int = SEED, each: int = 1, limit: int = 0
 ) -> list[GapSite]:
-    """The sites of these kinds: `each` different ones for each HumanEval problem, if it has so many, and those of
-    `codespec train eval` in each language; of the first `limit` problems and at most `limit` a language, unless it is
-    0. ConfigError where the texts hold no site of some kind.
+    """Return the sites of `kinds`: up to `each` different ones for each HumanEval problem, and those of
+    `codespec train eval` in each language. `limit` restricts the problems and the sites a language (0: no limit).
+    Raise ConfigError if the texts hold no site of some kind.
     """
     found: list[GapSite] = []
     for kind in kinds:
@@ -79,7 +78,7 @@ def choose_sites(
 
 
 def sample_sites(sites: Sequence[GapSite], count: int, seed: int) -> list[GapSite]:
-    """At most `count` sites of each kind, drawn by the seed and as evenly as possible over its rows; in their order."""
+    """Draw at most `count` sites of each kind by the seed, as evenly as possible over its rows, in their order."""
     chosen: set[int] = set()
     for kind in dict.fromkeys(site.kind for site in sites):
         rows: dict[str, list[int]] = {}
@@ -95,8 +94,8 @@ def sample_sites(sites: Sequence[GapSite], count: int, seed: int) -> list[GapSit
 
 
 def multi_line_gaps(tasks: Sequence[Task], seed: int) -> list[Gap]:
-    """Two to six lines of each solution that has so many; neither the first nor the last of them is empty. The cursor
-    is after the first line's indent, where an editor puts it.
+    """Return a gap of two to six lines for each solution that is long enough; its first and last lines are not empty.
+    The cursor is after the first line's indent, as in an editor.
     """
     gaps = []
     for task in tasks:
@@ -116,8 +115,8 @@ def multi_line_gaps(tasks: Sequence[Task], seed: int) -> list[Gap]:
 
 
 def span_gaps(tasks: Sequence[Task], seed: int) -> list[Gap]:
-    """The text between any two characters of each solution, within words too; without white space at its end, which no
-    completion in an editor has.
+    """Return the text between any two characters of each solution, within words too, without trailing white space,
+    which no completion in an editor has.
     """
     gaps = []
     for task in tasks:
@@ -135,7 +134,7 @@ def span_gaps(tasks: Sequence[Task], seed: int) -> list[Gap]:
 
 
 def gap_between(task: Task, begin: int, end: int) -> Gap:
-    """The text between two characters of a solution."""
+    """Return the text between two characters of a solution as a gap."""
     before = task.prompt + task.solution[:begin]
     line = before.count("\n") + 1
     return Gap(HUMANEVAL, task.name, "python", line, before, task.solution[begin:end], task.solution[end:])
@@ -145,7 +144,7 @@ _FINDERS: dict[str, Finder] = {SINGLE: task_gaps, MULTI: multi_line_gaps, SPAN: 
 
 
 def _in_tasks(tasks: Sequence[Task], kind: str, seed: int, each: int) -> list[GapSite]:
-    """A problem's first site is the seed's, further ones are those of the next seeds."""
+    """Return the sites in HumanEval; a problem's first site depends on the seed, further ones on the next seeds."""
     gaps = dict.fromkeys(gap for turn in range(each) for gap in _FINDERS[kind](tasks, seed + turn))
     return [GapSite(kind, HUMANEVAL, gap) for gap in gaps]
 

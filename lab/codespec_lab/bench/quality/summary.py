@@ -1,7 +1,5 @@
-"""From single completions to figures: how many of each row are right, and the difference of two targets with its
-interval.
-
-Knows sites and their outcomes; plain JSON values come out.
+"""Summarize completions: the number of correct ones in each row, and the difference between two targets with its
+interval. Figures are plain JSON values.
 """
 
 from __future__ import annotations
@@ -17,13 +15,13 @@ from codespec_lab.bench.statistics import ratio_interval, wilson_interval
 
 ALL = "all"
 EXACT, FIRST_LINE, PASSED, PREFIX = "exact", "first_line", "passed", "prefix"
-MEASURES = (EXACT, FIRST_LINE, PASSED)  # of a site: right or not
+MEASURES = (EXACT, FIRST_LINE, PASSED)  # true or false for a site
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome at one site; `ended` is how its program ended, if it was run. Of the answer's `chars` characters the
-    first `right` were written.
+    """The outcome at one site. `ended` is how its program ended, if it was run. The first `right` of the answer's
+    `chars` characters are correct.
     """
 
     exact: bool
@@ -33,16 +31,16 @@ class Outcome:
     chars: int = 0
 
     def holds(self, measure: str) -> bool | None:
-        """Whether the completion is right by a measure; None where that was not measured."""
+        """Return whether the completion is correct according to a measure; None if that was not measured."""
         if measure == PASSED:
             return None if self.ended is None else self.ended == "passed"
         return self.exact if measure == EXACT else self.first_line
 
 
 def count_rows(sites: Sequence[GapSite], outcomes: Sequence[Outcome]) -> dict[str, dict[str, dict[str, Any]]]:
-    """By kind and row: the number of sites, how many are right by each measure, Wilson's 95 % intervals of these
-    shares, how programs ended, and the share of the answers' characters that were written up to the first wrong one,
-    with its 95 % interval over resampled texts.
+    """Return, by kind and row: the number of sites, the number that are correct by each measure, Wilson's 95 %
+    intervals of these shares, how programs ended, and the share of the answers' characters written before the first
+    wrong one, with its 95 % interval over resampled texts.
     """
     return {
         kind: {
@@ -56,8 +54,8 @@ def count_rows(sites: Sequence[GapSite], outcomes: Sequence[Outcome]) -> dict[st
 def differences(
     sites: Sequence[GapSite], ours: Sequence[Outcome], others: Sequence[Outcome]
 ) -> dict[str, dict[str, dict[str, Any]]]:
-    """By kind and measure, over all rows: the difference of two targets' shares with its 95 % interval over resampled
-    texts, and the sites that only one of them has right.
+    """Return, by kind and measure over all rows: the difference of two targets' shares with its 95 % interval over
+    resampled texts, and the number of sites that only one of them has right.
     """
     found: dict[str, dict[str, dict[str, Any]]] = {}
     for kind, rows in _rows(sites).items():
@@ -83,7 +81,7 @@ def _difference(sources: Sequence[tuple[str, str]], pairs: Sequence[tuple[bool, 
 
 
 def _share(sources: Sequence[tuple[str, str]], above: Sequence[int], below: Sequence[int]) -> dict[str, float]:
-    """The sum of `above` over that of `below`, with its interval; sites of one text are resampled together."""
+    """Return the sum of `above` over that of `below`, with its interval; sites of one text are resampled together."""
     tops, bottoms = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     for source, top, bottom in zip(sources, above, below, strict=True):
         tops[source] += top
@@ -94,7 +92,7 @@ def _share(sources: Sequence[tuple[str, str]], above: Sequence[int], below: Sequ
 
 
 def _rows(sites: Sequence[GapSite]) -> Mapping[str, Mapping[str, list[int]]]:
-    """The indices of the sites by kind and row; held-out code also has a row for all languages."""
+    """Return the indices of the sites by kind and row; held-out code also has a row for all languages."""
     found: dict[str, dict[str, list[int]]] = {}
     for number, site in enumerate(sites):
         found.setdefault(site.kind, {}).setdefault(site.row, []).append(number)

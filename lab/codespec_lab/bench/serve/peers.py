@@ -1,7 +1,5 @@
-"""llama.cpp's server under the load of `codespec bench serve`: the daemon's prompts as the same ids, from as many
-clients at once. Each contestant's server keeps its prompt cache on, as people run it.
-
-Knows the contestants, threads as clients, and figures; does not know the daemon.
+"""Measure llama.cpp's server under the load of `codespec bench serve`: the daemon's prompts as the same ids, from the
+same number of clients. Each server keeps its prompt cache on, as in normal use.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from codespec_lab.bench.statistics import percentiles, ratio_interval
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The sites, the tokens of a text at most, the clients at once at most, and the daemon's context."""
+    """The sites, the token limit of a text, the most clients at once, and the daemon's context."""
 
     sites: Sequence[Site]
     tokens: int
@@ -47,8 +45,8 @@ class PromptIds:
 
 @dataclass(frozen=True, slots=True)
 class Waited:
-    """One answer: the client's seconds until the first id and until the last, and the tokens of text, of the prompt
-    that were read, and that the cache held.
+    """One answer: the client's seconds until the first and the last id, the tokens of text, and the prompt tokens that
+    were computed and that came from the cache.
     """
 
     first: float
@@ -60,16 +58,14 @@ class Waited:
 
 @dataclass(slots=True)
 class PeerPasses:
-    """All passes of one contestant at one concurrency: the answers by site, and the seconds of the passes; or why it
-    failed.
-    """
+    """All passes of one contestant at one concurrency: the answers by site and the passes' seconds, or the error."""
 
     seconds: float = 0.0
     by_site: dict[int, list[Waited]] = field(default_factory=dict)
     failed: str = ""
 
     def as_dict(self, ours: Sequence[float]) -> dict[str, Any]:
-        """The figures; `ours` are codespec's seconds at each site, in as many passes."""
+        """Return the figures; `ours` are codespec's seconds at each site, for the same number of passes."""
         if self.failed:
             return {"failed": self.failed}
         answers = [answer for site in sorted(self.by_site) for answer in self.by_site[site]]
@@ -86,7 +82,7 @@ class PeerPasses:
 
 
 class ServePeers:
-    """The contestants that run, the prompts as ids, and why others are absent."""
+    """The contestants that can run, the prompts as ids, and the reasons why others are absent."""
 
     def __init__(self, config: EngineConfig, load: Load, folder: Path | None) -> None:
         self._tokens = load.tokens
@@ -99,23 +95,23 @@ class ServePeers:
 
     @property
     def contestants(self) -> list[LlamaContestant]:
-        """Those that can run."""
+        """Return the contestants that can run."""
         return self._family.runnable
 
     @property
     def requests(self) -> int:
-        """How many requests one pass of all contestants has."""
+        """Return the number of requests in one pass of all contestants."""
         return len(self.contestants) * len(self._prompts)
 
     def facts(self) -> dict[str, Any]:
-        """Each contestant's program, options and threads, and why others are absent."""
+        """Return each contestant's program, options and threads, and the reasons why others are absent."""
         run = {one.name: {**one.facts(self._variant(one)), "threads": self._threads} for one in self.contestants}
         return run | {name: {"absent": reason} for name, reason in self.absent.items()}
 
     def measure(
         self, contestant: LlamaContestant, passes: PeerPasses, together: int, advance: Callable[[], None]
     ) -> None:
-        """Sends all prompts once, `together` at a time. A failure is kept in `passes`."""
+        """Send all prompts once, `together` at a time. Record a failure in `passes`."""
 
         def ask(number: int) -> Waited:
             began = time.perf_counter()
@@ -139,7 +135,7 @@ class ServePeers:
             passes.by_site.setdefault(number, []).append(answer)
 
     def close(self) -> None:
-        """Stops the servers."""
+        """Stop the servers."""
         self._family.close()
 
     def _variant(self, contestant: LlamaContestant) -> Variant:
@@ -148,7 +144,7 @@ class ServePeers:
 
 @contextmanager
 def serve_peers(config: EngineConfig, load: Load, folder: Path | None) -> Iterator[ServePeers]:
-    """The peers; their servers end with the block."""
+    """Yield the peers, and stop their servers when the block ends."""
     peers = ServePeers(config, load, folder)
     try:
         yield peers
@@ -157,7 +153,7 @@ def serve_peers(config: EngineConfig, load: Load, folder: Path | None) -> Iterat
 
 
 def _prompt(tokenizer: TextTokenizer, site: Site, budget: int) -> PromptIds:
-    """What the daemon reads for a site, and what ends its text."""
+    """Return the daemon's prompt for a site, and the ids that end its text."""
     template = find_template(tokenizer)
     fills_in = bool(site.suffix) and not isinstance(template, FimMissing)
     prompt = build_prompt(

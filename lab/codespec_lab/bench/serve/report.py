@@ -1,4 +1,4 @@
-"""`codespec bench serve` as tables, verdicts and charts. Formats its figures; measures nothing."""
+"""Format the figures of `codespec bench serve` as tables, verdicts and charts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST_OVERHEAD_MS = 3.0
 
 
 def report(found: Mapping[str, Any]) -> list[str]:
-    """The report as lines."""
+    """Return the report as lines."""
     settings, machine = found["settings"], found["machine"]
     lines = [f"{settings['places']} places, {settings['dtype']}; {format_load(machine)}", machine["processor"]]
     lines += [found["note"]] if found["note"] else []
@@ -32,7 +32,7 @@ def report(found: Mapping[str, Any]) -> list[str]:
 
 
 def charts(found: Mapping[str, Any]) -> list[Chart]:
-    """Speed against plain decoding, and what clients wait, by concurrency."""
+    """Return charts of the speed relative to plain decoding, and of clients' waits, by concurrency."""
     drawn = []
     for shape, section in found["daemons"].items():
         drawn += [_speeds(shape, section), _waits(shape, section)]
@@ -55,7 +55,7 @@ def _table(section: Mapping[str, Any]) -> list[str]:
 
 
 def _peers(section: Mapping[str, Any]) -> list[str]:
-    """The other servers on the same prompts, and how many times as fast codespec with speculation is."""
+    """Return the other servers' figures on the same prompts, and the speed-ups of codespec with speculation."""
     lines = ["", "other servers, the same ids:"] if section["peers"] else []
     for name, facts in section["peers"].items():
         lines.append(f"  {name}: " + ", ".join(str(value) for value in facts.values() if value != ""))
@@ -103,7 +103,7 @@ def _typing(section: Mapping[str, Any]) -> list[str]:
 
 
 def _inexact(section: Mapping[str, Any]) -> list[str]:
-    """How many texts are the same where they may differ."""
+    """Return the number of equal texts in fast mode, in which texts may differ."""
     if section["daemon"]["mode"] == "exact":
         return []
     alike, texts = (sum(cell[name] for cell in section["cells"]) for name in ("texts_alike", "texts"))

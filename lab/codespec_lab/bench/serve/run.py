@@ -1,7 +1,7 @@
 """`codespec bench serve`: a real daemon under load, with speculation off and on in turn on one engine, and a typist in
 long files.
 
-All sites are chosen by rule from held-out code, or taken from a prompts file.
+All sites are selected by rule from held-out code, or taken from a prompts file.
 """
 
 from __future__ import annotations
@@ -28,20 +28,21 @@ from codespec_lab.bench.sites import Site, TypingSite, prompt_sites, read_held_o
 from codespec_lab.corpus.documents import Document
 from codespec_lab.corpus.gaps import line_gaps, spread
 
-# (speculation, half of the sites). Between two visits of a site lie all sites of the other half, whichever side comes
+# (speculation, half of the sites). Between two visits of a site come all sites of the other half, whichever side is
 # next: the caches hold as much of its prompt for both sides, and its text has left the memory of recent texts, where
-# the second side would find what the first one wrote.
+# the second side would otherwise find the first side's text.
 ORDER = ((True, 0), (False, 1), (False, 0), (True, 1))
-DOCUMENTS = 4  # that are typed in
+DOCUMENTS = 4  # files to type in
 TYPED_TOKENS = 16
-LEAST_LINE = 12  # characters of a line that is typed
+LEAST_LINE = 12  # characters of a line to type
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeBench:
-    """The settings: `limit` sites in each half, `tokens` a completion, with the daemon at `url` or one of its own, for
-    the pair as it is and, with `shape`, as if its target were that large. `llama_cpp` is the folder of a llama-server,
-    instead of the one of the package.
+    """The settings: `limit` sites in each half, `tokens` tokens a completion.
+
+    The daemon is the one at `url`, or is started for the pair as it is and, with `shape`, also as if its target had
+    that size. `llama_cpp` is the folder of a llama-server to use instead of the package's.
     """
 
     config: EngineConfig
@@ -58,7 +59,7 @@ class ServeBench:
 
 
 def run_serve_bench(bench: ServeBench) -> dict[str, Any]:
-    """All figures as plain JSON values. Progress goes to stderr."""
+    """Return all figures as plain JSON values. Progress goes to stderr."""
     sites, note = find_sites(bench.held_out, bench.prompts, 2 * bench.limit)
     typed = find_typing_sites(bench.held_out, DOCUMENTS)
     load = os.getloadavg()[0]
@@ -83,7 +84,7 @@ def run_serve_bench(bench: ServeBench) -> dict[str, Any]:
 
 
 def _daemon(bench: ServeBench, shape: str) -> AbstractContextManager[str]:
-    """A daemon with slots for the largest concurrency, or the one at `url` with its own slots."""
+    """Return a daemon with slots for the largest concurrency, or the one at `url` with its own slots."""
     if bench.url:
         return nullcontext(bench.url)
     most = max(bench.concurrency)
@@ -93,14 +94,14 @@ def _daemon(bench: ServeBench, shape: str) -> AbstractContextManager[str]:
 async def _section(
     bench: ServeBench, address: str, shape: str, sites: Sequence[Site], typing: Sequence[TypingSite]
 ) -> dict[str, Any]:
-    """All figures of one daemon."""
+    """Return all figures of one daemon."""
     async with connect(address) as client:
         facts, texts = await client.facts(), dict[int, str]()
         passes = len(bench.concurrency) * bench.repeats * len(ORDER)
         typed = sum(len(list(keystroke_bodies(site, bench.keystrokes))) for site in typing)
         progress = ProgressBar(f"serve {shape}", len(sites) * (1 + passes // 2) + typed)
         bodies = _bodies(sites, bench.tokens)
-        # The policy learns before anything is measured.
+        # Train the policy before any measurement.
         await client.closed_loop([{**body, "speculate": True} for body in bodies], 1, progress.advance)
         cells = [Cell(concurrency, texts) for concurrency in bench.concurrency]
         load = Load(sites, bench.tokens, max(bench.concurrency), facts["context"])
@@ -131,7 +132,7 @@ async def _section(
 
 
 def _bodies(sites: Sequence[Site], tokens: int) -> list[dict[str, Any]]:
-    """The requests: each text ends where the target ends it, or after so many tokens."""
+    """Return the requests: each text ends at the target's end token, or after `tokens` tokens."""
     return [
         {"prefix": site.prefix, "suffix": site.suffix, "path": site.path, "shape": "raw", "max_tokens": tokens}
         for site in sites
@@ -139,13 +140,13 @@ def _bodies(sites: Sequence[Site], tokens: int) -> list[dict[str, Any]]:
 
 
 def _peers(bench: ServeBench, shape: str, load: Load) -> AbstractContextManager[ServePeers | None]:
-    """The peers beside a daemon of our own; none beside another daemon, whose files aren't known here."""
+    """Return the peers if the daemon is our own; None for another daemon, whose model files are unknown."""
     config = replace(bench.config, target_shape=shape)
     return nullcontext() if bench.url else serve_peers(config, load, bench.llama_cpp)
 
 
 async def _measure_peers(peers: ServePeers, passes: dict[str, PeerPasses], together: int) -> None:
-    """One pass of every peer."""
+    """Run one pass of every peer."""
     progress = ProgressBar(f"peers, {together} at once", peers.requests)
     for contestant in peers.contestants:
         own = passes.setdefault(contestant.name, PeerPasses())
@@ -155,7 +156,7 @@ async def _measure_peers(peers: ServePeers, passes: dict[str, PeerPasses], toget
 async def _measure(
     cell: Cell, client: Client, bodies: Sequence[Mapping[str, Any]], advance: Callable[[], None]
 ) -> None:
-    """One repeat at one concurrency."""
+    """Run one repeat at one concurrency."""
     middle = len(bodies) // 2
     halves = (range(middle), range(middle, len(bodies)))
     for speculate, half in ORDER:
@@ -166,7 +167,7 @@ async def _measure(
 async def _type(
     client: Client, bench: ServeBench, typing: Sequence[TypingSite], advance: Callable[[], None]
 ) -> list[list[Reply]]:
-    """Types in all files in turn, one character each; a list of replies for each file."""
+    """Type in all files in turn, one character each. Return a list of replies for each file."""
     requests = [list(keystroke_bodies(site, bench.keystrokes)) for site in typing]
     sessions: list[list[Reply]] = [[] for _ in typing]
     for turn in range(bench.keystrokes):
@@ -179,8 +180,8 @@ async def _type(
 
 
 def find_sites(held_out: Path | None, prompts: Path | None, count: int) -> tuple[list[Site], str]:
-    """`count` sites with a note for the report: lines in all languages in turn, with text on both sides, or a file's
-    prompts, evenly spread. TrainingError or ConfigError for a file that can't be read or holds too little.
+    """Return `count` sites and a note for the report: lines in all languages in turn, with text on both sides, or a
+    file's prompts, evenly spread. Raise TrainingError or ConfigError for a file that can't be read or is too short.
     """
     if prompts is not None:
         sites, note = prompt_sites(prompts, count), "prompts of a file"
@@ -196,7 +197,7 @@ def find_sites(held_out: Path | None, prompts: Path | None, count: int) -> tuple
 
 
 def keystroke_bodies(site: TypingSite, keystrokes: int) -> Iterator[dict[str, Any]]:
-    """One request per keystroke, as an editor sends it: the text typed so far, and the lines below."""
+    """Yield one request per keystroke, as an editor sends it: the text typed so far, and the lines below."""
     for version in range(min(keystrokes, site.end - site.begin)):
         cursor = site.begin + version
         start = max(0, cursor - MOST_SIDE)
@@ -211,8 +212,8 @@ def keystroke_bodies(site: TypingSite, keystrokes: int) -> Iterator[dict[str, An
 
 
 def find_typing_sites(held_out: Path | None, count: int) -> list[TypingSite]:
-    """The longest files of the held-out code, the longest of each language first; the typed line is the first long one
-    from the middle on.
+    """Return sites in the longest files of the held-out code, the longest of each language first. The line to type is
+    the first long one from the middle of the file.
     """
     rows = read_held_out_code(held_out).rows.values()
     longest_first = (sorted(documents, key=lambda d: (-len(d.text), d.path)) for documents in rows)

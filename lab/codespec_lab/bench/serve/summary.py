@@ -1,4 +1,4 @@
-"""From replies to figures: throughput, waiting times, what speculation gains, what a keystroke costs. Numbers only."""
+"""Summarize replies: throughput, waiting times, the gain from speculation, the cost of a keystroke."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from codespec_lab.bench.daemon import PHASES, Pass, Reply
 from codespec_lab.bench.statistics import percentiles, ratio_interval
 
 COUNTED = ("prompt_tokens", "cached_tokens", "rounds", "drafted", "accepted", "committed")
-NOISE = 0.02  # a ratio is no loss if its interval reaches this near to 1
+NOISE = 0.02  # a ratio counts as no loss if its interval reaches within this distance of 1
 
 
 @dataclass(slots=True)
 class Cell:
     """Passes over the same sites at one concurrency, with speculation off and on in turn; `texts` has the first text
-    that was written at each site, at any concurrency.
+    written at each site, at any concurrency.
     """
 
     concurrency: int
@@ -25,15 +25,15 @@ class Cell:
     on: list[tuple[Sequence[int], Pass]] = field(default_factory=list)
 
     def add(self, speculate: bool, sites: Sequence[int], done: Pass) -> None:
-        """Adds one pass."""
+        """Add one pass."""
         (self.on if speculate else self.off).append((sites, done))
         for site, reply in zip(sites, done.replies, strict=True):
             self.texts.setdefault(site, reply.text)
 
     def as_dict(self) -> dict[str, Any]:
-        """Both sides and how they compare, as plain JSON values.
+        """Return both sides and their comparison as plain JSON values.
 
-        With a fixed number of requests under way, throughput is inversely proportional to a request's mean time
+        With a fixed number of requests in flight, throughput is inversely proportional to a request's mean time
         (Little's law). So `faster` and its interval compare times, paired by site; `throughput` is measured by the
         clock.
         """
@@ -53,11 +53,11 @@ class Cell:
         }
 
     def seconds_on(self) -> list[float]:
-        """The seconds of all requests at each site, with speculation."""
+        """Return the total seconds of requests at each site, with speculation."""
         return _seconds(self.on)
 
     def replies(self, speculate: bool) -> list[Reply]:
-        """All replies of one side."""
+        """Return all replies of one side."""
         return [reply for _, done in (self.on if speculate else self.off) for reply in done.replies]
 
     def _texts(self) -> list[tuple[int, str]]:
@@ -69,8 +69,8 @@ class Cell:
 
 
 def mismatches(daemons: Mapping[str, Any]) -> list[str]:
-    """Where a site has two texts although its daemon began in exact mode, and whether a daemon left that mode, since it
-    compares texts itself.
+    """List the cells in which a site has different texts although the daemon began in exact mode, and the daemons that
+    left that mode, as a daemon compares texts itself.
     """
     found = []
     for shape, section in daemons.items():
@@ -85,8 +85,8 @@ def mismatches(daemons: Mapping[str, Any]) -> list[str]:
 
 
 def overhead(replies: Sequence[Reply]) -> dict[str, Any]:
-    """Milliseconds that single clients waited beyond the engine's steps, beyond steps and building the prompt (so for
-    HTTP, scheduling and the work between rounds), and on the wire alone.
+    """Return the milliseconds that single clients waited beyond the engine's steps, beyond steps and prompt building
+    (HTTP, scheduling and the work between rounds), and on the wire only.
     """
     return {
         "requests": len(replies),
@@ -98,7 +98,7 @@ def overhead(replies: Sequence[Reply]) -> dict[str, Any]:
 
 
 def keystrokes(sessions: Sequence[Sequence[Reply]]) -> dict[str, Any]:
-    """Typing: how much of the prompts was read when a file was new (cold), and at the later keystrokes (warm)."""
+    """Return how much of the prompts was prefilled at a file's first request (cold) and at later keystrokes (warm)."""
     cold = [session[0] for session in sessions]
     warm = [reply for session in sessions for reply in session[1:]]
     drafting = sum(reply.stats["drafter_prompt_tokens"] > 0 for reply in warm)
@@ -107,7 +107,7 @@ def keystrokes(sessions: Sequence[Sequence[Reply]]) -> dict[str, Any]:
 
 
 def _reads_less(warm: Sequence[Reply]) -> dict[str, float]:
-    """How many times less was read at a keystroke than the prompt's length, by target and drafter."""
+    """Return the ratios of prompt tokens to tokens prefilled at a keystroke, for target and drafter."""
     found = {}
     for name, whole, cached in (
         ("target_reads_less", "prompt_tokens", "cached_tokens"),
@@ -132,7 +132,7 @@ def _reading(replies: Sequence[Reply]) -> dict[str, Any]:
 
 
 def _seconds(passes: Sequence[tuple[Sequence[int], Pass]]) -> list[float]:
-    """The seconds of all requests at each site."""
+    """Return the total seconds of requests at each site."""
     sums: dict[int, float] = {}
     for sites, done in passes:
         for site, reply in zip(sites, done.replies, strict=True):

@@ -1,1 +1,1 @@
-"""`codespec bench step`: what a step costs against the memory's bandwidth, and exact against fast."""
+"""`codespec bench step`: the cost of a step relative to the memory bandwidth, and of exact relative to fast mode."""

@@ -1,8 +1,8 @@
-"""The models that `codespec bench step` measures (one that is here, or random weights of a given shape), and the shapes
-of call for exact and fast mode. What a step costs depends on sizes, not on what was learned.
+"""The models for `codespec bench step` (a local one, or random weights of a given shape), and the call shapes for exact
+and fast mode. A step's cost depends on sizes, not on trained values.
 
-Weights of zero would do for the time on a CPU (models/shapes), but a GPU draws less power on them and runs at other
-clocks. Knows shapes, transformers' Llama and how long the search for an exact shape of call takes; measures no step.
+Weights of zero would do for timing on a CPU (models/shapes), but a GPU draws less power on them and runs at other
+clocks. The search for an exact call shape is timed here; steps are timed in `run`.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ LONGEST = 32768
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCalls:
-    """Shapes of call by mode: both on a CPU, but only fast where the model's results vary with the batch in every shape
-    (`variance`). `search` and `later` are the seconds that a first start and a later one spend on the search.
+    """Call shapes by mode: both on a CPU, but only fast if the model's results vary with the batch in every shape
+    (`variance`). `search` and `later` are the seconds that a first and a later start spend on the search.
     """
 
     shapes: Mapping[str, CallShape]
@@ -44,11 +44,11 @@ class MeasuredCalls:
     later: float = 0.0
 
     def mode(self, configured: str) -> str:
-        """The configured mode if it can be measured, else the other one."""
+        """Return the configured mode if it can be measured, else the other one."""
         return configured if configured in self.shapes else next(iter(self.shapes))
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         labels = {mode: shape.label for mode, shape in self.shapes.items()}
         if self.variance:
             return {**labels, "variance": self.variance, "search_s": round(self.search, 3)}
@@ -56,7 +56,7 @@ class MeasuredCalls:
 
 
 def random_model(shape: Shape, tokenizer: TextTokenizer, *, device: str, dtype: str, exact: bool) -> LanguageModel:
-    """A Llama of that shape with seeded random weights, made on its device. Its texts mean nothing."""
+    """Return a Llama of that shape with seeded random weights, created on its device. Its texts are meaningless."""
     config = LlamaConfig(
         vocab_size=shape.vocabulary,
         hidden_size=shape.hidden,
@@ -77,7 +77,7 @@ def random_model(shape: Shape, tokenizer: TextTokenizer, *, device: str, dtype: 
 
 
 def shape_of(target: str, dtype: str) -> Shape:
-    """The shape of a Llama-like model that is here, by its config.json. Raises ModelError for another kind of model."""
+    """Return the shape of a local Llama-like model from its config.json. Raise ModelError for other models."""
     folder = weights_folder(target, dtype)
     config = read_json(folder / "config.json")
     try:
@@ -101,8 +101,8 @@ def shape_of(target: str, dtype: str) -> Shape:
 
 
 def step_bytes(model: LanguageModel, shape: Shape, batch: int, context: int) -> int:
-    """The bytes that a step must read: all weights but unused rows of the embedding, and each sequence's keys and
-    values.
+    """Return the bytes that a step must read: all weights except unused rows of the embedding, and each sequence's keys
+    and values.
     """
     layers = 2 * shape.hidden * (shape.query + shape.keys) + 3 * shape.hidden * shape.inner
     weights = shape.layers * layers + shape.vocabulary * shape.hidden
@@ -111,7 +111,7 @@ def step_bytes(model: LanguageModel, shape: Shape, batch: int, context: int) -> 
 
 
 def find_measured_calls(model: LanguageModel, mode: str, chunk: int) -> MeasuredCalls:
-    """Searches anew and stores nothing. A GPU has kernels of one shape, so only `mode` is there."""
+    """Search without stored results, and store none. A GPU has kernels of one shape, so only `mode` is measured."""
     if model.device.type != "cpu":
         return MeasuredCalls({mode: model.calls})
     began = time.perf_counter()

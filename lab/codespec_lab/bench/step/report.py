@@ -1,4 +1,4 @@
-"""`codespec bench step` as tables and charts. Formats its figures; measures nothing."""
+"""Format the figures of `codespec bench step` as tables and charts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from codespec_lab.bench.plot import Bar, Chart
 
 
 def report(found: Mapping[str, Any]) -> list[str]:
-    """The rows as lines, the drafter's step last. Files of an earlier version have no modes, prompts or processor."""
+    """Return the rows as lines, the drafter's step last. Older files lack modes, prompts or the processor."""
     compared = any("over_fast" in row for row in found["rows"])
     header = f"{'dtype':9} {'context':>7} {'batch':>5} {'width':>5} {'ms':>9} {'of one row':>10} {'of bandwidth':>12}"
     lines = [
@@ -28,7 +28,7 @@ def report(found: Mapping[str, Any]) -> list[str]:
 
 
 def _calls(dtype: str, calls: Mapping[str, Any]) -> str:
-    """The shapes of call of a number format, and how they were found."""
+    """Return the call shapes of a number format, and how they were found."""
     if "exact" not in calls:
         return f"{dtype}: fast only: {calls['fast']}"
     took = f"found in {calls['search_s']:.1f} s, tried again in {calls['later_s']:.1f} s on a later start"
@@ -42,7 +42,7 @@ def _prompt(row: Mapping[str, Any]) -> str:
 
 
 def _over_fast(row: Mapping[str, Any]) -> str:
-    """The median of the sweeps' ratios with their range."""
+    """Return the median of the sweeps' ratios with their range."""
     if "over_fast" not in row:
         return "-"
     low, high = row["over_fast_range"]
@@ -50,7 +50,7 @@ def _over_fast(row: Mapping[str, Any]) -> str:
 
 
 def charts(found: Mapping[str, Any]) -> list[Chart]:
-    """For every format the share of the bandwidth, and the cost of several rows over one."""
+    """Return, for every format, charts of the share of the bandwidth and of the cost of several rows over one."""
     note = f"{found['device']}, {found['threads']} thread(s), {found['mode']}, {found['bandwidth_gb']} GB/s"
     return [
         chart

@@ -1,11 +1,11 @@
-"""`codespec bench step`: what a step costs against the memory's bandwidth, and in `exact` against `fast` mode, for a
-target that is here or random weights of a real model's shape, by number format, rows, batch and context, and for a
-prompt.
+"""`codespec bench step`: the cost of a step relative to the memory bandwidth, and in `exact` relative to `fast` mode.
+
+The model is a local target or random weights of a real model's shape. Cells vary number format, rows, batch and
+context, and a prompt is timed too.
 
 A step must read its weights and its sequences' keys and values, so their bytes over the measured bandwidth are its
 lower bound. Formats, modes, sizes and the bandwidth take turns in every sweep; ratios are taken within a sweep, and
-their medians are reported. On a CPU both modes are shapes of call of the same model. Knows models and clocks; knows no
-texts.
+their medians are reported. On a CPU both modes are call shapes of the same model.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from codespec_lab.bench.step.models import MeasuredCalls, find_measured_calls, r
 
 BUFFER = {"cpu": 512 * 2**20, "cuda": 4 * 2**30}  # bytes: several times the caches
 MODES = ("exact", "fast")
-TRIED_SLOTS = 3  # slots that the search for an exact shape takes
+TRIED_SLOTS = 3  # slots for the search for an exact call shape
 
 
 class Key(NamedTuple):
-    """A cell: number format, mode, (rows, batch, context), and for a prompt how many rows are read at once."""
+    """A cell: number format, mode, (rows, batch, context), and for a prompt the rows per forward."""
 
     kind: str
     mode: str
@@ -49,8 +49,8 @@ DRAFTER = Key("drafter", "fast", (1, 1, 64))
 @dataclass(frozen=True, slots=True)
 class StepBench:
     """The settings: `widths` rows of one sequence, `batches` of sequences with one row each, or with `grid` all pairs
-    of both; each at every context (tokens). On a CPU also a prompt of `prompt` tokens (0: none). Without a `shape` the
-    configured target is measured.
+    of both; each at every context (tokens). A CPU also prefills a prompt of `prompt` tokens (0: none). Without a
+    `shape`, the configured target is measured.
     """
 
     config: EngineConfig
@@ -65,16 +65,16 @@ class StepBench:
 
     @property
     def on_cpu(self) -> bool:
-        """Whether both modes are measured."""
+        """Return whether the device is a CPU, on which both modes are measured."""
         return find_device(self.config.device).type == "cpu"
 
     @property
     def chunk(self) -> int:
-        """Rows of a prompt that the scheduler reads at once."""
+        """Return the scheduler's prefill chunk in rows."""
         return self.config.prefill_chunk or CHUNK
 
     def rows(self) -> list[Rows]:
-        """Every (rows, batch, context) that is timed."""
+        """Return every (rows, batch, context) to time."""
         return [
             (width * batch, batch, context)
             for context in self.contexts
@@ -84,28 +84,28 @@ class StepBench:
         ]
 
     def chunks(self) -> list[int]:
-        """How many rows of the prompt are read at once: all, and as many as the scheduler reads."""
+        """Return the numbers of prompt rows per forward to time: all, and the scheduler's chunk."""
         return sorted({self.prompt, min(self.prompt, self.chunk)}, reverse=True) if self.prompt and self.on_cpu else []
 
 
 @dataclass(slots=True)
 class Sweeps:
-    """Measurements sweep by sweep: seconds of the cells, and the bandwidth in bytes a second."""
+    """Measurements sweep by sweep: seconds of the cells, and the bandwidth in bytes per second."""
 
     seconds: dict[Key, list[float]] = field(default_factory=dict)
     bandwidth: list[float] = field(default_factory=list)
 
     def ratio(self, over: Key, under: Key) -> list[float]:
-        """One cell's time over another's, sweep by sweep."""
+        """Return one cell's time over another's, sweep by sweep."""
         return [a / b for a, b in zip(self.seconds[over], self.seconds[under], strict=True)]
 
     def floors(self, key: Key, size: int) -> list[float]:
-        """The share of the bandwidth that a cell used if it had to read `size` bytes, sweep by sweep."""
+        """Return the share of the bandwidth that a cell used if it had to read `size` bytes, sweep by sweep."""
         return [size / rate / taken for rate, taken in zip(self.bandwidth, self.seconds[key], strict=True)]
 
 
 def run_step_bench(bench: StepBench, tell: Callable[[str], None] = print) -> dict[str, Any]:
-    """All figures as plain JSON values: facts, and a row for each cell with its ratios. `tell` gets each phase."""
+    """Return facts, and a row for each cell with its ratios, as plain JSON values. Call `tell` with each phase."""
     config = bench.config
     torch.set_num_threads(max(1, config.threads))
     shape = SHAPES[bench.shape] if bench.shape else shape_of(config.target, bench.dtypes[0])
@@ -144,7 +144,7 @@ def _notes(models: Mapping[str, LanguageModel], calls: Mapping[str, MeasuredCall
 
 
 def _cells(bench: StepBench, calls: Mapping[str, MeasuredCalls], sweep: int) -> list[Key]:
-    """The cells of a sweep in their order; the mode that comes first changes from sweep to sweep."""
+    """Return the cells of a sweep in their order; the first mode alternates from sweep to sweep."""
     sizes = [(rows, 0) for rows in bench.rows()] + [((bench.prompt, 1, 0), chunk) for chunk in bench.chunks()]
     modes = MODES[:: -1 if sweep % 2 else 1]
     return [
@@ -172,7 +172,7 @@ def _sweep(
         return time_prompt(model, key.rows[0], key.chunk) if key.chunk else time_forward(model, key.rows)
 
     for key in _cells(bench, calls, 0):
-        take(key)  # compiles kernels and touches memory before anything counts
+        take(key)  # compiles kernels and touches memory before the measured sweeps
     for sweep in range(bench.sweeps):
         cells = _cells(bench, calls, sweep)
         tell(f"sweep {sweep + 1} of {bench.sweeps}: {len(cells)} cells")
@@ -184,7 +184,7 @@ def _sweep(
 
 
 def _bandwidth(source: torch.Tensor) -> float:
-    """Bytes a second: of reading by a sum on a CPU, of reading and writing by a copy on a GPU."""
+    """Return bytes per second: reading (a sum) on a CPU, reading and writing (a copy) on a GPU."""
     on_cpu = source.device.type == "cpu"
     half = source.numel() // 2
     began = time.perf_counter()
@@ -256,7 +256,7 @@ def _prompt_row(key: Key, sweeps: Sweeps) -> dict[str, Any]:
 
 
 def _over_fast(key: Key, sweeps: Sweeps) -> dict[str, Any]:
-    """The cost of exact over fast, median and range over the sweeps; {} where only one of them was measured."""
+    """Return the cost of exact over fast, median and range over the sweeps; {} if only one of them was measured."""
     exact, fast = (key._replace(mode=mode) for mode in MODES)
     if not {exact, fast} <= sweeps.seconds.keys():
         return {}

@@ -1,7 +1,5 @@
-"""An editor's half of the Language Server Protocol, as far as typing needs it, and the real language server as a
-process.
-
-Knows JSON-RPC and the messages; knows neither a daemon nor when a typist does what.
+"""Run the real language server as a process, with a minimal editor: the client side of the Language Server Protocol as
+far as typing needs it.
 """
 
 from __future__ import annotations
@@ -38,63 +36,63 @@ class Editor:
         self.on_more: Callable[[str, int], None] = lambda uri, version: None
 
     async def start(self) -> None:
-        """The handshake of VS Code."""
+        """Perform VS Code's handshake."""
         inline = {"textDocument": {"inlineCompletion": {"dynamicRegistration": True}}}
         await self.request("initialize", {"processId": os.getpid(), "rootUri": None, "capabilities": inline})
         self.notify("initialized", {})
 
     def configure(self, **settings: Any) -> None:
-        """Changes some of the server's settings."""
+        """Change some of the server's settings."""
         self.notify("workspace/didChangeConfiguration", {"settings": {"codespec": settings}})
 
     def open(self, site: TypingSite, text: str) -> None:
-        """Opens a document with this text, as its first version."""
+        """Open a document with this text as its first version."""
         item = {"uri": site.uri, "languageId": site.language, "version": 1, "text": text}
         self.notify("textDocument/didOpen", {"textDocument": item})
 
     def close(self, site: TypingSite) -> None:
-        """Closes a document."""
+        """Close a document."""
         self.notify("textDocument/didClose", {"textDocument": {"uri": site.uri}})
 
     def insert(self, site: TypingSite, version: int, position: Mapping[str, int], text: str) -> None:
-        """Inserts text at a position; the document then has that version."""
+        """Insert text at a position; the document then has the given version."""
         change = {"range": {"start": position, "end": position}, "text": text}
         document = {"uri": site.uri, "version": version}
         self.notify("textDocument/didChange", {"textDocument": document, "contentChanges": [change]})
 
     def complete(self, site: TypingSite, position: Mapping[str, int]) -> tuple[int, asyncio.Future[dict[str, Any]]]:
-        """Requests inline completions; returns the request's number and its future reply."""
+        """Request inline completions. Return the request's number and its future reply."""
         params = {"textDocument": {"uri": site.uri}, "position": position, "context": {"triggerKind": AUTOMATIC}}
         return self._begin("textDocument/inlineCompletion", params)
 
     def cancel(self, number: int) -> None:
-        """Cancels a request."""
+        """Cancel a request."""
         self.notify("$/cancelRequest", {"id": number})
 
     def accept(self, item: Mapping[str, Any]) -> None:
-        """Runs the command of an item that was accepted whole."""
+        """Run the command of an item that was accepted whole."""
         command = item["command"]
         self._begin("workspace/executeCommand", {"command": command["command"], "arguments": command["arguments"]})
 
     async def counters(self) -> dict[str, Any]:
-        """The server's own counters."""
+        """Return the server's own counters."""
         status = await self.request("codespec/status", {})
         counters: dict[str, Any] = status["counters"]
         return counters
 
     async def request(self, method: str, params: Any) -> Any:
-        """A request's result. ConfigError where the server has ended or refuses."""
+        """Return a request's result. Raise ConfigError if the server has ended or refuses."""
         reply = await self._begin(method, params)[1]
         if "error" in reply:
             raise ConfigError(f"The language server failed on {method}: {reply['error']['message']}")
         return reply["result"]
 
     def notify(self, method: str, params: Any) -> None:
-        """Sends a notification."""
+        """Send a notification."""
         self._send({"jsonrpc": "2.0", "method": method, "params": params})
 
     async def leave(self) -> None:
-        """Shuts the server down, by force where that takes too long."""
+        """Shut the server down; kill it if that takes too long."""
         with contextlib.suppress(TimeoutError, ConfigError):
             async with asyncio.timeout(END_SECONDS):
                 await self.request("shutdown", None)
@@ -129,7 +127,7 @@ class Editor:
                 future.set_result({"error": {"message": "it has ended."}})
 
     def _take(self, message: Mapping[str, Any]) -> None:
-        """Handles the server's notifications; answers its requests with null."""
+        """Handle the server's notifications; answer its requests with null."""
         params = message.get("params") or {}
         if "id" in message:
             self._send({"jsonrpc": "2.0", "id": message["id"], "result": None})
@@ -139,7 +137,7 @@ class Editor:
 
 @asynccontextmanager
 async def language_server(url: str) -> AsyncIterator[Editor]:
-    """An editor with its own language server for the daemon at `url`, until the block ends."""
+    """Yield an editor with its own language server for the daemon at `url`, until the block ends."""
     words = [sys.executable, "-P", "-m", "codespec", "lsp", "--stdio", "--no-start", "--daemon", url]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
     pipe = asyncio.subprocess.PIPE
@@ -153,7 +151,7 @@ async def language_server(url: str) -> AsyncIterator[Editor]:
 
 
 async def _read(stream: asyncio.StreamReader) -> dict[str, Any] | None:
-    """The next message; None at the end."""
+    """Return the next message, or None at the end."""
     length = 0
     try:
         while (line := await stream.readline()).strip():

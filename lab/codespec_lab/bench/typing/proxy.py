@@ -1,8 +1,7 @@
-"""A proxy between a language server and a daemon: it forwards everything as it comes, and notes what was written when.
+"""A proxy between a language server and a daemon: it forwards all traffic as it arrives and records texts and times.
 
-Like a daemon it has a port and the user's own socket, which a language server prefers: a cancelled request costs its
-connection, and over a port each new one would begin with a proof. Knows HTTP and the daemon's events; knows no editor
-and judges nothing.
+Like a daemon it has a port and a socket owned by the user, which a language server prefers: a cancelled request costs
+its connection, and over a port each new connection would begin with a proof.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ TOKENS = "codespec:generation_tokens_total"
 
 @dataclass(slots=True)
 class Stream:
-    """One completion that the language server requested: the text before the cursor, the text and target tokens that
-    were written, and the times when the request came, the text was done, and the stream ended.
+    """One completion requested by the language server: the text before the cursor, the text and number of target tokens
+    written, and the times when the request arrived, the text was complete, and the stream ended.
     """
 
     received: float
@@ -42,7 +41,7 @@ class Stream:
     ended: float | None = None
 
     def take(self, name: str, value: dict[str, Any]) -> None:
-        """Handles one event."""
+        """Handle one event."""
         if name == "text":
             self.text += value["text"]
         elif name == "round":
@@ -61,7 +60,7 @@ class Proxy:
         self.streams: list[Stream] = []
 
     async def tokens(self) -> int:
-        """Waits until no completion is under way; all target tokens that the daemon has written so far."""
+        """Wait until no completion is in flight. Return the number of target tokens written by the daemon so far."""
         while any(stream.ended is None for stream in self.streams):
             await asyncio.sleep(0.01)
         async with self._session.get(f"{self._upstream}/v1/codespec/stats") as reply:
@@ -70,7 +69,7 @@ class Proxy:
         return int(sum(sample["value"] for sample in family["samples"]))
 
     async def forward(self, request: web.Request) -> web.StreamResponse:
-        """Forwards one request and its reply. Where the language server hangs up, so does this."""
+        """Forward one request and its reply. If the language server disconnects, disconnect from the daemon too."""
         body = await request.read()
         stream, events = _stream(body) if request.path == PATH else None, _Events()
         if stream is None:
@@ -87,7 +86,7 @@ class Proxy:
         headers, url = {"Content-Type": request.content_type}, self._upstream + request.path_qs
         async with self._session.request(request.method, url, data=body, headers=headers) as reply:
             response = web.StreamResponse(status=reply.status, headers=_kept(reply))
-            with contextlib.suppress(ConnectionResetError):  # the language server hung up
+            with contextlib.suppress(ConnectionResetError):  # the language server disconnected
                 await response.prepare(request)
                 async for chunk in reply.content.iter_any():
                     await response.write(chunk)
@@ -104,7 +103,7 @@ class _Events:
         self._held = b""
 
     def feed(self, chunk: bytes, stream: Stream) -> None:
-        """Handles a chunk that was forwarded."""
+        """Handle a forwarded chunk."""
         *whole, self._held = (self._held + chunk).split(b"\n\n")
         for event in whole:
             lines = [line for line in event.split(b"\n") if line.startswith((b"event: ", b"data: "))]
@@ -114,7 +113,7 @@ class _Events:
 
 @asynccontextmanager
 async def proxy_of(upstream: str) -> AsyncIterator[Proxy]:
-    """A proxy that listens on a free port and on the user's own socket, until the block ends."""
+    """Yield a proxy that listens on a free port and on the user's socket, until the block ends."""
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=5.0)
     async with AsyncExitStack() as stack:
         session = aiohttp.ClientSession(timeout=timeout, read_bufsize=1 << 22, connector=_to(upstream))
@@ -134,13 +133,13 @@ async def proxy_of(upstream: str) -> AsyncIterator[Proxy]:
 
 
 def _to(upstream: str) -> aiohttp.BaseConnector:
-    """The connector to the daemon: its own socket if there is one."""
+    """Return the connector to the daemon, over its socket if there is one."""
     own = socket_of(urlsplit(upstream).port or 80)
     return aiohttp.UnixConnector(str(own)) if is_own_socket(own) else aiohttp.TCPConnector()
 
 
 def _stream(body: bytes) -> Stream | None:
-    """The stream of a request for text; None for a warm-up."""
+    """Return the stream of a completion request; None for a warm-up."""
     now = time.perf_counter()
     request = json.loads(body)
     return None if request.get("warm_up") else Stream(now, request["prefix"], request["prefix_offset"])

@@ -1,4 +1,4 @@
-"""`codespec bench typing` as a table, verdicts and charts. Formats its figures; measures nothing."""
+"""Format the figures of `codespec bench typing` as a table, verdicts and charts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ENLARGED = "qwen2.5-0.5b"  # the size for which LEAST_AVAILABLE is checked
 
 
 def report(found: Mapping[str, Any]) -> list[str]:
-    """The report as lines."""
+    """Return the report as lines."""
     lines: list[str] = []
     for shape, section in found["sections"].items():
         if "summary" not in section:
@@ -38,7 +38,7 @@ def report(found: Mapping[str, Any]) -> list[str]:
 
 
 def charts(found: Mapping[str, Any]) -> list[Chart]:
-    """The characters shown 600 ms after a change, and how long an answer takes."""
+    """Return charts of the characters shown 600 ms after a change, and of the time to an answer."""
     drawn = []
     for shape, section in found["sections"].items():
         if "summary" in section:

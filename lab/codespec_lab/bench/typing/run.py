@@ -1,11 +1,12 @@
 """`codespec bench typing`: a typist in held-out files, through the real language server and real daemons.
 
-There are two daemons with a language server each, one without speculation and one with it, so that neither finds what
-the other wrote. The typist types at every site once with each, in turn, the same keys at the same times; at sites of
-their own Tab is pressed too. Each session is written to the file at once, and a later run of the same command continues
-there. What a typist sees depends on the clock, so texts are compared separately: at the end both daemons complete the
-same sites, with as much time as they need. The sites are lines in the middle of held-out files, chosen by rule, or the
-last lines of prompts.
+Two daemons with a language server each run without and with speculation, so that neither finds the other's texts. The
+typist types at every site once with each, in turn, the same keys at the same times; at separate sites Tab is pressed
+too. Each session is written to the results file at once, and a later run of the same command continues from there.
+
+The typist's view depends on the clock, so texts are compared separately: at the end both daemons complete the same
+sites without a time limit. The sites are lines in the middle of held-out files, selected by rule, or the last lines of
+prompts.
 """
 
 from __future__ import annotations
@@ -39,19 +40,19 @@ from codespec_lab.corpus.documents import Document
 from codespec_lab.corpus.gaps import COMMENTS
 
 QUEUE = 16
-MOST_PROBES = 4  # requests of a site with empty answers that are repeated
+MOST_PROBES = 4  # repeated requests per site, of those with empty answers
 COMPARED_TOKENS = 32  # of a text that both daemons write
-COMPARED_SIDE = 4000  # characters: about as much as an editor's request has read on two cores
-LINES = 3  # that are typed at a site
-CHARACTERS = (60, 180)  # that are typed at a site, at least and at most
+COMPARED_SIDE = 4000  # characters: about as much as the prompt of an editor's request on two cores
+LINES = 3  # lines to type at a site
+CHARACTERS = (60, 180)  # least and most characters to type at a site
 LEAST_ABOVE = 20  # lines above a site
-MOST_UNIT = "\uffff"  # up to here a character is one UTF-16 unit
+MOST_UNIT = "\uffff"  # the last character that is one UTF-16 unit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypingBench:
     """The settings: `limit` pairs of sites, `pace` times as fast as the published typist. No round begins that would
-    end after so many `minutes`.
+    end after `minutes`.
     """
 
     config: EngineConfig
@@ -81,13 +82,13 @@ class SitePair:
 
     @property
     def jobs(self) -> list[tuple[str, TypingSite]]:
-        """The sessions as (cell, site); whether speculation comes first changes from pair to pair."""
+        """Return the sessions as (cell, site); the order of the two sides alternates from pair to pair."""
         sides = (OFF, ON) if self.number % 2 == 0 else (ON, OFF)
         return [*((side, self.compared) for side in sides), (TAKING, self.taken)]
 
 
 def run_typing_bench(bench: TypingBench) -> dict[str, Any]:
-    """All figures so far as plain JSON values. Progress goes to stderr."""
+    """Return all figures so far as plain JSON values. Progress goes to stderr."""
     sites, note = find_typing_sites(bench.held_out, bench.prompts, 2 * bench.limit)
     results = Results(bench.file, "typing")
     section = results.section(bench.config.target_shape, _configuration(bench, sites))
@@ -113,7 +114,7 @@ async def _type(
     sites: Sequence[TypingSite],
     daemons: dict[str, str],
 ) -> None:
-    """Runs the sessions that are missing, while there is time."""
+    """Run the missing sessions while there is time."""
     done = {(session["cell"], session["place"]) for session in section["passes"]}
     pairs = [SitePair(number, *pair) for number, pair in enumerate(zip(sites[::2], sites[1::2], strict=False))]
     progress = ProgressBar(f"type {bench.config.target_shape}", sum(len(pair.jobs) for pair in pairs))
@@ -132,7 +133,7 @@ async def _type(
 
 
 async def _modes(daemons: dict[str, str]) -> dict[str, str]:
-    """The mode of each daemon."""
+    """Return the mode of each daemon."""
     found = {}
     for name, address in daemons.items():
         async with connect(address) as client:
@@ -141,7 +142,7 @@ async def _modes(daemons: dict[str, str]) -> dict[str, str]:
 
 
 async def _compare(section: dict[str, Any], sites: Sequence[TypingSite], daemons: dict[str, str]) -> dict[str, Any]:
-    """Whether both daemons write the same text at the sites where both were used."""
+    """Compare the daemons' texts at the sites where both were used. Return the count and the sites that differ."""
     typed = {session["place"] for session in section["passes"] if session["cell"] != TAKING}
     compared = [site for site in sites if site.name in typed]
     async with connect(daemons[OFF]) as off, connect(daemons[ON]) as on:
@@ -166,7 +167,7 @@ async def _desktop(daemon: str) -> AsyncIterator[Desktop]:
 
 
 async def _session(bench: TypingBench, desktop: Desktop, cell: str, site: TypingSite, seed: int) -> dict[str, Any]:
-    """Types at one site, and repeats some of the requests with empty answers without a time limit."""
+    """Type at one site, and repeat some of the requests with empty answers without a time limit."""
     keys = keystrokes(site.typed, seed, bench.pace)
     found = record(await type_site(desktop.editor, desktop.proxy, site, keys, taking=cell == TAKING), site)
     first = [row for row in found["questions"] if row["cause"] != "more" and row["answered_ms"] is not None]
@@ -177,7 +178,7 @@ async def _session(bench: TypingBench, desktop: Desktop, cell: str, site: Typing
 
 
 def _expected_seconds(bench: TypingBench, pair: SitePair) -> float:
-    """About how long the sessions of a pair take; Tab makes them shorter."""
+    """Return the approximate duration of a pair's sessions; Tab makes them shorter."""
     return sum(key.wait for _, site in pair.jobs for key in keystrokes(site.typed, pair.number, bench.pace))
 
 
@@ -199,8 +200,8 @@ def _facts(load: float) -> dict[str, Any]:
 
 
 def find_typing_sites(held_out: Path | None, prompts: Path | None, count: int) -> tuple[list[TypingSite], str]:
-    """`count` sites or fewer, and a note for the report: files in all languages in turn, or a file's prompts.
-    TrainingError or ConfigError for a file that can't be read or holds no site.
+    """Return up to `count` sites and a note for the report: files in all languages in turn, or a file's prompts. Raise
+    TrainingError or ConfigError for a file that can't be read or has no site.
     """
     if prompts is not None:
         given = read_prompts(prompts)
@@ -216,13 +217,13 @@ def find_typing_sites(held_out: Path | None, prompts: Path | None, count: int) -
 
 
 def _in_documents(documents: Sequence[Document], count: int) -> list[TypingSite]:
-    """One site in each of `count` files, evenly spread over the documents."""
+    """Return one site in each of `count` files, evenly spread over the documents."""
     found = [site for document in documents if (site := _in_document(document)) is not None]
     return [found[number] for number in spread_numbers(len(found), count)]
 
 
 def _in_document(document: Document) -> TypingSite | None:
-    """The first LINES lines of code from the middle on that are together neither too short nor too long."""
+    """Return the first LINES lines of code, from the middle of the file, with a total length within CHARACTERS."""
     lines = document.text.splitlines(keepends=True)
     if "\r" in document.text:
         return None
@@ -235,7 +236,7 @@ def _in_document(document: Document) -> TypingSite | None:
 
 
 def _at(name: str, language: str, lines: Sequence[str], number: int) -> TypingSite | None:
-    """LINES lines from a line's first character on; None where one is empty, a comment, or needs surrogates."""
+    """Return LINES lines from a line's first character, or None if one is empty, a comment, or needs surrogates."""
     chosen = lines[number : number + LINES]
     bodies = [line.strip() for line in chosen]
     if any(not body or body.startswith(COMMENTS) or max(body) > MOST_UNIT for body in bodies):
@@ -247,7 +248,7 @@ def _at(name: str, language: str, lines: Sequence[str], number: int) -> TypingSi
 
 
 def _in_prompt(prompt: Site, number: int) -> TypingSite | None:
-    """A prompt's last lines; None where it has too few."""
+    """Return a prompt's last lines, or None if it has too few."""
     lines = prompt.prefix.splitlines(keepends=True)
     if len(lines) <= LINES or "\r" in prompt.prefix:
         return None

@@ -1,5 +1,5 @@
-"""From what a typist saw to rows of plain numbers, one a request, and from these to figures: waiting times, what was
-right, what was wasted. Rows keep nothing of a text but how much of it was right.
+"""Convert a typist's sessions to rows of plain numbers, one per request, and summarize these: waiting times, correct
+characters, wasted tokens. Rows do not contain texts, only how much of them was correct.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from codespec_lab.bench.typing.proxy import Stream
 from codespec_lab.bench.typing.typist import EditorRequest, Typed
 
 OFF, ON, TAKING = "off", "on", "taking"  # without speculation, with it, with it and Tab
-AVAILABLE_MS = 650.0  # after a change: 600 ms, and time for the answer that the server's time limit sends
+AVAILABLE_MS = 650.0  # after a change: 600 ms, and time for the answer sent at the server's time limit
 
 Row = Mapping[str, Any]
 
 
 def record(typed: Typed, site: TypingSite) -> dict[str, Any]:
-    """One session's rows; milliseconds count from the change before a request.
+    """Return one session's rows; milliseconds count from the change before a request.
 
     A request's row: `at` (characters typed), `cause`, `asked_ms` (sent), `answered_ms` (None: superseded), `length` of
-    the text shown, `matching` characters of it, `pause_ms` until the next change (None: there was none), `work`: "none"
-    if the daemon did nothing while the request was open, "under way" if it was writing already, "asked" if it got a
-    request; `there_ms` and `back_ms`: the language server's own time from the editor's request to the daemon's, and
-    from the end of the text to the answer.
+    the text shown, `matching` characters of it, `pause_ms` until the next change (None: no further change), `work`:
+    "none" if the daemon did nothing while the request was open, "under way" if it was already writing, "asked" if it
+    got a request; `there_ms` and `back_ms`: the language server's own time from the editor's request to the daemon's,
+    and from the end of the text to the answer.
     """
     ends = [*(later.sent for _, later in pairwise(typed.requests)), float("inf")]
     return {
@@ -44,7 +44,7 @@ def record(typed: Typed, site: TypingSite) -> dict[str, Any]:
 
 
 def _row(request: EditorRequest, end: float, typed: Typed, site: TypingSite) -> dict[str, Any]:
-    """`end` is when the next request was sent."""
+    """Return a request's row; `end` is the time of the next request."""
     answered = request.answered
     until = end if answered is None else answered
     own = next((stream for stream in typed.streams if request.sent <= stream.received <= until), None)
@@ -68,8 +68,8 @@ def _row(request: EditorRequest, end: float, typed: Typed, site: TypingSite) -> 
 
 
 def useful_tokens(stream: Stream, requests: Sequence[EditorRequest], site: TypingSite) -> float:
-    """The tokens of a stream, in proportion to its characters, that were shown before they were typed. None are useful
-    where the stream continues a text that was never in the document.
+    """Return the number of a stream's tokens, in proportion to its characters, that were shown before they were typed;
+    0 if the stream continues a text that was never in the document.
     """
     at = stream.offset + len(stream.prefix) - site.begin
     in_document = site.text[stream.offset : site.begin + at] == stream.prefix
@@ -86,7 +86,7 @@ def useful_tokens(stream: Stream, requests: Sequence[EditorRequest], site: Typin
 
 
 def common(one: str, other: str) -> int:
-    """The length of the common prefix."""
+    """Return the length of the common prefix."""
     return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
@@ -100,7 +100,7 @@ def _ms(seconds: float) -> float:
 
 
 def summarize(sessions: Sequence[Row]) -> dict[str, Any]:
-    """The figures of each cell, and what speculation gains."""
+    """Return the figures of each cell, and the gain from speculation."""
     cells = {cell: [row for row in sessions if row["cell"] == cell] for cell in (OFF, ON, TAKING)}
     return {
         "cells": {cell: figures(rows) for cell, rows in cells.items() if rows},
@@ -109,8 +109,8 @@ def summarize(sessions: Sequence[Row]) -> dict[str, Any]:
 
 
 def mismatches(sections: Mapping[str, Any]) -> list[str]:
-    """The sites at which the daemons wrote different texts although both began in exact mode, and whether one left that
-    mode, since daemons compare texts themselves.
+    """List the sites at which the daemons wrote different texts although both began in exact mode, and whether one left
+    that mode, since daemons compare texts themselves.
     """
     found = []
     for shape, section in sections.items():
@@ -122,12 +122,12 @@ def mismatches(sections: Mapping[str, Any]) -> list[str]:
 
 
 def both_exact(texts: Mapping[str, Any]) -> bool:
-    """Whether both daemons began in exact mode."""
+    """Return whether both daemons began in exact mode."""
     return set(texts["modes"].values()) == {"exact"}
 
 
 def figures(sessions: Sequence[Row]) -> dict[str, Any]:
-    """One cell's figures as plain JSON values. Times are milliseconds from a change; superseded requests have none."""
+    """Return one cell's figures as plain JSON values. Times are in ms from a change; superseded requests have none."""
     rows = [row for session in sessions for row in session["questions"]]
     first = [row for row in rows if row["cause"] != "more"]
     answered = [row for row in first if row["answered_ms"] is not None]
@@ -156,7 +156,7 @@ def figures(sessions: Sequence[Row]) -> dict[str, Any]:
 
 
 def by_change(session: Row) -> dict[int, Row]:
-    """By characters typed: of the answers to a change, and to requests for more, the one with most right characters."""
+    """Return, by characters typed, the answer with the most correct characters, including answers to "more"."""
     best: dict[int, Row] = {}
     for row in session["questions"]:
         if row["answered_ms"] is not None and row["matching"] >= best.get(row["at"], row)["matching"]:
@@ -165,8 +165,8 @@ def by_change(session: Row) -> dict[int, Row]:
 
 
 def overhead(rows: Sequence[Row]) -> dict[str, Any]:
-    """The language server's own milliseconds: to the daemon, back from the end of its text, both together, and in all
-    where it answered from memory without waiting.
+    """Return the language server's own milliseconds: to the daemon, back from the end of its text, both together, and
+    in total for answers from memory without a wait.
     """
     both = [row for row in rows if "back_ms" in row]
     remembered = [row for row in rows if row["work"] == "none" and row["answered_ms"] is not None]
@@ -180,8 +180,8 @@ def overhead(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def available(off: Sequence[Row], on: Sequence[Row]) -> dict[str, Any] | None:
-    """The characters shown 600 ms after a change wherever the typist paused that long, at the same sites without and
-    with speculation; None where there is no pair.
+    """Return the characters shown 600 ms after a change at pauses of that length, at the same sites without and with
+    speculation; None if there is no pair.
     """
     pairs = [pair for plain, drafted in _pairs(off, on) for pair in _available(plain, drafted)]
     if not pairs:
@@ -208,7 +208,7 @@ def _available(off: Row, on: Row) -> list[tuple[int, int]]:
 
 
 def shown_in_time(session: Row) -> dict[int, int]:
-    """By characters typed, where the next change came after AVAILABLE_MS or never: the characters shown by then."""
+    """Return the characters shown within AVAILABLE_MS, by characters typed, if the next change came later or never."""
     found: dict[int, int] = {}
     for row in session["questions"]:
         if row["pause_ms"] is None or row["pause_ms"] >= AVAILABLE_MS:
@@ -218,15 +218,15 @@ def shown_in_time(session: Row) -> dict[int, int]:
 
 
 def _tokens(sessions: Sequence[Row]) -> dict[str, Any]:
-    """The tokens that the target wrote, and the share that was not seen or not right."""
+    """Return the number of tokens that the target wrote, and the share that was not seen or not correct."""
     written = sum(session["tokens"] for session in sessions)
     useful = sum(session["useful_tokens"] for session in sessions)
     return {"tokens": written, "wasted": 1 - min(1.0, useful / written) if written else 0.0}
 
 
 def _as_unhurried(sessions: Sequence[Row], answered: Sequence[Row]) -> dict[str, Any]:
-    """The share of answers with a text among the answers that would have one without a time limit. Some requests with
-    empty answers were repeated without that limit; they stand for all.
+    """Return the share of answers with a text among the answers that would have one without a time limit, estimated
+    from the requests with empty answers that were repeated without that limit.
     """
     something = sum(row["length"] > 0 for row in answered)
     probes = [length for session in sessions for length in session["unhurried"].values()]

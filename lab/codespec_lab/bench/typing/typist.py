@@ -1,17 +1,17 @@
-"""A typist: types a text at one site in human time and looks at what the editor shows.
+"""A typist: types a text at one site at human speed and reads the editor's suggestions.
 
-When keys come is a fixed model, drawn from a seed. The time between two keys has the mean and the relative spread that
-Dhakal, Feit, Kristensson and Oulasvirta found for 168,000 people ("Observations on Typing from 136 Million Keystrokes",
-CHI 2018, table 3: 238.66 ms, 111.60 ms; 51.56 words a minute). They copied English sentences, and the spread is between
-people; here it is between one typist's keys, and log-normal, since such times are skewed. The rest is ours: signs and
-first letters of words take longer than what follows in a word; there is a pause before most lines and now and then
-before a word, so that keys come in bursts (Shrestha and others, "Pausing While Programming", ICSE 2022, call pauses of
-2 to 15 s thinking about the code at hand; here a pause is cut at 4 s, when every answer has long arrived). There are no
-typing errors.
+Key times come from a fixed model with a seed. The time between two keys has the mean and the relative spread of Dhakal,
+Feit, Kristensson and Oulasvirta for 168,000 people ("Observations on Typing from 136 Million Keystrokes", CHI 2018,
+table 3: 238.66 ms, 111.60 ms; 51.56 words a minute). They copied English sentences, and the spread is between people;
+here it is between one typist's keys, and log-normal, since such times are skewed.
 
-After each change the editor waits 50 ms and requests a completion, as VS Code does. It cancels a request that is still
-open at the next key, and requests again when the server says that there is more. Knows an editor, a proxy and the
-clock; judges nothing.
+The rest of the model is our own: signs and first letters of words take longer than the rest of a word; there is a pause
+before most lines and sometimes before a word, so that keys come in bursts (Shrestha and others, "Pausing While
+Programming", ICSE 2022, attribute pauses of 2 to 15 s to thinking about the current code; here a pause is cut at 4 s,
+long after every answer has arrived). There are no typing errors.
+
+After each change the editor waits 50 ms and requests a completion, as VS Code does. At the next key it cancels a
+request that is still open. It requests again when the server reports that there is more.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from codespec_lab.bench.typing.editor import Editor
 from codespec_lab.bench.typing.proxy import Proxy, Stream
 
 MEAN, SPREAD = 0.239, 0.112 / 0.239  # seconds; the standard deviation as a share of the mean
-IN_WORD, WORD, SIGN = 0.8, 1.1, 1.4  # how long each kind of key takes, relative to the others
+IN_WORD, WORD, SIGN = 0.8, 1.1, 1.4  # relative durations of the kinds of keys
 LINE_PAUSE, WORD_PAUSE, PAUSE_SIGMA = 1.1, 1.6, 0.7  # medians in seconds
 WORD_PAUSES = 0.06  # the share of words with a pause before them
 MOST_PAUSE = 4.0
 _KEYS = re.compile(r"\n[ \t]*|.", re.DOTALL)  # the editor indents
 DEBOUNCE = 0.05  # seconds from a change to VS Code's request
-REACTION = 0.5  # seconds that the typist looks at a suggestion before taking it
-LEAST_TAKEN = 3  # characters that are worth a Tab
-BUDGET_MS, UNHURRIED_MS = 600, 60_000  # the server's own setting, and practically no limit
+REACTION = 0.5  # seconds that the typist reads a suggestion before taking it
+LEAST_TAKEN = 3  # least characters for which the typist presses Tab
+BUDGET_MS, UNHURRIED_MS = 600, 60_000  # the server's default, and practically no limit
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key: the text that it inserts after `start` characters, and the seconds since the key before."""
+    """A key: the text that it inserts after `start` characters, and the seconds since the previous key."""
 
     start: int
     text: str
@@ -51,14 +51,14 @@ class Key:
 
     @property
     def end(self) -> int:
-        """The characters of the text up to and including it."""
+        """Return the number of characters up to and including this key."""
         return self.start + len(self.text)
 
 
 @dataclass(slots=True)
 class EditorRequest:
     """One request for a completion: the characters typed before it (`at`), its cause (key, tab, more), the times of the
-    change, the request and the answer (None: superseded), and the text that was then shown.
+    change, the request and the answer (None: superseded), and the text shown.
     """
 
     at: int
@@ -73,7 +73,7 @@ class EditorRequest:
 @dataclass(slots=True)
 class Typed:
     """A session at one site: its seconds and keys, the characters that Tab inserted (`taken`), all requests of the
-    editor, the completions requested from the daemon, the tokens that it wrote, and the server's counters.
+    editor, the completions requested from the daemon, the number of tokens it wrote, and the server's counters.
     """
 
     seconds: float = 0.0
@@ -87,7 +87,7 @@ class Typed:
 
 
 class Typist:
-    """Types at one site, once. With `taking` it takes suggestions whose first line is right with Tab."""
+    """Types at one site, once. With `taking`, it accepts suggestions whose first line is correct with Tab."""
 
     def __init__(self, editor: Editor, site: TypingSite, keys: Sequence[Key], taking: bool) -> None:
         self._editor, self._site, self._taking = editor, site, taking
@@ -95,13 +95,13 @@ class Typist:
         self._version, self._at = 1, 0
         self._changed = self._seen = 0.0
         self._ghost = ""
-        self._shown: EditorRequest | None = None  # whose answer the ghost text is
+        self._shown: EditorRequest | None = None  # the request whose answer is the ghost text
         self._more, self._news = asyncio.Event(), asyncio.Event()
         self._requesting: asyncio.Task[None] | None = None
         self.typed = Typed()
 
     async def type(self) -> Typed:
-        """Opens the site, types the whole text, and leaves the document open."""
+        """Open the site, type the whole text, and leave the document open."""
         self._editor.on_more = self._on_more
         self._editor.open(self._site, self._site.after(0))
         begun = self._changed = time.perf_counter()
@@ -119,7 +119,7 @@ class Typist:
         return self.typed
 
     async def _decide(self, due: float) -> bool:
-        """Waits until the next key is due or the suggestion is taken; whether it is taken."""
+        """Wait until the next key is due or the suggestion is taken. Return whether it is taken."""
         while True:
             until = due
             if self._taking and self._suggestion():
@@ -139,7 +139,7 @@ class Typist:
                 continue
 
     def _suggestion(self) -> str:
-        """The text that Tab would insert: the whole ghost text or its first line, if it is the text to type."""
+        """Return the text that Tab would insert: the whole ghost text or its first line, if it matches; else ""."""
         whole, line = self._ghost, first_line(self._ghost)
         left = self._site.typed[self._at :]
         found = whole if left.startswith(whole) else line if left.startswith(line) else ""
@@ -162,7 +162,7 @@ class Typist:
         self._requesting = asyncio.get_running_loop().create_task(self._request(cause))
 
     def _skip_keys(self) -> None:
-        """Drops keys that are in the document already, and of a key that is there in part the part."""
+        """Drop the keys, and the part of a key, that are already in the document."""
         while self._keys and self._keys[0].end <= self._at:
             self._keys.pop(0)
         if self._keys and self._keys[0].start < self._at:
@@ -178,7 +178,7 @@ class Typist:
             self._requesting = None
 
     async def _request(self, cause: str) -> None:
-        """Requests a completion, and again whenever there is more, until the next change."""
+        """Request a completion, and again whenever there is more, until the next change."""
         self._more.clear()
         await asyncio.sleep(self._changed + DEBOUNCE - time.perf_counter())
         while True:
@@ -195,7 +195,7 @@ class Typist:
             cause = "more"
 
     def _show(self, request: EditorRequest, reply: Mapping[str, Any]) -> None:
-        """Shows an answer as ghost text."""
+        """Show an answer as ghost text."""
         if "error" in reply:
             return
         request.answered = time.perf_counter()
@@ -214,7 +214,7 @@ class Typist:
 
 
 def keystrokes(text: str, seed: int, pace: float = 1.0) -> list[Key]:
-    """The keys of a text; at a pace of 2 they come twice as fast."""
+    """Return the keys of a text; at a pace of 2 they come twice as fast."""
     dice = random.Random(seed)
     found = [(match.start(), match.group()) for match in _KEYS.finditer(text)]
     efforts = [_effort(text[start - 1 : start], key) for start, key in found]
@@ -233,14 +233,14 @@ def _effort(before: str, key: str) -> float:
 
 
 def _skewed(dice: random.Random) -> float:
-    """A random number with mean 1 and the published spread."""
+    """Return a random number with mean 1 and the published spread."""
     sigma = math.sqrt(math.log(1 + SPREAD**2))
     return dice.lognormvariate(-(sigma**2) / 2, sigma)
 
 
 def _pause(dice: random.Random, before: str, key: str) -> float:
-    """Seconds of thinking before a key. Every key draws equally often, so that equal parts of two texts have equal
-    times.
+    """Return the seconds of thinking before a key. Every key draws the same number of random values, so that equal
+    parts of two texts have equal times.
     """
     chance, length = dice.random(), dice.lognormvariate(0.0, PAUSE_SIGMA)
     if not before or before.rstrip(" \t").endswith("\n"):
@@ -251,7 +251,7 @@ def _pause(dice: random.Random, before: str, key: str) -> float:
 
 
 async def type_site(editor: Editor, proxy: Proxy, site: TypingSite, keys: Sequence[Key], *, taking: bool) -> Typed:
-    """Types at a site and closes the document."""
+    """Type at a site and close the document."""
     tokens, first, counters = await proxy.tokens(), len(proxy.streams), await editor.counters()
     typed = await Typist(editor, site, keys, taking).type()
     editor.close(site)
@@ -262,7 +262,7 @@ async def type_site(editor: Editor, proxy: Proxy, site: TypingSite, keys: Sequen
 
 
 async def complete_unhurried(editor: Editor, site: TypingSite, at: int) -> str:
-    """The answer after `at` characters when there is practically no time limit."""
+    """Return the answer after `at` characters with practically no time limit."""
     editor.configure(budgetMs=UNHURRIED_MS)
     editor.open(site, site.after(at))
     try:
@@ -276,19 +276,19 @@ async def complete_unhurried(editor: Editor, site: TypingSite, at: int) -> str:
 
 
 def position(site: TypingSite, at: int) -> dict[str, int]:
-    """The cursor's position after `at` characters."""
+    """Return the cursor's position after `at` characters."""
     end = site.begin + at
     return {"line": site.text.count("\n", 0, end), "character": end - (site.text.rfind("\n", 0, end) + 1)}
 
 
 def shown_text(item: Mapping[str, Any], cursor: Mapping[str, int]) -> str:
-    """An item's text from the cursor on."""
+    """Return an item's text after the cursor."""
     text: str = item["insertText"]
     return text[cursor["character"] - item["range"]["start"]["character"] :]
 
 
 def first_line(text: str) -> str:
-    """The text up to the end of its first line that is not empty."""
+    """Return the text up to the end of its first line that is not empty."""
     start = len(text) - len(text.lstrip("\n"))
     end = text.find("\n", start)
     return text if end < 0 else text[:end]

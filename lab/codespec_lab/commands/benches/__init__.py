@@ -21,7 +21,7 @@ BENCHES = (policy, proposers, decode, serve, typing, prediction, quality, diverg
 
 
 def add_parser(commands: Any) -> None:
-    """Adds the command and its benchmarks."""
+    """Add the command and its benchmarks."""
     parser: argparse.ArgumentParser = commands.add_parser("bench", help="measure on this machine")
     benches = parser.add_subparsers(dest="bench", required=True, metavar="BENCH", parser_class=type(parser))
     for bench in BENCHES:

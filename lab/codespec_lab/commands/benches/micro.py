@@ -1,4 +1,4 @@
-"""The microbenchmarks: `codespec bench step` and `codespec bench sampling`. Knows their flags."""
+"""The microbenchmarks `codespec bench step` and `codespec bench sampling`: flags and entry points."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from codespec_lab.commands.benches.flags import bench_parser, count, count_or_ze
 
 
 def add(benches: Any) -> None:
-    """Adds both commands."""
+    """Add both commands."""
     _add_step(benches)
     _add_sampling(benches)
 
@@ -53,7 +53,7 @@ def _add_sampling(benches: Any) -> None:
 
 
 def run_step(options: argparse.Namespace) -> int:
-    """Runs `codespec bench step`."""
+    """Run `codespec bench step`."""
     config = engine_config(options, target_shape="own")
     shape = engine_config(options).target_shape
     named = shape == "own" and bool(options.model or options.target)
@@ -83,7 +83,7 @@ def run_step(options: argparse.Namespace) -> int:
 
 
 def run_sampling(options: argparse.Namespace) -> int:
-    """Runs `codespec bench sampling`."""
+    """Run `codespec bench sampling`."""
     if options.plot:
         raise ConfigError("bench sampling draws no figures: leave out --plot.")
     require_torch()

@@ -1,4 +1,4 @@
-"""`codespec bench policy`. Knows its flags."""
+"""`codespec bench policy`: flags and entry point."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from codespec_lab.commands.benches.flags import (
 
 
 def add(benches: Any) -> None:
-    """Adds the command."""
+    """Add the command."""
     parser = bench_parser(
         benches,
         "policy",
@@ -37,7 +37,7 @@ def add(benches: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs `codespec bench policy`."""
+    """Run `codespec bench policy`."""
     refuse_two_sources(options)
     shape = engine_config(options).target_shape
     config = engine_config(options, target_shape="own")

@@ -1,4 +1,4 @@
-"""`codespec bench prediction`. Knows its flags."""
+"""`codespec bench prediction`: flags and entry point."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from codespec_lab.commands.benches.flags import bench_parser, count, finish
 
 
 def add(benches: Any) -> None:
-    """Adds the command."""
+    """Add the command."""
     parser = bench_parser(
         benches, "prediction", "a file written again with small edits: what the client's own guess at it saves", run
     )
@@ -22,7 +22,7 @@ def add(benches: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs `codespec bench prediction`."""
+    """Run `codespec bench prediction`."""
     require_torch()
     from codespec_lab.bench.prediction.report import charts, report
     from codespec_lab.bench.prediction.run import PredictionBench, run_prediction_bench

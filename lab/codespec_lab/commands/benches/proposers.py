@@ -1,4 +1,4 @@
-"""`codespec bench proposers`. Knows its flags."""
+"""`codespec bench proposers`: flags and entry point."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from codespec_lab.commands.benches.flags import add_site_flags, bench_parser, co
 
 
 def add(benches: Any) -> None:
-    """Adds the command."""
+    """Add the command."""
     parser = bench_parser(
         benches, "proposers", "who guesses best: lookups, the drafter, heads, and chains of them", run
     )
@@ -25,7 +25,7 @@ def add(benches: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs `codespec bench proposers`."""
+    """Run `codespec bench proposers`."""
     config = engine_config(options)
     require_torch()
     from codespec_lab.bench.proposers.report import report

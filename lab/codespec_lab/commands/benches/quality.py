@@ -1,4 +1,4 @@
-"""`codespec bench quality`. Knows its flags."""
+"""`codespec bench quality`: flags and entry point."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DESCRIPTION = (
 
 
 def add(benches: Any) -> None:
-    """Adds the command."""
+    """Add the command."""
     description = f"{DESCRIPTION[0].upper()}{DESCRIPTION[1:]}. Decoded plainly: a drafter changes no text."
     parser: Parser = benches.add_parser(
         "quality", help=DESCRIPTION, usage="%(prog)s [options]", description=description
@@ -72,7 +72,7 @@ def add(benches: Any) -> None:
 
 
 def kinds(text: str) -> tuple[str, ...]:
-    """Comma-separated kinds of sites, in the order of the report, for argparse."""
+    """Parse comma-separated kinds of sites into the report's order, for argparse."""
     named = text.split(",")
     unknown = [name for name in named if name not in KINDS]
     if unknown:
@@ -81,7 +81,7 @@ def kinds(text: str) -> tuple[str, ...]:
 
 
 def formats(text: str) -> tuple[str, ...]:
-    """Comma-separated number formats, for argparse."""
+    """Parse comma-separated number formats, for argparse."""
     unknown = [name for name in text.split(",") if name not in DTYPES]
     if unknown:
         raise argparse.ArgumentTypeError(f"{unknown[0]!r} is not one of {', '.join(DTYPES)}")
@@ -89,7 +89,7 @@ def formats(text: str) -> tuple[str, ...]:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs `codespec bench quality`."""
+    """Run `codespec bench quality`."""
     config = engine_config(options)
     require_torch()
     from codespec_lab.bench.quality.report import report
@@ -118,7 +118,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def command_line(options: argparse.Namespace) -> str:
-    """The user's command line without folders of this machine, and without the file that figures go to."""
+    """Return the user's command line without this machine's folders and without the output file."""
     words = ["codespec", "bench", "quality"]
     for name, value in vars(options).items():
         unset = value is None or value is False or value in ([], (), "")

@@ -1,4 +1,4 @@
-"""`codespec bench serve`. Knows its flags."""
+"""`codespec bench serve`: flags and entry point."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from codespec_lab.commands.benches.flags import (
 
 
 def add(benches: Any) -> None:
-    """Adds the command."""
+    """Add the command."""
     parser = bench_parser(
         benches, "serve", "a daemon under load: many clients at once, with and without speculation in turn", run
     )
@@ -34,7 +34,7 @@ def add(benches: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs `codespec bench serve`."""
+    """Run `codespec bench serve`."""
     shape = engine_config(options).target_shape
     if options.url and shape != "own":
         raise ConfigError("--url names a daemon that has its models already: leave out --shape.")

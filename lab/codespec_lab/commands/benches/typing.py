@@ -1,4 +1,4 @@
-"""`codespec bench typing`. Knows its flags and their ranges."""
+"""`codespec bench typing`: flags and entry point."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from codespec_lab.commands.benches.flags import add_site_flags, bench_parser, co
 
 
 def add(benches: Any) -> None:
-    """Adds the command."""
+    """Add the command."""
     parser = bench_parser(
         benches,
         "typing",
@@ -25,7 +25,7 @@ def add(benches: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs `codespec bench typing`."""
+    """Run `codespec bench typing`."""
     refuse_two_sources(options)
     require_torch()
     require_aiohttp()
@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _pace(text: str) -> float:
-    """A number above 0 and at most 100, for argparse."""
+    """Parse a number above 0 and at most 100, for argparse."""
     try:
         pace = float(text)
     except ValueError:

@@ -1,1 +1,1 @@
-"""`codespec distill`: teaches a drafter what its target writes in the user's own code, and says whether it paid."""
+"""`codespec distill`: train a drafter on its target's texts in the user's own code; keep it only if it is better."""

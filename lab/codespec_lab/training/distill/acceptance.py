@@ -1,7 +1,7 @@
-"""How much of a drafter's guesses a target accepts: measured by real speculation, and estimated in between.
+"""Acceptance of a drafter by a target: measured with real speculation, and estimated during training.
 
-The target's text does not depend on what is drafted, so one reading of it tells where the drafter's best guess is the
-text's own next token; rounds follow by counting. Knows engines and lessons; knows no training.
+The target's text does not depend on the drafts. So one forward of the drafter over it shows where its argmax is the
+next token, and the rounds follow by counting.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from codespec_lab.training.distill.student import Student
 from codespec_lab.training.distill.teacher import Expected
 from codespec_lab.training.distill.texts import DistillationExample, to_example
 
-LENGTH = 4  # target tokens of a draft: what pays on a processor
-TOKENS = 64  # of a text that is measured
+LENGTH = 4  # target tokens per draft: the length that pays on a CPU
+TOKENS = 64  # maximum tokens per measured text
 BATCH = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What real speculation brought, and the texts that the target wrote meanwhile."""
+    """Result of real speculation, and the target's texts."""
 
     accepted: int
     rounds: int
@@ -41,14 +41,14 @@ class Measured:
 
     @property
     def a_round(self) -> float:
-        """Drafted tokens accepted a round, without the target's own."""
+        """Drafted tokens accepted per round, without the target's own."""
         return self.accepted / max(1, self.rounds)
 
 
 def measure(
     target: LanguageModel, drafter: LanguageModel | None, places: Sequence[Place], threads: int, bar: StageBar
 ) -> Measured:
-    """Complete greedily at all places with drafts of LENGTH target tokens by the drafter alone."""
+    """Complete greedily at all positions with drafts of LENGTH target tokens from the drafter alone."""
     fixed = EngineConfig(
         proposers="draft_model",
         policy="fixed",
@@ -71,7 +71,7 @@ def measure(
 
 
 class Estimate:
-    """Accepted tokens a round on fixed texts of the target, by one reading of a student."""
+    """Estimate of accepted tokens per round on fixed texts of the target, from one forward of a student per text."""
 
     def __init__(self, student: Student, target: TextTokenizer, texts: Sequence[DistillationExample]) -> None:
         nothing = torch.zeros(0, 1)
@@ -82,7 +82,7 @@ class Estimate:
 
     @torch.no_grad()
     def of(self, student: Student) -> float:
-        """The estimate for the student as it is."""
+        """Return the estimate for the student's current weights."""
         accepted = rounds = 0
         for start in range(0, len(self._lessons), BATCH):
             lessons = self._lessons[start : start + BATCH]
@@ -96,8 +96,10 @@ class Estimate:
 
 
 def count_rounds(bounds: Sequence[int], right: Sequence[bool], stops: Sequence[int]) -> tuple[int, int]:
-    """Accepted target tokens and rounds of one text. The drafter's token `i` lies between `bounds[i]` and
-    `bounds[i + 1]`, and is guessed if `right[i]`; the target's tokens lie between neighbouring `stops`, in bytes.
+    """Return the accepted target tokens and the rounds of one text.
+
+    Drafter token `i` lies between `bounds[i]` and `bounds[i + 1]` and is predicted if `right[i]`. The target's tokens
+    lie between neighbouring `stops`. Both are byte offsets.
     """
     accepted = rounds = place = 0
     while place < len(stops) - 1:

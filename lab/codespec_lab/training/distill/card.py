@@ -1,4 +1,4 @@
-"""The distilled drafter's card, and the sentence that says whether it is better. Knows figures; measures nothing."""
+"""The distilled drafter's card, and the decision whether it is better."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from codespec.catalogue.entries import find_entry
 from codespec.text.control_tokens import read_json
 from codespec_lab.corpus.documents import write_atomically
 
-LEAST_GAIN, MOST_LOSS = 1.01, 0.03  # a smaller gain is chance; the share of acceptance elsewhere that may be lost
+LEAST_GAIN, MOST_LOSS = 1.01, 0.03  # minimum gain beyond chance; maximum loss of acceptance elsewhere
 
 _CARD = """---
 language: code
@@ -45,7 +45,7 @@ Licence: {licence_line}. The code base is not part of this folder, but its names
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Accepted tokens a round before and after, on held-out files and elsewhere; before is None for a new drafter."""
+    """Accepted tokens per round before and after, on held-out files and elsewhere; before is None for a new drafter."""
 
     here_before: float | None
     here_after: float
@@ -54,7 +54,7 @@ class Comparison:
 
     @property
     def reason(self) -> str:
-        """Why the old drafter is the better one; "" where the new one is."""
+        """Why the old drafter is better, or "" if the new one is."""
         if self.here_before is None or self.elsewhere_before is None:
             return ""
         if self.here_after < LEAST_GAIN * self.here_before:
@@ -65,7 +65,7 @@ class Comparison:
 
 
 def write_card(folder: Path, facts: dict[str, Any], found: Comparison) -> None:
-    """Write the card into the drafter's folder. Raises TrainingError."""
+    """Write the card into the drafter's folder. Raise TrainingError."""
     text = _CARD.format(
         **facts,
         here_before=_or_none(found.here_before),
@@ -79,12 +79,12 @@ def write_card(folder: Path, facts: dict[str, Any], found: Comparison) -> None:
 
 
 def gain(before: float | None, after: float) -> str:
-    """The change as a percentage; "" where there is nothing to compare with."""
+    """Return the change as a percentage, or "" without a value before."""
     return f"{100 * (after / before - 1):+.1f} %" if before else ""
 
 
 def licence_of(name: str, folder: Path) -> tuple[str, str]:
-    """A drafter's licence as its card's field and as a clause: from the catalogue or its own card, else unknown."""
+    """Return a drafter's licence as its card's field and as a clause: from the catalogue, its own card, or unknown."""
     entry = find_entry(name)
     if entry is not None:
         return entry.licence.lower(), f"an adapted work of {entry.title}, under its licence ({entry.licence})"

@@ -1,4 +1,4 @@
-"""`codespec distill` from flags to the last line. Knows flags and streams; the run itself is `run`."""
+"""`codespec distill`: map the flags to settings, run, and print the result."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ STOPPED = 3
 
 
 def run_distill(options: argparse.Namespace) -> int:
-    """Distill as the flags say; returns 3 where a signal stopped it with everything kept."""
+    """Distill with the parsed flags; return 3 if a signal stopped the run, whose state is then saved."""
     flags = {name: getattr(options, name) for name in Settings.__dataclass_fields__}
     settings = Settings(**flags | {"code": tuple(options.code), "keep": tuple(options.keep)})
     outcome = distill(settings, resume=options.resume)

@@ -1,7 +1,4 @@
-"""The user's source files as documents, and which of them are held out: by a hash of the path, so nobody picks them.
-
-Knows folders and files; knows no model and no places in a file.
-"""
+"""Read the user's source files as documents, and split off held-out files by a hash of the path."""
 
 from __future__ import annotations
 
@@ -22,23 +19,24 @@ from codespec_lab.corpus.build import Deduplicator, is_written_by_hand
 from codespec_lab.corpus.documents import Document
 from codespec_lab.corpus.sources import stdlib_package
 
-HELD_SHARE = 8  # one file in so many is held out
+HELD_SHARE = 8  # one file in HELD_SHARE is held out
 LEAST_FILES = 2
-MOST_BYTES = 1 << 20  # of a file
+MOST_BYTES = 1 << 20  # maximum file size
 
 
 class Split(NamedTuple):
-    """Documents to learn from, and documents to measure on that are never learned from."""
+    """Documents for training, and documents that are only measured on."""
 
     learned: list[Document]
     held_out: list[Document]
 
 
 def read_code(folders: Sequence[Path]) -> list[Document]:
-    """Hand-written source files below the folders, without copies, secrets and hidden, ignored, installed or built
-    files. Ignore files count as they do for an editor, but for those above a folder that they leave out as a whole.
+    """Return the hand-written source files below the folders as documents.
 
-    Raises TrainingError for a folder that is missing or holds no such file.
+    Skip copies, secrets, and hidden, ignored, installed or generated files. Ignore files apply as in an editor, except
+    that one above a folder cannot exclude the whole folder. Raise TrainingError if a folder is missing or has no such
+    file.
     """
     seen, documents = Deduplicator(), list[Document]()
     for folder in folders:
@@ -50,9 +48,9 @@ def read_code(folders: Sequence[Path]) -> list[Document]:
 
 
 def split(documents: Sequence[Document]) -> Split:
-    """The eighth of the files whose paths have the smallest hashes is held out, one at least.
+    """Hold out the eighth of the files, at least one, whose paths have the smallest hashes.
 
-    Raises TrainingError if nothing would be left to learn from.
+    Raise TrainingError if no file would be left for training.
     """
     if len(documents) < LEAST_FILES:
         raise TrainingError(
@@ -64,7 +62,7 @@ def split(documents: Sequence[Document]) -> Split:
 
 
 def general_code() -> Split:
-    """The standard library of this Python: what a drafter shall not forget, and its parts that are never learned."""
+    """Return this Python's standard library, as general code to rehearse, and its held-out parts."""
     package = stdlib_package()
     learned = [_document(package.name, name, path) for name, path in package.files]
     held = [_document(package.name, name, path) for name, path in held_out_files()]
@@ -76,9 +74,7 @@ def _read_folder(folder: Path) -> list[Document]:
         raise TrainingError(f"There is no folder {folder}: name a folder with code in --code.")
     files, ignored, top = source_files(folder), IgnoreFiles(), folder.absolute()
     repository = repository_of(top / "_", [top])
-    if repository and not ignored.reason_below(
-        repository, top / "_"
-    ):  # else it is ignored itself, yet it was asked for
+    if repository and not ignored.reason_below(repository, top / "_"):  # an ignored folder is still read if it is named
         top = repository
     named = [
         (str(file.relative_to(folder)), file)
@@ -90,7 +86,7 @@ def _read_folder(folder: Path) -> list[Document]:
 
 
 def _document(package: str, name: str, file: Path) -> Document | None:
-    """None for a file that is gone, too large, no UTF-8 text or not written by hand: it is one of many."""
+    """Return a file as a document; None if it is gone, too large, not UTF-8 text or not hand-written."""
     try:
         if file.stat().st_size > MOST_BYTES:
             return None

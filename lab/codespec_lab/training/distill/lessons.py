@@ -1,7 +1,6 @@
-"""What a drafter learns from: rows in its own tokens, the label of each, and the target's expectations where a token of
-both begins at the same byte.
+"""Distillation data for a drafter: rows of its tokens with labels, and the target's distributions at common boundaries.
 
-Knows tokens and weights of the loss; knows no model. Batch `i` depends on the seed and `i` alone.
+A common boundary is a byte at which a token of both models begins. Batch `i` depends only on the seed and `i`.
 """
 
 from __future__ import annotations
@@ -21,20 +20,22 @@ from codespec.text.tokenizer import TextTokenizer
 from codespec_lab.training.distill.teacher import Expected, lay_out
 from codespec_lab.training.distill.texts import DistillationExample
 
-Kind = Literal["written", "read", "own"]  # by the target; by people; by the drafter itself
-# How much a token counts as a label: the target's own choice in full; what people wrote is not always what the target
-# would; what a drafter wrote says nothing, only the target's expectations there do.
+Kind = Literal["written", "read", "own"]  # text written by the target, by people, or by the drafter
+# Weight of a token as a label. The target's own choice counts in full. People's text is not always the target's choice.
+# A drafter's text is no label; only the target's distributions in it count.
 TEXT_WEIGHT: dict[Kind, float] = {"written": 1.0, "read": 0.25, "own": 0.0}
 PREFIX_WEIGHT = 0.25
-ROOM = 640  # tokens of a row
-WINDOW = 64  # batches whose rows are sorted by length together
+ROOM = 640  # maximum tokens of a row
+WINDOW = 64  # batches per window; rows are sorted by length within a window
 
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """One row. Position `rows[i]` predicts the token `labels[i]`, which counts `weights[i]` and lies between
-    `bounds[i]` and `bounds[i + 1]`, in bytes from the cursor. At position `taught[j]` the target
-    expects `ids[j]` (int32) with `probabilities[j]` (float16), both [taught, KEPT].
+    """One training row.
+
+    Position `rows[i]` predicts the token `labels[i]` with weight `weights[i]`. `bounds` are byte offsets of token
+    boundaries, counted from the cursor. At position `taught[j]` the target's likeliest tokens are `ids[j]` (int32) with
+    `probabilities[j]` (float16), both [taught, KEPT].
     """
 
     tokens: list[int]
@@ -49,7 +50,7 @@ class Lesson:
 
 @dataclass(frozen=True, slots=True)
 class LessonBatch:
-    """Lessons side by side: `tokens` [B, T]; flat rows of [B × T] with their labels and weights; taught flat rows."""
+    """Lessons padded to `tokens` [B, T]. `rows` and `taught` are indices into the flattened [B × T]."""
 
     tokens: Tensor
     rows: Tensor
@@ -68,7 +69,7 @@ def make_lesson(
     kind: Kind,
     room: int = ROOM,
 ) -> Lesson:
-    """An example in the drafter's tokens."""
+    """Convert an example to the drafter's tokens."""
     laid = lay_out(tokenizer, template, example, room)
     places = range(laid.first, len(laid.ids))
     weights = [TEXT_WEIGHT[kind] if bound >= 0 else PREFIX_WEIGHT for bound in laid.bounds[:-1]]
@@ -85,10 +86,10 @@ def make_lesson(
 
 
 def common_places(drafter: Sequence[int], target: Sequence[int]) -> list[tuple[int, int]]:
-    """Indices of bounds of both at which a token begins that is no longer in the drafter's tokens than in the target's.
+    """Return index pairs (drafter, target) of common boundaries whose drafter token is no longer than the target's.
 
-    There the target's next token says what the drafter's next one should be. A longer one of the drafter's spans
-    several of the target's, of which only the first is known.
+    The target's next token then determines the drafter's. A longer drafter token would span several target tokens, of
+    which only the first is known.
     """
     found = []
     for here, (bound, end) in enumerate(pairwise(drafter)):
@@ -99,7 +100,7 @@ def common_places(drafter: Sequence[int], target: Sequence[int]) -> list[tuple[i
 
 
 def batch(lessons: Sequence[Lesson]) -> LessonBatch:
-    """Lessons side by side, each row filled up on the right, where nothing looks."""
+    """Stack lessons as rows, padded on the right; causal attention never reads the padding."""
     length = max(len(lesson.tokens) for lesson in lessons)
     tokens = torch.zeros(len(lessons), length, dtype=torch.long)
     for row, lesson in enumerate(lessons):
@@ -118,15 +119,15 @@ def batch(lessons: Sequence[Lesson]) -> LessonBatch:
 
 
 class LessonOrder:
-    """An endless, seekable order of batches of about `tokens` tokens; rows of a batch have similar lengths."""
+    """An endless, seekable order of batches of about `tokens` tokens; the rows of a batch have similar lengths."""
 
     def __init__(self, lengths: Sequence[int], tokens: int, seed: int) -> None:
         self._lengths, self._tokens, self._seed = np.array(lengths), tokens, seed
-        self._batches: list[list[list[int]]] = []  # of each epoch
+        self._batches: list[list[list[int]]] = []  # per epoch
         self._ends: list[int] = []
 
     def batch(self, number: int) -> list[int]:
-        """The lessons of a batch, by index."""
+        """Return the indices of the lessons in batch `number`."""
         while not self._ends or number >= self._ends[-1]:
             self._batches.append(self._epoch(len(self._batches)))
             self._ends.append((self._ends[-1] if self._ends else 0) + len(self._batches[-1]))

@@ -1,7 +1,7 @@
-"""The training of a drafter on its lessons: steps, measurements in between, the best weights so far, checkpoints.
+"""Training loop of a drafter: steps, evaluations, the best weights so far, and checkpoints.
 
-Everything depends on the seed and the step's number, and a checkpoint holds all of it: a run that was killed and goes
-on ends with the same bytes. Knows lessons and a student; knows no target.
+Everything depends only on the seed and the step number, and a checkpoint holds the whole state: a killed and resumed
+run ends with the same bytes.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from codespec_lab.training.distill.losses import total_loss
 from codespec_lab.training.distill.student import Student
 from codespec_lab.training.run import learning_rate_factor, load_checkpoint, save_checkpoint
 
-TOKENS = 4096  # a step
-LOGITS = 32_000_000  # at most, in a step: large vocabularies have fewer tokens
+TOKENS = 4096  # per step
+LOGITS = 32_000_000  # maximum per step; large vocabularies get fewer tokens
 WARM_UP = 20
 CLIP = 1.0
 EVALUATIONS, PATIENCE = 24, 8
-LEAST_KEPT = 0.98  # of the acceptance elsewhere that a checkpoint must keep
+LEAST_KEPT = 0.98  # minimum share of the acceptance elsewhere to keep
 CHECKPOINT_SECONDS = 30.0
 PROBES = 3
 SMOOTHING = 0.95
@@ -35,7 +35,7 @@ SMOOTHING = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Estimated tokens accepted a round, on held-out files and elsewhere."""
+    """Estimated accepted tokens per round, on held-out files and elsewhere."""
 
     here: float
     elsewhere: float
@@ -43,8 +43,9 @@ class Score:
 
 @dataclass(slots=True)
 class Position:
-    """How far a training has come. `stale` counts measurements since the best one, `best_step` is 0 where no weights
-    were better than those it began with.
+    """Progress of a training run.
+
+    `stale` counts evaluations since the best one; `best_step` is 0 while no weights beat the initial ones.
     """
 
     step: int = 0
@@ -58,7 +59,7 @@ class Position:
 
 
 class Training:
-    """A student with its optimizer, and the best weights so far. `judge` estimates its acceptance."""
+    """A student with its optimizer and the best weights so far; `judge` estimates its acceptance."""
 
     def __init__(self, student: Student, rate: float, seed: int, judge: Callable[[], Score]) -> None:
         self.student, self.rate, self.seed, self._judge = student, rate, seed, judge
@@ -71,11 +72,11 @@ class Training:
 
     @property
     def over(self) -> bool:
-        """Whether acceptance has not risen for too long."""
+        """Whether acceptance has not risen for PATIENCE evaluations."""
         return self.position.stale >= PATIENCE
 
     def open(self, checkpoint: Path) -> None:
-        """Go on from a checkpoint, or measure the student as it comes."""
+        """Resume from a checkpoint, or evaluate the initial student if there is none."""
         if checkpoint.exists():
             saved = load_checkpoint(checkpoint)
             self.student.load_state_dict(saved["student"])
@@ -88,13 +89,15 @@ class Training:
         self.best = self.student.state_dict()
 
     def learn_from(self, lessons: Sequence[Lesson], turn: int) -> None:
-        """Take the next steps from these lessons, in the order of this turn."""
+        """Take the next steps from these lessons, in an order determined by the seed and `turn`."""
         tokens = max(256, min(TOKENS, LOGITS // self.student.network.get_output_embeddings().weight.shape[0]))
         self._lessons = lessons
         self._order = LessonOrder([len(lesson.tokens) for lesson in lessons], tokens, self.seed + turn)
 
     def fitting_steps(self, seconds: float) -> int:
-        """How many steps fit into so much time, measurements included; one at least. Changes nothing."""
+        """Return the number of steps, at least 1, that fit into `seconds`, evaluations included. Leaves the state
+        unchanged.
+        """
         started = time.monotonic()
         for number in range(PROBES):
             self._backward(number)
@@ -107,8 +110,9 @@ class Training:
     def run(
         self, first: int, until: int, steps: int, checkpoint: Path, bar: StageBar, wanted: Callable[[], bool]
     ) -> bool:
-        """Steps up to number `until` of `steps`; the order of the lessons begins at step `first`. Returns False if
-        something else is `wanted` before; then all is in the checkpoint.
+        """Train up to step `until` of `steps`; the order of the lessons begins at step `first`.
+
+        Return False if `wanted` returns True first; the state is then in the checkpoint.
         """
         position, every = self.position, max(1, math.ceil(steps / EVALUATIONS))
         started, begun, saved = time.monotonic(), position.step, time.monotonic()
@@ -129,7 +133,7 @@ class Training:
         return True
 
     def save(self, checkpoint: Path) -> None:
-        """Keep everything that going on needs. Raises TrainingError on a full disk."""
+        """Write the whole state. Raise TrainingError if the disk is full."""
         state: dict[str, Any] = {
             "student": self.student.state_dict(),
             "optimizer": self._optimizer.state_dict(),

@@ -1,7 +1,7 @@
-"""The two losses of a drafter: the target's text in the drafter's own tokens, and the forward KL divergence from the
-target's expectations where the vocabularies meet (both in DistillSpec, Zhou et al. 2023).
+"""The two losses of a drafter (both in DistillSpec, Zhou et al. 2023).
 
-Knows logits and batches; knows no model.
+Cross-entropy of the target's text in the drafter's tokens, and forward KL divergence from the target's distributions at
+common token boundaries.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from codespec_lab.training.distill.lessons import LessonBatch
 
 
 def text_nats(logits: Tensor, labels: Tensor) -> Tensor:
-    """Nats of each label [N] by its logits [N, vocabulary]."""
+    """Return the nats of each label [N] from its logits [N, vocabulary]."""
     return cross_entropy(logits.float(), labels, reduction="none")
 
 
 def forward_kl(logits: Tensor, ids: Tensor, probabilities: Tensor) -> Tensor:
-    """KL(target ‖ drafter) in nats at each row [N]: `probabilities` [N, k] of the drafter's tokens `ids` [N, k] by the
-    target, against the drafter's logits [N, vocabulary].
+    """Return KL(target ‖ drafter) in nats for each row [N].
+
+    `probabilities` [N, k] are the target's for the drafter's tokens `ids` [N, k]; `logits` [N, vocabulary] are the
+    drafter's.
     """
     wanted = probabilities.float()
     wanted = wanted / wanted.sum(dim=1, keepdim=True).clamp(min=1e-9)
@@ -29,7 +31,7 @@ def forward_kl(logits: Tensor, ids: Tensor, probabilities: Tensor) -> Tensor:
 
 
 def total_loss(logits: Tensor, batch: LessonBatch) -> Tensor:
-    """The weighted mean of both losses over a batch; logits [B × T, vocabulary]. A taught row counts one."""
+    """Return the weighted mean of both losses over a batch; logits [B × T, vocabulary]. A taught row has weight 1."""
     weights = batch.weights.to(logits.device)
     text = (text_nats(logits[batch.rows], batch.labels.to(logits.device)) * weights).sum()
     taught = forward_kl(logits[batch.taught], batch.ids.to(logits.device), batch.probabilities.to(logits.device)).sum()

@@ -1,7 +1,4 @@
-"""Places where somebody edits: cuts of documents by seed, spread over languages and classes of syntactic context.
-
-Knows texts and syntax; knows no model.
-"""
+"""Choose editing positions in documents by seed, spread over languages and syntactic contexts."""
 
 from __future__ import annotations
 
@@ -19,19 +16,22 @@ from codespec.types import CompletionRequest
 from codespec_lab.corpus.documents import Document, write_atomically
 from codespec_lab.training.cuts import cut_where_edited
 
-PREFIX_CHARS, SUFFIX_CHARS = 700, 300  # reading the prompt is most of the cost of a text
-LEAST_CHARS = 400  # of a document
+PREFIX_CHARS, SUFFIX_CHARS = 700, 300  # prefill is most of the cost of a text
+LEAST_CHARS = 400  # minimum characters of a document
 MAX_TOKENS = 96
 FIM_SHARE = 0.5
 SAMPLED_SHARE = 0.25
 TEMPERATURE = 0.8
-CANDIDATES = 2  # places that are cut for each one that is taken
+CANDIDATES = 2  # candidates per chosen position
 
 T = TypeVar("T")
 
 
 class Place(NamedTuple):
-    """A cursor between `prefix` and `suffix` in the file `path`, and what stands there; no suffix: plain text."""
+    """A cursor between `prefix` and `suffix` in the file `path`; `middle` is the text there.
+
+    Plain text has no suffix.
+    """
 
     path: str
     prefix: str
@@ -40,9 +40,9 @@ class Place(NamedTuple):
 
 
 def choose_places(documents: Sequence[Document], count: int, *, seed: int, fill_in: float = FIM_SHARE) -> list[Place]:
-    """`count` places, a share of them to be filled in; rare languages and contexts are not forgotten.
+    """Choose `count` positions, a share `fill_in` of them with a suffix; rare languages and contexts are included.
 
-    Raises TrainingError if no document is long enough.
+    Raise TrainingError if no document is long enough.
     """
     long = [document for document in documents if len(document.text) >= LEAST_CHARS]
     if not long:
@@ -54,13 +54,13 @@ def choose_places(documents: Sequence[Document], count: int, *, seed: int, fill_
 
 
 def context_class(place: Place) -> str:
-    """What syntax says of the cursor, as `codespec_grammars` names it."""
+    """Return the cursor's syntactic context, as named by `codespec_grammars`."""
     tracker = ContextTracker(find_language(path=place.path), place.prefix.encode(), place.suffix.encode())
     return tracker.context().context.value
 
 
 def request_at(place: Place, number: int, *, seed: int, sampled: float = SAMPLED_SHARE) -> CompletionRequest:
-    """The target's turn at a place: greedy, or sampled by seed and number."""
+    """Return the target's request at a position: greedy, or sampled according to seed and number."""
     rng = np.random.default_rng([seed, 5, number])
     return CompletionRequest(
         prefix=place.prefix,
@@ -73,13 +73,13 @@ def request_at(place: Place, number: int, *, seed: int, sampled: float = SAMPLED
 
 
 def save_places(path: Path, places: Iterable[Place]) -> None:
-    """Write one JSON list a line, gzipped; equal places give equal bytes. Raises TrainingError."""
+    """Write one JSON list per line, gzipped; equal positions give equal bytes. Raise TrainingError."""
     lines = b"".join(json.dumps(place, ensure_ascii=False).encode() + b"\n" for place in places)
     write_atomically(path, gzip.compress(lines, mtime=0))
 
 
 def load_places(path: Path) -> list[Place]:
-    """What `save_places` wrote. Raises TrainingError if the file is missing or damaged."""
+    """Read a file that `save_places` wrote. Raise TrainingError if it is missing or damaged."""
     try:
         with gzip.open(path, "rt", encoding="utf-8") as file:
             return [Place(*json.loads(line)) for line in file]
@@ -88,13 +88,13 @@ def load_places(path: Path) -> list[Place]:
 
 
 def _cut(document: Document, number: int, seed: int, fill_in: float) -> Place:
-    """A place where somebody might edit, by seed and number."""
+    """Return an editing position in a document, chosen by seed and number."""
     rng = np.random.default_rng([seed, 2, number])
     text = document.text
     start = int(rng.integers(max(1, len(text) - PREFIX_CHARS)))
     start = text.rfind("\n", 0, start + 1) + 1
     cut = cut_where_edited(text[start : start + PREFIX_CHARS + SUFFIX_CHARS], rng)
-    fills_in = rng.random() < fill_in or (not cut.prefix and fill_in > 0)  # not every target can continue nothing
+    fills_in = rng.random() < fill_in or (not cut.prefix and fill_in > 0)  # an empty prefix fails on some targets
     prefix = cut.prefix[-PREFIX_CHARS:] or ("" if fills_in else "\n")
     return Place(document.path, prefix, cut.suffix[:SUFFIX_CHARS] if fills_in else "", cut.middle)
 
@@ -107,7 +107,7 @@ def _pools(items: Sequence[T], keys: Sequence[Hashable]) -> list[list[T]]:
 
 
 def _spread(items: Sequence[T], keys: Sequence[Hashable], count: int, rng: np.random.Generator) -> list[T]:
-    """`count` items, their keys drawn by the square root of how often they occur."""
+    """Draw `count` items; a key is drawn with the square root of its frequency."""
     pools = _pools(items, keys)
     shares = np.sqrt([len(pool) for pool in pools])
     picked = rng.choice(len(pools), size=count, p=shares / shares.sum())
@@ -115,7 +115,7 @@ def _spread(items: Sequence[T], keys: Sequence[Hashable], count: int, rng: np.ra
 
 
 def deal(items: Sequence[T], keys: Sequence[Hashable], count: int, rng: np.random.Generator) -> list[T]:
-    """`count` of the items, none twice, their keys drawn by the square root of how often they occur."""
+    """Draw `count` items without replacement; a key is drawn with the square root of its frequency."""
     pools = [pool[::-1] for pool in _pools(items, keys)]
     shares = np.sqrt([len(pool) for pool in pools])
     dealt = list[T]()

@@ -1,7 +1,4 @@
-"""`codespec distill` from settings to a folder: stage after stage, each kept, so that a killed run goes on.
-
-Knows the order of things and how the minutes are shared out; the parts know how.
-"""
+"""`codespec distill` from settings to the output folder, in stages with saved results, so a killed run can resume."""
 
 from __future__ import annotations
 
@@ -41,16 +38,16 @@ from codespec_lab.training.distill.vocabularies import AlignedVocabularies
 from codespec_lab.training.distill.work import WorkFolder
 from codespec_lab.training.run import catching_signals
 
-WRITING, READING = 0.45, 0.7  # of the minutes, at which writing and reading end
-SPARE = 10.0  # seconds, beside what the last measurement takes
-OWN = 2 * GROUP  # texts that the drafter writes in a round
-OWN_SHARE = 0.5  # of what a text took until then: the drafter writes faster than the target, which reads as before
-MEASURED_AGAIN = 1.2  # times the first measurement
+WRITING, READING = 0.45, 0.7  # shares of the minutes at which writing and reading end
+SPARE = 10.0  # seconds, in addition to the last measurement
+OWN = 2 * GROUP  # texts that the drafter writes per round
+OWN_SHARE = 0.5  # time per own text relative to earlier texts: the drafter writes faster than the target
+MEASURED_AGAIN = 1.2  # expected time of the last measurement relative to the first
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run ended: `folder` is None where the old drafter is better, `found` is None where a signal came."""
+    """Result of a run: `folder` is None if the old drafter is better, `found` is None if a signal stopped the run."""
 
     found: Comparison | None
     folder: Path | None
@@ -58,9 +55,9 @@ class Outcome:
 
 
 def distill(settings: Settings, *, resume: bool = False) -> Outcome:
-    """Run to the end, or to a signal.
+    """Run until finished or until a signal arrives.
 
-    Raises TrainingError, ModelError or PairError in one sentence for everything a user can meet.
+    Raise TrainingError, ModelError or PairError with a one-sentence message for every error a user can cause.
     """
     torch.set_num_threads(settings.threads)
     check_out(settings)
@@ -74,7 +71,7 @@ def distill(settings: Settings, *, resume: bool = False) -> Outcome:
 
 
 class _Run:
-    """One run, with its target loaded when it is first needed."""
+    """One run; its target is loaded on first use."""
 
     def __init__(self, settings: Settings, work: WorkFolder, student: Student) -> None:
         self.settings, self.work, self.student = settings, work, student
@@ -118,7 +115,7 @@ class _Run:
         return prepare_places(self.work.folder, own, general, count, seed=settings.seed, fills_in=fills_in)
 
     def _before(self, places: Places) -> tuple[dict[str, list[int]], float]:
-        """Accepted and rounds of the old drafter on both kinds of places, and the seconds that it took."""
+        """Measure the old drafter; return accepted tokens and rounds for both sets of positions, and the seconds."""
 
         def make() -> dict[str, Any]:
             old, bar = None if self.student.is_new else self._load(str(self.student.folder)), StageBar("judge")
@@ -135,7 +132,7 @@ class _Run:
         return decided["counts"], decided["seconds"]
 
     def _measure(self, drafter: LanguageModel | None, places: Places) -> dict[str, Measured]:
-        self._teacher = None  # its slots are taken
+        self._teacher = None  # its slots are reallocated
         bar, threads, began = StageBar("measure"), self.settings.threads, self.work.seconds
         found = {
             "here": measure(self.target, drafter, places.here, threads, bar),
@@ -153,13 +150,13 @@ class _Run:
         return AlignedVocabularies(self.target.tokenizer, self.student.tokenizer)
 
     def teacher(self) -> Teacher:
-        """The target, ready to read."""
+        """Return the target, ready to read."""
         if self._teacher is None:
             self._teacher = Teacher(self.target, self._vocabularies)
         return self._teacher
 
     def _lessons(self, places: Places) -> tuple[list[Lesson], dict[str, Any]]:
-        """The lessons, and how many texts of each kind they come from."""
+        """Return the lessons, and the number of texts of each kind."""
         work, settings = self.work, self.settings
         bar = StageBar("write")
         written = write_texts(
@@ -182,7 +179,7 @@ class _Run:
         return [make_lesson(tokenizer, template, example, expected, kind) for example, expected in taught]
 
     def _train(self, lessons: list[Lesson], reserve: float) -> Training | None:
-        """The training at its end; None if a signal came."""
+        """Return the finished training, or None if a signal stopped it."""
         work, settings = self.work, self.settings
         target = self.target.tokenizer
         here, elsewhere = (Estimate(self.student, target, work.load_part(k, 0) or []) for k in ("here", "elsewhere"))
@@ -207,7 +204,10 @@ class _Run:
         return training
 
     def _own_lessons(self, turn: int, training: Training) -> list[Lesson]:
-        """What the drafter itself writes now, taught by the target (Agarwal et al. 2024, generalized distillation)."""
+        """Return lessons from the drafter's current texts and the target's distributions in them.
+
+        This is generalized distillation (Agarwal et al. 2024).
+        """
         work, settings = self.work, self.settings
         part = work.load_part("own", turn)
         if part is None:
@@ -227,7 +227,7 @@ class _Run:
     def _conclude(
         self, training: Training, places: Places, before: dict[str, list[int]], facts: dict[str, Any]
     ) -> Outcome:
-        """Measure the best weights, and hand them over if they are better."""
+        """Measure the best weights, and move them to the output folder if they are better."""
         work, position = self.work, training.position
         if not position.best_step:
             reason = f"no step accepted more than {position.first_here:.3f} a round by estimate"
@@ -246,7 +246,7 @@ class _Run:
         return Outcome(compared, None if compared.reason else Path(self.settings.out), compared.reason)
 
     def _facts(self, training: Training, places: Places) -> dict[str, Any]:
-        """What the card says of the run."""
+        """Return the card's facts about the run."""
         settings, student = self.settings, self.student
         licence, line = licence_of(settings.drafter, student.folder)
         learned, held = self.work.decide("files", lambda: [0, 0])

@@ -1,7 +1,4 @@
-"""What a run of `codespec distill` depends on, and what can be seen to be wrong before anything is loaded.
-
-Knows folders and vocabularies; loads no weights.
-"""
+"""Settings of `codespec distill`, and checks that need no weights."""
 
 from __future__ import annotations
 
@@ -18,8 +15,10 @@ from codespec.text.tokenizer import TextTokenizer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What a run depends on. `drafter` may be `new:` and a size; `code` and `keep` are folders; `places` and `steps`
-    are 0 where the minutes decide; `method` is auto, full or lora.
+    """Settings of a run.
+
+    `drafter` may be `new:` and a size; `code` and `keep` are folders; `places` and `steps` are 0 if the minutes decide;
+    `method` is auto, full or lora.
     """
 
     target: str
@@ -39,7 +38,7 @@ class Settings:
     device: str = "cpu"
 
     def as_dict(self) -> dict[str, Any]:
-        """The same as plain JSON values."""
+        """Return the settings as plain JSON values."""
         return {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(self).items()}
 
     @property
@@ -58,7 +57,7 @@ class Settings:
 
 
 def check_out(settings: Settings) -> None:
-    """Raises TrainingError where the result would overwrite something, or be learned from the next time."""
+    """Raise TrainingError if the output exists or lies inside the training code."""
     out = Path(settings.out)
     if out.exists():
         raise TrainingError(f"{out} exists already, and nothing is overwritten: choose another --out.")
@@ -68,7 +67,7 @@ def check_out(settings: Settings) -> None:
 
 
 def check_target(settings: Settings) -> bool:
-    """Whether places are filled in, not only continued. Raises PairError for a target that cannot."""
+    """Return whether to train on infilling, not only on continuations. Raise PairError if the target cannot infill."""
     if settings.plain:
         return False
     template = find_template(TextTokenizer.from_folder(find_folder(settings.target)))

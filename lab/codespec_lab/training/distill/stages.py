@@ -1,7 +1,6 @@
-"""The stages that make lessons: places, the target's texts there, and what it expects in texts that are there.
+"""The stages that make distillation data: positions, the target's texts there, and its distributions in those texts.
 
-Each part is kept as soon as it is made; how many there are is decided by numbers or by the clock, once. Knows the
-target and the work folder; knows no training.
+Each part is saved as soon as it is made. The number of parts is fixed by settings or by the clock, once, and then kept.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ from codespec_lab.training.distill.teacher import Expected, Teacher
 from codespec_lab.training.distill.texts import GROUP, DistillationExample, write_group
 from codespec_lab.training.distill.work import WorkFolder
 
-PLACES_A_MINUTE = 60  # no machine that this is meant for writes more
-READ_TIMES = 4  # places that are read for each at which something is written
-REHEARSED = 5  # one place in so many is in general code, so that nothing is forgotten
-HERE, ELSEWHERE = 40, 24  # places to measure at, and as many to choose the best weights by
-PART = 128  # texts that are read in one part
+PLACES_A_MINUTE = 60  # more than the supported machines can write
+READ_TIMES = 4  # positions to read per position to write
+REHEARSED = 5  # one position in REHEARSED is in general code, against forgetting
+HERE, ELSEWHERE = 40, 24  # positions to measure, and as many again to choose the best weights
+PART = 128  # texts per part
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where to write, to read, to choose the best weights by, and to measure: those that choose do not measure."""
+    """Positions to write, to read, to choose the best weights, and to measure; the last two are disjoint."""
 
     written: list[Place]
     read: list[Place]
@@ -43,7 +42,7 @@ class Places:
 def prepare_places(
     folder: Path, code: Callable[[], Split], general: Callable[[], Split], count: int, *, seed: int, fills_in: bool
 ) -> Places:
-    """All places of a run: kept in the work folder, or chosen now."""
+    """Return all positions of a run, loaded from the work folder or chosen now."""
     names = ("written", "read", "judge-here", "judge-elsewhere", "here", "elsewhere")
     files = [folder / f"places-{name}.jsonl.gz" for name in names]
     if not all(file.exists() for file in files):
@@ -72,7 +71,7 @@ def prepare_places(
 def write_texts(
     writer: Callable[[], Engine], places: Sequence[Place], work: WorkFolder, bar: StageBar, *, seed: int, until: float
 ) -> list[list[DistillationExample]]:
-    """What the target writes at the places, in parts: all, or those begun within `until` seconds of the run."""
+    """Return the target's texts at the positions, in parts: all of them, or those begun within `until` seconds."""
     parts, engine = list[list[DistillationExample]](), None
     for number in range(math.ceil(len(places) / GROUP)):
         part = work.load_part("written", number)
@@ -93,7 +92,7 @@ def write_texts(
 
 
 def to_read(places: Sequence[Place]) -> list[list[DistillationExample]]:
-    """What people wrote at the places, as texts to be read, in parts."""
+    """Return the human-written texts at the positions, in parts."""
     texts = [DistillationExample(p.path, p.prefix, p.middle, p.suffix, ended=False) for p in places if p.middle]
     return [texts[start : start + PART] for start in range(0, len(texts), PART)]
 
@@ -107,7 +106,7 @@ def read_texts(
     *,
     until: float,
 ) -> list[tuple[DistillationExample, Expected]]:
-    """What the target expects in each text: all, or of the parts that are begun within `until` seconds of the run."""
+    """Return the texts with the target's distributions: all parts, or those begun within `until` seconds of the run."""
     what, found = f"{kind} taught", list[tuple[DistillationExample, Expected]]()
     for number, part in enumerate(parts):
         if work.is_decided(what) and number >= work.decide(what, int):
@@ -123,7 +122,7 @@ def read_texts(
 
 
 def _mix(own: Sequence[Place], other: Sequence[Place]) -> list[Place]:
-    """The places with one of the others behind every few."""
+    """Insert one of the other positions after every REHEARSED - 1 of `own`."""
     mixed, rest = list[Place](), list(other)[::-1]
     for number, place in enumerate(own, 1):
         mixed.append(place)

@@ -1,7 +1,4 @@
-"""A drafter in training: all of its weights where it is small, LoRA matrices (Hu et al. 2021, by peft) where it is not.
-
-Knows weights and folders; knows neither lessons nor the target.
-"""
+"""A drafter in training: all weights if it is small, LoRA matrices (Hu et al. 2021, peft) if it is not."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ FULL_UP_TO = 40_000_000  # parameters
 RANK = 16
 NEW = "new:"
 NEW_SIZES = {"1M": SHAPES["drafter"], "5M": replace(SHAPES["target"], vocab_size=SHAPES["drafter"].vocab_size)}
-# What of a model's folder goes along with its weights.
+# Files to copy with the weights.
 _FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -43,7 +40,10 @@ _FILES = (
 
 
 class Student:
-    """`name` is a model, or `new:` and a size: then with the starter drafter's tokenizer and random weights."""
+    """A drafter to train: a model's `name`, or `new:` and a size.
+
+    A new drafter has the starter drafter's tokenizer and random weights.
+    """
 
     def __init__(self, name: str, *, seed: int, lora: bool | None = None, device: str = "cpu") -> None:
         self.name, self.is_new = name, name.startswith(NEW)
@@ -62,24 +62,24 @@ class Student:
         self.trained = {name: value for name, value in self.network.named_parameters() if value.requires_grad}
 
     def logits(self, tokens: Tensor) -> Tensor:
-        """Logits [B, T, vocabulary] of token rows [B, T]."""
+        """Return logits [B, T, vocabulary] for token rows [B, T]."""
         found: Tensor = self.network(input_ids=tokens.to(self.device), use_cache=False).logits
         return found
 
     def state_dict(self) -> dict[str, Tensor]:
-        """A copy of what is trained."""
+        """Return a copy of the trained weights."""
         return {name: value.detach().clone() for name, value in self.trained.items()}
 
     @torch.no_grad()
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Restore what `state_dict` returned. Raises TrainingError if it belongs to another drafter."""
+        """Restore the result of `state_dict`. Raise TrainingError if it belongs to another drafter."""
         if {name: value.shape for name, value in state.items()} != {n: v.shape for n, v in self.trained.items()}:
             raise TrainingError("The checkpoint belongs to another drafter: give the same one, or another --out.")
         for name, value in self.trained.items():
             value.copy_(state[name])
 
     def export(self, folder: Path) -> None:
-        """Write the whole drafter, adapter merged, in the number format it came in. Raises TrainingError."""
+        """Write the whole drafter, adapter merged, in its original dtype. Raise TrainingError."""
         network = copy.deepcopy(self.network)
         network = network.merge_and_unload() if self.lora else network
         network = network.to(self._dtype)
@@ -98,7 +98,7 @@ class Student:
 
 
 def check_size(name: str) -> None:
-    """Raises ModelError for a size that no new drafter can have."""
+    """Raise ModelError if `name` asks for a new drafter of an unknown size."""
     if name.startswith(NEW) and name.removeprefix(NEW).upper() not in NEW_SIZES:
         raise ModelError(f"{name} is no drafter: a new one has the size {' or '.join(NEW_SIZES)}, as in new:1M.")
 

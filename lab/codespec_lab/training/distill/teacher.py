@@ -1,7 +1,6 @@
-"""What the target expects at every token of a text that is there already: one forward, no decoding.
+"""The target's distributions at every token of an existing text, from one forward without decoding.
 
-Kept by byte offset, so any drafter can be taught with it. Knows the target and the aligned vocabularies; knows neither
-the drafter's weights nor how it learns.
+They are stored by byte offset in the drafter's vocabulary.
 """
 
 from __future__ import annotations
@@ -27,16 +26,17 @@ from codespec_lab.corpus.documents import write_atomically
 from codespec_lab.training.distill.texts import DistillationExample
 from codespec_lab.training.distill.vocabularies import AlignedVocabularies
 
-KEPT = 32  # of the drafter's tokens, at each place
-SLOTS = 4  # texts a forward
-CONTEXT = 1024  # tokens of prompt and text
+KEPT = 32  # drafter tokens stored per boundary
+SLOTS = 4  # texts per forward
+CONTEXT = 1024  # maximum tokens of prompt and text
 
 
 @dataclass(frozen=True, slots=True)
 class Laid:
-    """A text behind its prompt in one model's tokens. The tokens from index `first` on spell the end of the prefix and
-    then the text. `bounds` are the bytes at which they begin and the last one ends, counted from the cursor: those in
-    the prefix are negative.
+    """A prompt and its text in one model's tokens.
+
+    The tokens from index `first` on spell the end of the prefix and then the text. `bounds` are their boundaries in
+    bytes from the cursor, negative in the prefix.
     """
 
     ids: list[int]
@@ -45,7 +45,7 @@ class Laid:
 
 
 def lay_out(tokenizer: TextTokenizer, template: FimTemplate | None, example: DistillationExample, room: int) -> Laid:
-    """An example as its model reads it, at most `room` tokens; a text that is too long loses its end."""
+    """Return an example in a model's prompt format, at most `room` tokens; a text that is too long loses its end."""
     text = tokenizer.encode_inside(example.middle)[: room // 2]
     prompt = build_prompt(
         tokenizer,
@@ -59,7 +59,7 @@ def lay_out(tokenizer: TextTokenizer, template: FimTemplate | None, example: Dis
     first = len(prompt.ids)
     while prompt.continues and first and prompt.ids[first - 1] not in tokenizer.special_ids:
         first -= 1
-    first = max(first, 1)  # nothing predicts the very first token
+    first = max(first, 1)  # no logits predict the first token
     sizes = [len(tokenizer.token_bytes[number]) for number in ids[first:]]
     begin = -sum(sizes[: len(prompt.ids) - first])
     return Laid(ids, first, list(accumulate(sizes, initial=begin)))
@@ -67,9 +67,10 @@ def lay_out(tokenizer: TextTokenizer, template: FimTemplate | None, example: Dis
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The target's expectations in one text: `offsets` [N] are bytes from the cursor at which a token of the target's
-    ends and the next begins, the drafter's likeliest next tokens there (int32) with their probabilities (float16), both
-    [N, KEPT].
+    """The target's distributions in one text.
+
+    `offsets` [N] are the target's token boundaries in bytes from the cursor. `ids` (int32) are the drafter's likeliest
+    next tokens there and `probabilities` (float16) their probabilities, both [N, KEPT].
     """
 
     offsets: list[int]
@@ -78,7 +79,10 @@ class Expected:
 
 
 class Teacher:
-    """A target that reads. Takes over its model's slots: an engine that used them is over."""
+    """A target that scores existing texts.
+
+    It reallocates the model's slots, so engines that used them become invalid.
+    """
 
     def __init__(self, target: LanguageModel, vocabularies: AlignedVocabularies) -> None:
         found = find_template(target.tokenizer)
@@ -90,7 +94,7 @@ class Teacher:
 
     @torch.inference_mode()
     def read(self, examples: Sequence[DistillationExample]) -> list[Expected]:
-        """The target's expectations in each text."""
+        """Return the target's distributions in each text."""
         read = list[Expected]()
         for start in range(0, len(examples), SLOTS):
             laid = [self._lay(example) for example in examples[start : start + SLOTS]]
@@ -108,7 +112,7 @@ class Teacher:
 
 
 def save_expected(path: Path, texts: Sequence[Expected]) -> None:
-    """Write the expectations of several texts; equal ones give equal bytes. Raises TrainingError."""
+    """Write the distributions of several texts; equal input gives equal bytes. Raise TrainingError."""
     offsets = torch.tensor([offset for text in texts for offset in text.offsets], dtype=torch.int32)
     tensors = {
         "counts": torch.tensor([len(text.offsets) for text in texts], dtype=torch.int32),
@@ -120,7 +124,7 @@ def save_expected(path: Path, texts: Sequence[Expected]) -> None:
 
 
 def load_expected(path: Path) -> list[Expected]:
-    """What `save_expected` wrote. Raises TrainingError if it cannot be read."""
+    """Read a file that `save_expected` wrote. Raise TrainingError if it cannot be read."""
     try:
         tensors = load_file(path)
     except (OSError, SafetensorError) as error:

@@ -1,8 +1,8 @@
-"""Distillation data: what a target writes at places of a code base, for a drafter to learn.
+"""Distillation data: texts that a target writes at positions of a code base, for a drafter to learn.
 
 Any drafter can learn the target's text in its own tokens (sequence-level distillation, Kim and Rush 2016; for drafters
-DistillSpec, Zhou et al. 2023). A quarter of the texts is sampled, so the drafter also sees what follows a less likely
-choice of the target. Knows the engine and files; knows no drafter.
+DistillSpec, Zhou et al. 2023). A quarter of the texts is sampled, so the drafter also sees continuations of the
+target's less likely choices.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from codespec_lab.corpus.documents import write_atomically
 from codespec_lab.corpus.infilling import Complete
 from codespec_lab.training.distill.places import Place, request_at
 
-BATCH = 16  # texts at once
-GROUP = 4 * BATCH  # texts per call, so that finished ones make room for the next
+BATCH = 16  # texts per engine batch
+GROUP = 4 * BATCH  # texts per call, so that new requests replace finished ones
 
 
 @dataclass(frozen=True, slots=True)
 class DistillationExample:
-    """A target's text `middle` between a prefix and a suffix; `ended` says whether the target ended it itself."""
+    """A target's text `middle` between a prefix and a suffix; `ended` if the target ended it itself."""
 
     path: str
     prefix: str
@@ -39,7 +39,7 @@ class DistillationExample:
 
 
 def distillation_engine(writer: LanguageModel, threads: int = 0) -> Engine:
-    """An engine that writes many texts: large batches, and drafts only from the text itself."""
+    """Return an engine for writing many texts: large batches, and drafts only from the text itself."""
     settings = EngineConfig(
         proposers="suffix", warmup=0, max_batch=BATCH, first_answer_ms=0, learn=False, threads=threads
     )
@@ -53,7 +53,7 @@ def generate_examples(
     seed: int,
     stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[list[DistillationExample]]:
-    """Have the target write at all places, or until `stop` returns True; one list a call, without empty texts."""
+    """Yield the target's texts at all positions, one list per call without empty texts, until `stop` returns True."""
     for start in range(0, len(places), GROUP):
         if stop():
             return
@@ -62,31 +62,31 @@ def generate_examples(
 
 
 def write_group(complete: Complete, requests: Sequence[CompletionRequest]) -> list[DistillationExample]:
-    """What the target writes for the requests, empty texts left out."""
+    """Return the target's completions of the requests as examples, without empty texts."""
     done = complete(requests)
     return [to_example(request, one) for request, one in zip(requests, done, strict=True) if one.text]
 
 
 def to_example(request: CompletionRequest, done: Completion) -> DistillationExample:
-    """A completion with its place."""
+    """Combine a request and its completion."""
     ended = done.finish_reason == "stop"
     return DistillationExample(request.path, request.prefix, done.text, request.suffix, ended)
 
 
 def save_examples(path: Path, examples: Sequence[DistillationExample]) -> None:
-    """Write one JSON object per line, gzipped; equal examples give equal bytes. Raises TrainingError."""
+    """Write one JSON object per line, gzipped; equal examples give equal bytes. Raise TrainingError."""
     lines = b"".join(json.dumps(asdict(example), ensure_ascii=False).encode() + b"\n" for example in examples)
     write_atomically(path, gzip.compress(lines, mtime=0))
 
 
 def load_examples(path: Path) -> list[DistillationExample]:
-    """All examples of a file, if any. Raises OSError, EOFError, ValueError or TypeError if it cannot be read."""
+    """Read all examples of a file. Raise OSError, EOFError, ValueError or TypeError if it cannot be read."""
     with gzip.open(path, "rt", encoding="utf-8") as file:
         return [DistillationExample(**json.loads(line)) for line in file]
 
 
 def read_examples(path: Path) -> list[DistillationExample]:
-    """All examples of a file. Raises TrainingError if the file is missing, damaged or empty."""
+    """Read all examples of a file. Raise TrainingError if the file is missing, damaged or empty."""
     try:
         examples = load_examples(path)
     except FileNotFoundError as error:

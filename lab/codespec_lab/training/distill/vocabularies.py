@@ -1,8 +1,8 @@
-"""Carries a target's probabilities for the next token to a drafter's vocabulary, by bytes.
+"""Map a target's next-token probabilities to a drafter's vocabulary by bytes.
 
-Where a token boundary of both lies at the same byte, a target's token says which bytes come next. Its chance goes to
-the token with which the drafter itself begins to spell them: the one of the same bytes where the vocabularies share it.
-What cannot be carried is left out and the rest is scaled to one. Knows two vocabularies; knows no text and no weights.
+At a byte where tokens of both begin, a target token determines the next bytes. Its probability goes to the first
+drafter token that spells them: the token with the same bytes if the vocabularies share it. Probability that cannot be
+mapped is dropped, and the rest is renormalized.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ NOWHERE = -1
 
 
 class AlignedVocabularies:
-    """`to_drafter` [target's vocabulary]: the drafter's id for each target id, or NOWHERE; `shared` counts target ids
-    that have a drafter's token of the same bytes.
+    """A map from target ids to drafter ids.
+
+    `to_drafter` [target vocabulary] holds the drafter's id of each target id, or NOWHERE. `shared` counts target ids
+    with a drafter token of the same bytes.
     """
 
     def __init__(self, target: TextTokenizer, drafter: TextTokenizer) -> None:
@@ -35,8 +37,9 @@ class AlignedVocabularies:
         self._carried = (self.to_drafter != NOWHERE).nonzero()[:, 0]
 
     def carry(self, logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """The drafter's `count` likeliest next tokens by the target's logits [N, vocabulary], and their probabilities,
-        which sum to one: int32 and float16, both [N, count].
+        """Map the target's logits [N, vocabulary] to the drafter's `count` likeliest next tokens.
+
+        Return their ids (int32) and probabilities (float16), which sum to one, both [N, count].
         """
         probabilities = logits.float().softmax(dim=1)
         where = self._carried.to(logits.device)

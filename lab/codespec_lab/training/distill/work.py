@@ -1,7 +1,7 @@
-"""The work folder of a run, beside its result: what was decided, what is written, and how much time is used.
+"""The work folder of a run, next to its output: decisions, finished parts, and time used.
 
-A part is written in one step, so a kill loses the part under way and nothing else; a decision that the clock made is
-kept, so a run that goes on makes the same. Knows files and seconds; knows no models.
+Parts are written atomically, so a kill loses only the part in progress. Decisions made by the clock are stored, so a
+resumed run repeats them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ STATE = "run.json"
 
 
 class WorkFolder:
-    """`settings` are the run's, as plain JSON values. Raises TrainingError if the run cannot begin or go on so."""
+    """The folder of one run with `settings`, as plain JSON values. Raise TrainingError if it cannot begin or resume."""
 
     def __init__(self, out: Path, settings: Mapping[str, Any], *, resume: bool) -> None:
         self.folder = out.with_name(out.name + ".work")
@@ -38,41 +38,41 @@ class WorkFolder:
 
     @property
     def seconds(self) -> float:
-        """Working time of the run so far."""
+        """Working time of the run so far, in seconds."""
         return self._used + time.monotonic() - self._since
 
     @property
     def checkpoint(self) -> Path:
-        """The training's state."""
+        """File of the training checkpoint."""
         return self.folder / "train.ckpt"
 
     @property
     def student(self) -> Path:
-        """The drafter as it is measured, then as it is handed over."""
+        """Folder of the drafter while it is measured, before it moves to the output."""
         return self.folder / "drafter"
 
     def decide(self, what: str, make: Callable[[], Any]) -> Any:
-        """What was decided before, or what `make` decides now, as plain JSON values."""
+        """Return the stored decision `what`, or store the result of `make` (plain JSON values) and return it."""
         if what not in self._state["decided"]:
             self._state["decided"][what] = make()
             self._save()
         return self._state["decided"][what]
 
     def is_decided(self, what: str) -> bool:
-        """Whether a stage is over."""
+        """Return whether the decision `what` is stored."""
         return what in self._state["decided"]
 
     def texts(self, kind: str, number: int) -> Path:
-        """A part's texts."""
+        """Return the file of a part's texts."""
         return self.folder / f"{kind}-{number:04}.jsonl.gz"
 
     def save_part(self, kind: str, number: int, examples: list[DistillationExample]) -> None:
-        """Keep a part's texts, and the time that they took."""
+        """Save a part's texts and the time used."""
         save_examples(self.texts(kind, number), examples)
         self._save()
 
     def load_part(self, kind: str, number: int) -> list[DistillationExample] | None:
-        """A part's texts; None if they are not written yet. Raises TrainingError if they cannot be read."""
+        """Return a part's texts, or None if they are not written yet. Raise TrainingError if they cannot be read."""
         file = self.texts(kind, number)
         if not file.exists():
             return None
@@ -82,11 +82,11 @@ class WorkFolder:
             raise TrainingError(f"{file} cannot be read ({error}): remove {self.folder} and begin anew.") from error
 
     def has_expected(self, kind: str, number: int) -> bool:
-        """Whether the target has read a part."""
+        """Return whether the target has read a part."""
         return self._expected(kind, number).exists()
 
     def expected(self, kind: str, number: int, read: Callable[[], list[Expected]]) -> list[Expected]:
-        """What the target expects in a part's texts: kept, or read now."""
+        """Return the target's distributions in a part's texts, calling `read` if they are not stored."""
         file = self._expected(kind, number)
         if not file.exists():
             save_expected(file, read())
@@ -97,11 +97,11 @@ class WorkFolder:
         return self.folder / f"{kind}-{number:04}.safetensors"
 
     def keep_time(self) -> None:
-        """Write down how much time is used."""
+        """Save the time used."""
         self._save()
 
     def remove(self) -> None:
-        """The run is over."""
+        """Delete the folder."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _go_on(self) -> None:

@@ -1,1 +1,1 @@
-"""Trains heads: small networks that read their target's hidden states."""
+"""Train draft heads: small networks that read the target's hidden states."""

@@ -1,4 +1,4 @@
-"""A trained head's card."""
+"""The model card of a trained head."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ likely there.
 
 
 def head_card(run: HeadRun, target: str, texts: int) -> str:
-    """The card as Markdown; `texts` is how many there were to learn from."""
+    """Return the card as Markdown; `texts` is the number of training texts."""
     config, recipe, state = run.config, run.recipe, run.state
     eagle = config.kind == "eagle3"
     how = f"unrolled over {recipe.unroll} draft steps" if eagle else f"blocks of {config.block}"

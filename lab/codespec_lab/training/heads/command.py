@@ -1,4 +1,4 @@
-"""`codespec train head`: reads a target's own texts with it, trains a head on them, and writes the head's folder."""
+"""`codespec train head`: extract a target's features from texts, train a head on them, and export it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from codespec_lab.training.run import Budget, catching_signals, faster_dtype
 
 
 def run_head(args: argparse.Namespace, work: WorkFolder) -> bool:
-    """Train as the flags say, and write the head's folder at every checkpoint; returns False if a signal came first."""
+    """Train a head from the parsed flags and export it at every checkpoint; return False if a signal stopped it."""
     torch.set_num_threads(args.threads)
     checkpoint = args.out.with_name(args.out.name + ".ckpt")
     if not args.resume and (checkpoint.exists() or args.out.exists()):
@@ -51,9 +51,9 @@ def run_head(args: argparse.Namespace, work: WorkFolder) -> bool:
 
 
 def _texts(args: argparse.Namespace, work: WorkFolder) -> list[DistillationExample]:
-    """What the target wrote, if it is named or there, and as much of the corpus as is asked for, mixed by the seed.
+    """Return the target's own texts, if named or found, and `args.read` corpus texts, shuffled by the seed.
 
-    A file's texts stay together: the last ones are held out, and of one of their files at most others are learned.
+    Texts of one file stay adjacent. The last texts are held out, so at most one file is both trained on and held out.
     """
     file = args.examples or work.find_distill_data()
     written = read_examples(file) if args.examples or not args.read or file.is_file() else []
@@ -71,7 +71,7 @@ def _collect(
     host: Host,
     examples: list[DistillationExample],
 ) -> FeatureStore | None:
-    """What the target says of the examples; None if a signal came before all were read."""
+    """Return the target's features for the examples, or None if a signal stopped the extraction."""
     with catching_signals() as interruption:
         store = collect_features(
             model,

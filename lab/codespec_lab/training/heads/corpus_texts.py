@@ -1,7 +1,7 @@
-"""Texts of the corpus for a head to learn from, as people wrote them.
+"""Cut human-written training texts for a head from the corpus.
 
-A head is taught what the target expects at each token, and for that the target has to read a text, not to write it:
-reading costs a forward for hundreds of tokens, writing one for each. Knows documents; knows no model.
+A head learns the target's distribution at each token, so the target only has to read a text: one forward covers
+hundreds of tokens, whereas generation needs one forward per token.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from codespec_lab.corpus.documents import Document
 from codespec_lab.training.distill.texts import DistillationExample
 
 BEFORE, SUFFIX, TEXT = 500, 300, 1500  # characters of a gap's prefix, suffix and text; together about 800 tokens
-START = 40  # characters that a plain text begins behind
-LEAST = 400  # of a text
+START = 40  # characters before the beginning of a plain text
+LEAST = 400  # minimum characters of a text
 FIM_SHARE = 0.5
 
 
 def corpus_texts(documents: Sequence[Document], count: int, *, seed: int) -> list[DistillationExample]:
-    """`count` long texts, half of them to be filled in and half that go on; rare languages are not forgotten.
+    """Return `count` long texts, half with a suffix to fill in before and half plain continuations.
 
-    Raises TrainingError if no document is long enough.
+    Languages are drawn by the square root of their file counts, so rare ones are included. Raise TrainingError if no
+    document is long enough.
     """
     long = [document for document in documents if len(document.text) >= START + LEAST]
     if not long:
@@ -39,7 +40,7 @@ def corpus_texts(documents: Sequence[Document], count: int, *, seed: int) -> lis
 
 
 def _cut(document: Document, rng: np.random.Generator) -> DistillationExample:
-    """A text of a document, behind the beginning of a line or in the middle of one."""
+    """Cut a text from a document, at a line start or within a line."""
     text = document.text
     fills_in = bool(rng.random() < FIM_SHARE)
     before = BEFORE if fills_in else START

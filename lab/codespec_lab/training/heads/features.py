@@ -1,8 +1,7 @@
-"""What a head learns from: a target's own texts, its hidden states at every token, and what it thought likely there.
+"""Training data for heads: texts with the target's hidden states and its top probabilities at every token.
 
-The target reads each text once, behind the same prompt as in the engine, and what it said is kept on disk in shards of
-a bounded size, so that many epochs and both kinds of heads read the same files. A shard that is there is not made
-again. Knows files and forwards; knows no loss.
+The target reads each text once, after the same prompt as in the engine. Features are stored on disk in shards of
+bounded size, so that later epochs and both kinds of heads reuse them. An existing shard is not rebuilt.
 """
 
 from __future__ import annotations
@@ -32,15 +31,18 @@ from codespec_lab.corpus.documents import write_atomically
 from codespec_lab.training.distill.texts import DistillationExample
 
 SHARD = 64  # texts
-MOST_TOKENS = 1024  # of a text with its prompt
-LIKELY = 16  # tokens a position of which the target's probabilities are kept
+MOST_TOKENS = 1024  # prompt and text together
+LIKELY = 16  # top tokens per position whose probabilities are stored
 LEAST_WRITTEN = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """One text with its prompt: `ids` [T], the target's `features` [T, layers, size], and of the token behind each
-    position the `likely` ids [T, LIKELY] with their `probabilities`. The target wrote the tokens from `begin` on.
+    """One text with its prompt.
+
+    `ids` is [T] and `features`, the target's hidden states, [T, layers, size]. `likely` [T, LIKELY] holds the likeliest
+    ids of the token after each position, with their `probabilities`. The tokens from index `begin` on follow the
+    prompt.
     """
 
     ids: Tensor
@@ -51,7 +53,7 @@ class Lesson:
 
 
 class FeatureStore:
-    """The lessons of one folder, by number; reads from the files what is asked for."""
+    """Random access to the lessons in a folder's shards; tensors are read from the files on demand."""
 
     def __init__(self, shards: Sequence[Path]) -> None:
         self._files: list[Any] = [safe_open(path, framework="pt") for path in shards]
@@ -66,11 +68,11 @@ class FeatureStore:
 
     @property
     def tokens(self) -> int:
-        """Tokens of all lessons."""
+        """Number of tokens in all lessons."""
         return sum(end - start for _, start, end, _ in self._places)
 
     def lesson(self, number: int) -> Lesson:
-        """One lesson."""
+        """Return lesson `number`."""
         shard, start, end, begin = self._places[number]
         read = [
             self._files[shard].get_slice(name)[start:end] for name in ("ids", "features", "likely", "probabilities")
@@ -78,7 +80,7 @@ class FeatureStore:
         return Lesson(read[0].long(), read[1], read[2].long(), read[3].float(), begin)
 
     def count_tokens(self, vocab_size: int) -> Tensor:
-        """How often the target wrote or thought likeliest each token: [vocabulary]."""
+        """Count how often each token was in a text or the target's top choice: [vocabulary]."""
         counts = torch.zeros(vocab_size, dtype=torch.long)
         for number in range(len(self)):
             shard, start, end, begin = self._places[number]
@@ -96,9 +98,9 @@ def collect_features(
     *,
     stop: Callable[[], bool] = lambda: False,
 ) -> FeatureStore:
-    """Has the target read every example, unless it has before, and returns what is there; less if `stop` came first.
+    """Run the target over every example without a stored shard, and return the store of all shards.
 
-    Raises TrainingError if a shard is damaged or no example is usable.
+    The store is incomplete if `stop` returned True. Raise TrainingError if a shard is damaged or no example is usable.
     """
     place = folder / _key(model, layers, examples)
     wanted = range(-(-len(examples) // SHARD))
@@ -125,7 +127,7 @@ def collect_features(
 
 
 def _key(model: LanguageModel, layers: Sequence[int], examples: Sequence[DistillationExample]) -> str:
-    """A name for what this target says of these examples."""
+    """Return a cache key of the target, its layers and the examples."""
     folder = find_folder(model.spec.name, model.spec.dtype)
     facts: dict[str, Any] = {
         "target": [hash_once(file) for file in sorted(folder.glob("*.safetensors"))],
@@ -143,8 +145,9 @@ def _key(model: LanguageModel, layers: Sequence[int], examples: Sequence[Distill
 def prompt_and_text(
     model: LanguageModel, admission: Admission, example: DistillationExample
 ) -> tuple[list[int], int] | None:
-    """The ids of an example behind the engine's own prompt, and where what the target wrote begins; None if it is too
-    short, or too long to be read whole.
+    """Return an example's ids, the engine's own prompt included, and the index where the text begins.
+
+    Return None if the text is too short, or prompt and text exceed MOST_TOKENS.
     """
     try:
         request = CompletionRequest(
@@ -165,7 +168,7 @@ def prompt_and_text(
 def _read(
     model: LanguageModel, admission: Admission, example: DistillationExample, layers: Sequence[int]
 ) -> tuple[Tensor, ...] | None:
-    """ids, features, likely, probabilities, begin of an example."""
+    """Return ids, features, likely ids, probabilities and begin of an example, or None if it is unusable."""
     found = prompt_and_text(model, admission, example)
     if found is None:
         return None

@@ -1,9 +1,8 @@
-"""How a head is taught: with the target's probabilities as labels, over the draft vocabulary, at the positions where it
-will have to guess. Knows lessons and both kinds of heads; knows no files and no optimizer.
+"""Losses of the heads: cross-entropy against the target's probabilities over the draft vocabulary.
 
-EAGLE-3 learns by training-time test (Li et al. 2025): it is unrolled over several draft steps, in which it reads its
-own states as it will when it drafts. DFlash fills blocks behind random anchors (Chen et al. 2026); the nearer a
-position is to its anchor, the more it counts, because a draft ends at its first wrong token.
+EAGLE-3 learns by training-time test (Li et al. 2025): it is unrolled over several draft steps, reading its own states
+as it does when it drafts. DFlash fills blocks after random anchors (Chen et al. 2026). Positions near the anchor weigh
+more, because a draft ends at its first wrong token.
 """
 
 from __future__ import annotations
@@ -22,16 +21,18 @@ from codespec.models.heads.parts import Rotation
 from codespec_lab.training.heads.features import Lesson
 
 CHUNK = 512  # rows whose logits are in memory at once
-PROMPT_WEIGHT = 0.5  # of a position in the prompt, which the target read and did not write
-BEFORE = 96  # positions of the prompt, next to the text, at which drafting is tried too
-STEP_FACTOR = 0.8  # how much less each further draft step counts
-ANCHORS = 32  # blocks a lesson
+PROMPT_WEIGHT = 0.5  # of a position in the prompt
+BEFORE = 96  # last positions of the prompt at which drafts also begin
+STEP_FACTOR = 0.8  # weight of a draft step relative to the previous one
+ANCHORS = 32  # blocks per lesson
 
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """The draft vocabulary: the target's `ids` [draft vocabulary], its token vectors' rows of the output head, and
-    where each of the target's tokens is in it (-1: nowhere).
+    """The draft vocabulary.
+
+    `ids` [draft vocabulary] are target token ids and `rows` their rows of the target's output head. `places` maps each
+    target token to its index in the draft vocabulary (-1: not in it).
     """
 
     ids: Tensor
@@ -41,8 +42,10 @@ class Vocabulary:
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """One draft step of a lesson: `states` [N, hidden], normed for the output head, guess the tokens at `positions`
-    [N]; `weights` [N] say how much each counts, `begins` [N] which draft it belongs to (its anchor's position).
+    """One draft step of a lesson.
+
+    `states` [N, hidden], normed for the output head, predict the tokens at `positions` [N]. `weights` [N] are loss
+    weights; `begins` [N] is the anchor position of the draft each row belongs to.
     """
 
     states: Tensor
@@ -52,7 +55,7 @@ class Guess:
 
 
 def eagle3_guesses(head: Eagle3, rotation: Rotation, embed: Any, lesson: Lesson, steps: int) -> Iterator[Guess]:
-    """One guess a draft step. Row t reads the target up to t; step j guesses token t + 2 + j."""
+    """Yield one guess per draft step. Row t reads the target's features up to t; step j predicts token t + 2 + j."""
     length, device = len(lesson.ids), lesson.ids.device
     first = max(0, lesson.begin - BEFORE - 2)  # the first row that drafts further than one step
     states = head.fuse(lesson.features[: max(0, length - 2)])
@@ -60,7 +63,7 @@ def eagle3_guesses(head: Eagle3, rotation: Rotation, embed: Any, lesson: Lesson,
     keys: list[Tensor] = []
     values: list[Tensor] = []
     for step in range(steps):
-        if step:  # rows drop out where there is nothing left to judge the guess by, and at first the prompt's beginning
+        if step:  # drop rows without a label, and at step 1 the early prompt
             kept = slice(first if step == 1 else 0, len(states) - 1)
             states, begins = states[kept], begins[kept]
         if not len(states):
@@ -77,7 +80,7 @@ def eagle3_guesses(head: Eagle3, rotation: Rotation, embed: Any, lesson: Lesson,
 
 
 def _attend_unrolled(q: Tensor, keys: list[Tensor], values: list[Tensor], begins: Tensor, scale: float) -> Tensor:
-    """Row t sees what the target said up to t, and its own earlier steps: [N, heads, size]."""
+    """Row t attends to the target's features up to t and to its own earlier steps: [N, heads, size]."""
     groups, told = q.shape[1] // keys[0].shape[1], len(keys[0])
     rows = (q * scale).unflatten(1, (-1, groups))  # [N, kv heads, groups, size]
     scores = torch.einsum("nkgs,tks->nkgt", rows, keys[0])
@@ -94,7 +97,7 @@ def _attend_unrolled(q: Tensor, keys: list[Tensor], values: list[Tensor], begins
 def dflash_guesses(
     head: DFlash, rotation: Rotation, embed: Any, lesson: Lesson, anchors: int, generator: torch.Generator
 ) -> Iterator[Guess]:
-    """One guess: all blocks behind random anchors at once."""
+    """Yield a single guess that covers all blocks after random anchors."""
     block, length, device = head.config.block, len(lesson.ids), lesson.ids.device
     first = max(1, lesson.begin - BEFORE - 1)
     room = length - 1 - first
@@ -122,7 +125,7 @@ def dflash_guesses(
 def _attend_blocks(
     layer: Any, context: Tensor, told: Any, rows: Tensor, own: Any, hidden: Tensor, block: int
 ) -> Tensor:
-    """Each block's rows see the context before their anchor and their whole block: [rows, heads, size]."""
+    """The rows of a block attend to the context before their anchor and to the whole block: [rows, heads, size]."""
     keys, values = layer.context(context, told)
     q, k, v = layer.read(rows, own)
     groups = q.shape[1] // k.shape[1]
@@ -137,8 +140,10 @@ def _attend_blocks(
 
 
 class _ChanceLoss(torch.autograd.Function):
-    """Cross-entropy against sparse probabilities, chunk by chunk, so that backward only scales a gradient that is
-    there. The output head is the target's and is not trained.
+    """Cross-entropy against sparse probabilities, chunk by chunk.
+
+    The forward pass computes the gradient, so backward only scales it. The output head is the target's and is not
+    trained.
     """
 
     @staticmethod
@@ -166,8 +171,9 @@ class _ChanceLoss(torch.autograd.Function):
 
 
 def guess_loss(guess: Guess, lesson: Lesson, vocabulary: Vocabulary) -> tuple[Tensor, float]:
-    """Nats of a guess, weighted and summed, and the sum of the weights. The chance of tokens outside the draft
-    vocabulary is left out.
+    """Return the weighted sum of a guess's nats, and the sum of the weights.
+
+    Probability of tokens outside the draft vocabulary is ignored.
     """
     before = guess.positions - 1
     places = vocabulary.places[lesson.likely[before]]
@@ -181,9 +187,7 @@ def guess_loss(guess: Guess, lesson: Lesson, vocabulary: Vocabulary) -> tuple[Te
 
 @torch.no_grad()
 def accepted_runs(guesses: list[Guess], lesson: Lesson, vocabulary: Vocabulary) -> tuple[int, int]:
-    """Over all drafts that begin in the text: how many tokens from their beginning are those that the target wrote, and
-    how many drafts there are.
-    """
+    """Return the number of correct leading tokens over all drafts that begin in the text, and of these drafts."""
     right: dict[int, list[tuple[int, bool]]] = {}
     for guess in guesses:
         chosen = vocabulary.ids[(guess.states.to(vocabulary.rows.dtype) @ vocabulary.rows.T).argmax(1)]

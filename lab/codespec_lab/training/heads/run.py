@@ -1,6 +1,4 @@
-"""A head in training: its weights, their optimizers, how far it has come, and how well it guesses on texts that it does
-not learn from. Knows lessons; knows no flags.
-"""
+"""One training run of a head: weights, optimizers, progress, and scores on held-out lessons."""
 
 from __future__ import annotations
 
@@ -35,13 +33,13 @@ from codespec_lab.training.run import Budget, RunState, learning_rate_factor, lo
 
 Head = Eagle3 | DFlash
 HELD_OUT_SHARE, MOST_HELD_OUT = 0.05, 48
-TEMPER = 0.3  # of the last norm: 20 steps from here are worth 40 from the target's own
-LONGEST_STEP_SECONDS = 60.0  # a step that took longer was paused
+TEMPER = 0.3  # scale of the last norm: 20 steps from it equal 40 from the target's own scale
+LONGEST_STEP_SECONDS = 60.0  # a longer step was paused
 
 
 @dataclass(frozen=True, slots=True)
 class HeadRecipe:
-    """How to train: a step has `lessons` texts; an EAGLE-3 head is unrolled over `unroll` draft steps."""
+    """Training settings: `lessons` texts per step; an EAGLE-3 head is unrolled over `unroll` draft steps."""
 
     budget: Budget
     seed: int = 0
@@ -53,11 +51,11 @@ class HeadRecipe:
     warmup_steps: int = 30
     clip: float = 1.0
     checkpoint_seconds: float = 240.0
-    dtype: str = "bfloat16"  # of the arithmetic; the weights are float32
+    dtype: str = "bfloat16"  # of the computation; the weights are float32
 
 
 def choose_vocabulary(store: FeatureStore, host: Host, size: int, device: torch.device) -> Vocabulary:
-    """The `size` tokens that the target wrote or thought likeliest most often, in the order of their ids."""
+    """Return the `size` tokens most frequent in the store (texts and top choices), ordered by id."""
     counts = store.count_tokens(host.vocab_size)
     size = min(size, host.vocab_size)
     ids = counts.argsort(descending=True, stable=True)[:size].sort().values
@@ -65,7 +63,7 @@ def choose_vocabulary(store: FeatureStore, host: Host, size: int, device: torch.
 
 
 def make_vocabulary(ids: Tensor, host: Host, device: torch.device) -> Vocabulary:
-    """A draft vocabulary of these ids, with the target's rows for them."""
+    """Return the draft vocabulary of `ids` with the target's output rows."""
     places = torch.full((host.vocab_size,), -1, dtype=torch.long)
     places[ids] = torch.arange(len(ids))
     rows = host.output_rows(ids).to(device)
@@ -73,7 +71,7 @@ def make_vocabulary(ids: Tensor, host: Host, device: torch.device) -> Vocabulary
 
 
 class HeadRun:
-    """One head being trained on the lessons of a store; the last few are held out."""
+    """One head trained on the lessons of a store; the last few are held out."""
 
     def __init__(self, config: HeadConfig, recipe: HeadRecipe, host: Host, vocabulary: Vocabulary, store: FeatureStore):
         self.config, self.recipe, self.state = config, recipe, RunState()
@@ -81,7 +79,7 @@ class HeadRun:
         self.device = vocabulary.ids.device
         kind = Eagle3 if config.kind == "eagle3" else DFlash
         self.head: Head = kind(config, seed=recipe.seed)
-        self.head.lm_head = nn.Identity()  # the target's rows, which are not trained
+        self.head.lm_head = nn.Identity()  # the target's output head is not trained
         self.head.to(self.device)
         self._begin()
         self.rotation = Rotation(config, self.device)
@@ -95,11 +93,11 @@ class HeadRun:
 
     @property
     def progress(self) -> float:
-        """Share of the budget used."""
+        """Share of the budget that is used."""
         return self.recipe.budget.progress(self.state.seconds, self.state.step)
 
     def step(self) -> float:
-        """One update; returns the loss in nats."""
+        """Make one update and return the loss in nats."""
         recipe, state = self.recipe, self.state
         factor = learning_rate_factor(state.step, self.progress, warmup_steps=recipe.warmup_steps)
         for optimizer, rate in ((self._matrices, recipe.matrix_rate), (self._others, recipe.other_rate)):
@@ -131,7 +129,7 @@ class HeadRun:
             optimizer.zero_grad(set_to_none=True)
 
     def guesses(self, lesson: Lesson, index: int) -> Iterator[Guess]:
-        """What the head guesses in a lesson; a DFlash head's anchors depend on the seed and `index`."""
+        """Yield the head's guesses for a lesson; the anchors of a DFlash head depend on the seed and `index`."""
         if isinstance(self.head, Eagle3):
             return eagle3_guesses(self.head, self.rotation, self._embed, lesson, self.recipe.unroll)
         generator = torch.Generator().manual_seed(1_000_003 * self.recipe.seed + index)
@@ -139,7 +137,7 @@ class HeadRun:
 
     @torch.no_grad()
     def score(self) -> dict[str, float]:
-        """On the held-out lessons: tokens right a draft, and nats."""
+        """Return correct tokens per draft and nats, on the held-out lessons."""
         taken = drafts = 0
         nats = weight = 0.0
         for number in range(len(self.store) - self.held_out, len(self.store)):
@@ -153,7 +151,7 @@ class HeadRun:
         return {"right_a_draft": taken / max(1, drafts), "nats": nats / max(weight, 1e-6)}
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that resuming needs, as tensors and plain values."""
+        """Return everything needed to resume, as tensors and plain values."""
         return {
             "identity": self._identity(),
             "head": self.head.state_dict(),
@@ -164,7 +162,7 @@ class HeadRun:
         }
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned. Raises TrainingError if it belongs to another head or target."""
+        """Restore the result of `state_dict`. Raise TrainingError if it belongs to another head or target."""
         if saved["identity"] != self._identity():
             raise TrainingError(
                 "The checkpoint belongs to another target or another kind of head: give the same flags as before, or "
@@ -181,8 +179,9 @@ class HeadRun:
 
     @torch.no_grad()
     def _begin(self) -> None:
-        """Begins with the target's last norm, tempered: a head that knows nothing yet is too sure of itself in the
-        target's scale. And with a mean vector as mask.
+        """Initialize from the target: its last norm, scaled by TEMPER, and the mean token vector as DFlash mask.
+
+        At the target's own scale an untrained head is overconfident.
         """
         if self.host.norm is not None:
             self.head.norm.weight.copy_(TEMPER * self.host.norm)
@@ -200,7 +199,7 @@ class HeadRun:
         return Lesson(ids, found.features.to(self.device, self._compute), likely, probabilities, found.begin)
 
     def _choose(self, index: int) -> int:
-        """The lesson that is the `index`-th to be learned from: every one once an epoch, in an order by seed."""
+        """Return the `index`-th lesson to train on: each once per epoch, shuffled by the seed."""
         count = len(self.store) - self.held_out
         epoch, place = divmod(index, count)
         if epoch != self._epoch:
@@ -215,7 +214,7 @@ class HeadRun:
 def train_head(
     run: HeadRun, checkpoint: Path, *, resume: bool = False, on_checkpoint: Callable[[HeadRun], None] | None = None
 ) -> bool:
-    """Train until the budget is used; returns False if a signal came first."""
+    """Train until the budget is used; return False if a signal stopped it."""
     if resume:
         run.load_state_dict(load_checkpoint(checkpoint))
     return train(
@@ -232,7 +231,7 @@ def train_head(
 
 
 def head_shape(kind: str, host: Host, layers: Sequence[int], *, draft_vocab: int, block: int, deep: int) -> HeadConfig:
-    """A small head for a target: as wide as the target, heads of 64, a feed-forward of 8/3 the width."""
+    """Return the config of a small head: as wide as the target, heads of 64, an MLP of 8/3 the width."""
     size = host.size
     heads = max(1, size // 64)
     return HeadConfig(

@@ -1,8 +1,9 @@
-"""These tests run Triton's kernels in its interpreter, which must be chosen before Triton is imported: a process of
-their own collects them (tests/models/cuda/test_kernels.py), any other leaves them out.
+"""Run Triton's kernels in its interpreter, which must be selected before Triton is imported.
 
-The interpreter multiplies with numpy, and numpy with BLAS, which on some processors computes a tile's last rows by
-another kernel: that the order of sums is a row's own could not be seen there. Here sums go one by one.
+So a separate process collects these tests (tests/models/cuda/test_kernels.py), and all others skip them.
+
+The interpreter multiplies with numpy, whose BLAS on some processors computes a tile's last rows with another kernel.
+That would hide whether a row's order of summation is independent of the other rows. Here sums are sequential.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ collect_ignore_glob = [] if INTERPRETED else ["test_*.py"]
 
 
 class OrderedNumpy:
-    """numpy, but for its product."""
+    """numpy with a sequential matmul."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(np, name)
 
     @staticmethod
     def matmul(left: Any, right: Any, dtype: Any) -> Any:
-        """[M, K] times [K, N], the same order of sums for every row."""
+        """Multiply [M, K] by [K, N] with the same order of summation for every row."""
         out = np.zeros((*left.shape[:-1], right.shape[-1]), dtype)
         for k in range(left.shape[-1]):
             out += left[..., k, None].astype(dtype) * right[..., k, None, :].astype(dtype)

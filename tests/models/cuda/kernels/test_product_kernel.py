@@ -1,4 +1,4 @@
-"""The row-invariant product equals torch's, and a row's bits do not change with the number of rows."""
+"""The row-invariant product equals torch's, and a row's bits do not depend on the number of rows."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ def draw(*sizes: int, dtype: torch.dtype, seed: int) -> torch.Tensor:
 def test_equals_torch_and_rows_are_their_own(
     count: int, columns: int, depth: int, splits: int, biased: bool, dtype: torch.dtype, data: st.DataObject
 ) -> None:
-    """Any sizes: tails of rows, columns and depth. Tiles of one depth, as the interpreter sums a tile's depth at once
-    (a GPU goes down it in steps of 16 whatever the tile).
+    """Any sizes: tails of rows, columns and depth.
+
+    All tiles have one depth, as the interpreter sums a tile's depth at once; a GPU takes steps of 16 for any tile.
     """
     rows, weight = draw(count, depth, dtype=dtype, seed=1), draw(columns, depth, dtype=dtype, seed=2)
     bias = draw(columns, dtype=dtype, seed=3) if biased else None
@@ -60,7 +61,7 @@ def test_rows_may_lie_apart() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("columns", [896, 3584, 151936])
 def test_no_tile_takes_other_instructions(dtype: torch.dtype, columns: int) -> None:
-    """On Hopper 64 rows with four warps would be summed by another kind of instruction than 16 are."""
+    """On Hopper, 64 rows with four warps would be summed by another kind of instruction than 16."""
     for splits in (1, 4):
         for count in (1, 16, 17, 32, 33, 64, 65, 512, 8192):
             tile = tile_of(count, columns, Plan(splits, 32), dtype)

@@ -1,4 +1,4 @@
-"""The row-wise kernels equal torch's steps, and a row's bits are its own."""
+"""The row-wise kernels equal torch's operations, and a row's bits do not depend on other rows."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_sum_and_norm(count: int, size: int, dtype: torch.dtype) -> None:
     weight = draw(size, dtype=dtype, seed=1)
     summed, normed = rowwise_kernels.add_rms_norm(rows, added, weight, 1e-6)
     wanted = rowwise.add_rms_norm(rows, added, weight, 1e-6)
-    # The interpreter cuts bfloat16 off where torch and a GPU round.
+    # The interpreter truncates to bfloat16, whereas torch and a GPU round.
     assert error(summed, wanted[0]) <= (NEAR[dtype] if dtype == torch.bfloat16 else 0)
     assert torch.equal(normed, rowwise_kernels.rms_norm(summed, weight, 1e-6))
     assert error(normed, wanted[1]) <= NEAR[dtype]
@@ -56,7 +56,7 @@ def test_sum_and_norm(count: int, size: int, dtype: torch.dtype) -> None:
 @settings(max_examples=EXAMPLES)
 @given(ROWS, st.integers(1, 7), st.integers(1, 40), DTYPES)
 def test_rotary(count: int, heads: int, half: int, dtype: torch.dtype) -> None:
-    """Heads among others of a wider row, as the fused projection leaves them."""
+    """Heads within a wider row, as in the output of the fused projection."""
     mixed = draw(count, heads + 2, 2 * half, dtype=dtype)
     cosine, sine = draw(count, 1, 2 * half, dtype=dtype, seed=1), draw(count, 1, 2 * half, dtype=dtype, seed=2)
     got = rowwise_kernels.rotate(mixed[:, :heads], cosine, sine)

@@ -1,4 +1,4 @@
-"""The attention kernels equal the plain loop, and a row's bits are its own, in any company, chunk or reach."""
+"""The attention kernels equal the naive loop, and a row's bits do not depend on other rows, chunks or the bound."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SPLIT, CAPACITY = 32, 90
 
 @pytest.fixture(autouse=True, scope="module")
 def small_blocks() -> object:
-    """So that a short cache has several splits, groups of splits and blocks of keys."""
+    """Shrink the blocks, so that a short cache has several splits, groups of splits and blocks of keys."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(attention_kernels, "SPLIT", SPLIT)
         patch.setattr(attention_kernels, "JOINED", 2)
@@ -30,7 +30,7 @@ def small_blocks() -> object:
 
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
-    """Few rows, far enough on to see several splits."""
+    """Few rows, at positions late enough for several splits."""
     firsts = draw(st.lists(st.integers(0, 80), min_size=1, max_size=2))
     rows = [Stretch(slot, first, draw(st.integers(1, 4))) for slot, first in enumerate(firsts)]
     return draw_case(draw(shapes()), rows, CAPACITY, draw(st.integers(0, 2)), seed=draw(st.integers(0, 99)))
@@ -59,7 +59,7 @@ def test_a_row_does_not_depend_on_its_company(case: Case, data: st.DataObject) -
 
 @pytest.mark.parametrize("window", [0, 40])
 def test_prefill_in_chunks(window: int) -> None:
-    """Nine rows at once, and the same in chunks: a tile ends where a chunk does."""
+    """Nine rows at once and in chunks: a tile ends at the end of a chunk."""
     case = draw_case(Shape(groups=4, kv_heads=1, window=window), [Stretch(0, 60, 9)], CAPACITY)
     whole = attend_tiles(*case.arguments)
     for begin, count in ((0, 1), (1, 3), (4, 5)):
@@ -67,7 +67,7 @@ def test_prefill_in_chunks(window: int) -> None:
 
 
 def test_what_is_not_seen_is_not_read() -> None:
-    """Not a number behind the last row, before the window, in scratch and in other slots: none of it comes through."""
+    """NaN after the last row, before the window, in scratch and in other slots does not reach the output."""
     case = draw_case(Shape(window=20, groups=2, kv_heads=1), [Stretch(1, 60, 3)], CAPACITY, padding=1)
     wanted = attend_tiles(*case.arguments)
     seen = slice(60 - 19, 63)
@@ -76,7 +76,7 @@ def test_what_is_not_seen_is_not_read() -> None:
         cached.fill_(torch.nan)
         cached[1, :, seen] = kept
     got = attend_tiles(*case.arguments)
-    # Keys of the window's first block are read and masked: their values must be finite, as a zeroed cache's are.
+    # Keys of the window's first block are read and masked, so their values must be finite, as in a zeroed cache.
     case.values[1, :, : seen.start] = 0.0
     assert torch.equal(attend_tiles(*case.arguments), wanted), got
 

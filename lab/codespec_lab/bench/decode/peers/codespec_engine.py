@@ -1,7 +1,7 @@
-"""codespec as a contestant: off, on, and each proposer alone. Knows models, engines and policies; knows no peer.
+"""codespec as a contestant: off, on, and each proposer alone.
 
 Each workload gets a new engine and new proposers around the same loaded models, so that none finds a prompt already
-read or a text already remembered. A policy keeps what it learns for one pass over the prompts.
+prefilled or a text already remembered. A policy keeps its statistics for one pass over the prompts.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ FAMILY = "codespec"
 INT8 = "int8"
 OFF, ON, NEVER_RIGHT = "codespec off", "codespec on", "codespec on, never right"
 SUFFIX, DRAFT_MODEL = "codespec suffix", "codespec draft_model"
-FIRST_TABLE_SECONDS, PASS_TABLE_SECONDS = 1.5, 3.0  # to measure a cost table for the first time, and before a pass
-WHOLE_PROMPT = 1 << 20  # tokens a step: one step reads all prompts, as in the other programs
+FIRST_TABLE_SECONDS, PASS_TABLE_SECONDS = 1.5, 3.0  # for a cost table's first measurement, and before a pass
+WHOLE_PROMPT = 1 << 20  # tokens a step: one step prefills all prompts, as in the other programs
 
 
 class OwnModels:
-    """The pair in every number format that is needed, and its cost tables; `notes` say what this device can't do.
+    """The pair in every number format needed, and its cost tables; `notes` list this device's limitations.
 
-    `formats` and `drafter_formats` are what is tried: the formats that were asked for, or all that may be the fastest.
+    `formats` and `drafter_formats` are the formats to try: the requested one, or all that may be the fastest.
     """
 
     def __init__(self, config: EngineConfig, slots: int, dtype: str = "", drafter_dtype: str = "") -> None:
@@ -79,11 +79,11 @@ class OwnModels:
 
     @property
     def has_drafter(self) -> bool:
-        """Whether there is a drafting model."""
+        """Return whether the pair has a draft model."""
         return self.config.drafter != "none"
 
     def pair(self, variant: Variant) -> Pair:
-        """The models of a variant, set to its threads."""
+        """Return the models of a variant, set to its thread count."""
         torch.set_num_threads(variant.threads)
         target = self._models.get("target", variant.dtype)
         drafter = self._models.get("drafter", variant.drafter_dtype) if variant.drafter_dtype else None
@@ -93,7 +93,7 @@ class OwnModels:
         return Pair(target, drafter, self._context(target), self.config.warmup)
 
     def table(self, variant: Variant) -> CostTable:
-        """The cost table of a variant, measured quickly if it is not known yet."""
+        """Return the cost table of a variant; measure it quickly if it is not known yet."""
         key = table_name(variant)
         if key not in self.tables:
             pair = self.pair(variant)
@@ -102,12 +102,12 @@ class OwnModels:
         return self.tables[key]
 
     def keep(self, variants: Collection[Variant]) -> None:
-        """Drops the models of other variants."""
+        """Drop the models of other variants."""
         drafters = {("drafter", v.drafter_dtype) for v in variants if v.drafter_dtype}
         self._models.keep({("target", v.dtype) for v in variants} | drafters)
 
     def measure(self, variants: Collection[Variant]) -> None:
-        """Measures the cost tables of some variants anew."""
+        """Measure the cost tables of `variants` again."""
         for name in [name for variant in variants for name in self._same_target(variant)]:
             self.tables.pop(name, None)
         for variant in sorted(variants, key=table_name):
@@ -115,13 +115,13 @@ class OwnModels:
             self.tables[table_name(variant)] = self._with_known_target(table, variant)
 
     def _same_target(self, variant: Variant) -> list[str]:
-        """The names of all tables with the variant's target, number format and threads."""
+        """Return the names of all tables with the variant's target, number format and threads."""
         kinds = ("", *self.drafter_formats)
         return [table_name(replace(variant, drafter_dtype=kind)) for kind in kinds]
 
     def _with_known_target(self, table: CostTable, variant: Variant) -> CostTable:
-        """A table with the target's costs from an earlier table of the same target, if there is one: measured twice,
-        they would differ by the machine's load.
+        """Return a table with the target's costs from an earlier table of the same target, if there is one. Two
+        measurements would differ with the machine's load.
         """
         known = next((self.tables[name] for name in self._same_target(variant) if name in self.tables), table)
         return replace(known, drafters=table.drafters)
@@ -140,7 +140,7 @@ class OwnModels:
         return model
 
     def _shape(self, model: LanguageModel, threads: int) -> None:
-        """Sets the shape of calls that is exact on so many threads."""
+        """Set the call shape that is exact at `threads` threads."""
         key = (model.spec.name, str(model.spec.dtype), model.exact, threads)
         if key not in self._calls:
             found = choose_calls(model, self.notes)
@@ -154,15 +154,15 @@ class OwnModels:
         model.threads = threads if model.device.type == "cpu" else None
 
     def _with_slots(self, model: LanguageModel, slots: int, capacity: int) -> LanguageModel:
-        """Slots and graphs as in an engine; a step may read all prompts."""
+        """Allocate slots and graphs as an engine does; a step may prefill all prompts."""
         need = Need(model, slots, capacity, slots * capacity, slots * (LONGEST + 1))
         make_room([need], self.config.graph_rows, lambda phase: None, self.notes)
         return model
 
 
 class OwnContestant:
-    """One way to run codespec with the proposers named in `sources`. The contestant NEVER_RIGHT has
-    wrong drafts only.
+    """One way to run codespec with the proposers named in `sources`. All drafts of the contestant NEVER_RIGHT are
+    wrong.
     """
 
     family = reference = FAMILY
@@ -177,22 +177,22 @@ class OwnContestant:
         self._policy: DraftLengthPolicy | None = None
 
     def variants(self) -> list[Variant]:
-        """Target and drafter in each format, with each number of threads."""
+        """Return the target and drafter in each format, with each thread count."""
         models = self._models
         drafters = models.drafter_formats if DraftModel.name in self.sources else ("",)
         return [Variant(*found) for found in product(models.formats, drafters, thread_counts(models.config.device))]
 
     def begin(self) -> None:
-        """Starts over with a policy that has learned nothing."""
+        """Start over with an untrained policy."""
         self._policy = None
 
     def facts(self, variant: Variant) -> dict[str, Any]:
-        """The policy and the proposers."""
+        """Return the policy and the proposers."""
         policy = self._models.config.policy if self.sources else "off"
         return {"policy": policy, "sources": list(self.sources), "draft_tokens": self._models.config.draft_tokens}
 
     def answer(self, work: Workload, variant: Variant) -> Answer:
-        """Decodes all prompts in one engine: as one text ends, the next begins."""
+        """Decode all prompts in one engine: when a text ends, the next prompt begins."""
         pair = self._models.pair(variant)
         if self._policy is None:
             self._policy = self._new_policy(pair, variant)
@@ -250,28 +250,28 @@ class OwnFamily:
         self.absent: Mapping[str, str] = {} if models.has_drafter else {DRAFT_MODEL: "there is no drafter"}
 
     def keep(self, variants: Collection[Variant]) -> None:
-        """Drops the models of other variants."""
+        """Drop the models of other variants."""
         self.models.keep(variants)
 
     def close(self) -> None:
-        """Has no process."""
+        """Do nothing: there is no process."""
 
 
 def own_formats(device: str, int8: bool) -> tuple[str, ...]:
-    """The number formats in which codespec may be the fastest on a device; `int8` says whether a model suits int8."""
+    """Return the number formats in which codespec may be fastest on a device; `int8`: whether a model suits int8."""
     return (*formats(device), INT8) if int8 and device == "cpu" and _computes_int8() else formats(device)
 
 
 def suits_int8(name: str) -> bool:
-    """Whether people run a model in int8: the catalogue recommends that, or its weights are a GGUF file's, which are
-    rounded already. Other weights lose something that the float formats of other programs keep.
+    """Return whether a model is normally run in int8: the catalogue recommends int8, or the weights come from a GGUF
+    file and are rounded already. Other weights would lose precision that other programs' float formats keep.
     """
     entry, local = find_entry(name), find_local(name)
     return entry.dtype == INT8 if entry else local is not None and is_gguf(local)
 
 
 def _computes_int8() -> bool:
-    """Whether this processor has a right kernel."""
+    """Return whether this processor has a correct int8 kernel."""
     try:
         choose_kernel()
     except ModelError:
@@ -280,7 +280,7 @@ def _computes_int8() -> bool:
 
 
 def table_name(variant: Variant) -> str:
-    """Identifies a cost table by what it depends on."""
+    """Return the name of a variant's cost table, made of everything that the table depends on."""
     return f"{variant.dtype}, drafter {variant.drafter_dtype or 'none'}, {variant.threads} thread(s)"
 
 

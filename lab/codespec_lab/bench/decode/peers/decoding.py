@@ -1,6 +1,4 @@
-"""codespec's engine decodes some prompts: the steps that count, a policy that is watched, and drafts that are wrong on
-purpose. Knows engines, steps, drafts and seconds; knows no model.
-"""
+"""Decode prompts with codespec's engine: select the steps to time, log a policy's rounds, and make wrong drafts."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from codespec.speculation.policy import DraftLengthPolicy
 from codespec_lab.bench.decode.contest import Answer, Round, StepRounds
 from codespec_lab.bench.steps import WatchedPolicy
 
-NEVER = b"\x01"  # one token of any byte-level vocabulary, and in no text
+NEVER = b"\x01"  # one token of any byte-level vocabulary, absent from real text
 
 
 class RoundLog(WatchedPolicy):
@@ -26,12 +24,12 @@ class RoundLog(WatchedPolicy):
         self.steps: list[StepRounds] = []
 
     def caps(self, sequences: collections.abc.Sequence[Sequence]) -> list[Cap]:
-        """The policy's caps; a step begins."""
+        """Begin a step and return the policy's caps."""
         self.steps.append(StepRounds(sum(len(sequence.ids) for sequence in sequences) / len(sequences)))
         return super().caps(sequences)
 
     def observe(self, sequence: Sequence, candidates: Candidates, verdict: Verdict) -> None:
-        """The policy learns, and the round is logged."""
+        """Pass the verdict to the policy and log the round."""
         super().observe(sequence, candidates, verdict)
         drafted = len(candidates.ids)
         source = candidates.source if drafted or candidates.units else ""
@@ -39,11 +37,11 @@ class RoundLog(WatchedPolicy):
 
 
 class Spoiler(ChainProposer):
-    """Another proposer's drafts made wrong, as long and as confident as before: what speculation costs where nothing
-    can be predicted.
+    """Makes a proposer's drafts wrong but keeps their length and confidence, to measure the cost of speculation on
+    unpredictable text.
 
-    Random words in a prompt would not do: a target copies them, and so a lookup predicts them. Here the proposer does
-    all its work, and its drafts are replaced by characters that nobody writes.
+    Random words in a prompt would not work: a target copies them, so a lookup predicts them. Here the proposer does all
+    its work, and its drafts are replaced by characters that never occur in real text.
     """
 
     name = "spoiler"
@@ -54,14 +52,16 @@ class Spoiler(ChainProposer):
     def propose(
         self, sequences: collections.abc.Sequence[Sequence], caps: collections.abc.Sequence[Cap]
     ) -> list[Draft]:
-        """Wrong drafts, as many and of as many units."""
+        """Return wrong drafts with the same count and units."""
         drafts = super().propose(sequences, caps)
         return [spoil(draft, sequence.bytes_per_token()) for draft, sequence in zip(drafts, sequences, strict=True)]
 
 
 def decode(engine: Engine, log: RoundLog, sequences: list[Sequence], count: int) -> Answer:
-    """Runs an engine until all sequences are finished. Decoding are the steps in which `count` texts are written and no
-    prompt is read: a batch that empties towards the end says nothing about one that is kept full.
+    """Run an engine until all sequences are finished.
+
+    Only steps that write `count` texts and prefill no prompt count as decoding: a batch that empties towards the end
+    does not represent one that is kept full.
     """
     whole, counted, tokens, steps = 0.0, 0.0, 0, []
     split = dict.fromkeys(_seconds(engine), 0.0)
@@ -92,7 +92,7 @@ def decode(engine: Engine, log: RoundLog, sequences: list[Sequence], count: int)
 
 
 def spoil(draft: Draft, bytes_per_token: float) -> Draft:
-    """A draft of wrong tokens, one for each unit; for a lookup, whose draft is one unit, about as many as it had."""
+    """Return a draft of wrong tokens, one per unit; for a lookup, whose draft is one unit, about as many as it had."""
     units = len(draft.ends)
     if not units:
         return draft
@@ -102,12 +102,12 @@ def spoil(draft: Draft, bytes_per_token: float) -> Draft:
 
 
 def _unread(sequences: list[Sequence]) -> int:
-    """How many sequences have no token yet."""
+    """Return the number of sequences without a token yet."""
     return sum(not sequence.num_generated for sequence in sequences)
 
 
 def _written(sequences: list[Sequence]) -> int:
-    """Tokens written in all sequences."""
+    """Return the number of tokens written in all sequences."""
     return sum(sequence.num_generated for sequence in sequences)
 
 

@@ -1,9 +1,9 @@
 """transformers' `generate` as a contestant: plain, with an assistant of another vocabulary, and with prompt lookup.
 
-Assisted generation and prompt lookup take one prompt at a time. An assistant's options are set in its own generation
-configuration, where transformers reads them. Sampling with an assistant of another vocabulary rewrites the assistant's
-head and embedding in place and remembers it by its tokenizer, so it gets its own copies of both. Hooks measure rounds
-and forwards without changing them. Knows transformers; does not know codespec's engine.
+Assisted generation and prompt lookup take one prompt at a time. transformers reads an assistant's options from the
+assistant's own generation configuration, so they are set there. Sampling with an assistant of another vocabulary
+rewrites the assistant's head and embedding in place and caches it by its tokenizer, so it gets its own copies of both.
+Hooks measure rounds and forwards without changing them.
 """
 
 from __future__ import annotations
@@ -48,45 +48,45 @@ from codespec_lab.bench.decode.tasks import Task, Workload
 
 FAMILY = "transformers"
 PLAIN, ASSISTED, LOOKUP = FAMILY, f"{FAMILY} assisted", f"{FAMILY} prompt lookup"
-ASSISTANT_TOKENS = (20, 5)  # a round; the first is transformers' default
+ASSISTANT_TOKENS = (20, 5)  # per round; the first is transformers' default
 LOOKUP_TOKENS = (10, 4)
 
 
 @dataclass(slots=True)
 class Assistant:
-    """A drafter and both tokenizers; no tokenizers where both models have the same vocabulary."""
+    """A drafter and both tokenizers; no tokenizers if both models have the same vocabulary."""
 
     network: Any
     tokenizers: dict[str, Any] = field(default_factory=dict)
 
 
 class TransformersModels:
-    """The pair as transformers loads it, in every number format that is needed; both on the target's device."""
+    """The pair as loaded by transformers, in every number format needed; both on the target's device."""
 
     def __init__(self, config: EngineConfig, shared_vocabulary: bool) -> None:
         self.config = config
-        self.vocabulary = 0  # ids of the target's own, where it is enlarged
+        self.vocabulary = 0  # size of the target's own vocabulary if the target is enlarged
         self._shared = shared_vocabulary
         self._targets: ModelCache[Any] = ModelCache(self._load_target)
         self._assistants: ModelCache[Assistant] = ModelCache(self._load_assistant)
 
     @property
     def has_drafter(self) -> bool:
-        """Whether there is a drafting model."""
+        """Return whether the pair has a draft model."""
         return self.config.drafter != "none"
 
     def target(self, variant: Variant) -> Any:
-        """The target of a variant."""
+        """Return the target of a variant."""
         return self._targets.get(variant.dtype)
 
     def assistant(self, variant: Variant, sampled: bool) -> Assistant:
-        """The drafter of a variant; sampling has a copy of its own."""
+        """Return the drafter of a variant; sampling uses its own copy."""
         found = self._assistants.get(variant.drafter_dtype, sampled)
         found.network.generation_config.num_assistant_tokens = ASSISTANT_TOKENS[variant.option]
         return found
 
     def keep(self, variants: Collection[Variant]) -> None:
-        """Drops the models of other variants."""
+        """Drop the models of other variants."""
         self._targets.keep({(v.dtype,) for v in variants})
         self._assistants.keep({(v.drafter_dtype, sampled) for v in variants for sampled in (False, True)})
 
@@ -121,7 +121,7 @@ class TransformersContestant:
         self._models = models
 
     def variants(self) -> list[Variant]:
-        """Number formats, threads, and how many tokens a round may draft."""
+        """Return all combinations of number formats, threads and draft lengths per round."""
         device = self._models.config.device
         drafters = formats(device) if self.name == ASSISTED else ("",)
         options = {PLAIN: (0,), ASSISTED: ASSISTANT_TOKENS, LOOKUP: LOOKUP_TOKENS}[self.name]
@@ -129,10 +129,10 @@ class TransformersContestant:
         return [Variant(*found) for found in ways]
 
     def begin(self) -> None:
-        """Has learned nothing."""
+        """Do nothing: nothing is learned."""
 
     def facts(self, variant: Variant) -> dict[str, Any]:
-        """The options in use."""
+        """Return the options in use."""
         if self.name == ASSISTED:
             settings = self._models.assistant(variant, False).network.generation_config
             names = ("num_assistant_tokens", "num_assistant_tokens_schedule", "assistant_confidence_threshold")
@@ -140,7 +140,7 @@ class TransformersContestant:
         return {"prompt_lookup_num_tokens": LOOKUP_TOKENS[variant.option]} if self.name == LOOKUP else {}
 
     def answer(self, work: Workload, variant: Variant) -> Answer:
-        """Decodes the prompts in padded batches, or one after the other. PeerError where transformers fails."""
+        """Decode the prompts in padded batches, or one after another. Raise PeerError if transformers fails."""
         torch.set_num_threads(variant.threads)
         try:
             parts = work.parts() if self.batched else replace(work, at_once=1).parts()
@@ -201,15 +201,15 @@ class TransformersFamily:
         self.absent: Mapping[str, str] = {} if models.has_drafter else {ASSISTED: "there is no drafter"}
 
     def keep(self, variants: Collection[Variant]) -> None:
-        """Drops the models of other variants."""
+        """Drop the models of other variants."""
         self._models.keep(variants)
 
     def close(self) -> None:
-        """Has no process."""
+        """Do nothing: there is no process."""
 
 
 class Meter(StoppingCriteria):
-    """Called after every round: notes when the first one ended and counts the others. Stops nothing."""
+    """A stopping criterion that never stops: records when the first round ended and counts the other rounds."""
 
     def __init__(self, clocks: Mapping[str, Clock]) -> None:
         self.first = 0.0
@@ -218,7 +218,7 @@ class Meter(StoppingCriteria):
         self._clocks = clocks
 
     def __call__(self, input_ids: Tensor, scores: Tensor, **_: Any) -> Tensor:
-        """Ends no sequence."""
+        """Count a round and end no sequence."""
         if self.length:
             self.rounds += 1
         else:
@@ -229,8 +229,8 @@ class Meter(StoppingCriteria):
 
 
 class Clock:
-    """Seconds in a network's forwards, and the rows of its sequences. On a GPU these are the seconds of launching them:
-    waiting for the device in every forward would slow what is measured.
+    """Measures the seconds in a network's forwards, and the rows of its sequences. On a GPU it measures launch time
+    only: a synchronization in every forward would slow generation.
     """
 
     def __init__(self, network: nn.Module) -> None:
@@ -242,7 +242,7 @@ class Clock:
         ]
 
     def close(self) -> None:
-        """Removes its hooks."""
+        """Remove the hooks."""
         for hook in self._hooks:
             hook.remove()
 
@@ -256,26 +256,26 @@ class Clock:
 
 
 def time_when_done(device: torch.device) -> float:
-    """The time at which a device has done all its work."""
+    """Wait until a device has finished its work, and return the time."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()
 
 
 class OnlyVocabulary(LogitsProcessor):
-    """Excludes the ids that only pad an enlarged model's vocabulary."""
+    """Excludes the padding ids of an enlarged model's vocabulary."""
 
     def __init__(self, size: int) -> None:
         self._size = size
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """The scores, minus infinity beyond the vocabulary."""
+        """Set the scores beyond the vocabulary to minus infinity, in place."""
         scores[..., self._size :] = -torch.inf
         return scores
 
 
 def load_network(name: str, dtype: str) -> Any:
-    """A model as transformers loads it, with its default attention."""
+    """Load a model with transformers and its default attention."""
     loader: Any = AutoModelForCausalLM
     transformers_logging.disable_progress_bar()
     with quiet():
@@ -294,7 +294,7 @@ def _tokenizer(name: str) -> Any:
 
 
 def _padded(tasks: Sequence[Task]) -> tuple[Tensor, Tensor]:
-    """The prompts [N, longest], padded on the left, and their attention mask."""
+    """Return the prompts [N, longest], padded on the left, and their attention mask."""
     longest = max(len(task.ids) for task in tasks)
     ids = [[0] * (longest - len(task.ids)) + list(task.ids) for task in tasks]
     mask = [[0] * (longest - len(task.ids)) + [1] * len(task.ids) for task in tasks]
@@ -304,7 +304,7 @@ def _padded(tasks: Sequence[Task]) -> tuple[Tensor, Tensor]:
 def _answer(
     ids: list[tuple[int, ...]], meter: Meter, clocks: Mapping[str, Clock], times: tuple[float, float], prompt: int
 ) -> Answer:
-    """The answer of one call; what a batch pads texts with after their ends is not counted."""
+    """Return the answer of one call, without the padding that a batch appends to texts after their ends."""
     began, ended = times
     first = sum(min(len(text), meter.length - prompt) for text in ids)
     later = sum(map(len, ids)) - first

@@ -1,8 +1,8 @@
-"""llama.cpp as a contestant: its own server reads the target's own GGUF file, plain, with n-gram speculation, and with
-the drafter's GGUF file as its draft model.
+"""llama.cpp as a contestant: its server reads the target's own GGUF file, plain, with n-gram speculation, and with the
+drafter's GGUF file as the draft model.
 
-Each contestant has one server at a time, which is started for the threads and options of a variant. It gets the
-target's token ids. Knows llama.cpp's options; does not know codespec's engine.
+Each contestant has one server at a time, started with the threads and options of a variant. The server gets the
+target's token ids.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from codespec_lab.bench.llama_server import LlamaServer, Program, find_program
 
 FAMILY = "llama.cpp"
 PLAIN, NGRAM, DRAFT = FAMILY, f"{FAMILY} n-gram", f"{FAMILY} draft model"
-# (ids looked for, ids drafted): the server's defaults, and shorter ones that match in short texts too
+# (length of the n-gram to match, ids drafted): the server's defaults, and shorter ones that match in short texts too
 NGRAMS = ((12, 48), (3, 10))
-DRAFT_TOKENS = (3, 8)  # a round; the first is the server's default
-MARGIN = 64  # positions a slot has beyond prompt and text, for drafts
+DRAFT_TOKENS = (3, 8)  # per round; the first is the server's default
+MARGIN = 64  # extra positions of a slot beyond prompt and text, for drafts
 
 
 @dataclass(frozen=True, slots=True)
 class Original:
-    """The GGUF file that a model was read from, and the format in which it stores most weights ("Q4_1")."""
+    """The GGUF file that a model was read from, and the format of most of its weights ("Q4_1")."""
 
     file: Path
     kind: str
@@ -45,7 +45,7 @@ class Original:
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """What all contestants share: the program, the target's and the drafter's file, and the server's size."""
+    """Settings shared by all contestants: the program, the target's and the drafter's file, and the server's size."""
 
     program: Program
     target: Original
@@ -70,21 +70,21 @@ class LlamaContestant:
         self._variant: Variant | None = None
 
     def variants(self) -> list[Variant]:
-        """Threads and options; the number formats are those of the files."""
+        """Return all combinations of threads and options; the number formats are those of the files."""
         drafter = self._files.drafter.kind.lower() if self.name == DRAFT and self._files.drafter else ""
         options = {PLAIN: 1, NGRAM: len(NGRAMS), DRAFT: len(DRAFT_TOKENS)}[self.name]
         kind = self._files.target.kind.lower()
         return [Variant(kind, drafter, *ways) for ways in product(thread_counts(), range(options))]
 
     def begin(self) -> None:
-        """Has learned nothing: these n-grams are looked up in the same text only."""
+        """Do nothing: these n-grams are looked up in the same text only."""
 
     def facts(self, variant: Variant) -> dict[str, Any]:
-        """The package and the options in use."""
+        """Return the package and the options in use."""
         return {"program": self._files.program.label, "options": " ".join(self._speculation(variant, named=True))}
 
     def answer(self, work: Workload, variant: Variant) -> Answer:
-        """Decodes the prompts in batches that begin together. Raises PeerError if the server fails."""
+        """Decode the prompts in batches that begin together. Raise PeerError if the server fails."""
         try:
             server = self.server(variant)
             return in_turn(work.parts(), lambda part: _together(server, part))
@@ -92,8 +92,8 @@ class LlamaContestant:
             raise PeerError(str(error)) from error
 
     def server(self, variant: Variant) -> LlamaServer:
-        """The server of a variant, started if it does not run; another variant's is stopped first, so that the memory
-        holds one. Raises LlamaServerError if it does not start.
+        """Return the server of a variant, and start it if it is not running. Stop another variant's server first, so
+        that only one is in memory. Raise LlamaServerError if the server does not start.
         """
         if self._server is None or self._variant != variant or not self._server.alive:
             self.close()
@@ -106,13 +106,13 @@ class LlamaContestant:
         return self._server
 
     def close(self) -> None:
-        """Stops the server."""
+        """Stop the server."""
         if self._server is not None:
             self._server.stop()
         self._server = None
 
     def _speculation(self, variant: Variant, *, named: bool = False) -> list[str]:
-        """The server's flags; `named` leaves out the folders of files and what the variant says already."""
+        """Return the server's flags; `named` leaves out file paths and the settings already in the variant."""
         if self.name == NGRAM:
             key, value = map(str, NGRAMS[variant.option])
             sizes = ["--spec-ngram-simple-size-n", key, "--spec-ngram-simple-size-m", value]
@@ -126,8 +126,8 @@ class LlamaContestant:
 
 
 class LlamaFamily:
-    """llama.cpp's contestants, or why there are none; a prompt and its text take `room` positions at most. The program
-    is the one in `folder` if it is given.
+    """llama.cpp's contestants, or the reason why they are absent. A prompt and its text take `room` positions at most.
+    The program is the one in `folder` if given.
     """
 
     name = FAMILY
@@ -146,17 +146,17 @@ class LlamaFamily:
         self.contestants: Sequence[Contestant] = self.runnable
 
     def keep(self, variants: Collection[Variant]) -> None:
-        """Each contestant keeps one server anyway."""
+        """Do nothing: each contestant has only one server."""
 
     def close(self) -> None:
-        """Stops all servers."""
+        """Stop all servers."""
         for contestant in self.runnable:
             contestant.close()
 
 
 def find_original(name: str) -> Original | None:
-    """The GGUF file that a model's `name` means or was converted from; None if there is none, or it is gone. If an
-    adapter was merged into the model, the file is the model without it.
+    """Return the GGUF file that `name` refers to or was converted from; None if there is none or it was deleted. If an
+    adapter was merged into the model, the file is the base model.
     """
     config = read_json(find_folder(name) / "config.json")
     kind = source_quantization(config)
@@ -173,9 +173,9 @@ def find_original(name: str) -> Original | None:
 
 
 def _find_files(config: EngineConfig, slots: int, room: int, folder: Path | None) -> Files:
-    """The program and the files. LlamaServerError if llama.cpp can't take part."""
+    """Return the program and the files. Raise LlamaServerError if llama.cpp can't take part."""
     if config.device != "cpu":
-        raise LlamaServerError("it takes part beside a CPU only")  # the package comes without a GPU's kernels
+        raise LlamaServerError("it takes part beside a CPU only")  # the package has no GPU kernels
     if config.target_shape != "own":
         raise LlamaServerError("no GGUF file is as large as the simulated target")
     target = find_original(config.target)
@@ -186,7 +186,7 @@ def _find_files(config: EngineConfig, slots: int, room: int, folder: Path | None
 
 
 def _together(server: LlamaServer, work: Workload) -> Answer:
-    """Decodes one batch. It is decoding from the moment at which every text has its first token."""
+    """Decode one batch. Decoding starts once every text has its first token."""
 
     def complete(task: Task) -> Completion:
         return server.complete(task.ids, work.tokens, work.ends, temperature=work.temperature, seed=task.number)

@@ -1,5 +1,5 @@
-"""Run by the Python that has `openvino-genai`, as a process of its own: reads settings and then requests, each a JSON
-object on a line of standard input, and answers each with a line on standard output. Needs nothing of codespec.
+"""Run `openvino-genai` in a separate process: read settings and then requests from standard input, one JSON object a
+line, and answer each with a line on standard output. Does not import codespec.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 
 
 def main() -> None:
-    """Loads the model, says so, and decodes until the input ends."""
+    """Load the model, report its version, and decode until the input ends."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what the library prints is no answer
+    os.dup2(2, 1)  # the library's own output goes to standard error
     genai: Any = importlib.import_module("openvino_genai")
     settings = json.loads(sys.stdin.readline())
     pipeline = load(genai, settings)
@@ -25,7 +25,7 @@ def main() -> None:
 
 
 def load(genai: Any, settings: dict[str, Any]) -> Any:
-    """The pipeline: plain, with prompt lookup, or with a draft model."""
+    """Return the pipeline: plain, with prompt lookup, or with a draft model."""
     threads = {"INFERENCE_NUM_THREADS": settings["threads"]}
     options: dict[str, Any] = {"prompt_lookup": True} if settings["ngram"] else {}
     if settings["drafter"]:
@@ -34,7 +34,7 @@ def load(genai: Any, settings: dict[str, Any]) -> Any:
 
 
 def decode(genai: Any, pipeline: Any, settings: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
-    """One text: the seconds and ids of each round, and the seconds of the whole."""
+    """Decode one text. Return its ids, the seconds and ids of each round, and the total seconds."""
     numpy: Any = importlib.import_module("numpy")
     openvino: Any = importlib.import_module("openvino")
     config = genai.GenerationConfig()

@@ -1,8 +1,8 @@
-"""OpenVINO GenAI as a contestant: folders that `optimum-cli export openvino` made of the target, in int8 or int4, each
-plain, with prompt lookup, and with a draft model.
+"""OpenVINO GenAI as a contestant: folders converted from the target by `optimum-cli export openvino`, in int8 or int4,
+each plain, with prompt lookup, and with a draft model.
 
-Its package lives in an environment of its own, so each contestant is a process of that Python, one at a time. It takes
-one prompt at a time. Knows that process's lines of JSON; does not know OpenVINO.
+The package has a separate environment, so each contestant is a process of that Python, one at a time. It takes one
+prompt at a time. The protocol is in `openvino_child`.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from codespec_lab.bench.peer_packages import PeerPackage
 FAMILY = "OpenVINO"
 PACKAGE = PeerPackage("openvino-genai", "2026.4.1.0", "openvino_genai")
 LOOKUP, DRAFT = "prompt lookup", "draft model"
-LOOKUPS = ((3, 5), (2, 10))  # (ids looked for, ids drafted)
-DRAFT_TOKENS = (3, 5)  # a round
-STOP_SECONDS, LAST_SECONDS = 10.0, 2.0  # that a process has to end, asked to or because it fails
+LOOKUPS = ((3, 5), (2, 10))  # (length of the n-gram to match, ids drafted)
+DRAFT_TOKENS = (3, 5)  # per round
+STOP_SECONDS, LAST_SECONDS = 10.0, 2.0  # for a process to end: after a request to stop, and after a failure
 
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """A folder with a converted model, and its name, which says the format of its weights."""
+    """A folder with a converted model, and its name, which gives the format of the weights."""
 
     folder: Path
     kind: str
@@ -47,7 +47,7 @@ class OpenVinoContestant:
 
     def __init__(self, python: Path, model: Exported, way: str, drafter: Exported | None) -> None:
         self.name = f"{FAMILY} {model.kind} {way}".strip()
-        self.family = f"{FAMILY} {model.kind}"  # its texts are compared with the same weights' plain ones
+        self.family = f"{FAMILY} {model.kind}"  # its texts are compared with the plain texts of the same weights
         self.plain = not way
         self.reference = OWN if self.plain else self.family
         self._python, self._model, self._way, self._drafter = python, model, way, drafter
@@ -55,23 +55,23 @@ class OpenVinoContestant:
         self._variant: Variant | None = None
 
     def variants(self) -> list[Variant]:
-        """Threads, and how much a round may draft."""
+        """Return all combinations of threads and draft lengths per round."""
         options = {"": 1, LOOKUP: len(LOOKUPS), DRAFT: len(DRAFT_TOKENS)}[self._way]
         drafter = self._drafter.kind if self._drafter and self._way == DRAFT else ""
         ways = product(thread_counts(), range(options))
         return [Variant(self._model.kind, drafter, threads, option) for threads, option in ways]
 
     def begin(self) -> None:
-        """Has learned nothing."""
+        """Do nothing: nothing is learned."""
 
     def facts(self, variant: Variant) -> dict[str, Any]:
-        """The package and the options in use."""
+        """Return the package and the options in use."""
         settings = self._settings(variant)
         named = {name: settings[name] for name in ("ngram", "draft_tokens") if settings[name]}
         return {"program": f"{PACKAGE.name} {PACKAGE.installed_version() or PACKAGE.version}", **named}
 
     def answer(self, work: Workload, variant: Variant) -> Answer:
-        """Decodes the prompts one after the other. Raises PeerError if the process fails."""
+        """Decode the prompts one after another. Raise PeerError if the process fails."""
         if self._process is None or self._variant != variant or not self._process.alive:
             self.close()
             self._process, self._variant = Process(self._python, self._settings(variant)), variant
@@ -79,7 +79,7 @@ class OpenVinoContestant:
         return in_turn(replace(work, at_once=1).parts(), lambda part: _decode(process, part.tasks[0], part))
 
     def close(self) -> None:
-        """Ends the process."""
+        """Stop the process."""
         if self._process is not None:
             self._process.stop()
         self._process = None
@@ -99,7 +99,7 @@ class OpenVinoContestant:
 
 
 class OpenVinoFamily:
-    """The contestants of some converted folders, or why there are none."""
+    """The contestants of the converted folders, or the reason why they are absent."""
 
     name = FAMILY
 
@@ -120,16 +120,16 @@ class OpenVinoFamily:
         self.contestants: Sequence[Contestant] = self._own
 
     def keep(self, variants: Collection[Variant]) -> None:
-        """Each contestant keeps one process anyway."""
+        """Do nothing: each contestant has only one process."""
 
     def close(self) -> None:
-        """Ends all processes."""
+        """Stop all processes."""
         for contestant in self._own:
             contestant.close()
 
 
 class Process:
-    """A Python with OpenVINO that has loaded a model. Raises PeerError if it doesn't."""
+    """A Python process with OpenVINO and a loaded model. Raises PeerError if loading fails."""
 
     def __init__(self, python: Path, settings: Mapping[str, Any]) -> None:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  (closed by stop)
@@ -143,11 +143,11 @@ class Process:
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs."""
+        """Return whether the process is running."""
         return self._process.poll() is None
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer to one line."""
+        """Send a request and return the answer."""
         assert self._process.stdin is not None and self._process.stdout is not None
         try:
             self._process.stdin.write(json.dumps(request).encode() + b"\n")
@@ -162,7 +162,7 @@ class Process:
             raise PeerError(f"OpenVINO GenAI breaks off with status {status}{why}") from error
 
     def stop(self) -> None:
-        """Ends the process."""
+        """Stop the process."""
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.terminate()
         self._end(STOP_SECONDS)
@@ -172,7 +172,7 @@ class Process:
         self._log.close()
 
     def _end(self, seconds: float) -> int:
-        """The exit status of a process that should end by itself; after some seconds it is killed."""
+        """Wait for a process to exit, kill it after `seconds`, and return the exit status."""
         try:
             return self._process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -181,21 +181,21 @@ class Process:
 
 
 def read_exported(folder: Path) -> Exported:
-    """A converted folder. Its files don't say in which format its weights are, so its own name does."""
+    """Return a converted folder. Its files do not record the format of the weights, so the folder's name must."""
     if not (folder / "openvino_model.xml").is_file():
         raise ConfigError(f"{folder} holds no openvino_model.xml: name a folder that optimum-cli has converted.")
     return Exported(folder, folder.resolve().name)
 
 
 def _reason(log: str) -> str:
-    """The line that says why a Python ended: its fatal error, else its last line, which is an exception's message."""
+    """Return the line that explains why Python ended: its fatal error, or else the last line (the exception)."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     fatal = [line for line in lines if line.startswith("Fatal Python error")]
     return (fatal or lines or [""])[-1]
 
 
 def _decode(process: Process, task: Task, work: Workload) -> Answer:
-    """One text. Its first round is the prompt's."""
+    """Decode one text. Its first round is the prompt's."""
     request = {"ids": task.ids, "tokens": work.tokens, "temperature": work.temperature, "seed": task.number}
     found = process.ask({**request, "ends": sorted(work.ends)})
     ids = cut_at_end(found["ids"], work.ends)
